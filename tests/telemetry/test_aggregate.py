@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Totals, rates, returns and busy shares of a run on a fake clock."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.telemetry.fake_run import FakeRun
+from veldt.telemetry.aggregate import RunTelemetry
+
+
+def test_totals_add_counters_average_gauges_and_leave_evaluators_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeRun(monkeypatch, "actor-0", "actor-1", "learner-0", "evaluator-0")
+    for index, name in enumerate(("actor-0", "actor-1", "evaluator-0")):
+        fake.nodes[name].counter("env_steps").add(100 * (index + 1))
+        fake.nodes[name].gauge("epsilon").set(0.1 * (index + 1))
+        fake.finish_episodes(name, 10.0 * (index + 1))
+    fake.nodes["actor-1"].counter("dropped.stale").add(3)
+    fake.nodes["learner-0"].counter("updates").add(7)
+    fake.nodes["learner-0"].counter("dropped.stale").add(1)
+    fake.nodes["learner-0"].counter("dropped.not_finite").add(2)
+    fake.update()
+    run = fake.run
+    assert (run.env_steps, run.updates, run.episodes) == (300, 7, 2)
+    assert run.dropped == {"stale": 4, "not_finite": 2}
+    assert run.totals()["epsilon"] == pytest.approx(0.15)
+    assert run.totals("evaluator") == {"env_steps": 300.0, "epsilon": pytest.approx(0.3)}
+    assert run.mean_return_100 == 15.0
+
+
+def test_an_empty_run_has_no_numbers_and_does_not_fail() -> None:
+    run = RunTelemetry([("actor-0", "actor")])
+    run.update({}, 0.0)
+    assert math.isnan(run.mean_return_100)
+    assert math.isnan(run.steady_rate())
+    assert run.rate("env_steps") == 0.0
+    assert run.busy_shares() == run.stage_shares() == {}
+    assert run.bottleneck() == ""
+    assert run.metrics()["updates"] == 0
+
+
+def test_a_node_left_out_keeps_its_last_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeRun(monkeypatch, "actor-0", "actor-1")
+    for node in fake.nodes.values():
+        node.counter("env_steps").add(5)
+    fake.update()
+    fake.nodes["actor-1"].counter("env_steps").add(5)
+    fake.run.update({"actor-1": fake.nodes["actor-1"].snapshot()}, fake.now + 1)
+    assert fake.run.env_steps == 15
+
+
+def test_rates_are_over_the_last_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeRun(monkeypatch, "actor-0")
+    steps = fake.nodes["actor-0"].counter("env_steps")
+    for per_second in (100, 100, 100, 400, 400):
+        steps.add(per_second // 2)
+        fake.update(0.5)
+    # The last two seconds hold increases of 50, 50, 200, 200.
+    assert fake.run.rate("env_steps") == pytest.approx(500 / 2.0)
+    steps.add(900)
+    fake.update(3.0)
+    assert fake.run.rate("env_steps") == pytest.approx(300.0)
+
+
+def steady_run(monkeypatch: pytest.MonkeyPatch, seconds: int) -> FakeRun:
+    """Ten seconds of start without updates, one of slow first updates, then 1000 steps a second."""
+    fake = FakeRun(monkeypatch, "actor-0", "learner-0")
+    fake.update()
+    steps, updates = fake.nodes["actor-0"].counter("env_steps"), fake.nodes["learner-0"].counter
+    for second in range(10 + seconds):
+        steps.add(50 if second < 10 else 10 if second == 10 else 1000)
+        if second >= 9:
+            updates("updates").add(1)
+        fake.update(1.0)
+    return fake
+
+
+@pytest.mark.parametrize("seconds", [2, 8, 15, 200])
+def test_the_steady_rate_leaves_out_the_start(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    fake = steady_run(monkeypatch, seconds)
+    # The first update was seen at second 10; a tenth of the rest, at most 5 seconds, is left out.
+    # Samples come every second, so the first one after that point counts.
+    skipped = math.ceil(min(5.0, 0.1 * seconds))
+    expected = 1000.0 if skipped >= 1 else None
+    assert fake.run.steady_rate() == pytest.approx(expected)
+
+
+def test_the_steady_rate_falls_back_to_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeRun(monkeypatch, "actor-0", "learner-0")
+    fake.update()
+    fake.nodes["actor-0"].counter("env_steps").add(300)
+    fake.update(3.0)
+    assert fake.run.steady_rate() == pytest.approx(100.0), "no update yet: from the first sample"
+    fake.nodes["learner-0"].counter("updates").add()
+    fake.nodes["actor-0"].counter("env_steps").add(900)
+    fake.update(3.0)
+    assert fake.run.steady_rate() == pytest.approx(200.0), "first update at the very end"
+    fake.nodes["actor-0"].counter("env_steps").add(50)
+    fake.update(1.0)
+    assert fake.run.steady_rate() == pytest.approx(50.0), "one interval after the first update"
+
+
+def test_updates_restored_from_a_checkpoint_are_no_first_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeRun(monkeypatch, "actor-0", "learner-0")
+    fake.nodes["learner-0"].counter("updates").set(500)
+    fake.update()
+    for gained in (10, 10):
+        fake.nodes["actor-0"].counter("env_steps").add(gained)
+        fake.update(1.0)
+    fake.nodes["learner-0"].counter("updates").add()
+    fake.update(1.0)
+    fake.nodes["actor-0"].counter("env_steps").add(700)
+    fake.update(1.0)
+    assert fake.run.steady_rate() == pytest.approx(700.0)
+
+
+def test_the_window_holds_the_last_hundred_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeRun(monkeypatch, "actor-0")
+    arrived: list[float] = []
+    for chunk in (3, 60, 0, 60, 250, 1):
+        fresh = [float(len(arrived) + index) for index in range(chunk)]
+        arrived += fresh
+        fake.finish_episodes("actor-0", *fresh)
+        fake.update(1.0)
+        assert fake.run.mean_return_100 == pytest.approx(np.mean(arrived[-100:]))
+        assert fake.run.has_100_returns == (len(arrived) >= 100)
+
+
+def test_many_returns_at_once_are_spread_over_the_actors(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeRun(monkeypatch, "actor-0", "actor-1", "actor-2")
+    fake.finish_episodes("actor-0", *[0.0] * 600)
+    fake.finish_episodes("actor-1", *[1.0] * 600)
+    fake.update()
+    assert fake.run.mean_return_100 == pytest.approx(0.5)
+
+
+def test_busy_share_is_wall_time_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeRun(monkeypatch, "actor-0", "actor-1", "learner-0", "replay-0")
+    for node in ("actor-0", "actor-1", "learner-0"):
+        fake.spend(node, "wait", 50.0)  # before the first sample: part of no share
+    fake.update()
+    fake.spend("actor-0", "wait", 1.0)
+    fake.spend("actor-0", "step", 2.0)
+    fake.spend("actor-1", "wait", 3.0)
+    fake.spend("learner-0", "learn", 1.0)  # the rest of its ten seconds is untimed work
+    fake.update(10.0)
+    assert fake.run.busy_shares() == pytest.approx(
+        {"actor-0": 0.9, "actor-1": 0.7, "learner-0": 1.0}
+    )
+    assert fake.run.kind_busy_shares() == pytest.approx({"actor": 0.8, "learner": 1.0})
+    shares = fake.run.stage_shares()
+    assert shares["actor"] == pytest.approx({"wait": 0.2, "step": 0.1})
+    assert shares["learner"] == pytest.approx({"wait": 0.0, "learn": 0.1})
+
+
+def test_nodes_that_take_turns_are_busy_for_their_own_stages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeRun(monkeypatch, "actor-0", "learner-0", take_turns=True)
+    fake.update()
+    fake.spend("actor-0", "step", 2.0)
+    fake.spend("actor-0", "infer", 1.0)
+    fake.spend("learner-0", "learn", 6.0)
+    fake.spend("learner-0", "wait", 1.0)
+    fake.update(10.0)
+    assert fake.run.busy_shares() == pytest.approx({"actor-0": 0.3, "learner-0": 0.6})
+    assert fake.run.bottleneck().startswith("one thread, learner 60%, actor 30% of the time")
+
+
+def test_metrics_are_flat_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeRun(monkeypatch, "actor-0", "learner-0")
+    fake.nodes["actor-0"].counter("env_steps").add(10)
+    fake.nodes["learner-0"].lag(np.array([1, 3]))
+    fake.nodes["learner-0"].gauge("loss").set(0.5)
+    fake.spend("learner-0", "wait", 1.0)
+    fake.update(trajectories=0.25)
+    fake.spend("learner-0", "wait", 1.0)
+    fake.update(2.0, trajectories=0.75)
+    metrics = fake.run.metrics()
+    expected = {"lag/mean": 2.0, "lag/max": 3, "queue/trajectories": 0.75, "busy/learner": 0.5}
+    assert expected.items() <= metrics.items()
+    assert metrics["counter/loss"] == 0.5
+    assert all(isinstance(value, int | float) for value in metrics.values())

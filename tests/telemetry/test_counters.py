@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters over plain memory, shared memory, crashes and torn reads."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from veldt.telemetry.counters import (
+    EPISODE_RING,
+    LAG_BINS,
+    MAX_COUNTERS,
+    MAX_STAGES,
+    TELEMETRY_BYTES,
+    LagSummary,
+    NodeSnapshot,
+    NodeTelemetry,
+)
+
+ATTACH = """
+import mmap, sys
+import numpy as np
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeTelemetry
+node = NodeTelemetry(memoryview(mmap.mmap(int(sys.argv[1]), TELEMETRY_BYTES)))
+"""
+
+
+@pytest.fixture
+def shared_file() -> Iterator[int]:
+    with tempfile.TemporaryFile() as file:
+        file.truncate(TELEMETRY_BYTES)
+        yield file.fileno()
+
+
+def attached(descriptor: int) -> NodeTelemetry:
+    return NodeTelemetry(memoryview(mmap.mmap(descriptor, TELEMETRY_BYTES)))
+
+
+@contextmanager
+def other_process(descriptor: int, program: str) -> Iterator[subprocess.Popen[str]]:
+    """A process attached to the block as `node`, ended by a kill if it is still alive."""
+    command = [sys.executable, "-c", ATTACH + program, str(descriptor)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command, pass_fds=[descriptor], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_counters_add_set_and_are_shared_by_name() -> None:
+    node = NodeTelemetry()
+    node.counter("env_steps").add(64)
+    node.counter("env_steps").add()
+    node.counter("updates").set(7)
+    assert node.counter("env_steps") is node.counter("env_steps")
+    assert node.counter("env_steps").value == 65
+    assert node.snapshot().counters == {"env_steps": 65.0, "updates": 7.0}
+
+
+def test_gauges_are_marked_in_the_block() -> None:
+    node = NodeTelemetry()
+    node.gauge("loss").set(0.5)
+    node.counter("updates").add()
+    snapshot = NodeSnapshot.from_bytes(node.to_bytes())
+    assert snapshot.gauges == {"loss"}
+    assert snapshot.counters == {"loss": 0.5, "updates": 1.0}
+
+
+def test_a_snapshot_does_not_change_afterwards() -> None:
+    node = NodeTelemetry()
+    node.counter("env_steps").add(1)
+    node.episode(np.array([1.0]), np.array([1]))
+    before = node.snapshot()
+    node.counter("env_steps").add(1)
+    node.episode(np.arange(EPISODE_RING, dtype=float), np.arange(EPISODE_RING))
+    assert before.counters == {"env_steps": 1.0}
+    assert before.new_episodes(0)[0].tolist() == [1.0]
+
+
+def test_stages_count_passes_and_seconds() -> None:
+    stage = (node := NodeTelemetry()).stage("learn")
+    began = time.perf_counter()
+    for _ in range(3):
+        with stage:
+            time.sleep(0.002)
+    with pytest.raises(KeyError), stage:
+        raise KeyError("an exception passes through and the time counts")
+    seconds, count = node.snapshot().stages["learn"]
+    assert count == stage.count == 4
+    assert 0.006 <= seconds == stage.seconds <= time.perf_counter() - began
+
+
+def test_names_have_bounds() -> None:
+    node = NodeTelemetry()
+    longest = "é" * 19 + "x"
+    node.counter(longest).add()
+    assert node.snapshot().counters == {longest: 1.0}
+    for name in ("", "x" * 40):
+        with pytest.raises(ValueError, match="1 to 39 bytes"):
+            node.counter(name)
+
+
+def test_a_full_table_is_refused_and_known_names_still_work() -> None:
+    node = NodeTelemetry()
+    for index in range(MAX_COUNTERS):
+        node.counter(f"c{index}").set(index)
+    for index in range(MAX_STAGES):
+        node.stage(f"s{index}")
+    with pytest.raises(ValueError, match="no room for 'one more'"):
+        node.counter("one more")
+    with pytest.raises(ValueError, match="no room for 'one more'"):
+        node.stage("one more")
+    assert node.counter("c95").value == 95
+    assert node.snapshot().counters == {f"c{index}": float(index) for index in range(MAX_COUNTERS)}
+
+
+def test_memory_that_is_too_small_is_refused() -> None:
+    with pytest.raises(ValueError, match=str(TELEMETRY_BYTES)):
+        NodeTelemetry(memoryview(bytearray(100)))
+    with pytest.raises(ValueError, match=str(TELEMETRY_BYTES)):
+        NodeSnapshot.from_bytes(bytes(100))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100, EPISODE_RING, EPISODE_RING + 5])
+def test_the_ring_keeps_the_newest_episodes_in_order(chunk: int) -> None:
+    node, total = NodeTelemetry(), 0
+    while total < 2 * EPISODE_RING + 3:
+        numbers = np.arange(total, total + chunk)
+        node.episode(numbers * 0.5, numbers)
+        total += chunk
+    snapshot = node.snapshot()
+    assert snapshot.episodes_total == total
+    for since in (0, total - EPISODE_RING - 1, total - EPISODE_RING, total - 3, total, total + 9):
+        expected = np.arange(max(since, total - EPISODE_RING), total)
+        returns, lengths = snapshot.new_episodes(since)
+        np.testing.assert_array_equal(lengths, expected)
+        np.testing.assert_array_equal(returns, expected * 0.5)
+
+
+def test_an_episode_that_is_being_written_hides_the_one_it_overwrites() -> None:
+    node = NodeTelemetry()
+    node.episode(np.zeros(EPISODE_RING), np.arange(EPISODE_RING))
+    node._tail[0] = EPISODE_RING + 10  # ten more begun, none of them done
+    _, lengths = node.snapshot().new_episodes(0)
+    np.testing.assert_array_equal(lengths, np.arange(10, EPISODE_RING))
+
+
+def recount(lags: np.ndarray) -> LagSummary:
+    """The summary by a plain loop."""
+    histogram = np.zeros(LAG_BINS, np.int64)
+    for lag in lags.tolist():
+        histogram[min(max(lag, 0), LAG_BINS - 1)] += 1
+    return LagSummary(len(lags), int(min(lags)), sum(lags.tolist()) / len(lags), max(lags), histogram)
+
+
+def same(found: LagSummary, expected: LagSummary) -> None:
+    np.testing.assert_array_equal(found.histogram, expected.histogram)
+    assert (found.count, found.min, found.max) == (expected.count, expected.min, expected.max)
+    assert found.mean == pytest.approx(expected.mean, rel=1e-12)
+
+
+def test_lag_equals_a_recount() -> None:
+    random = np.random.default_rng(0)
+    node, seen = NodeTelemetry(), []
+    for highest in (1, 5, 130, 1000):
+        for shape in ((21, 64), (0,), (3,)):
+            lags = random.integers(0, highest, shape)
+            node.lag(lags)
+            seen.append(lags.ravel())
+    same(node.snapshot().lag, recount(np.concatenate(seen)))
+
+
+def test_lag_of_rows_that_are_all_old_has_its_own_minimum() -> None:
+    node = NodeTelemetry()
+    node.lag(np.array([5, 9]))
+    assert (node.snapshot().lag.min, node.snapshot().lag.max) == (5, 9)
+
+
+def test_merged_lag_equals_a_recount_of_all_rows() -> None:
+    random = np.random.default_rng(1)
+    parts = [random.integers(low, 200, size) for low, size in ((3, 10), (0, 1000), (50, 1))]
+    nodes = [NodeTelemetry() for _ in range(4)]  # the last one stays empty
+    for node, lags in zip(nodes, parts, strict=False):
+        node.lag(lags)
+    merged = LagSummary.merge([node.snapshot().lag for node in nodes])
+    same(merged, recount(np.concatenate(parts)))
+    assert LagSummary.merge([]).count == LagSummary.merge([LagSummary()]).count == 0
+
+
+def test_another_process_writes_what_this_one_reads(shared_file: int) -> None:
+    reader = attached(shared_file)
+    program = """
+node.counter("env_steps").add(640)
+node.gauge("loss").set(0.25)
+with node.stage("step"): pass
+node.episode(np.array([1.5, 2.5]), np.array([3, 4]))
+node.lag(np.array([0, 2, 2]))
+"""
+    with other_process(shared_file, program) as process:
+        assert process.wait() == 0
+    snapshot = reader.snapshot()
+    assert snapshot.counters == {"env_steps": 640.0, "loss": 0.25}
+    assert snapshot.stages["step"][1] == 1
+    assert [array.tolist() for array in snapshot.new_episodes(0)] == [[1.5, 2.5], [3, 4]]
+    assert (snapshot.lag.count, snapshot.lag.max) == (3, 2)
+
+
+def test_reads_beside_a_busy_writer_are_whole_and_a_successor_continues(shared_file: int) -> None:
+    reader = attached(shared_file)
+    program = """
+print("ready", flush=True)
+steps, number = node.counter("env_steps"), 0
+while True:
+    fresh = np.arange(number, number + 37)
+    node.episode(fresh * 0.5, fresh)
+    number += 37
+    steps.add(37)
+    node.lag(np.array([1, 2, 3]))
+    node.counter(f"name-{number % 50}").add()
+"""
+    with other_process(shared_file, program) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        seen, deadline = 0, time.monotonic() + 1.0
+        while time.monotonic() < deadline or seen < 3 * EPISODE_RING:
+            snapshot = reader.snapshot()
+            returns, lengths = snapshot.new_episodes(0)
+            assert snapshot.episodes_total >= seen
+            seen = snapshot.episodes_total
+            np.testing.assert_array_equal(lengths, np.arange(seen - len(lengths), seen))
+            np.testing.assert_array_equal(returns, lengths * 0.5)
+            assert 1.0 <= snapshot.lag.mean <= 3.0 or seen < 1000
+            assert set(snapshot.counters) <= {"env_steps", *(f"name-{n}" for n in range(50))}
+        process.kill()
+        process.wait()
+    before = attached(shared_file).snapshot()
+    successor = attached(shared_file)
+    successor.counter("env_steps").add(1)
+    successor.episode(np.array([7.0]), np.array([8]))
+    successor.lag(np.array([2]))
+    after = successor.snapshot()
+    assert after.counters == before.counters | {"env_steps": before.counters["env_steps"] + 1}
+    assert after.episodes_total == before.episodes_total + 1 > 3 * EPISODE_RING
+    assert after.new_episodes(before.episodes_total)[1].tolist() == [8]
+    assert after.lag.count == before.lag.count + 1
+    assert (after.lag.min, after.lag.max) == (1, 3)
+
+
+def test_a_copied_block_continues_elsewhere() -> None:
+    first = NodeTelemetry()
+    first.counter("env_steps").add(5)
+    first.episode(np.array([1.0]), np.array([1]))
+    second = NodeTelemetry(memoryview(bytearray(first.to_bytes())))
+    second.counter("env_steps").add(5)
+    second.episode(np.array([2.0]), np.array([2]))
+    assert second.snapshot().counters == {"env_steps": 10.0}
+    assert second.snapshot().new_episodes(0)[0].tolist() == [1.0, 2.0]
+
+
+def test_no_bytes_crash_the_reader() -> None:
+    random = np.random.default_rng(2)
+    node = NodeTelemetry()
+    for index in range(20):
+        node.counter(f"counter {index}").add(index)
+        node.stage(f"stage {index}")
+        node.episode(np.ones(50), np.ones(50))
+        node.lag(np.arange(50))
+    good = np.frombuffer(node.to_bytes(), np.uint8)
+    for trial in range(300):
+        block = random.integers(0, 256, TELEMETRY_BYTES, dtype=np.uint8)
+        if trial % 3:
+            kept = random.integers(0, TELEMETRY_BYTES, 2)
+            block[min(kept) : max(kept)] = good[min(kept) : max(kept)]
+        snapshot = NodeSnapshot.from_bytes(block.tobytes())
+        for since in (0, snapshot.episodes_total - 5, snapshot.episodes_total):
+            returns, lengths = snapshot.new_episodes(since)
+            assert len(returns) == len(lengths) <= EPISODE_RING
+        assert len(snapshot.counters) <= MAX_COUNTERS
+        LagSummary.merge([snapshot.lag, node.snapshot().lag])

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who talks to whom: one file per system, in the order the field found them."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from dataclasses import dataclass
+from types import ModuleType
+
+from veldt.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One row of the table of architectures; the module of the same name has the rest."""
+
+    name: str
+    year: int
+    paper: str
+    new: str
+
+    @property
+    def file(self) -> str:
+        return f"veldt/architectures/{self.name}.py"
+
+
+ARCHITECTURES = {
+    row.name: row
+    for row in (
+        Architecture(
+            "dqn",
+            2013,
+            "Mnih et al., Playing Atari with Deep Reinforcement Learning",
+            "replay and a target network make Q-learning with deep networks stable",
+        ),
+        Architecture(
+            "a2c",
+            2016,
+            "Mnih et al., Asynchronous Methods for Deep RL, in its synchronous form",
+            "actors wait for each other, so every gradient is on-policy: lag 0",
+        ),
+        Architecture(
+            "impala",
+            2018,
+            "Espeholt et al., IMPALA: Scalable Distributed Deep-RL",
+            "trajectories instead of gradients travel, V-trace corrects the lag",
+        ),
+    )
+}
+
+
+def load(name: str) -> ModuleType:
+    """The architecture's module: Config, PRESETS and build."""
+    if name not in ARCHITECTURES:
+        near = difflib.get_close_matches(name, ARCHITECTURES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(ARCHITECTURES)}"
+        raise ConfigurationError(f"unknown architecture '{name}'; {hint}")
+    return importlib.import_module(f"veldt.architectures.{name}")

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A2C: A3C made synchronous (Mnih et al., 2016; the batched form is folklore since 2017).
+
+    actor x N --trajectories--> queue --one of each--> learner
+       ^                                                  |
+       +------ weights: no trajectory starts without -----+
+
+New since A3C: a barrier. Every actor waits until the learner has learned from all of them, so each
+gradient is on-policy and the result does not depend on timing.
+One datum: actor -> queue -> learner.
+Lag: 0 by construction; the price is that each round takes as long as its slowest actor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
+from veldt.problem import Problem
+from veldt.roles.actor import Actor
+from veldt.roles.learner import Learner
+from veldt.roles.policy import LocalPolicyConfig
+from veldt.settings import OptimizerSettings
+from veldt.topology import Topology
+
+
+@dataclass(frozen=True)
+class Config(ActorCriticSettings, OptimizerSettings):
+    """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
+
+    correction: str = "none"
+    learning_rate: float = 2e-3
+    trajectory_steps: int = 16
+    """Environment steps per trajectory, and so between two barriers."""
+
+
+PRESETS = {
+    "control": Config(),
+    "atari": Config(
+        trajectory_steps=5,
+        optimizer="rmsprop",
+        learning_rate=7e-4,
+        decay_learning_rate=True,
+        # 0.5 before a plain square in the published loss is 1.0 before half a square.
+        value_coefficient=1.0,
+    ),
+}
+
+
+def build(config: Config, problem: Problem) -> Topology:
+    make_network = problem.make_network("policy_value")
+    layout = problem.trajectory_layout(
+        make_network(), config.trajectory_steps, problem.envs_per_actor
+    )
+    initial = problem.initial_weights(make_network)
+
+    topology = Topology("a2c")
+    trajectories = topology.queue("trajectories", layout, problem.num_actors)
+    weights = topology.board("weights", initial.vector, version=initial.version)
+    for _ in range(problem.num_actors):
+        topology.add(
+            "actor",
+            Actor,
+            environment=problem.environment,
+            num_envs=problem.envs_per_actor,
+            num_steps=config.trajectory_steps,
+            sink=trajectories.sink,
+            policy=LocalPolicyConfig(make_network),
+            policy_port=weights.source(),
+            synchronous=True,
+            gamma=config.gamma,
+        )
+    topology.add(
+        "learner",
+        Learner,
+        source=trajectories.source(slots_per_batch=problem.num_actors),
+        weights=weights.sink,
+        initial=weights.source(),
+        make_network=make_network,
+        make_objective=partial(ActorCritic, config=config),
+        optimizer=config.optimizer_config(),
+        total_env_steps=problem.total_env_steps if config.decay_learning_rate else None,
+        device=problem.device,
+        torch_threads=problem.learner_threads,
+    )
+    return topology

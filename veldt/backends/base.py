@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every backend offers the run that drives it, and the loop that steps nodes."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from veldt.backends.signals import Doorbell
+from veldt.ports import Role
+from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
+from veldt.topology import End, Node
+from veldt.types import Parameters
+
+_LONGEST_SLEEP_SECONDS = 0.1  # a bound on every wait, so that a lost ring costs little
+
+
+class Backend(Protocol):
+    """Runs a topology. Between `start` and `stop`, `advance` lets work happen."""
+
+    restarts: int
+
+    def start(self) -> None: ...
+
+    def advance(self, seconds: float) -> None:
+        """Let the nodes work for about `seconds`. Raises NodeFailure when one of them failed."""
+
+    def snapshots(self) -> list[NodeSnapshot]:
+        """Counters of every node, in the topology's order."""
+
+    def parameters(self, board: str) -> Parameters:
+        """The newest published weights."""
+
+    def queue_fills(self) -> dict[str, float]: ...
+
+    def stop(self) -> None:
+        """Stop every node and leave nothing behind. May be called at any time, more than once."""
+
+
+class NodeFailure(RuntimeError):  # noqa: N818 - it reads as what it is in a trace
+    """A role raised or died; names the node and carries its trace."""
+
+    def __init__(self, node: str, cause: str, trace: str = "") -> None:
+        super().__init__(f"{node} failed: {cause}")
+        self.node, self.cause, self.trace = node, cause, trace
+
+
+def bind(node: Node, open_end: Callable[[Node, End], Any]) -> dict[str, Any]:
+    """The node's arguments with every channel end replaced by a live port."""
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, End):
+            return open_end(node, value)
+        if isinstance(value, list | tuple) and any(isinstance(item, End) for item in value):
+            return [replaced(item) for item in value]
+        return value
+
+    return {name: replaced(value) for name, value in node.arguments.items()}
+
+
+class RunningNode:
+    """A constructed role with its name and its share of time."""
+
+    def __init__(self, node: Node, role: Role, telemetry: NodeTelemetry) -> None:
+        self.name, self.role = node.name, role
+        self.waiting = telemetry.stage("wait")
+        self.heartbeat = telemetry.counter("heartbeat_seconds")
+
+    def step(self) -> bool:
+        """One unit of work; whatever the role raises comes out as NodeFailure with its name."""
+        try:
+            return self.role.step()
+        except Exception as error:
+            raise NodeFailure(self.name, f"{type(error).__name__}: {error}", trace()) from error
+
+
+def trace() -> str:
+    return traceback.format_exc()
+
+
+def run_until_stopped(
+    nodes: list[RunningNode], doorbell: Doorbell, stopped: Callable[[], bool]
+) -> None:
+    """Step `nodes` in turn; when none has anything to do, sleep until the doorbell rings."""
+    while not stopped():
+        worked = False
+        for node in nodes:
+            worked |= node.step()
+        if not worked:
+            started = time.perf_counter()
+            doorbell.wait(_LONGEST_SLEEP_SECONDS)
+            slept = time.perf_counter() - started
+            for node in nodes:
+                node.waiting.add(slept)
+        for node in nodes:
+            node.heartbeat.set(time.monotonic())

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live side of a topology's channels where nodes share memory (serial and process backends)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from veldt.backends.channels import (
+    BoardMemory,
+    BoardSink,
+    BoardSource,
+    QueueMemory,
+    QueueSink,
+    QueueSource,
+)
+from veldt.backends.memory import Block, PlainBlock, SharedBlock
+from veldt.backends.signals import Doorbell, IndexDeque, IndexPipe, Indices
+from veldt.topology import Board, BoardSpec, End, Node, Queue, QueueSpec, Shared, Topology
+from veldt.types import Parameters
+
+
+@dataclass
+class Fabric:
+    """Memory and doorbells of the channels; it travels to every process that uses them."""
+
+    queues: dict[str, QueueMemory] = field(default_factory=dict)
+    boards: dict[str, BoardMemory] = field(default_factory=dict)
+    shared: dict[str, Block] = field(default_factory=dict)
+    doorbells: dict[str, Doorbell] = field(default_factory=dict)
+    """By node name. Empty on the serial backend, where nobody sleeps."""
+    readers: dict[str, list[str]] = field(default_factory=dict)
+    writers: dict[str, list[str]] = field(default_factory=dict)
+    """By channel name: the nodes at either end, to know whom to wake."""
+
+    def open(self, node: Node, end: End, holder: int) -> Any:
+        """The live port of `end` for `node`."""
+        channel, options = end.channel, dict(end.options)
+        if isinstance(channel, QueueSpec):
+            memory = self.queues[channel.name]
+            if end.side == "sink":
+                return QueueSink(memory, holder, self._bells(self.readers, channel.name, node))
+            producers = self._bells(self.writers, channel.name, node)
+            return QueueSource(memory, holder, producers, **options)
+        if isinstance(channel, BoardSpec):
+            board = self.boards[channel.name]
+            if end.side == "sink":
+                return BoardSink(board, self._bells(self.readers, channel.name, node))
+            return BoardSource(board, **options)
+        return self.shared[channel.name].array("float32", channel.size)
+
+    def _bells(
+        self, side: dict[str, list[str]], channel: str, node: Node
+    ) -> Iterable[Doorbell]:
+        # Nodes that take turns in one process share a doorbell and need not ring their own.
+        own = self.doorbells.get(node.name)
+        bells = [self.doorbells[name] for name in side[channel] if name in self.doorbells]
+        return list(dict.fromkeys(bell for bell in bells if bell is not own))
+
+    def part_for(self, nodes: list[Node]) -> Fabric:
+        """What the process that runs `nodes` needs, and nothing else."""
+        names = {end.channel.name for node in nodes for _, end in node.ends()}
+        part = Fabric(
+            queues={name: memory for name, memory in self.queues.items() if name in names},
+            boards={name: memory for name, memory in self.boards.items() if name in names},
+            shared={name: block for name, block in self.shared.items() if name in names},
+            readers={name: self.readers[name] for name in names},
+            writers={name: self.writers[name] for name in names},
+        )
+        peers = {peer for name in names for peer in (*self.readers[name], *self.writers[name])}
+        peers |= {node.name for node in nodes}
+        part.doorbells = {peer: self.doorbells[peer] for peer in peers if peer in self.doorbells}
+        return part
+
+
+def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> Fabric:
+    """Allocate every channel of `topology` once."""
+    fabric = Fabric()
+    for channel in _channels(topology):
+        name = channel.spec.name
+        ends = [(node.name, end) for node in topology.nodes for _, end in node.ends()]
+        ends = [(node, end) for node, end in ends if end.channel.name == name]
+        fabric.writers[name] = [node for node, end in ends if end.side in ("sink", "both")]
+        fabric.readers[name] = [node for node, end in ends if end.side in ("source", "both")]
+        crosses = between_processes and not _within_one_group(topology, channel)
+        if isinstance(channel, Queue):
+            fabric.queues[name] = _queue_memory(channel.spec, crosses, verify)
+        elif isinstance(channel, Board):
+            fabric.boards[name] = _board_memory(channel, between_processes)
+        else:
+            fabric.shared[name] = _shared_block(channel, between_processes)
+    return fabric
+
+
+def _channels(topology: Topology) -> list[Queue | Board | Shared]:
+    return [*topology.queues, *topology.boards, *topology.shared]
+
+
+def _within_one_group(topology: Topology, channel: Queue | Board | Shared) -> bool:
+    users = [
+        group
+        for group in topology.groups()
+        if any(
+            end.channel.name == channel.spec.name for node in group.nodes for _, end in node.ends()
+        )
+    ]
+    return len(users) <= 1
+
+
+def _block(nbytes: int, name: str, between_processes: bool) -> Block:
+    return SharedBlock(nbytes, name) if between_processes else PlainBlock(nbytes, name)
+
+
+def _queue_memory(spec: QueueSpec, between_processes: bool, verify: bool) -> QueueMemory:
+    block = _block(QueueMemory.nbytes(spec), spec.name, between_processes)
+    kind: type[Indices] = IndexPipe if between_processes else IndexDeque
+    memory = QueueMemory(spec, block, free=kind(), full=kind())
+    memory.verify = verify
+    for index in range(spec.num_slots):
+        memory.free.push(index)
+    return memory
+
+
+def _board_memory(board: Board, between_processes: bool) -> BoardMemory:
+    nbytes = BoardMemory.nbytes(board.spec)
+    memory = BoardMemory(board.spec, _block(nbytes, board.spec.name, between_processes))
+    memory.publish(Parameters(board.initial, board.version))
+    return memory
+
+
+def _shared_block(shared: Shared, between_processes: bool) -> Block:
+    block = _block(shared.spec.size * 4, shared.spec.name, between_processes)
+    block.array("float32", shared.spec.size)[:] = shared.initial
+    return block
+
+
+def newest(memory: BoardMemory) -> Parameters:
+    """A copy of the newest weights on a board."""
+    vector = np.empty(memory.spec.size, np.float32)
+    version = memory.pull(vector, newer_than=-1)
+    assert version is not None  # every board starts with its initial version
+    return Parameters(vector, version)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process per group of nodes over shared memory: the default on one machine.
+
+Processes come from a fork server that has the heavy imports done, so that a restart takes milliseconds.
+The supervisor only watches: data and weights never pass through it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+
+from veldt.backends.base import NodeFailure
+from veldt.backends.fabric import Fabric, build_fabric, newest
+from veldt.backends.forkserver import server_context
+from veldt.backends.memory import Descriptor, SharedBlock
+from veldt.backends.signals import Doorbell
+from veldt.backends.worker import Launch, run_group
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
+from veldt.topology import Group, Topology
+from veldt.types import Parameters
+
+_GRACE_SECONDS = 5.0
+_RESTARTS_PER_MINUTE = 12
+
+
+@dataclass
+class _Child:
+    """One running process group and what ties it to this process."""
+
+    group: Group
+    holder: int
+    process: BaseProcess
+    lifeline: int
+    """Write end of a pipe; the child dies when this process, and with it this end, is gone."""
+    errors: int
+    incarnation: int
+
+
+class ProcessBackend:
+    """Starts, watches, restarts and stops the processes of a topology."""
+
+    name = "process"
+
+    def __init__(self, topology: Topology, seed: int, verify: bool = False) -> None:
+        self._topology, self._seed = topology, seed
+        self._groups = topology.groups()
+        self._fabric = build_fabric(topology, between_processes=True, verify=verify)
+        self._fabric.doorbells = _doorbells(self._groups)
+        self._control = SharedBlock(1, "veldt-control")
+        self._telemetry_blocks = {
+            node.name: SharedBlock(TELEMETRY_BYTES, "veldt-telemetry") for node in topology.nodes
+        }
+        self._children: list[_Child] = []
+        self._restart_times: list[float] = []
+        self.restarts = 0
+
+    def start(self) -> None:
+        for number, group in enumerate(self._groups):
+            self._children.append(self._launch(group, holder=number + 1, incarnation=0))
+
+    def _launch(self, group: Group, holder: int, incarnation: int) -> _Child:
+        lifeline_reader, lifeline = os.pipe()
+        errors, errors_writer = os.pipe()
+        launch = Launch(
+            nodes=group.nodes,
+            threads=group.threads,
+            fabric=self._fabric.part_for(group.nodes),
+            telemetry={node.name: self._telemetry_blocks[node.name] for node in group.nodes},
+            control=self._control,
+            lifeline=Descriptor(lifeline_reader),
+            errors=Descriptor(errors_writer),
+            holder=holder,
+            seed=self._seed,
+            incarnation=incarnation,
+        )
+        process = server_context().Process(target=run_group, args=(launch,), name=group.name)
+        try:
+            process.start()
+        finally:
+            os.close(lifeline_reader)
+            os.close(errors_writer)
+        os.set_blocking(errors, False)
+        return _Child(group, holder, process, lifeline, errors, incarnation)
+
+    def advance(self, seconds: float) -> None:
+        connection.wait([child.process.sentinel for child in self._children], timeout=seconds)
+        for child in list(self._children):
+            if not child.process.is_alive():
+                self._ended(child)
+
+    def _ended(self, child: _Child) -> None:
+        child.process.join()
+        failure = _reported(child.errors)
+        if failure is not None:
+            raise failure
+        code = child.process.exitcode
+        cause = signal.Signals(-code).name if code and code < 0 else f"exit code {code}"
+        restartable = all(getattr(node.role, "restartable", False) for node in child.group.nodes)
+        if not restartable or not self._within_restart_budget():
+            raise NodeFailure(child.group.name, f"its process ended with {cause}")
+        self._restart(child)
+
+    def _within_restart_budget(self) -> bool:
+        now = time.monotonic()
+        self._restart_times = [then for then in self._restart_times if now - then < 60]
+        self._restart_times.append(now)
+        return len(self._restart_times) <= _RESTARTS_PER_MINUTE * len(self._groups)
+
+    def _restart(self, child: _Child) -> None:
+        for queue in self._fabric.queues.values():
+            queue.reclaim(child.holder)
+        self._children.remove(child)
+        _close(child)
+        self._children.append(self._launch(child.group, child.holder, child.incarnation + 1))
+        self.restarts += 1
+
+    def snapshots(self) -> list[NodeSnapshot]:
+        blocks = (self._telemetry_blocks[node.name] for node in self._topology.nodes)
+        return [NodeTelemetry(block.memory).snapshot() for block in blocks]
+
+    def parameters(self, board: str) -> Parameters:
+        return newest(self._fabric.boards[board])
+
+    def queue_fills(self) -> dict[str, float]:
+        return {name: queue.fill() for name, queue in self._fabric.queues.items()}
+
+    def process_ids(self) -> dict[str, int]:
+        """Group name -> process id, for fault tests and profilers."""
+        return {child.group.name: child.process.pid or 0 for child in self._children}
+
+    def stop(self) -> None:
+        self._control.memory[0] = 1
+        for doorbell in self._fabric.doorbells.values():
+            doorbell.ring()
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for child in self._children:
+            child.process.join(max(0.0, deadline - time.monotonic()))
+            if child.process.is_alive():
+                child.process.kill()  # it had its grace; SIGTERM would wait for Python code to run
+                child.process.join()
+            _close(child)
+        self._children = []
+        self._release_memory()
+
+    def _release_memory(self) -> None:
+        for doorbell in set(self._fabric.doorbells.values()):
+            doorbell.close()
+        self._fabric.doorbells = {}
+        for queue in self._fabric.queues.values():
+            queue.close()
+        for block in (*self._telemetry_blocks.values(), *self._fabric.shared.values()):
+            block.close()
+        for board in self._fabric.boards.values():
+            board.block.close()
+        self._control.close()
+
+
+def _doorbells(groups: list[Group]) -> dict[str, Doorbell]:
+    """One doorbell per thread: nodes that take turns share theirs."""
+    bells = {}
+    for group in groups:
+        shared = Doorbell()
+        for position, node in enumerate(group.nodes):
+            bells[node.name] = Doorbell() if group.threads and position else shared
+    return bells
+
+
+def _reported(errors: int) -> NodeFailure | None:
+    """What a child wrote before it gave up."""
+    try:
+        text = os.read(errors, 1 << 16)
+    except BlockingIOError:
+        return None
+    if not text:
+        return None
+    report = json.loads(text)
+    return NodeFailure(report["node"], report["cause"], report["trace"])
+
+
+def _close(child: _Child) -> None:
+    os.close(child.lifeline)
+    os.close(child.errors)
+    child.process.close()

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every node in one thread, in an order drawn from the seed: the deterministic reference.
+
+Asynchronous architectures keep their lag, but the same seed gives the same interleaving and so the same
+bits. A lag bug seen once can be replayed in a debugger.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+
+from veldt.backends.base import NodeFailure, RunningNode, bind
+from veldt.backends.fabric import build_fabric, newest
+from veldt.context import NodeContext
+from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
+from veldt.topology import Topology
+from veldt.types import Parameters
+
+_ROUNDS_PER_ADVANCE = 64
+_IDLE_ROUNDS_UNTIL_DEADLOCK = 1000
+
+
+class SerialBackend:
+    """Round-robin over `step()` in one thread."""
+
+    name = "serial"
+
+    def __init__(self, topology: Topology, seed: int, verify: bool = False) -> None:
+        self._topology, self._seed = topology, seed
+        self._fabric = build_fabric(topology, between_processes=False, verify=verify)
+        self._order = np.random.default_rng([seed, 0x0DE2])
+        self._telemetry = [NodeTelemetry() for _ in topology.nodes]
+        self._nodes: list[RunningNode] = []
+        self._idle_rounds = 0
+        self.restarts = 0
+
+    def start(self) -> None:
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # sums over several threads may differ in the last bit
+        for node, telemetry in zip(self._topology.nodes, self._telemetry, strict=True):
+            context = NodeContext(node.name, node.index, self._seed, telemetry)
+            ports = bind(node, lambda user, end: self._fabric.open(user, end, holder=1))
+            try:
+                role = node.role(context, **ports)
+            except Exception as error:
+                raise NodeFailure(node.name, f"{type(error).__name__}: {error}") from error
+            self._nodes.append(RunningNode(node, role, telemetry))
+
+    def advance(self, seconds: float) -> None:
+        """A fixed number of rounds, whatever the clock says: stopping must be reproducible."""
+        for _ in range(_ROUNDS_PER_ADVANCE):
+            self._round()
+
+    def _round(self) -> None:
+        worked = False
+        busy = []
+        started = clock = time.perf_counter()
+        for index in self._order.permutation(len(self._nodes)):
+            worked |= self._nodes[index].step()
+            now = time.perf_counter()
+            busy.append((index, now - clock))
+            clock = now
+        for index, seconds in busy:
+            self._nodes[index].waiting.add(clock - started - seconds)
+        self._idle_rounds = 0 if worked else self._idle_rounds + 1
+        if self._idle_rounds > _IDLE_ROUNDS_UNTIL_DEADLOCK:
+            names = ", ".join(node.name for node in self._nodes)
+            raise NodeFailure(names, "every node waits for another one: the topology is deadlocked")
+
+    def snapshots(self) -> list[NodeSnapshot]:
+        return [telemetry.snapshot() for telemetry in self._telemetry]
+
+    def parameters(self, board: str) -> Parameters:
+        return newest(self._fabric.boards[board])
+
+    def queue_fills(self) -> dict[str, float]:
+        return {name: queue.fill() for name, queue in self._fabric.queues.items()}
+
+    def stop(self) -> None:
+        for node in self._nodes:
+            close = getattr(node.role, "close", None)
+            if close:
+                close()
+        if self._nodes:
+            torch.set_num_threads(self._threads)
+        self._nodes = []

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a backend tells a role about itself when it starts it."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from veldt.telemetry.counters import NodeTelemetry
+
+
+@dataclass
+class NodeContext:
+    """Name, place in the run, random streams and counters of one node."""
+
+    name: str
+    index: int
+    seed: int
+    """The run's seed; use `random` or `derived_seed` for streams of this node's own."""
+    telemetry: NodeTelemetry
+    incarnation: int = 0
+    """How often this node has been restarted; data of an older incarnation is refused."""
+
+    def derived_seed(self, purpose: str) -> int:
+        """A 63-bit seed of this node, incarnation and purpose, independent of the others."""
+        key = [self.seed, zlib.crc32(self.name.encode()), self.incarnation]
+        entropy = np.random.SeedSequence([*key, zlib.crc32(purpose.encode())])
+        return int(entropy.generate_state(1, np.uint64)[0] >> 1)
+
+    def random(self, purpose: str) -> np.random.Generator:
+        return np.random.default_rng(self.derived_seed(purpose))

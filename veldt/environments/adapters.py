@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens whatever a user names as an environment as one Gymnasium vector environment.
+
+A Gymnasium id (native vector entry point, in-process or subprocess vector), "ALE/..." on ale-py's
+own vector environment, "envpool:<task>", "module:function" or a callable.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from veldt.environments import lookup
+from veldt.environments.vector import OpenedVector
+from veldt.errors import ConfigurationError
+from veldt.types import ACTION_MASK
+
+if TYPE_CHECKING:
+    from veldt.environments.factory import EnvironmentFactory
+
+_MODES = {
+    "next_step": AutoresetMode.NEXT_STEP,
+    "same_step": AutoresetMode.SAME_STEP,
+    "disabled": AutoresetMode.DISABLED,
+}
+_INFO_KEYS = ("final_obs", ACTION_MASK)
+
+
+def open_vector(
+    factory: EnvironmentFactory, num_envs: int, seed: int, render: bool = False
+) -> OpenedVector:
+    """The vector environment of `factory`; every refusal is a ConfigurationError of one line."""
+    options = dict(factory.options)
+    try:
+        if factory.is_atari:
+            return _open_atari(factory, options, num_envs)
+        if factory.is_envpool:
+            return _open_envpool(factory, options, num_envs, seed)
+        if render:
+            options["render_mode"] = "rgb_array"
+        if isinstance(factory.env, str) and lookup.function_path(factory.env) is None:
+            return _open_registered(factory, factory.env, options, num_envs)
+        return _open_callable(factory, options, num_envs)
+    except ConfigurationError:
+        raise
+    except (TypeError, ImportError, gymnasium.error.Error) as error:
+        raise ConfigurationError(
+            f"cannot make the environment '{factory.name}': {lookup.one_line(error)}"
+            f"{lookup.missing_extra(factory.env, error)}"
+        ) from error
+
+
+def _open_registered(
+    factory: EnvironmentFactory, name: str, options: dict[str, Any], num_envs: int
+) -> OpenedVector:
+    spec = lookup.gymnasium_spec(name)
+    if factory.vectorization in ("auto", "native") and spec.vector_entry_point is not None:
+        creator = _native_creator(spec)
+        suits = factory.autoreset == "default" or _offers(creator, _MODES[factory.autoreset])
+        if suits or factory.vectorization == "native":
+            return _open_native(factory, creator, options, num_envs)
+    if factory.vectorization == "native":
+        raise ConfigurationError(
+            f"'{name}' has no native vector entry point; use vectorization in_process or subprocess"
+        )
+    if factory.time_limit is not None:
+        options["max_episode_steps"] = factory.time_limit
+    return _open_copies(factory, functools.partial(_make_registered, name, options), num_envs)
+
+
+def _open_callable(
+    factory: EnvironmentFactory, options: dict[str, Any], num_envs: int
+) -> OpenedVector:
+    creator = _resolve(factory.env)
+    if "num_envs" in inspect.signature(creator).parameters:
+        if factory.vectorization not in ("auto", "native"):
+            raise ConfigurationError(
+                f"'{factory.name}' makes a whole vector environment; leave vectorization at auto"
+            )
+        return _open_native(factory, creator, options, num_envs)
+    if factory.vectorization == "native":
+        raise ConfigurationError(
+            f"'{factory.name}' takes no num_envs, so it cannot make a native vector environment; "
+            "use vectorization in_process or subprocess"
+        )
+    make = functools.partial(_make_called, factory.env, options, factory.time_limit)
+    return _open_copies(factory, make, num_envs)
+
+
+def _resolve(env: str | Callable[..., Any]) -> Callable[..., Any]:
+    return lookup.imported_function(env) if isinstance(env, str) else env
+
+
+def _make_registered(name: str, options: dict[str, Any]) -> gymnasium.Env:
+    lookup.gymnasium_spec(name)  # a fresh process may have to import what registers it
+    return gymnasium.make(name, disable_env_checker=True, **options)
+
+
+def _make_called(
+    env: str | Callable[..., Any], options: dict[str, Any], time_limit: int | None
+) -> gymnasium.Env:
+    made = _resolve(env)(**options)
+    if not isinstance(made, gymnasium.Env):
+        raise ConfigurationError(
+            f"{env} returned {type(made).__name__}; it must return a gymnasium.Env "
+            "(or take num_envs and return a gymnasium VectorEnv)"
+        )
+    return made if time_limit is None else gymnasium.wrappers.TimeLimit(made, time_limit)
+
+
+class _InProcessVector(SyncVectorEnv):
+    """Gymnasium's in-process vector, gathering only the info that is read."""
+
+    def _add_info(
+        self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int
+    ) -> dict[str, Any]:
+        for key in _INFO_KEYS:
+            if key in env_info:
+                super()._add_info(vector_infos, {key: env_info[key]}, env_num)
+        return vector_infos
+
+
+def _open_copies(
+    factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
+) -> OpenedVector:
+    mode = _MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
+    if factory.vectorization == "subprocess":
+        # Not a plain fork: the node's process may already run threads.
+        workers = AsyncVectorEnv(
+            [make] * num_envs, copy=False, context="forkserver", autoreset_mode=mode
+        )
+        return OpenedVector(workers, mode)
+    return OpenedVector(_InProcessVector([make] * num_envs, copy=False, autoreset_mode=mode), mode)
+
+
+def _native_creator(spec: EnvSpec) -> Callable[..., Any]:
+    entry = spec.vector_entry_point
+    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    arguments = dict(spec.kwargs)
+    if spec.max_episode_steps is not None:
+        arguments.setdefault("max_episode_steps", spec.max_episode_steps)
+    assert creator is not None
+    return functools.partial(creator, **arguments)
+
+
+def _offers(creator: Callable[..., Any], mode: AutoresetMode) -> bool:
+    if "autoreset_mode" in inspect.signature(creator).parameters:
+        return True
+    metadata = getattr(getattr(creator, "func", creator), "metadata", {})
+    return metadata.get("autoreset_mode") == mode
+
+
+def _open_native(
+    factory: EnvironmentFactory,
+    creator: Callable[..., Any],
+    options: dict[str, Any],
+    num_envs: int,
+) -> OpenedVector:
+    accepted = inspect.signature(creator).parameters
+    if factory.time_limit is not None:
+        if "max_episode_steps" not in accepted:
+            raise ConfigurationError(
+                f"'{factory.name}' does not take max_episode_steps, so time_limit cannot be set; "
+                "use vectorization in_process or put the limit into the environment"
+            )
+        options["max_episode_steps"] = factory.time_limit
+    wanted = _MODES.get(factory.autoreset)
+    if wanted is not None and "autoreset_mode" in accepted:
+        options["autoreset_mode"] = wanted
+    env = creator(num_envs=num_envs, **options)
+    if not isinstance(env, gymnasium.vector.VectorEnv):
+        raise ConfigurationError(
+            f"'{factory.name}' takes num_envs but returned {type(env).__name__}; "
+            "it must return a gymnasium VectorEnv"
+        )
+    mode = env.metadata.get("autoreset_mode", wanted)
+    if mode is None:
+        raise ConfigurationError(
+            f"'{factory.name}' does not say when it resets; set metadata['autoreset_mode'] of the "
+            "vector environment, or autoreset to what it does"
+        )
+    if wanted is not None and mode != wanted:
+        raise ConfigurationError(
+            f"'{factory.name}' resets in mode {AutoresetMode(mode).name.lower()}, not "
+            f"{factory.autoreset}; leave autoreset at default or use vectorization in_process"
+        )
+    return OpenedVector(env, AutoresetMode(mode))
+
+
+def _open_atari(
+    factory: EnvironmentFactory, options: dict[str, Any], num_envs: int
+) -> OpenedVector:
+    """The standard preprocessing: 84x84 grey, 4 frames stacked, action repeated 4 times, up to 30
+    no-ops at the start. Rewards are clipped by us, so that reported returns stay raw."""
+    if factory.vectorization not in ("auto", "native"):
+        raise ConfigurationError(
+            f"'{factory.name}' runs on ale-py's own vector environment; leave vectorization at auto"
+        )
+    spec = lookup.gymnasium_spec(factory.name)
+    arguments: dict[str, Any] = {**spec.kwargs, "num_threads": 1, "noop_max": 30, **options}
+    arguments["reward_clipping"] = False
+    if factory.frame_stack > 1:
+        arguments["stack_num"] = factory.frame_stack
+    if factory.time_limit is not None:
+        arguments["max_num_frames_per_episode"] = factory.time_limit * arguments["frameskip"]
+    # ale-py's episodic_life restarts the whole game at each lost life, so that later lives would
+    # never be seen; life_loss_info only marks the end.
+    life_loss = bool(arguments.pop("episodic_life", False))
+    arguments["life_loss_info"] = life_loss
+    mode = _MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
+    if mode == AutoresetMode.DISABLED:
+        raise ConfigurationError("ale-py always resets by itself; use autoreset same_step instead")
+    from ale_py.vector_env import AtariVectorEnv
+
+    env = AtariVectorEnv(num_envs=num_envs, autoreset_mode=mode, **arguments)
+    return OpenedVector(
+        env,
+        mode,
+        frames_per_step=arguments["frameskip"],
+        life_loss="continues" if life_loss else "none",
+    )
+
+
+def _open_envpool(
+    factory: EnvironmentFactory, options: dict[str, Any], num_envs: int, seed: int
+) -> OpenedVector:
+    """EnvPool always resets on the next step and takes its seed when it is made."""
+    if factory.vectorization not in ("auto", "native") or factory.autoreset not in (
+        "default",
+        "next_step",
+    ):
+        raise ConfigurationError(
+            f"'{factory.name}' runs on EnvPool, which resets on the next step; "
+            "leave vectorization at auto and autoreset at default"
+        )
+    envpool = lookup.envpool_module()
+    task = factory.name.removeprefix(lookup.ENVPOOL_PREFIX)
+    lookup.check_envpool_task(envpool, task)
+    if factory.time_limit is not None:
+        options["max_episode_steps"] = factory.time_limit
+    options.setdefault("num_threads", 1)
+    env = envpool.make(task, env_type="gymnasium", num_envs=num_envs, seed=seed, **options)
+    return OpenedVector(
+        env,
+        AutoresetMode.NEXT_STEP,
+        frames_per_step=int(env.config.get("frame_skip", 1)),
+        seeded=True,
+        life_loss="resets" if options.get("episodic_life") else "none",
+    )

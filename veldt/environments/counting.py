@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Environments that count, so that every row of a trajectory can be checked.
+
+The observation names the row: [episode, step in the episode, environment]. Wrong, missing or
+doubled rows, and observations of the wrong episode, show at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+DEFAULT_LENGTHS = (3, 5, 1, 4)
+
+
+def _spaces() -> tuple[spaces.Box, spaces.Discrete]:
+    return spaces.Box(0.0, np.inf, (3,), np.float32), spaces.Discrete(2)
+
+
+class CountingEnvironment(gymnasium.Env):
+    """Reward = number of the step (1, 2, ...); even episodes terminate, odd ones are truncated.
+
+    Environment i (its seed) makes episode e last lengths[(e + i) % len(lengths)] steps. Every
+    policy scores the same."""
+
+    def __init__(self, lengths: tuple[int, ...] = DEFAULT_LENGTHS) -> None:
+        self.observation_space, self.action_space = _spaces()
+        self._lengths = lengths
+        self._identity = 0
+        self._episode, self._count = -1, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self._identity, self._episode = seed, -1
+        self._episode += 1
+        self._count = 0
+        return self._observation(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._count += 1
+        length = self._lengths[(self._episode + self._identity) % len(self._lengths)]
+        if self._count > length:
+            raise RuntimeError("stepped beyond the end of an episode")
+        over, even = self._count == length, self._episode % 2 == 0
+        return self._observation(), float(self._count), over and even, over and not even, {}
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self._episode, self._count, self._identity], dtype=np.float32)
+
+
+class CountingVectorEnvironment(VectorEnv):
+    """The same as a native vector environment, in all three autoreset modes."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        lengths: tuple[int, ...] = DEFAULT_LENGTHS,
+        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": autoreset_mode}
+        self.single_observation_space, self.single_action_space = _spaces()
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._mode = autoreset_mode
+        self._lengths = np.array(lengths)
+        self._identity = np.arange(num_envs)
+        self._episode = np.full(num_envs, -1)
+        self._count = np.zeros(num_envs, dtype=np.int64)
+        self._over = np.zeros(num_envs, dtype=bool)
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        if seed is not None:
+            self._identity = seed + np.arange(self.num_envs)
+            self._episode[:] = -1
+        self._begin((options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool)))
+        return self._observation(), {}
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        late = self._over.copy()
+        if late.any() and self._mode != AutoresetMode.NEXT_STEP:
+            raise RuntimeError("stepped beyond the end of an episode")
+        self._begin(late)
+        self._count[~late] += 1
+        lengths = self._lengths[(self._episode + self._identity) % len(self._lengths)]
+        self._over = ~late & (self._count == lengths)
+        reward = np.where(late, 0.0, self._count)
+        even = self._episode % 2 == 0
+        terminated, truncated = self._over & even, self._over & ~even
+        info: dict[str, Any] = {}
+        if self._mode == AutoresetMode.SAME_STEP and self._over.any():
+            info = {"final_obs": self._observation(), "_final_obs": self._over.copy()}
+            self._begin(self._over)
+        return self._observation(), reward, terminated, truncated, info
+
+    def _begin(self, rows: np.ndarray) -> None:
+        rows = rows.copy()
+        self._episode[rows] += 1
+        self._count[rows] = 0
+        self._over[rows] = False
+
+    def _observation(self) -> np.ndarray:
+        columns = (self._episode, self._count, self._identity)
+        return np.stack(columns, axis=1).astype(np.float32)

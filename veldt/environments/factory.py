@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describes an environment once, so that any process can make as many copies as it needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from veldt.environments import lookup, spaces
+from veldt.environments.adapters import open_vector
+from veldt.environments.frame_stack import stacked
+from veldt.environments.masks import MaskReader, mask_size
+from veldt.environments.vector import OpenedVector, VectorEnvironment
+from veldt.errors import ConfigurationError
+from veldt.types import ACTION_MASK, EnvironmentSpec
+
+_CHOICES = {
+    "vectorization": ("auto", "native", "in_process", "subprocess"),
+    "autoreset": ("default", "next_step", "same_step", "disabled"),
+}
+_LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What was learned from one instance."""
+
+    spec: EnvironmentSpec
+    mask_in_info: bool
+    is_native: bool
+
+
+@dataclass(frozen=True)
+class EnvironmentFactory:
+    """Picklable description of an environment; travels to node processes at start."""
+
+    env: str | Callable[..., gymnasium.Env]
+    """Gymnasium id, "ALE/...", "envpool:<task>", "module:function", or a picklable callable that
+    returns a gymnasium.Env (or a gymnasium VectorEnv, if it takes num_envs)."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """Keyword arguments of the environment; a mapping is accepted too."""
+    vectorization: str = "auto"
+    """auto | native | in_process | subprocess. auto: the native vector environment where one is
+    registered and offers the wanted autoreset mode, else in-process."""
+    autoreset: str = "default"
+    """default | next_step | same_step | disabled (reset by us, delivered as same_step)."""
+    frame_stack: int = 1
+    """Last observations joined into one. Atari stacks 4 by itself unless more than 1 is given."""
+    time_limit: int | None = None
+    """Env steps after which an episode is truncated."""
+    reward_clip: float | None = None
+    """Clips what is learned from to [-c, c]; reported returns stay raw."""
+    _read: _Reading | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.options, Mapping):
+            object.__setattr__(self, "options", tuple(self.options.items()))
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ConfigurationError(
+                    f"unknown {name} '{getattr(self, name)}'; use {', '.join(choices)}"
+                )
+        if self.frame_stack < 1:
+            raise ConfigurationError(f"frame_stack is {self.frame_stack}; use 1 or more")
+        if self.time_limit is not None and self.time_limit < 1:
+            raise ConfigurationError(f"time_limit is {self.time_limit}; use 1 step or more")
+        if self.reward_clip is not None and not self.reward_clip > 0:
+            raise ConfigurationError(f"reward_clip is {self.reward_clip}; use a positive bound")
+
+    @property
+    def name(self) -> str:
+        """The id, or where the callable is defined."""
+        if isinstance(self.env, str):
+            return self.env
+        function = getattr(self.env, "func", self.env)
+        return f"{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
+
+    @property
+    def is_atari(self) -> bool:
+        return isinstance(self.env, str) and self.env.startswith(lookup.ATARI_PREFIX)
+
+    @property
+    def is_envpool(self) -> bool:
+        return isinstance(self.env, str) and self.env.startswith(lookup.ENVPOOL_PREFIX)
+
+    def spec(self) -> EnvironmentSpec:
+        """Shapes and kinds, from one instance that is closed again; cached, and pickled along."""
+        return self._reading().spec
+
+    def make(self, num_envs: int, seed: int, render: bool = False) -> VectorEnvironment:
+        """`num_envs` environments. Same seed, same episodes. `render` lets render() draw."""
+        if num_envs < 1:
+            raise ConfigurationError(f"num_envs is {num_envs}; use 1 or more")
+        reading = self._reading()
+        seed = seed % (_LARGEST_SEED - num_envs)
+        opened = open_vector(self, num_envs, seed, render)
+        spec = reading.spec
+        mask = None
+        if spec.action_mask_size:
+            mask = MaskReader(spec.action, num_envs, reading.mask_in_info)
+        return VectorEnvironment(
+            opened,
+            spec,
+            spaces.leaf_readers(opened.env.single_observation_space, mask is not None),
+            mask,
+            seed,
+            self._stack_depth,
+            self.reward_clip,
+        )
+
+    def measure(self, seconds: float = 0.05) -> float:
+        """Seconds that one step of one environment costs inside a vector, by trying it out."""
+        # A native vector is cheap per environment only when it is wide; copies cost about the same
+        # each, and can be slow to make.
+        num_envs = 32 if self._reading().is_native else 8
+        environment = self._in_this_process().make(num_envs, seed=0)
+        random = np.random.default_rng(0)
+        try:
+            environment.reset()
+            environment.step(environment.random_actions(random))
+            spent, steps = 0.0, 0
+            while spent < seconds:
+                actions = environment.random_actions(random)
+                start = time.perf_counter()
+                environment.step(actions)
+                spent += time.perf_counter() - start
+                steps += num_envs
+        finally:
+            environment.close()
+        return spent / steps
+
+    @property
+    def _stack_depth(self) -> int:
+        return 1 if self.is_atari else self.frame_stack
+
+    def _in_this_process(self) -> EnvironmentFactory:
+        if self.vectorization != "subprocess":
+            return self
+        return replace(self, vectorization="in_process")
+
+    def _reading(self) -> _Reading:
+        if self._read is None:
+            opened = open_vector(self._in_this_process(), num_envs=1, seed=0)
+            try:
+                object.__setattr__(self, "_read", self._read_from(opened))
+            finally:
+                opened.env.close()
+        assert self._read is not None
+        return self._read
+
+    def _read_from(self, opened: OpenedVector) -> _Reading:
+        env = opened.env
+        action = spaces.action_spec(env.single_action_space)
+        observation_space = env.single_observation_space
+        in_observation = in_info = False
+        size = 0
+        if action.kind != "box":
+            entries = getattr(observation_space, "spaces", {})
+            in_observation = isinstance(entries, Mapping) and ACTION_MASK in entries
+            observation, info = env.reset() if opened.seeded else env.reset(seed=0)
+            in_info = not in_observation and ACTION_MASK in info
+            if in_observation or in_info:
+                masks = observation[ACTION_MASK] if in_observation else info[ACTION_MASK]
+                one = tuple(part[0] for part in masks) if isinstance(masks, tuple) else masks[0]
+                size = mask_size(action, one)
+        readers = spaces.leaf_readers(observation_space, in_observation)
+        spec = EnvironmentSpec(
+            id=self.name,
+            observation=tuple(stacked(reader.leaf, self._stack_depth) for reader in readers),
+            action=action,
+            action_mask_size=size,
+            same_step_reset=opened.autoreset != AutoresetMode.NEXT_STEP,
+            frames_per_step=opened.frames_per_step,
+        )
+        return _Reading(spec, in_info, not isinstance(env, SyncVectorEnv))

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds what an environment's name stands for, and says what to do when it cannot be found."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from veldt.errors import ConfigurationError
+
+ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
+_EXTRAS = ("mujoco", "box2d")
+
+
+def one_line(error: BaseException) -> str:
+    """The error's text without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def gymnasium_spec(name: str) -> EnvSpec:
+    """The registered spec of a Gymnasium id; ids of ale-py are known when it is installed."""
+    if name.startswith(ATARI_PREFIX):
+        _register_atari(required=True)
+    try:
+        return gymnasium.spec(name)
+    except (gymnasium.error.Error, ImportError) as error:
+        _register_atari(required=False)
+        if name in gymnasium.registry:
+            return gymnasium.registry[name]
+        reason = one_line(error) if isinstance(error, gymnasium.error.DeprecatedEnv) else ""
+        raise _unknown(name, gymnasium.registry, reason) from error
+
+
+def _register_atari(required: bool) -> None:
+    try:
+        gymnasium.register_envs(importlib.import_module("ale_py"))
+    except ImportError as error:
+        if required:
+            raise ConfigurationError(
+                'Atari environments need ale-py; run: pip install "veldt[atari]"'
+            ) from error
+
+
+def envpool_module() -> Any:
+    try:
+        return importlib.import_module("envpool")
+    except ImportError as error:
+        raise ConfigurationError(
+            'envpool: environments need EnvPool; run: pip install "veldt[envpool]"'
+        ) from error
+
+
+def check_envpool_task(envpool: Any, task: str) -> None:
+    tasks = envpool.list_all_envs()
+    if task not in tasks:
+        raise _unknown(task, tasks)
+
+
+def _unknown(name: str, known: Iterable[str], reason: str = "") -> ConfigurationError:
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    if not near:
+        stems = {re.sub(r"-v\d+$", "", key).split("/")[-1].lower(): key for key in known}
+        stem = re.sub(r"-v\d+$", "", name).split("/")[-1].lower()
+        near = [stems[found] for found in difflib.get_close_matches(stem, stems, n=3, cutoff=0.6)]
+    if reason:
+        remedy = reason
+    elif near:
+        remedy = f"did you mean {' or '.join(near)}?"
+    else:
+        remedy = 'give a Gymnasium id, "ALE/...", "envpool:<task>" or "module:function"'
+    return ConfigurationError(f"unknown environment '{name}'; {remedy}")
+
+
+def function_path(name: str) -> tuple[str, str] | None:
+    """(module, function) of "module:function"; None for other names, "module:Id-v0" among them."""
+    module, colon, function = name.partition(":")
+    is_path = bool(colon) and all(part.isidentifier() for part in function.split("."))
+    return (module, function) if is_path else None
+
+
+def imported_function(name: str) -> Callable[..., Any]:
+    """The callable that "module:function" names; modules beside the user are found too."""
+    path = function_path(name)
+    assert path is not None
+    module_name, function_name = path
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = importlib.import_module(module_name)
+        for part in function_name.split("."):
+            found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"cannot import '{module_name}' of the environment '{name}': {one_line(error)}; "
+            "run from its folder or put that on PYTHONPATH"
+        ) from error
+    except AttributeError as error:
+        raise ConfigurationError(
+            f"the environment '{name}' is not there: {one_line(error)}; check the function's name"
+        ) from error
+    if not callable(found):
+        raise ConfigurationError(f"'{name}' is not callable; name a function that returns an Env")
+    return found
+
+
+def missing_extra(name: str | Callable[..., Any], error: BaseException) -> str:
+    """A remedy, when the error looks like a library that one of our extras installs."""
+    if not isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
+        return ""
+    text = f"{one_line(error)} {_entry_point(name)}".lower()
+    for extra in _EXTRAS:
+        if extra in text:
+            return f'; run: pip install "veldt[{extra}]"'
+    if "pygame" in text:
+        return '; run: pip install "veldt[classic]"'
+    return ""
+
+
+def _entry_point(name: str | Callable[..., Any]) -> str:
+    spec = gymnasium.registry.get(name) if isinstance(name, str) else None
+    return "" if spec is None else str(spec.entry_point)

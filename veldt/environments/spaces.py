@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From Gymnasium spaces to named arrays, and back for actions.
+
+Vectors become flat float32, images uint8 with channels first, discrete entries int64 from zero, so
+that buffers and networks meet only these three kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from veldt.errors import ConfigurationError
+from veldt.types import ACTION_MASK, ActionSpec, ObservationLeaf
+
+Path = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class LeafReader:
+    """How one leaf is read from a batched observation."""
+
+    leaf: ObservationLeaf
+    path: Path
+    view: Callable[[np.ndarray], np.ndarray]
+
+    def read(self, observation: Any) -> np.ndarray:
+        """The leaf [E, ...]; shape and order as declared, the dtype possibly not yet."""
+        for key in self.path:
+            observation = observation[key]
+        return self.view(observation)
+
+
+def leaf_readers(space: gymnasium.Space, with_mask: bool) -> tuple[LeafReader, ...]:
+    """Readers of all leaves; `with_mask` leaves a top-level "action_mask" entry out."""
+    found = tuple(_walk(space, "observation", ()))
+    if with_mask:
+        found = tuple(reader for reader in found if reader.path[:1] != (ACTION_MASK,))
+    if not found:
+        raise ConfigurationError(f"the observation space {space} has no entries to learn from")
+    return found
+
+
+def _walk(space: gymnasium.Space, name: str, path: Path) -> Iterator[LeafReader]:
+    if isinstance(space, spaces.Dict):
+        for key, entry in space.spaces.items():
+            yield from _walk(entry, f"{name}.{key}", (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for index, entry in enumerate(space.spaces):
+            yield from _walk(entry, f"{name}.{index}", (*path, index))
+    elif isinstance(space, spaces.Discrete):
+        yield _discrete(name, path, int(space.n), int(space.start), _whole)
+    elif isinstance(space, spaces.MultiDiscrete):
+        starts = np.broadcast_to(space.start, space.nvec.shape).reshape(-1)
+        for index, count in enumerate(space.nvec.reshape(-1)):
+            column = _column(index)
+            yield _discrete(f"{name}.{index}", path, int(count), int(starts[index]), column)
+    elif (
+        isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3, 4)
+    ):
+        yield _image(name, path, space.shape)
+    elif isinstance(space, spaces.Box | spaces.MultiBinary):
+        shape = (int(np.prod(space.shape)),)
+        leaf = ObservationLeaf(name, shape, "float32", "vector")
+        yield LeafReader(leaf, path, _whole if space.shape == shape else _flat)
+    else:
+        raise ConfigurationError(
+            f"the observation entry '{name}' has the unsupported space {space}; "
+            "use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
+        )
+
+
+def _whole(array: np.ndarray) -> np.ndarray:
+    return array
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    return array.reshape(len(array), -1)
+
+
+def _column(index: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda array: array.reshape(len(array), -1)[:, index]
+
+
+def _discrete(
+    name: str, path: Path, count: int, start: int, view: Callable[[np.ndarray], np.ndarray]
+) -> LeafReader:
+    leaf = ObservationLeaf(name, (), "int64", "discrete", count)
+    if start == 0:
+        return LeafReader(leaf, path, view)
+    return LeafReader(leaf, path, lambda array: view(array) - start)
+
+
+def _image(name: str, path: Path, shape: tuple[int, ...]) -> LeafReader:
+    """[H, W], [H, W, C], [C, H, W] or [K, H, W, C]; the shorter end of three is the channels."""
+    view: Callable[[np.ndarray], np.ndarray]
+    if len(shape) == 2:
+        view, shape = (lambda array: array[:, None]), (1, *shape)
+    elif len(shape) == 4:
+        frames, height, width, channels = shape
+        shape = (frames * channels, height, width)
+        view = lambda array: np.moveaxis(array, -1, 2).reshape(len(array), *shape)  # noqa: E731
+    elif shape[2] <= shape[0]:
+        view, shape = (lambda array: np.moveaxis(array, -1, 1)), (shape[2], *shape[:2])
+    else:
+        view = _whole
+    return LeafReader(ObservationLeaf(name, shape, "uint8", "image"), path, view)
+
+
+def action_spec(space: gymnasium.Space) -> ActionSpec:
+    """What the policy must produce."""
+    if isinstance(space, spaces.Discrete):
+        return ActionSpec("discrete", sizes=(int(space.n),))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        sizes = tuple(int(count) for count in space.nvec)
+        return ActionSpec("multi_discrete", sizes=sizes, shape=(len(sizes),))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        low = tuple(float(bound) for bound in space.low.reshape(-1))
+        high = tuple(float(bound) for bound in space.high.reshape(-1))
+        return ActionSpec("box", low=low, high=high, shape=tuple(space.shape))
+    raise ConfigurationError(
+        f"the action space {space} is unsupported; use Discrete, one-dimensional MultiDiscrete or "
+        "a Box of floats"
+    )
+
+
+def action_offset(space: gymnasium.Space) -> np.ndarray | None:
+    """What to add to an action counted from zero; None when there is nothing to add."""
+    start = getattr(space, "start", None)
+    if start is None or not np.any(start):
+        return None
+    return np.asarray(start, dtype=np.int64)
+
+
+def random_actions(
+    spec: ActionSpec, num_envs: int, random: np.random.Generator, mask: np.ndarray | None = None
+) -> np.ndarray:
+    """Uniform actions [E, ...] as the environment accepts them, only allowed ones under a mask."""
+    if spec.kind == "box":
+        low = np.asarray(spec.low).clip(-1e3) if np.isfinite(spec.low).all() else -1.0
+        high = np.asarray(spec.high).clip(None, 1e3) if np.isfinite(spec.high).all() else 1.0
+        width = int(np.prod(spec.shape))
+        drawn = random.uniform(low, high, size=(num_envs, width))
+        return drawn.astype(np.float32).reshape(num_envs, *spec.shape)
+    columns, offset = [], 0
+    for size in spec.sizes:
+        score = random.random((num_envs, size))
+        if mask is not None:
+            score[~mask[:, offset : offset + size]] = -1.0
+        columns.append(score.argmax(axis=1))
+        offset += size
+    if spec.kind == "discrete":
+        return columns[0]
+    return np.stack(columns, axis=1)

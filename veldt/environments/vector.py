@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One interface over every kind of vector environment.
+
+The three autoreset modes of Gymnasium become two (see EnvironmentSpec.same_step_reset); rewards,
+flags and observations come out with fixed names and types; episodes are counted from raw rewards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from veldt.environments.frame_stack import FrameStack
+from veldt.environments.masks import MaskReader
+from veldt.environments.spaces import LeafReader, action_offset, random_actions
+from veldt.types import ACTION_MASK, EnvironmentSpec
+
+_NO_RETURNS = np.zeros(0, dtype=np.float64)
+_NO_LENGTHS = np.zeros(0, dtype=np.int64)
+
+
+@dataclass
+class Step:
+    """What the environments answered. Reused: arrays are valid until the next step."""
+
+    reward: np.ndarray
+    """float32 [E], clipped if asked for; what is learned from."""
+    terminated: np.ndarray
+    truncated: np.ndarray
+    """bool [E]. Both may be set at once; then there is nothing to bootstrap from."""
+    ignored: np.ndarray
+    """bool [E]: a reset row. Its action was not used; its reward is 0 and it is not an env step."""
+    final_observations: dict[str, np.ndarray] | None
+    """With same_step_reset: "final_<leaf>" [E, ...], valid where terminated or truncated."""
+    episode_returns: np.ndarray
+    """float64, raw rewards of the episodes that ended in this step; often empty."""
+    episode_lengths: np.ndarray
+    env_steps: int
+    """Environments whose action was used."""
+
+
+@dataclass(frozen=True)
+class OpenedVector:
+    """A Gymnasium vector environment and what must be known about it to read it rightly."""
+
+    env: VectorEnv
+    autoreset: AutoresetMode
+    frames_per_step: int = 1
+    seeded: bool = False
+    """True when the seed was given at construction and must not be given to reset()."""
+    life_loss: str = "none"
+    """How lost lives end an episode: "none"; "continues": terminated is set but no reset follows
+    (ale-py); "resets": a reset row follows but the game goes on (EnvPool)."""
+
+
+class VectorEnvironment:
+    """E environments stepped together. Call reset() once before the first step."""
+
+    def __init__(
+        self,
+        opened: OpenedVector,
+        spec: EnvironmentSpec,
+        readers: tuple[LeafReader, ...],
+        mask: MaskReader | None,
+        seed: int,
+        frame_stack: int = 1,
+        reward_clip: float | None = None,
+    ) -> None:
+        env = opened.env
+        num_envs = env.num_envs
+        self.spec = spec
+        self.num_envs = num_envs
+        self.observations: dict[str, np.ndarray] = {}
+        self.first = np.ones(num_envs, dtype=bool)
+        self._env = env
+        self._opened = opened
+        self._readers = readers
+        self._mask = mask
+        self._seed: int | None = None if opened.seeded else seed
+        self._reward_clip = reward_clip
+        self._info_rows: np.ndarray | None = None
+        self._action_offset = action_offset(env.single_action_space)
+        self._buffers: dict[str, np.ndarray] = {}
+        self._stacks = {
+            reader.leaf.name: FrameStack(reader.leaf, num_envs, frame_stack)
+            for reader in readers
+            if frame_stack > 1 and reader.leaf.kind != "discrete"
+        }
+        self._no_rows = np.zeros(num_envs, dtype=bool)
+        self._resetting = self._no_rows
+        self._num_resetting = 0
+        self._lives = np.zeros(num_envs, dtype=np.int64)
+        self._returns = np.zeros(num_envs, dtype=np.float64)
+        self._lengths = np.zeros(num_envs, dtype=np.int64)
+        self._step = Step(
+            reward=np.zeros(num_envs, dtype=np.float32),
+            terminated=self._no_rows,
+            truncated=self._no_rows,
+            ignored=self._no_rows,
+            final_observations=None,
+            episode_returns=_NO_RETURNS,
+            episode_lengths=_NO_LENGTHS,
+            env_steps=num_envs,
+        )
+        if spec.same_step_reset:
+            self._step.final_observations = {
+                "final_" + leaf.name: np.zeros((num_envs, *leaf.shape), leaf.dtype)
+                for leaf in spec.observation
+            }
+
+    def reset(self) -> None:
+        """Begin new episodes everywhere. The seed is used once; later calls go on from there."""
+        if self._opened.seeded:
+            observation, info = self._env.reset()
+        else:
+            observation, info = self._env.reset(seed=self._seed)
+        self._seed = None
+        self.first = np.ones(self.num_envs, dtype=bool)
+        self._resetting, self._num_resetting = self._no_rows, 0
+        self._returns[:] = 0.0
+        self._lengths[:] = 0
+        if self._opened.life_loss != "none":
+            self._lives = np.array(info["lives"])
+        self._prepare_buffers(observation)
+        self._observe(observation, info)
+
+    def step(self, env_action: np.ndarray) -> Step:
+        """Step all environments; afterwards `observations` and `first` are the new ones."""
+        if self._action_offset is not None:
+            env_action = env_action + self._action_offset
+        observation, reward, terminated, truncated, info = self._env.step(env_action)
+        ignored, num_ignored = self._resetting, self._num_resetting
+        if num_ignored:
+            reward = np.where(ignored, 0, reward)
+            terminated = terminated & ~ignored
+            truncated = truncated & ~ignored
+        ended = terminated | truncated
+        num_ended = int(np.count_nonzero(ended))
+
+        step = self._step
+        step.terminated, step.truncated, step.ignored = terminated, truncated, ignored
+        step.env_steps = self.num_envs - num_ignored
+        if self._reward_clip is None:
+            step.reward[:] = reward
+        else:
+            np.minimum(np.maximum(reward, -self._reward_clip), self._reward_clip, out=step.reward)
+        self._returns += reward
+        self._lengths += 1
+
+        over = ended
+        if self._opened.life_loss != "none":
+            over = self._games_over(terminated, truncated, info["lives"])
+        if self.spec.same_step_reset:
+            self.first = ended
+            if num_ended:
+                observation, info = self._finish_same_step(observation, info, ended)
+        else:
+            self.first = ignored
+            resetting = ended
+            if self._opened.life_loss == "continues":
+                resetting = over
+                self.first = ignored | (ended & ~over)
+            self._resetting, self._num_resetting = resetting, int(np.count_nonzero(resetting))
+        self._count_episodes(over, num_ended)
+        self._observe(observation, info)
+        return step
+
+    def close(self) -> None:
+        self._env.close()
+
+    def random_actions(self, random: np.random.Generator) -> np.ndarray:
+        """Uniform allowed actions for the current observations."""
+        mask = self.observations.get(ACTION_MASK)
+        return random_actions(self.spec.action, self.num_envs, random, mask)
+
+    def render(self) -> np.ndarray | None:
+        """An RGB picture [H, W, 3] of the first environment; None if it cannot draw itself."""
+        if getattr(self._env, "render_mode", None) is not None:
+            frames = self._env.render()
+            return None if frames is None else np.asarray(frames[0])
+        for leaf in self.spec.observation:
+            if leaf.kind == "image":
+                newest = self.observations[leaf.name][0, -1]
+                return np.repeat(newest[..., None], 3, axis=-1)
+        return None
+
+    def _prepare_buffers(self, observation: Any) -> None:
+        """Leaves that already come as declared are handed on without a copy; others get a buffer.
+        Decided from what is delivered: not every environment keeps to its own space's dtype."""
+        for reader in self._readers:
+            leaf, array = reader.leaf, reader.read(observation)
+            if not isinstance(array, np.ndarray) or array.dtype != leaf.dtype:
+                self._buffers[leaf.name] = np.zeros((self.num_envs, *leaf.shape), leaf.dtype)
+
+    def _observe(self, observation: Any, info: dict[str, Any]) -> None:
+        for reader in self._readers:
+            name = reader.leaf.name
+            array = reader.read(observation)
+            if name in self._stacks:
+                self._stacks[name].push(array, self.first)
+                array = self._stacks[name].frames
+            elif name in self._buffers:
+                np.copyto(self._buffers[name], array, casting="unsafe")
+                array = self._buffers[name]
+            self.observations[name] = array
+        if self._mask is not None:
+            self.observations[ACTION_MASK] = self._mask.read(observation, info, self._info_rows)
+            self._info_rows = None
+
+    def _finish_same_step(
+        self, observation: Any, info: dict[str, Any], ended: np.ndarray
+    ) -> tuple[Any, dict[str, Any]]:
+        """Keep the true last observations; returns the first ones of the new episodes."""
+        rows = np.flatnonzero(ended)
+        if self._opened.autoreset == AutoresetMode.DISABLED:
+            self._keep_final(observation, rows, rows)
+            if self._mask is not None:
+                self._mask.read(observation, info)
+            # A new dictionary each time: Gymnasium takes the mask out of it.
+            observation, info = self._env.reset(options={"reset_mask": ended})
+            self._info_rows = ended
+            return observation, info
+        final = info["final_obs"]
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            space = self._env.single_observation_space
+            batch: Any = gymnasium.vector.utils.create_empty_array(space, n=len(rows))
+            # Rebound: for Tuple spaces the filled batch is only what is returned.
+            batch = gymnasium.vector.utils.concatenate(space, list(final[rows]), batch)
+            self._keep_final(batch, np.arange(len(rows)), rows)
+        else:
+            self._keep_final(final, rows, rows)
+        return observation, info
+
+    def _keep_final(self, source: Any, source_rows: np.ndarray, rows: np.ndarray) -> None:
+        finals = self._step.final_observations
+        assert finals is not None
+        for reader in self._readers:
+            name = reader.leaf.name
+            last = reader.read(source)[source_rows]
+            if name in self._stacks:
+                last = self._stacks[name].ending_with(last, rows)
+            finals["final_" + name][rows] = last
+
+    def _games_over(
+        self, terminated: np.ndarray, truncated: np.ndarray, lives: np.ndarray
+    ) -> np.ndarray:
+        """Where the game itself ended, not only a life."""
+        if self.spec.same_step_reset:
+            alive = lives < self._lives  # a finished game shows the next one's full count again
+        else:
+            alive = lives > 0
+        self._lives = np.array(lives)
+        return truncated | (terminated & ~alive)
+
+    def _count_episodes(self, over: np.ndarray, num_ended: int) -> None:
+        step = self._step
+        step.episode_returns, step.episode_lengths = _NO_RETURNS, _NO_LENGTHS
+        if num_ended:
+            step.episode_returns, step.episode_lengths = self._returns[over], self._lengths[over]
+            self._returns[over] = 0.0
+            self._lengths[over] = 0
+        if self._num_resetting:
+            # The reset row to come will add one that is no step.
+            self._lengths[self._resetting] -= 1

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Encoders, recurrent cores, heads and action distributions; all weights views into one vector."""
+
+from veldt.networks.config import NetworkConfig
+from veldt.networks.distributions import (
+    MASKED_LOGIT,
+    Categorical,
+    Distribution,
+    Gaussian,
+    MultiCategorical,
+    TanhGaussian,
+    make_distribution,
+)
+from veldt.networks.flat_parameters import FlatParameters
+from veldt.networks.heads import (
+    DPGNetwork,
+    DPGOutput,
+    PolicyValueNetwork,
+    PolicyValueOutput,
+    QNetwork,
+    QOutput,
+    make_network,
+    masked_q,
+)
+from veldt.networks.network import LAST_ACTION, LAST_REWARD, Network
+
+__all__ = [
+    "LAST_ACTION",
+    "LAST_REWARD",
+    "MASKED_LOGIT",
+    "Categorical",
+    "DPGNetwork",
+    "DPGOutput",
+    "Distribution",
+    "FlatParameters",
+    "Gaussian",
+    "MultiCategorical",
+    "Network",
+    "NetworkConfig",
+    "PolicyValueNetwork",
+    "PolicyValueOutput",
+    "QNetwork",
+    "QOutput",
+    "TanhGaussian",
+    "make_distribution",
+    "make_network",
+    "masked_q",
+]

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From observations to features [N, F].
+
+All vector and discrete leaves are joined into one MLP, each image has a convolutional encoder, and
+where there are several parts one more layer mixes them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from veldt.networks.config import ENCODERS, NetworkConfig
+from veldt.networks.layers import MLP, convolution
+from veldt.types import EnvironmentSpec, ObservationLeaf
+
+MAX_ONE_HOT = 64
+EMBEDDING_SIZE = 32
+_NATURE_MIN_SIDE = 36
+_CONVOLUTIONS = {  # (channels, kernel, stride), then the fully connected size
+    "nature": (((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512),
+    "small_conv": (((16, 8, 4), (32, 4, 2)), 256),
+}
+
+
+class FlatEncoder(nn.Module):
+    """Vectors as they are, discrete leaves one-hot or embedded, all joined into one MLP."""
+
+    def __init__(
+        self,
+        leaves: list[ObservationLeaf],
+        sizes: tuple[int, ...],
+        activation: str,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.leaves = leaves
+        self.embeddings = nn.ModuleDict()
+        for index, leaf in enumerate(leaves):
+            if leaf.kind == "discrete" and leaf.categories > MAX_ONE_HOT:
+                table = nn.utils.skip_init(nn.Embedding, leaf.categories, EMBEDDING_SIZE)
+                nn.init.normal_(table.weight, generator=generator)
+                self.embeddings[str(index)] = table
+        num_inputs = sum(_flat_size(leaf) for leaf in leaves)
+        self.mlp = MLP(num_inputs, sizes, activation, generator)
+        self.num_features = self.mlp.num_features
+        self._plain = len(leaves) == 1 and leaves[0].kind != "discrete"
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        if self._plain:
+            return self.mlp(_as_vector(self.leaves[0], observations[self.leaves[0].name]))
+        parts = [self._part(i, observations[leaf.name]) for i, leaf in enumerate(self.leaves)]
+        return self.mlp(torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
+
+    def _part(self, index: int, value: Tensor) -> Tensor:
+        leaf = self.leaves[index]
+        if leaf.kind != "discrete":
+            return _as_vector(leaf, value)
+        if str(index) in self.embeddings:
+            return self.embeddings[str(index)](value.long()).flatten(1)
+        return F.one_hot(value.long(), leaf.categories).float().flatten(1)
+
+
+class ConvEncoder(nn.Module):
+    """Convolutions with relu, then (unless `size` is 0) one fully connected layer."""
+
+    def __init__(
+        self,
+        leaf: ObservationLeaf,
+        convolutions: tuple[tuple[int, int, int], ...],
+        size: int,
+        padding: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.leaf = leaf
+        channels, layers = leaf.shape[0], nn.ModuleList()
+        for channels_out, kernel, stride in convolutions:
+            layers.append(convolution(channels, channels_out, kernel, stride, padding, generator))
+            channels = channels_out
+        self.convolutions = layers
+        num_inputs = _num_outputs(self._convolve, leaf)
+        self.output = MLP(num_inputs, (size,) if size else (), "relu", generator)
+        self.num_features = self.output.num_features
+
+    def _convolve(self, image: Tensor) -> Tensor:
+        for layer in self.convolutions:
+            image = torch.relu_(layer(image))
+        return image.flatten(1)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        # Channels last: backward gains 15 to 50%, forward alone loses up to 30%.
+        learning = torch.is_grad_enabled()
+        image = _as_image(self.leaf, observations[self.leaf.name], channels_last=learning)
+        return self.output(self._convolve(image))
+
+
+class ResidualBlock(nn.Module):
+    def __init__(self, channels: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.first = convolution(channels, channels, 3, 1, 1, generator)
+        self.second = convolution(channels, channels, 3, 1, 1, generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(torch.relu_(self.first(torch.relu(x))))
+
+
+class ResNetEncoder(nn.Module):
+    """IMPALA's deep network: three sections of convolution, max-pooling and two residual blocks."""
+
+    def __init__(self, leaf: ObservationLeaf, size: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.leaf = leaf
+        channels, sections = leaf.shape[0], []
+        for channels_out in (16, 32, 32):
+            sections += [
+                convolution(channels, channels_out, 3, 1, 1, generator),
+                nn.MaxPool2d(3, stride=2, padding=1),
+                ResidualBlock(channels_out, generator),
+                ResidualBlock(channels_out, generator),
+            ]
+            channels = channels_out
+        self.sections = nn.Sequential(*sections)
+        num_inputs = _num_outputs(self._convolve, leaf)
+        self.output = MLP(num_inputs, (size,) if size else (), "relu", generator)
+        self.num_features = self.output.num_features
+
+    def _convolve(self, image: Tensor) -> Tensor:
+        return torch.relu_(self.sections(image)).flatten(1)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        # Channels last: twice as fast, forward and backward.
+        image = _as_image(self.leaf, observations[self.leaf.name], channels_last=True)
+        return self.output(self._convolve(image))
+
+
+class JoinedEncoder(nn.Module):
+    """Several encoders side by side and one layer that mixes them: a head is linear, and could not
+    combine what two leaves say otherwise."""
+
+    def __init__(self, parts: list[nn.Module], activation: str, generator: torch.Generator) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        sizes = [int(part.num_features) for part in parts]  # type: ignore[arg-type]
+        self.mix = MLP(sum(sizes), (max(sizes),), activation, generator)
+        self.num_features = self.mix.num_features
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        return self.mix(torch.cat([part(observations) for part in self.parts], dim=1))
+
+
+class OwnEncoder(nn.Module):
+    """A user's module. It sees the tensor itself when there is one leaf, else the dict."""
+
+    def __init__(self, factory: Callable[..., Any], spec: EnvironmentSpec) -> None:
+        super().__init__()
+        self.module = factory(spec)
+        if not isinstance(self.module, nn.Module):
+            raise ValueError(f"{factory!r} must return an nn.Module, not {type(self.module)}")
+        self.leaves = spec.observation
+        sample = {
+            leaf.name: torch.zeros((2, *leaf.shape), dtype=_torch_dtype(leaf))
+            for leaf in spec.observation
+        }
+        with torch.no_grad():
+            features = self(sample)
+        if features.dim() != 2 or features.shape[0] != 2:
+            raise ValueError(
+                f"{factory!r}: its module must map observations [N, ...] to features [N, F]; "
+                f"for N = 2 it returned shape {tuple(features.shape)}"
+            )
+        self.num_features = int(features.shape[1])
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        inputs = {
+            leaf.name: observations[leaf.name].float()
+            if leaf.kind == "vector"
+            else observations[leaf.name]
+            for leaf in self.leaves
+        }
+        return self.module(inputs if len(inputs) > 1 else inputs[self.leaves[0].name])
+
+
+def make_encoder(
+    config: NetworkConfig,
+    spec: EnvironmentSpec,
+    generator: torch.Generator,
+    last_layer: bool = True,
+) -> nn.Module:
+    """The encoder, with `num_features`. Without `last_layer` a head brings its own last hidden
+    layer (dueling streams, a critic that reads the action there)."""
+    if callable(config.encoder) or config.encoder not in ENCODERS:
+        return OwnEncoder(_factory(config.encoder), spec)
+    images = [leaf for leaf in spec.observation if _is_image(leaf, config.encoder)]
+    flat = [leaf for leaf in spec.observation if leaf not in images]
+    if not images and config.encoder not in ("auto", "mlp"):
+        raise ValueError(
+            f"network '{config.encoder}' needs an image, and {spec.id} has none; use mlp or auto"
+        )
+    parts = [_image_encoder(config.encoder, leaf, last_layer, generator) for leaf in images]
+    if flat:
+        sizes = config.hidden_sizes if last_layer else config.hidden_sizes[:-1]
+        parts.append(FlatEncoder(flat, sizes, config.activation, generator))
+    if len(parts) == 1:
+        return parts[0]
+    return JoinedEncoder(parts, config.activation, generator)
+
+
+def last_layer_size(config: NetworkConfig, spec: EnvironmentSpec) -> int:
+    """Width of the hidden layer that `make_encoder(..., last_layer=False)` leaves to the head."""
+    images = any(_is_image(leaf, config.encoder) for leaf in spec.observation)
+    return 512 if images and isinstance(config.encoder, str) else config.hidden_sizes[-1]
+
+
+def _image_encoder(
+    name: str, leaf: ObservationLeaf, last_layer: bool, generator: torch.Generator
+) -> nn.Module:
+    side = min(leaf.shape[1:])
+    if name == "resnet":
+        return ResNetEncoder(leaf, 256 if last_layer else 0, generator)
+    if name == "auto" and side < _NATURE_MIN_SIDE:
+        # 3x3 kernels as in MinAtar's own network; larger small images are halved on the way.
+        count = 1 if side <= 16 else 2
+        layers = tuple((16 * 2**i, 3, 1 if side <= 16 else 2) for i in range(count))
+        return ConvEncoder(leaf, layers, 128 if last_layer else 0, 1, generator)
+    kind = "nature" if name == "auto" else name
+    convolutions, size = _CONVOLUTIONS[kind]
+    smallest = _NATURE_MIN_SIDE if kind == "nature" else 20
+    if side < smallest:
+        raise ValueError(
+            f"network '{kind}' needs images of {smallest}x{smallest} or more, and {leaf.name} has"
+            f" shape {leaf.shape}; use auto"
+        )
+    return ConvEncoder(leaf, convolutions, size if last_layer else 0, 0, generator)
+
+
+def _is_image(leaf: ObservationLeaf, encoder: str | Callable[..., Any]) -> bool:
+    if encoder == "mlp" or leaf.kind == "discrete":
+        return False
+    # Float arrays [C, H, W] are images only for those who ask: auto cannot know the axes.
+    return leaf.kind == "image" or (encoder != "auto" and len(leaf.shape) == 3)
+
+
+def _factory(encoder: str | Callable[..., Any]) -> Callable[..., Any]:
+    if callable(encoder):
+        return encoder
+    module_name, _, function_name = encoder.partition(":")
+    try:
+        return getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"network '{encoder}' cannot be imported: {error}") from error
+
+
+def _as_vector(leaf: ObservationLeaf, value: Tensor) -> Tensor:
+    value = value.float()
+    if leaf.kind == "image" and leaf.dtype == "uint8":
+        value = value.mul_(1.0 / 255.0)
+    return value if value.dim() == 2 else value.reshape(value.shape[0], -1)
+
+
+def _as_image(leaf: ObservationLeaf, value: Tensor, channels_last: bool) -> Tensor:
+    """Float images, 1/255 for bytes; on the CPU in the faster memory order."""
+    if channels_last and value.is_cpu:
+        image = value.to(torch.float32, memory_format=torch.channels_last)
+    else:
+        image = value.float()
+    return image.mul_(1.0 / 255.0) if leaf.dtype == "uint8" else image
+
+
+def _flat_size(leaf: ObservationLeaf) -> int:
+    count = int(torch.Size(leaf.shape).numel())
+    if leaf.kind != "discrete":
+        return count
+    return count * (leaf.categories if leaf.categories <= MAX_ONE_HOT else EMBEDDING_SIZE)
+
+
+def _num_outputs(convolve: Callable[[Tensor], Tensor], leaf: ObservationLeaf) -> int:
+    with torch.no_grad():
+        return int(convolve(torch.zeros((1, *leaf.shape))).shape[1])
+
+
+def _torch_dtype(leaf: ObservationLeaf) -> torch.dtype:
+    return torch.float32 if leaf.kind == "vector" else getattr(torch, leaf.dtype)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three heads, policy and value, Q, deterministic policy gradient, and the one way to make
+them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from veldt.networks.config import NetworkConfig
+from veldt.networks.distributions import (
+    MASKED_LOGIT,
+    Categorical,
+    Distribution,
+    make_distribution,
+    scale_to_bounds,
+)
+from veldt.networks.encoders import last_layer_size, make_encoder
+from veldt.networks.layers import MLP, fused_linear
+from veldt.networks.network import Network
+from veldt.types import ACTION_MASK, EnvironmentSpec, Field
+
+
+class PolicyValueOutput(NamedTuple):
+    """Distribution parameters [..., P], disallowed ones at MASKED_LOGIT, and values [...]."""
+
+    logits: Tensor
+    value: Tensor
+
+
+class QOutput(NamedTuple):
+    """Action values [..., A], not masked; choose through `masked_q`."""
+
+    q_values: Tensor
+
+
+class DPGOutput(NamedTuple):
+    """Noise-free actions in [-1, 1], [..., *shape]."""
+
+    action: Tensor
+
+
+class PolicyValueNetwork(Network):
+    """Shared trunk; logits and value from one matrix product, which is what small batches pay
+    for."""
+
+    distribution: Distribution
+
+    def __init__(
+        self, config: NetworkConfig, spec: EnvironmentSpec, generator: torch.Generator
+    ) -> None:
+        super().__init__(config, spec)
+        self.distribution = make_distribution(spec.action, config.distribution)
+        num_features = self._build_trunk(self.distribution, generator)
+        self.num_params = self.distribution.num_params
+        parts = ((self.num_params, 0.01), (1, 1.0))
+        self.head = fused_linear(num_features, parts, generator)
+        self._weights = (self.head.weight, self.head.bias)  # nn.Module's look-up is slow
+
+    def output_fields(self) -> dict[str, Field]:
+        return {"behaviour_logits": Field((self.num_params,), "float32")}
+
+    def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> PolicyValueOutput:
+        fused = F.linear(features, *self._weights)
+        logits, value = fused.split_with_sizes((self.num_params, 1), 1)
+        if ACTION_MASK in observations:
+            logits = logits.masked_fill(~observations[ACTION_MASK], MASKED_LOGIT)
+        return PolicyValueOutput(logits, value.squeeze(1))
+
+
+class QNetwork(Network):
+    """Action values, plain or dueling: q = v + a - mean(a), each stream with a hidden layer of
+    its own in place of the encoder's last one."""
+
+    def __init__(
+        self, config: NetworkConfig, spec: EnvironmentSpec, generator: torch.Generator
+    ) -> None:
+        super().__init__(config, spec)
+        if spec.action.kind != "discrete":
+            raise ValueError(
+                f"Q-learning needs a Discrete action space; {spec.id} has {spec.action.kind}."
+                " Use a policy-gradient architecture"
+            )
+        actions = Categorical(spec.action.sizes[0])
+        self.num_actions = actions.num_params
+        own_streams = config.dueling and config.recurrent == "none"
+        num_features = self._build_trunk(actions, generator, last_layer=not own_streams)
+        if config.dueling:
+            self.width = last_layer_size(config, spec)
+            self.streams = MLP(num_features, (2 * self.width,), config.activation, generator)
+            self.advantage = fused_linear(self.width, ((self.num_actions, 1.0),), generator)
+            self.value = fused_linear(self.width, ((1, 1.0),), generator)
+        else:
+            self.head = fused_linear(num_features, ((self.num_actions, 1.0),), generator)
+
+    def output_fields(self) -> dict[str, Field]:
+        return {"q_values": Field((self.num_actions,), "float32")}
+
+    def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> QOutput:
+        if not self.config.dueling:
+            return QOutput(self.head(features))
+        value, advantage = self.streams(features).split(self.width, dim=1)
+        advantage = self.advantage(advantage)
+        return QOutput(self.value(value) + advantage - advantage.mean(dim=1, keepdim=True))
+
+
+class DPGNetwork(Network):
+    """Actor and critic with separate trunks. The critic reads the action beside the features of its
+    last but one layer. Both see observations through the same normaliser."""
+
+    def __init__(
+        self, config: NetworkConfig, spec: EnvironmentSpec, generator: torch.Generator
+    ) -> None:
+        super().__init__(config, spec)
+        action = spec.action
+        if action.kind != "box" or not np.isfinite([*action.low, *action.high]).all():
+            raise ValueError(
+                f"deterministic policy gradients need a bounded Box action space; {spec.id} has"
+                f" {action.kind} {action.low} {action.high}. Use another architecture"
+            )
+        if config.recurrent != "none" or config.last_action_and_reward:
+            raise ValueError("the dpg head has no core; set recurrent none, no last action")
+        self._low = np.asarray(action.low, np.float32).reshape(action.shape)
+        self._high = np.asarray(action.high, np.float32).reshape(action.shape)
+        size = len(action.low)
+        encoder = make_encoder(config, spec, generator)
+        mean = fused_linear(int(encoder.num_features), ((size, 0.01),), generator)
+        self.actor_part = nn.ModuleDict({"encoder": encoder, "head": mean})
+        encoder = make_encoder(config, spec, generator, last_layer=False)
+        width = last_layer_size(config, spec)
+        joint = MLP(int(encoder.num_features) + size, (width,), config.activation, generator)
+        value = fused_linear(width, ((1, 1.0),), generator)
+        self.critic_part = nn.ModuleDict({"encoder": encoder, "joint": joint, "head": value})
+
+    def actor(self, observations: dict[str, Tensor]) -> Tensor:
+        """Observations [N, ...] -> actions [N, *shape] in [-1, 1]."""
+        if self.normalizer is not None:
+            observations = self.normalizer(observations)
+        raw = self.actor_part["head"](self.actor_part["encoder"](observations))
+        return torch.tanh(raw).reshape(-1, *self.spec.action.shape)
+
+    def critic(self, observations: dict[str, Tensor], action: Tensor) -> Tensor:
+        """Observations [N, ...], actions [N, *shape] in [-1, 1] -> q [N]."""
+        if self.normalizer is not None:
+            observations = self.normalizer(observations)
+        features = self.critic_part["encoder"](observations)
+        joined = torch.cat((features, action.reshape(features.shape[0], -1)), dim=1)
+        return self.critic_part["head"](self.critic_part["joint"](joined)).squeeze(1)
+
+    def env_action(self, action: np.ndarray) -> np.ndarray:
+        return scale_to_bounds(action, self._low, self._high)
+
+    def _features(self, observations: dict[str, Tensor], first: Tensor) -> Tensor:
+        return self.actor(observations)
+
+    def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> DPGOutput:
+        return DPGOutput(features)
+
+
+_HEADS = {"policy_value": PolicyValueNetwork, "q": QNetwork, "dpg": DPGNetwork}
+
+
+def make_network(config: NetworkConfig, spec: EnvironmentSpec, head: str, seed: int) -> Network:
+    """A network on the CPU whose weights follow from `seed` alone. `head`: policy_value, q or
+    dpg."""
+    if head not in _HEADS:
+        raise ValueError(f"unknown head '{head}'; use {', '.join(_HEADS)}")
+    generator = torch.Generator().manual_seed(seed)
+    # A user's own module draws from the global stream, which is put back afterwards.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return _HEADS[head](config, spec, generator)
+
+
+def masked_q(q_values: Tensor, observations: dict[str, Tensor]) -> Tensor:
+    """Q-values to choose from: disallowed actions at MASKED_LOGIT where there is a mask."""
+    if ACTION_MASK not in observations:
+        return q_values
+    return q_values.masked_fill(~observations[ACTION_MASK], MASKED_LOGIT)

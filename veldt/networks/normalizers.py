@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running statistics kept as buffers: they lie in the flat vector and so travel with the
+weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from veldt.types import ObservationLeaf
+
+# float32 counts integers exactly up to 2^24 = 16.8e6. The cap keeps count + batch below that (for
+# batches up to 6.7e6 rows) and makes the statistics a slow moving average from then on.
+MAX_COUNT = 1.0e7
+_EPSILON = 1e-8
+_CLIP = 10.0
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of all valid rows seen, merged batch by batch (Chan et al., 1979)."""
+
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("variance", torch.ones(shape))
+        self.register_buffer("count", torch.zeros(()))
+
+    @torch.no_grad()
+    def update(self, rows: Tensor, valid: Tensor) -> None:
+        """Merge the rows [N, *shape] where `valid` [N]; in float64, since sums cancel."""
+        rows = rows[valid].double()
+        added = float(rows.shape[0])
+        if added == 0.0:
+            return
+        mean = rows.mean(0)
+        variance = (rows - mean).square().mean(0)
+        # M2 = M2_a + M2_b + delta^2 n_a n_b / n, divided by n.
+        weight = added / (self.count.double() + added)
+        delta = mean - self.mean.double()
+        merged = torch.lerp(self.variance.double(), variance, weight)
+        self.variance.copy_(merged + delta.square() * weight * (1.0 - weight))
+        self.mean.add_((delta * weight).float())
+        self.count.add_(added).clamp_(max=MAX_COUNT)
+
+
+class ObservationNormalizer(nn.Module):
+    """Vector leaves become (x - mean) / std, clipped to +-10; other leaves pass."""
+
+    def __init__(self, leaves: tuple[ObservationLeaf, ...]) -> None:
+        super().__init__()
+        self.names = [leaf.name for leaf in leaves if leaf.kind == "vector"]
+        self.shapes = [leaf.shape for leaf in leaves if leaf.kind == "vector"]
+        self.moments = nn.ModuleList(RunningMoments(shape) for shape in self.shapes)
+
+    def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
+        normalized = dict(observations)
+        for name, moments in zip(self.names, self.moments, strict=True):
+            scale = torch.rsqrt(moments.variance + _EPSILON)
+            centred = observations[name].float() - moments.mean
+            normalized[name] = centred.mul_(scale).clamp_(-_CLIP, _CLIP)
+        return normalized
+
+    def update(self, observations: dict[str, Tensor], valid: Tensor) -> None:
+        for name, shape, moments in zip(self.names, self.shapes, self.moments, strict=True):
+            moments.update(observations[name].reshape(-1, *shape), valid.reshape(-1))

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a learner minimises: a network, a batch and the pure functions of `algorithms` put together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+
+
+class Loss(NamedTuple):
+    """A scalar to differentiate, and scalars to report."""
+
+    total: Tensor
+    metrics: dict[str, Tensor]
+
+
+class Objective(Protocol):
+    """Called with a batch of tensors; owns whatever else the loss needs (a target network)."""
+
+    def __call__(self, batch: Tensors) -> Loss: ...
+
+    def after_update(self, version: int) -> None:
+        """Called when `version` has been applied."""

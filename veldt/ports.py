@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The few protocols that roles talk through. No call blocks: None or False means "not now"."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from veldt.types import Batch, Parameters, PolicyReply, Slot
+
+
+class ExperienceSink(Protocol):
+    """Where an actor puts what it saw."""
+
+    def reserve(self) -> Slot | None:
+        """A slot to fill, or None while the consumer is behind (back-pressure)."""
+
+    def commit(self, slot: Slot) -> None:
+        """Hand the filled slot over; it must not be touched afterwards."""
+
+
+class ExperienceSource(Protocol):
+    """Where a learner gets what it learns from."""
+
+    def take_batch(self) -> Batch | None:
+        """The next batch, or None while there is not enough."""
+
+    def release(self, batch: Batch) -> None:
+        """Give the batch's slots back to their producers."""
+
+
+class ParameterSource(Protocol):
+    """Where the newest weights are read."""
+
+    def pull(self, into: np.ndarray, newer_than: int) -> int | None:
+        """Copy the newest vector into `into` and return its version, or None if none is newer."""
+
+
+class ParameterSink(Protocol):
+    """Where new weights are announced; the latest wins."""
+
+    def publish(self, parameters: Parameters) -> None: ...
+
+
+class GradientSink(Protocol):
+    """Who applies gradients: a local optimizer, a parameter server, shared memory, a group."""
+
+    def apply(self, gradient: Any, version: int) -> int | None:
+        """Apply a flat gradient computed from `version`; the new version, or None if dropped."""
+
+
+class Policy(Protocol):
+    """Who answers "what now?" for groups of environments: a local copy or a remote server."""
+
+    def refresh(self, minimum_version: int = 0) -> bool:
+        """Called before each trajectory: take the newest weights. False while there are none of
+        at least `minimum_version`; the trajectory must then not begin."""
+
+    def request(self, group: int, observations: dict[str, np.ndarray], first: np.ndarray) -> None:
+        """Ask for actions; `first` marks environments whose recurrent state starts anew."""
+
+    def reply(self, group: int) -> PolicyReply | None:
+        """The answer to this group's last request, or None while it is under way."""
+
+    def write_state(self, group: int, arrays: dict[str, np.ndarray]) -> None:
+        """Store the recurrent state as it was before the last request, if there is one."""
+
+
+class Role(Protocol):
+    """A plain class that does one unit of work at a time and does not know where it runs."""
+
+    def step(self) -> bool:
+        """Do one unit of work; False when there is nothing to do now. Never blocks or sleeps."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that a restart needs, as arrays."""
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None: ...

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one actor loop of every architecture.
+
+For each group of environments: take the policy's reply if it is there, step, write the row, ask again.
+With two groups, one steps while the other waits for its actions (double buffering).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from veldt.context import NodeContext
+from veldt.environments import EnvironmentFactory, Step, VectorEnvironment
+from veldt.ports import ExperienceSink, Policy
+from veldt.types import (
+    DISCOUNTED_RETURN,
+    LAST_ACTION,
+    LAST_REWARD,
+    PROVENANCE_ACTOR,
+    PROVENANCE_INCARNATION,
+    PROVENANCE_SEQUENCE,
+    PolicyReply,
+    Slot,
+)
+
+
+@dataclass
+class _Group:
+    """Environments stepped together and the trajectory they are writing."""
+
+    index: int
+    environment: VectorEnvironment
+    observation_names: list[str]
+    slot: Slot | None = None
+    begun: bool = False
+    row: int = 0
+    sequence: int = 0
+    minimum_version: int = 0
+    past: dict[str, np.ndarray] = field(default_factory=dict)
+    """Last action and reward, for networks that want them."""
+    discounted: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    carried: PolicyReply | None = None
+    """The reply for the last row, which is also row 0 of the next trajectory."""
+
+
+class Actor:
+    """Steps environments and writes trajectories of `num_steps` + 1 rows.
+
+    `synchronous`: each trajectory begins only from weights that have learned from the one before
+    (A2C's barrier). `annotate`: called with the
+    finished trajectory before it is handed over; the policy is then asked for the last row first, so
+    that its outputs are there (Ape-X computes priorities from Q-values it already has)."""
+
+    restartable = True
+
+    def __init__(
+        self,
+        context: NodeContext,
+        *,
+        environment: EnvironmentFactory,
+        num_envs: int,
+        num_steps: int,
+        sink: ExperienceSink,
+        policy: Callable[..., Policy],
+        policy_port: object,
+        num_groups: int = 1,
+        synchronous: bool = False,
+        annotate: Callable[[dict[str, np.ndarray]], None] | None = None,
+        gamma: float = 0.99,
+    ) -> None:
+        self._context, self._sink, self._gamma = context, sink, gamma
+        self._num_steps, self._synchronous, self._annotate = num_steps, synchronous, annotate
+        width = num_envs // num_groups
+        self._groups = [
+            _make_group(context, environment, width, index) for index in range(num_groups)
+        ]
+        self._policy = policy(context, policy_port, [width] * num_groups)
+        telemetry = context.telemetry
+        self._inferring, self._stepping = telemetry.stage("infer"), telemetry.stage("step")
+        self._env_steps = telemetry.counter("env_steps")
+        self._trajectories = telemetry.counter("trajectories")
+
+    def step(self) -> bool:
+        worked = False
+        for group in self._groups:
+            worked |= self._advance(group)
+        return worked
+
+    def _advance(self, group: _Group) -> bool:
+        if not group.begun and not self._begin(group):
+            return False
+        reply = group.carried or self._policy.reply(group.index)
+        if reply is None:
+            return False
+        group.carried = None
+        self._write_reply(group, reply)
+        if group.row == self._num_steps:
+            self._finish(group)
+            group.carried = reply
+        else:
+            self._step_environment(group, reply)
+        return True
+
+    def _begin(self, group: _Group) -> bool:
+        """Row 0 of a new trajectory, if there is room for it and the weights are as asked."""
+        if group.slot is None:
+            group.slot = self._sink.reserve()
+        if group.slot is None or not self._policy.refresh(group.minimum_version):
+            return False
+        group.begun, group.row = True, 0
+        if LAST_ACTION in group.slot.arrays and not group.past:
+            self._prepare_past(group)
+        self._write_observation(group)
+        if group.carried is None:
+            self._ask(group)
+        self._policy.write_state(group.index, group.slot.arrays)
+        return True
+
+    def _ask(self, group: _Group) -> None:
+        assert group.slot is not None
+        row = group.row
+        arrays = group.slot.arrays
+        names = (*group.observation_names, *group.past)
+        observations = {name: arrays[name][row] for name in names}
+        with self._inferring:
+            self._policy.request(group.index, observations, arrays["first"][row])
+
+    def _write_reply(self, group: _Group, reply: PolicyReply) -> None:
+        assert group.slot is not None
+        arrays, row = group.slot.arrays, group.row
+        arrays["action"][row] = reply.action
+        for name, value in reply.outputs.items():
+            arrays[name][row] = value
+        arrays["parameter_version"][row] = reply.version
+
+    def _step_environment(self, group: _Group, reply: PolicyReply) -> None:
+        assert group.slot is not None
+        with self._stepping:
+            step = group.environment.step(reply.env_action)
+        self._write_step(group.slot.arrays, group.row, step)
+        if group.past:
+            group.past[LAST_ACTION][:], group.past[LAST_REWARD][:] = reply.action, step.reward
+        if DISCOUNTED_RETURN in group.slot.arrays:
+            self._write_discounted_return(group, step)
+        group.row += 1
+        self._write_observation(group)
+        self._count(step)
+        if group.row < self._num_steps or self._annotate is not None:
+            self._ask(group)
+        else:
+            self._finish(group)
+
+    @staticmethod
+    def _write_step(arrays: dict[str, np.ndarray], row: int, step: Step) -> None:
+        arrays["reward"][row] = step.reward
+        arrays["terminated"][row] = step.terminated
+        arrays["truncated"][row] = step.truncated
+        arrays["ignored"][row] = step.ignored
+        if step.final_observations is not None:
+            for name, value in step.final_observations.items():
+                arrays[name][row] = value
+
+    @staticmethod
+    def _write_observation(group: _Group) -> None:
+        assert group.slot is not None
+        arrays, environment = group.slot.arrays, group.environment
+        for name, value in environment.observations.items():
+            arrays[name][group.row] = value
+        for name, value in group.past.items():
+            arrays[name][group.row] = value
+        arrays["first"][group.row] = environment.first
+
+    @staticmethod
+    def _prepare_past(group: _Group) -> None:
+        assert group.slot is not None
+        for name in (LAST_ACTION, LAST_REWARD):
+            group.past[name] = np.zeros_like(group.slot.arrays[name][0])
+
+    def _write_discounted_return(self, group: _Group, step: Step) -> None:
+        assert group.slot is not None
+        if not group.discounted.size:
+            group.discounted = np.zeros_like(step.reward)
+        running, first = group.discounted, group.slot.arrays["first"][group.row]
+        np.multiply(running, np.where(first, 0.0, self._gamma), out=running)
+        running += step.reward
+        group.slot.arrays[DISCOUNTED_RETURN][group.row] = running
+
+    def _count(self, step: Step) -> None:
+        self._env_steps.add(step.env_steps)
+        if step.episode_returns.size:
+            self._context.telemetry.episode(step.episode_returns, step.episode_lengths)
+
+    def _finish(self, group: _Group) -> None:
+        assert group.slot is not None
+        arrays = group.slot.arrays
+        if self._annotate is not None:
+            self._annotate(arrays)
+        provenance = arrays["provenance"][0]
+        provenance[PROVENANCE_ACTOR] = self._context.index * len(self._groups) + group.index
+        provenance[PROVENANCE_INCARNATION] = self._context.incarnation
+        provenance[PROVENANCE_SEQUENCE] = group.sequence
+        if self._synchronous:
+            group.minimum_version = int(arrays["parameter_version"][0, 0]) + 1
+        self._sink.commit(group.slot)
+        self._trajectories.add()
+        group.sequence += 1
+        group.slot, group.begun = None, False
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
+
+    def close(self) -> None:
+        for group in self._groups:
+            group.environment.close()
+
+
+def _make_group(
+    context: NodeContext, factory: EnvironmentFactory, width: int, index: int
+) -> _Group:
+    environment = factory.make(width, context.derived_seed(f"environment-{index}"))
+    environment.reset()
+    return _Group(index, environment, list(environment.observations))

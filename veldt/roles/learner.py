@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The learner: takes a batch, computes a flat gradient, hands it to whoever applies it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from veldt.context import NodeContext
+from veldt.networks import FlatParameters, Network
+from veldt.objectives import Objective, Tensors
+from veldt.optimizers import OptimizerConfig, make_optimizer
+from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
+from veldt.types import Batch, Parameters
+
+_REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
+
+
+class Learner:
+    """One update per `step`: loss, gradient, optimizer, publish."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        *,
+        source: ExperienceSource,
+        weights: ParameterSink,
+        initial: ParameterSource,
+        make_network: Callable[[], Network],
+        make_objective: Callable[[Network], Objective],
+        optimizer: OptimizerConfig,
+        total_env_steps: int | None = None,
+        device: str = "cpu",
+        torch_threads: int = 1,
+    ) -> None:
+        torch.set_num_threads(torch_threads)
+        self._device = torch.device(device)
+        self._source, self._weights = source, weights
+        self._network = make_network().to(self._device).train()
+        self._flat = FlatParameters(self._network, device)
+        self._version = self._load(initial)
+        self._objective = make_objective(self._network)
+        trained = self._flat.vector[: self._flat.num_trained]
+        self._optimizer = make_optimizer(optimizer, trained)
+        self._total_env_steps = total_env_steps
+        self._count(context)
+
+    def _count(self, context: NodeContext) -> None:
+        self._telemetry = telemetry = context.telemetry
+        self._learning, self._publishing = telemetry.stage("learn"), telemetry.stage("publish")
+        self._updates = telemetry.counter("updates")
+        self._trained = telemetry.counter("trained_env_steps")
+        self._not_finite = telemetry.counter("dropped.not_finite")
+        self._losses: dict[str, torch.Tensor] = {}
+        self._next_report = 0.0
+
+    def _load(self, initial: ParameterSource) -> int:
+        vector = np.empty(self._flat.size, np.float32)
+        version = initial.pull(vector, newer_than=-1)
+        if version is None:
+            raise RuntimeError("the board holds no initial weights")
+        self._flat.load(vector)
+        return version
+
+    def step(self) -> bool:
+        batch = self._source.take_batch()
+        if batch is None:
+            return False
+        with self._learning:
+            applied = self._learn(batch)
+        self._source.release(batch)
+        if applied:
+            with self._publishing:
+                self._publish()
+        return True
+
+    def _learn(self, batch: Batch) -> bool:
+        tensors = self._tensors(batch)
+        self._record_lag(batch)
+        self._update_statistics(tensors)
+        loss = self._objective(tensors)
+        self._flat.zero_gradient()
+        loss.total.backward()
+        applied = self._optimizer.step(self._flat.gradient, self._learning_rate_scale())
+        if not applied:
+            self._not_finite.add()
+            return False
+        self._version += 1
+        self._objective.after_update(self._version)
+        self._updates.add()
+        self._report(loss.metrics)
+        return True
+
+    def _tensors(self, batch: Batch) -> Tensors:
+        tensors = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+        if self._device.type == "cpu":
+            return tensors
+        return {name: t.to(self._device, non_blocking=True) for name, t in tensors.items()}
+
+    def _record_lag(self, batch: Batch) -> None:
+        rows = batch["parameter_version"][:-1]
+        self._telemetry.lag(self._version - rows.ravel())
+        ignored = batch["ignored"][:-1]
+        self._trained.add(ignored.size - int(np.count_nonzero(ignored)))
+
+    def _update_statistics(self, tensors: Tensors) -> None:
+        if self._network.normalizer is None and self._network.return_moments is None:
+            return
+        valid = ~tensors["ignored"][:-1]
+        observed = {n: t[:-1] for n, t in tensors.items() if n.startswith("observation")}
+        self._network.update_statistics(observed, valid)
+        if "discounted_return" in tensors:
+            self._network.update_return_statistics(tensors["discounted_return"][:-1], valid)
+
+    def _learning_rate_scale(self) -> float:
+        if self._total_env_steps is None:
+            return 1.0
+        return max(0.0, 1.0 - self._trained.value / self._total_env_steps)
+
+    def _publish(self) -> None:
+        vector = self._flat.vector.detach().cpu().numpy()
+        self._weights.publish(Parameters(vector, self._version))
+
+    def _report(self, metrics: Tensors) -> None:
+        now = time.monotonic()
+        if now < self._next_report:
+            return
+        self._next_report = now + _REPORT_SECONDS
+        for name, value in metrics.items():
+            self._telemetry.counter(f"loss.{name}").set(float(value.detach()))
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {
+            "vector": self._flat.vector.cpu().numpy(),
+            "optimizer": self._optimizer.state_vector.cpu().numpy(),
+            "version": np.array(self._version),
+        }
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self._flat.load(state["vector"])
+        self._optimizer.state_vector.copy_(torch.from_numpy(state["optimizer"]))
+        self._version = int(state["version"])

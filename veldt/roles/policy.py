@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LocalPolicy: an actor's own copy of the network, and the ways to turn its outputs into actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from veldt.context import NodeContext
+from veldt.networks import FlatParameters, Network
+from veldt.ports import ParameterSource
+from veldt.types import PolicyReply
+
+State = tuple[torch.Tensor, ...]
+
+
+class Selection(Protocol):
+    """Turns network outputs for one group into stored action, env action and stored outputs."""
+
+    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply: ...
+
+
+class SampleActions:
+    """Draws from the policy's distribution and keeps its parameters: the behaviour policy mu."""
+
+    def __init__(self, network: Network, context: NodeContext) -> None:
+        assert network.distribution is not None
+        self._distribution = network.distribution
+        self._generator = torch.Generator().manual_seed(context.derived_seed("actions"))
+
+    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        action = self._distribution.sample(outputs.logits, self._generator).numpy()
+        env_action = self._distribution.env_action(action)
+        return PolicyReply(action, env_action, {"behaviour_logits": outputs.logits.numpy()}, 0)
+
+
+@dataclass(frozen=True)
+class LocalPolicyConfig:
+    """How an actor acts with its own copy of the weights."""
+
+    make_network: Callable[[], Network]
+    make_selection: Callable[[Network, NodeContext], Selection] = SampleActions
+    refresh_rows: int = 0
+    """Take new weights every so many rows; 0: at the start of each trajectory only."""
+
+    def __call__(self, context: NodeContext, port: ParameterSource, widths: list[int]) -> LocalPolicy:
+        return LocalPolicy(context, port, widths, self)
+
+
+class LocalPolicy:
+    """Answers at once, with weights that are as old as the last refresh."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        parameters: ParameterSource,
+        widths: list[int],
+        config: LocalPolicyConfig,
+    ) -> None:
+        self._network = config.make_network().eval()
+        self._flat = FlatParameters(self._network)
+        self._weights = self._flat.numpy()
+        self._select = config.make_selection(self._network, context)
+        self._parameters, self._version = parameters, -1
+        self._refresh_rows, self._rows_since_refresh = config.refresh_rows, 0
+        self._states: list[State] = [self._network.initial_state(width) for width in widths]
+        self._states_before = list(self._states)
+        self._state_names = [f"state.{name}" for name in self._network.state_fields()]
+        self._replies: list[PolicyReply | None] = [None for _ in widths]
+
+    def refresh(self, minimum_version: int = 0) -> bool:
+        due = self._rows_since_refresh >= self._refresh_rows
+        if due or self._version < minimum_version:
+            self._pull()
+        return self._version >= minimum_version
+
+    def _pull(self) -> None:
+        newer = self._parameters.pull(self._weights, newer_than=self._version)
+        if newer is not None:
+            self._version = newer
+        self._rows_since_refresh = 0
+
+    def request(self, group: int, observations: dict[str, np.ndarray], first: np.ndarray) -> None:
+        if self._refresh_rows and self._rows_since_refresh >= self._refresh_rows:
+            self._pull()
+        self._rows_since_refresh += 1
+        with torch.inference_mode():
+            tensors = {name: torch.from_numpy(array) for name, array in observations.items()}
+            state = self._states[group]
+            outputs, after = self._network.step(tensors, state, torch.from_numpy(first))
+            reply = self._select(outputs, tensors)
+        reply.version = self._version
+        self._states_before[group], self._states[group] = state, after
+        self._replies[group] = reply
+
+    def reply(self, group: int) -> PolicyReply | None:
+        return self._replies[group]
+
+    def write_state(self, group: int, arrays: dict[str, np.ndarray]) -> None:
+        for name, tensor in zip(self._state_names, self._states_before[group], strict=True):
+            arrays[name][:] = tensor.numpy()

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's numbers from its nodes' snapshots: totals, rates, returns, lag and who waits for whom."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from veldt.telemetry.bottleneck import KindLoad, describe_bottleneck
+from veldt.telemetry.counters import LagSummary, NodeSnapshot
+
+WAIT_STAGE = "wait"
+EVALUATOR_KIND = "evaluator"
+RETURN_WINDOW = 100
+_RATE_SECONDS = 2.0
+_SETTLE_SECONDS = 5.0
+_SETTLE_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What rates need of one moment."""
+
+    now: float
+    totals: dict[str, float]
+    stage_seconds: dict[str, dict[str, float]]
+    """Seconds by node and stage."""
+
+
+class RunTelemetry:
+    """Joins the snapshots of `nodes`, given as (name, kind).
+
+    Nodes named in `take_turns` share one thread, so the time they do not use is another's work and
+    not waiting. Evaluators count neither as env steps nor as training episodes."""
+
+    def __init__(self, nodes: list[tuple[str, str]], take_turns: Collection[str] = ()) -> None:
+        self.kinds = dict(nodes)
+        self.queue_fill: dict[str, float] = {}
+        """How full each queue is, 0 to 1, at the last update."""
+        self._take_turns = frozenset(take_turns)
+        self._snapshots: dict[str, NodeSnapshot] = {}
+        self._episodes_seen = dict.fromkeys(self.kinds, 0)
+        self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
+        self._lengths: deque[int] = deque(maxlen=RETURN_WINDOW)
+        self._recent: deque[_Sample] = deque()
+        self._settling: list[_Sample] = []
+        self._fill_sums: dict[str, tuple[float, int]] = {}
+
+    def update(
+        self,
+        snapshots: Mapping[str, NodeSnapshot],
+        now: float,
+        queue_fill: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take in snapshots by node name; a node left out keeps its last one. `now` in seconds.
+
+        The first call, at the start of the run, sets the zero of rates."""
+        self._snapshots.update(snapshots)
+        self._take_episodes(snapshots)
+        if queue_fill is not None:
+            self.queue_fill = dict(queue_fill)
+            for name, fill in queue_fill.items():
+                total, count = self._fill_sums.get(name, (0.0, 0))
+                self._fill_sums[name] = (total + fill, count + 1)
+        sample = _Sample(now, self.totals(), self._stage_seconds())
+        self._recent.append(sample)
+        while len(self._recent) > 2 and now - self._recent[1].now >= _RATE_SECONDS:
+            self._recent.popleft()
+        self._keep_while_settling(sample)
+
+    def totals(self, kind: str | None = None) -> dict[str, float]:
+        """Counters added up, gauges averaged, over the nodes of `kind` or all that train."""
+        values: dict[str, list[float]] = {}
+        gauges: set[str] = set()
+        for name, snapshot in self._snapshots.items():
+            if self._counts(name) if kind is None else self.kinds[name] == kind:
+                gauges |= snapshot.gauges
+                for counter, value in snapshot.counters.items():
+                    values.setdefault(counter, []).append(value)
+        return {
+            name: sum(found) / len(found) if name in gauges else sum(found)
+            for name, found in values.items()
+        }
+
+    @property
+    def env_steps(self) -> int:
+        return int(self.totals().get("env_steps", 0))
+
+    @property
+    def updates(self) -> int:
+        return int(self.totals().get("updates", 0))
+
+    @property
+    def episodes(self) -> int:
+        counted = (found for name, found in self._snapshots.items() if self._counts(name))
+        return sum(snapshot.episodes_total for snapshot in counted)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Counts of the counters "dropped.<reason>", by reason."""
+        prefix = "dropped."
+        counts = {name: value for name, value in self.totals().items() if name.startswith(prefix)}
+        return {name.removeprefix(prefix): int(value) for name, value in counts.items()}
+
+    @property
+    def mean_return_100(self) -> float:
+        """Mean return of the last 100 training episodes in order of arrival; NaN without any."""
+        return float(np.mean(self._returns)) if self._returns else math.nan
+
+    @property
+    def mean_length_100(self) -> float:
+        return float(np.mean(self._lengths)) if self._lengths else math.nan
+
+    @property
+    def has_100_returns(self) -> bool:
+        """Whether `mean_return_100` is over a full window, as a target needs."""
+        return len(self._returns) == RETURN_WINDOW
+
+    @property
+    def lag(self) -> LagSummary:
+        return LagSummary.merge([snapshot.lag for snapshot in self._snapshots.values()])
+
+    def rate(self, counter: str) -> float:
+        """Increase per second of a total over the last moments; 0 before the second update."""
+        return _rate(self._recent[0], self._recent[-1], counter) if self._recent else 0.0
+
+    def steady_rate(self, counter: str = "env_steps") -> float:
+        """Increase per second since the run settled; NaN when there is nothing to compare."""
+        if not self._recent or self._steady_start().now == self._recent[-1].now:
+            return math.nan
+        return _rate(self._steady_start(), self._recent[-1], counter)
+
+    def busy_shares(self, steady: bool = False) -> dict[str, float]:
+        """Each node's busy share of wall time, over the last moments or since the run settled.
+
+        Nodes that have not timed anything yet are left out."""
+        if not self._recent:
+            return {}
+        start, end = self._steady_start() if steady else self._recent[0], self._recent[-1]
+        shares = {}
+        for name in self.kinds:
+            spent = _stage_shares(start, end, name)
+            if not spent:
+                continue
+            waited = spent.pop(WAIT_STAGE, None)
+            turns = waited is None or name in self._take_turns
+            busy = sum(spent.values()) if turns or waited is None else 1.0 - waited
+            shares[name] = min(1.0, max(0.0, busy))
+        return shares
+
+    def kind_busy_shares(self, steady: bool = False) -> dict[str, float]:
+        """Mean busy share of the nodes of each kind."""
+        grouped: dict[str, list[float]] = {}
+        for name, share in self.busy_shares(steady).items():
+            grouped.setdefault(self.kinds[name], []).append(share)
+        return {kind: sum(shares) / len(shares) for kind, shares in grouped.items()}
+
+    def stage_shares(self) -> dict[str, dict[str, float]]:
+        """Share of wall time by stage since the run settled, averaged over each kind's nodes."""
+        if not self._recent:
+            return {}
+        shares: dict[str, dict[str, float]] = {}
+        for name, kind in self.kinds.items():
+            nodes = sum(other == kind for other in self.kinds.values())
+            stages = shares.setdefault(kind, {})
+            spent = _stage_shares(self._steady_start(), self._recent[-1], name)
+            for stage, share in spent.items():
+                stages[stage] = stages.get(stage, 0.0) + share / nodes
+        return {kind: stages for kind, stages in shares.items() if stages}
+
+    def bottleneck(self) -> str:
+        """One line that says what held the run back and what to do about it."""
+        shares, counts = self.kind_busy_shares(steady=True), list(self.kinds.values())
+        loads = [KindLoad(kind, counts.count(kind), busy) for kind, busy in shares.items()]
+        fill = {name: total / count for name, (total, count) in self._fill_sums.items()}
+        one_thread = bool(self._take_turns) and self._take_turns >= set(self.kinds)
+        return describe_bottleneck(loads, fill, one_thread)
+
+    def metrics(self) -> dict[str, float]:
+        """All of the above as flat names for the writers."""
+        lag = self.lag
+        found: dict[str, float] = {
+            "updates": self.updates,
+            "episodes": self.episodes,
+            "return/mean_100": self.mean_return_100,
+            "return/mean_length_100": self.mean_length_100,
+            "rate/env_steps_per_second": self.rate("env_steps"),
+            "rate/updates_per_second": self.rate("updates"),
+        }
+        if lag.count:
+            found |= {"lag/mean": lag.mean, "lag/max": lag.max, "lag/min": lag.min}
+        found |= {f"queue/{name}": fill for name, fill in self.queue_fill.items()}
+        found |= {f"busy/{kind}": share for kind, share in self.kind_busy_shares().items()}
+        named = {"env_steps", "updates"}
+        return found | {
+            f"counter/{name}": value for name, value in self.totals().items() if name not in named
+        }
+
+    def _counts(self, name: str) -> bool:
+        return self.kinds[name] != EVALUATOR_KIND
+
+    def _take_episodes(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
+        """Order the episodes that finished since the last update as if evenly spread over it.
+
+        Node after node would let the last node fill the whole window of returns."""
+        moments, returns, lengths = [], [], []
+        for name in filter(self._counts, snapshots):
+            snapshot = snapshots[name]
+            new_returns, new_lengths = snapshot.new_episodes(self._episodes_seen[name])
+            self._episodes_seen[name] = snapshot.episodes_total
+            moments.append((np.arange(len(new_returns)) + 0.5) / max(1, len(new_returns)))
+            returns.append(new_returns)
+            lengths.append(new_lengths)
+        if moments:
+            order = np.argsort(np.concatenate(moments), kind="stable")[-RETURN_WINDOW:]
+            self._returns.extend(np.concatenate(returns)[order].tolist())
+            self._lengths.extend(np.concatenate(lengths)[order].tolist())
+
+    def _stage_seconds(self) -> dict[str, dict[str, float]]:
+        return {
+            name: {stage: seconds for stage, (seconds, _) in snapshot.stages.items()}
+            for name, snapshot in self._snapshots.items()
+        }
+
+    def _keep_while_settling(self, sample: _Sample) -> None:
+        """Keep the first sample, and those from the first update until the latest steady start."""
+        if not self._settling:
+            self._settling.append(sample)
+            return
+        if len(self._settling) == 1:
+            before = self._settling[0].totals.get("updates", 0)
+            if sample.totals.get("updates", 0) > before:
+                self._settling.append(sample)
+        elif self._settling[-1].now - self._settling[1].now < _SETTLE_SECONDS:
+            self._settling.append(sample)
+
+    def _steady_start(self) -> _Sample:
+        """The first sample 5 seconds, or a tenth of the time if shorter, after the first update.
+
+        Without updates it is the first sample of all."""
+        end = self._recent[-1].now
+        learning = self._settling[1:]
+        if not learning or learning[0].now == end:
+            return self._settling[0]
+        settle = min(_SETTLE_SECONDS, _SETTLE_SHARE * (end - learning[0].now))
+        settled = (sample for sample in learning if learning[0].now + settle <= sample.now < end)
+        return next(settled, learning[0])
+
+
+def _rate(start: _Sample, end: _Sample, counter: str) -> float:
+    seconds = end.now - start.now
+    gained = end.totals.get(counter, 0.0) - start.totals.get(counter, 0.0)
+    return gained / seconds if seconds > 0 else 0.0
+
+
+def _stage_shares(start: _Sample, end: _Sample, node: str) -> dict[str, float]:
+    """Share of wall time by stage between two samples."""
+    seconds, before = end.now - start.now, start.stage_seconds.get(node, {})
+    after = end.stage_seconds.get(node, {})
+    if seconds <= 0:
+        return {}
+    return {stage: (total - before.get(stage, 0.0)) / seconds for stage, total in after.items()}

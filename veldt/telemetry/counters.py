@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node's counters, stage timings, episodes and policy lag in a fixed block of memory.
+
+The node is the only writer and takes no lock; any number of readers copy the block. Zeroed memory
+is an empty block, and a restarted node that attaches to its old block continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+
+from veldt.telemetry.block import (
+    COUNTER_NAMES_AT,
+    COUNTERS_AT,
+    EPISODE_RING,
+    EPISODES_BEGUN,
+    EPISODES_DONE,
+    HISTOGRAM_AT,
+    LAG_AT,
+    LAG_BINS,
+    LAG_MAX,
+    LAG_MIN,
+    LAG_SUM,
+    LAGS_BEGUN,
+    LAGS_DONE,
+    MAX_COUNTERS,
+    MAX_STAGES,
+    NUM_COUNTERS,
+    NUM_STAGES,
+    STAGE_NAMES_AT,
+    STAGES_AT,
+    TAIL_AT,
+    TELEMETRY_BYTES,
+    Names,
+    arrays,
+    read_names,
+)
+
+_COPY_ATTEMPTS = 4
+
+
+class Counter:
+    """A number the node adds to or sets."""
+
+    __slots__ = ("_index", "_values")
+
+    def __init__(self, values: memoryview[float], index: int) -> None:
+        self._values = values
+        self._index = index
+
+    def add(self, n: float = 1) -> None:
+        self._values[self._index] += n
+
+    def set(self, x: float) -> None:
+        self._values[self._index] = x
+
+    @property
+    def value(self) -> float:
+        return self._values[self._index]
+
+
+class Stage:
+    """Wall time and number of passes of one stage: `with stage: ...`. It does not nest."""
+
+    __slots__ = ("_index", "_started", "_values")
+
+    def __init__(self, values: memoryview[float], index: int) -> None:
+        self._values = values
+        self._index = 2 * index
+        self._started = 0.0
+
+    def __enter__(self) -> Stage:
+        self._started = perf_counter()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.add(perf_counter() - self._started)
+
+    def add(self, seconds: float) -> None:
+        """Count one pass that took `seconds`."""
+        values, index = self._values, self._index
+        values[index] += seconds
+        values[index + 1] += 1.0
+
+    @property
+    def seconds(self) -> float:
+        return self._values[self._index]
+
+    @property
+    def count(self) -> int:
+        return int(self._values[self._index + 1])
+
+
+class NodeTelemetry:
+    """One node's counters over a fixed block of memory, plain or shared between processes.
+
+    `memory` is TELEMETRY_BYTES long (zeroed, or a block left by an earlier incarnation); None makes
+    its own. Only the node itself writes; `snapshot` and `to_bytes` may be called from anywhere."""
+
+    def __init__(self, memory: memoryview | None = None) -> None:
+        block = memoryview(bytearray(TELEMETRY_BYTES) if memory is None else memory).cast("B")
+        if len(block) < TELEMETRY_BYTES:
+            raise ValueError(f"a telemetry block has {TELEMETRY_BYTES} bytes, not {len(block)}")
+        self._memory = block = block[:TELEMETRY_BYTES]
+        self._head = block[:COUNTERS_AT].cast("q")
+        self._tail = block[TAIL_AT : TAIL_AT + 64].cast("q")
+        self._lag = block[LAG_AT:HISTOGRAM_AT].cast("q")
+        self._counter_values = block[COUNTERS_AT:COUNTER_NAMES_AT].cast("d")
+        self._stage_values = block[STAGES_AT:STAGE_NAMES_AT].cast("d")
+        self._histogram, self._returns, self._lengths = arrays(block)
+        self._counter_names = Names(block, COUNTER_NAMES_AT, MAX_COUNTERS, self._head, NUM_COUNTERS)
+        self._stage_names = Names(block, STAGE_NAMES_AT, MAX_STAGES, self._head, NUM_STAGES)
+        self._counters: dict[str, Counter] = {}
+        self._stages: dict[str, Stage] = {}
+
+    def counter(self, name: str) -> Counter:
+        """The counter of this name; a run shows the sum over its nodes. Same name, same counter."""
+        return self._counters.get(name) or self._register(name, gauge=False)
+
+    def gauge(self, name: str) -> Counter:
+        """A counter that holds a level (a loss, an epsilon); a run shows the mean over nodes."""
+        return self._counters.get(name) or self._register(name, gauge=True)
+
+    def _register(self, name: str, gauge: bool) -> Counter:
+        index = self._counter_names.index_of(name, gauge)
+        self._counters[name] = found = Counter(self._counter_values, index)
+        return found
+
+    def stage(self, name: str) -> Stage:
+        """The stage of this name; time under "wait" counts as idle, all else as busy."""
+        found = self._stages.get(name)
+        if found is None:
+            found = self._stages[name] = Stage(self._stage_values, self._stage_names.index_of(name))
+        return found
+
+    def episode(self, returns: np.ndarray, lengths: np.ndarray) -> None:
+        """Push finished episodes; the newest EPISODE_RING of them stay readable."""
+        finished = len(returns)
+        if not finished:
+            return
+        total = self._head[EPISODES_DONE] + finished
+        self._tail[EPISODES_BEGUN] = total
+        kept = min(finished, EPISODE_RING)
+        places = np.arange(total - kept, total) % EPISODE_RING
+        self._returns[places] = returns[-kept:]
+        self._lengths[places] = lengths[-kept:]
+        self._head[EPISODES_DONE] = total
+
+    def lag(self, lags: np.ndarray) -> None:
+        """Count the policy lag of rows, in updates."""
+        rows = np.asarray(lags, dtype=np.int64).ravel()
+        if not rows.size:
+            return
+        lowest, highest, words = int(rows.min()), int(rows.max()), self._lag
+        before = self._head[LAGS_DONE]
+        self._tail[LAGS_BEGUN] = before + rows.size
+        words[LAG_MIN] = min(words[LAG_MIN], lowest) if before else lowest
+        words[LAG_MAX] = max(words[LAG_MAX], highest) if before else highest
+        words[LAG_SUM] += int(rows.sum())
+        self._histogram += np.bincount(np.clip(rows, 0, LAG_BINS - 1), minlength=LAG_BINS)
+        self._head[LAGS_DONE] = before + rows.size
+
+    def to_bytes(self) -> bytes:
+        """A copy of the block: for NodeSnapshot.from_bytes, or for a successor to start from."""
+        block = bytearray()
+        for _ in range(_COPY_ATTEMPTS):
+            head = bytes(self._memory[:COUNTERS_AT])
+            block = bytearray(self._memory)
+            block[:COUNTERS_AT] = head
+            block[TAIL_AT:] = self._memory[TAIL_AT:]
+            words = memoryview(block).cast("q")
+            if words[LAGS_DONE] == words[TAIL_AT // 8 + LAGS_BEGUN]:
+                break
+        return bytes(block)
+
+    def snapshot(self) -> NodeSnapshot:
+        """A copy that is consistent unless the node died, or wrote, in every attempt's midst."""
+        return NodeSnapshot.from_bytes(self.to_bytes())
+
+
+@dataclass
+class LagSummary:
+    """Policy lag over rows. `histogram` counts lags 0..126 exactly; its last bin is 127 or more."""
+
+    count: int = 0
+    min: int = 0
+    mean: float = 0.0
+    max: int = 0
+    histogram: np.ndarray = field(default_factory=lambda: np.zeros(LAG_BINS, np.int64), repr=False)
+
+    @staticmethod
+    def merge(summaries: list[LagSummary]) -> LagSummary:
+        """The summary of all rows together."""
+        seen = [summary for summary in summaries if summary.count]
+        if not seen:
+            return LagSummary()
+        count = sum(summary.count for summary in seen)
+        return LagSummary(
+            count=count,
+            min=min(summary.min for summary in seen),
+            mean=sum(summary.mean * summary.count for summary in seen) / count,
+            max=max(summary.max for summary in seen),
+            histogram=np.sum([summary.histogram for summary in seen], axis=0),
+        )
+
+
+@dataclass
+class NodeSnapshot:
+    """What a node had counted at one moment."""
+
+    counters: dict[str, float]
+    gauges: frozenset[str]
+    """Names in `counters` that are levels: averaged over nodes, not added up."""
+    stages: dict[str, tuple[float, int]]
+    """Seconds and number of passes by stage."""
+    episodes_total: int
+    lag: LagSummary
+    _first_episode: int
+    _returns: np.ndarray
+    _lengths: np.ndarray
+
+    def new_episodes(self, since: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns and lengths of the episodes from number `since` on that are still in the ring."""
+        first = max(since, self._first_episode)
+        places = np.arange(first, max(first, self.episodes_total)) % EPISODE_RING
+        return self._returns[places], self._lengths[places]
+
+    @staticmethod
+    def from_bytes(block: bytes) -> NodeSnapshot:
+        """Read a copied block. Whatever a torn copy holds, this does not fail."""
+        if len(block) < TELEMETRY_BYTES:
+            raise ValueError(f"a telemetry block has {TELEMETRY_BYTES} bytes, not {len(block)}")
+        view = memoryview(block)[:TELEMETRY_BYTES]
+        head = view[:COUNTERS_AT].cast("q")
+        tail = view[TAIL_AT : TAIL_AT + 64].cast("q")
+        histogram, returns, lengths = arrays(view)
+        values = view[COUNTERS_AT:COUNTER_NAMES_AT].cast("d")
+        times = view[STAGES_AT:STAGE_NAMES_AT].cast("d")
+        counters = read_names(view, COUNTER_NAMES_AT, head[NUM_COUNTERS], MAX_COUNTERS)
+        stages = read_names(view, STAGE_NAMES_AT, head[NUM_STAGES], MAX_STAGES)
+        total = max(0, head[EPISODES_DONE])
+        return NodeSnapshot(
+            counters={name: values[i] for i, (name, _) in enumerate(counters)},
+            gauges=frozenset(name for name, is_gauge in counters if is_gauge),
+            stages={
+                name: (times[2 * i], _whole(times[2 * i + 1])) for i, (name, _) in enumerate(stages)
+            },
+            episodes_total=total,
+            lag=_lag_summary(view[LAG_AT:HISTOGRAM_AT].cast("q"), histogram),
+            # Episodes begun but not done may already have overwritten the oldest ones.
+            _first_episode=max(0, max(total, tail[EPISODES_BEGUN]) - EPISODE_RING),
+            _returns=returns,
+            _lengths=lengths,
+        )
+
+
+def _whole(number: float) -> int:
+    return int(number) if math.isfinite(number) else 0
+
+
+def _lag_summary(words: memoryview, histogram: np.ndarray) -> LagSummary:
+    counts = np.maximum(histogram, 0)
+    count = int(counts.sum())
+    if count <= 0:
+        return LagSummary()
+    mean = words[LAG_SUM] / count
+    return LagSummary(count, words[LAG_MIN], mean, words[LAG_MAX], counts)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run shows while it goes: a live display on a terminal, plain lines elsewhere, JSON lines
+for programs, or nothing. A display that cannot be written falls silent and never stops training."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TextIO
+
+from veldt.telemetry.aggregate import RunTelemetry
+from veldt.telemetry.result import RunResult, dumps
+
+_STOPPED = {
+    "target": "target reached",
+    "env_steps": "env step budget used",
+    "seconds": "time used",
+    "interrupt": "interrupted",
+    "failure": "failed",
+}
+
+
+@dataclass(frozen=True)
+class RunGoal:
+    """What is run and when it ends."""
+
+    architecture: str
+    env: str
+    backend: str
+    seed: int
+    target_return: float | None = None
+    total_env_steps: int | None = None
+    max_seconds: float | None = None
+
+    def seconds_left(self, run: RunTelemetry, elapsed_seconds: float) -> float | None:
+        """Until the first budget is used, at the present rate; None without a budget."""
+        left = []
+        if self.max_seconds is not None:
+            left.append(self.max_seconds - elapsed_seconds)
+        rate = run.rate("env_steps")
+        if self.total_env_steps is not None and rate > 0:
+            left.append((self.total_env_steps - run.env_steps) / rate)
+        return max(0.0, min(left)) if left else None
+
+
+class Progress:
+    """The silent display, and what the others share."""
+
+    every_seconds = math.inf
+
+    def __init__(self, goal: RunGoal, stream: TextIO) -> None:
+        self.goal = goal
+        self._stream = stream
+        self._last_shown = -math.inf
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._guarded_close()
+
+    def update(self, run: RunTelemetry, elapsed_seconds: float) -> None:
+        """Show the run's state, if it is time to. Cheap enough to call at any rate."""
+        if elapsed_seconds - self._last_shown >= self.every_seconds:
+            self._last_shown = elapsed_seconds
+            self._show(run, elapsed_seconds)
+
+    def note(self, text: str) -> None:
+        """Show one line about something unusual: a restart, a failed write."""
+
+    def finish(self, result: RunResult) -> None:
+        """Show how the run ended."""
+
+    def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None: ...
+
+    def _guarded_close(self) -> None: ...
+
+    def _print(self, text: str) -> None:
+        try:
+            print(text, file=self._stream, flush=True)
+        except (OSError, ValueError):  # the reader of a pipe has gone, or the stream is closed
+            self.every_seconds = math.inf
+
+
+class PlainProgress(Progress):
+    """One line every few seconds."""
+
+    every_seconds = 5.0
+
+    def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
+        self._print("  ".join(self._parts(run, elapsed_seconds)))
+
+    def _parts(self, run: RunTelemetry, elapsed_seconds: float) -> Iterator[str]:
+        goal, lag = self.goal, run.lag
+        yield f"[{clock(elapsed_seconds)}]"
+        target = "" if goal.target_return is None else f"/{goal.target_return:g}"
+        yield f"return {number(run.mean_return_100)}{target}"
+        yield f"{run.env_steps:,} env steps ({run.rate('env_steps'):,.0f}/s)"
+        yield f"{run.updates:,} updates ({run.rate('updates'):,.0f}/s)"
+        if lag.count:
+            yield f"lag {lag.mean:.1f} (max {lag.max})"
+        for name, fill in run.queue_fill.items():
+            yield f"{name} {fill:.0%} full"
+        busy = ", ".join(f"{kind} {share:.0%}" for kind, share in run.kind_busy_shares().items())
+        if busy:
+            yield f"busy {busy}"
+        left = goal.seconds_left(run, elapsed_seconds)
+        if left is not None:
+            yield f"{clock(left)} left"
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def finish(self, result: RunResult) -> None:
+        for line in closing_lines(result):
+            self._print(line)
+
+
+class JsonProgress(Progress):
+    """JSON objects, one per line, told apart by "event": progress, note, result."""
+
+    every_seconds = 5.0
+
+    def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
+        self._event(
+            "progress",
+            seconds=round(elapsed_seconds, 3),
+            env_steps=run.env_steps,
+            **run.metrics(),
+            seconds_left=self.goal.seconds_left(run, elapsed_seconds),
+        )
+
+    def note(self, text: str) -> None:
+        self._event("note", text=text)
+
+    def finish(self, result: RunResult) -> None:
+        self._event("result", **vars(result))
+
+    def _event(self, event: str, **content: object) -> None:
+        self._print(dumps({"event": event, **content}))
+
+
+class JsonResult(JsonProgress):
+    """Only the final JSON object: --json with --quiet."""
+
+    every_seconds = math.inf
+
+    def note(self, text: str) -> None: ...
+
+
+def make_progress(
+    goal: RunGoal, quiet: bool = False, as_json: bool = False, stream: TextIO | None = None
+) -> Progress:
+    """The display that fits the options and the terminal. Rich is imported only for a live one."""
+    stream = stream or sys.stdout
+    if as_json:
+        return (JsonResult if quiet else JsonProgress)(goal, stream)
+    if quiet:
+        return Progress(goal, stream)
+    if stream.isatty() and os.environ.get("TERM") != "dumb":
+        from veldt.telemetry.live import LiveProgress
+
+        return LiveProgress(goal, stream)
+    return PlainProgress(goal, stream)
+
+
+def closing_lines(result: RunResult) -> list[str]:
+    """The end of a run in a few lines: outcome, work, bottleneck, where to look."""
+    outcome = f"{_STOPPED[result.stopped_by]} after {result.wall_seconds:.1f} s"
+    if result.reached_target and result.seconds_to_target is not None:
+        outcome = f"target reached after {result.seconds_to_target:.1f} s"
+    outcome += f": mean return {number(result.mean_return_100)}"
+    if result.evaluation_return is not None:
+        outcome += f", evaluation {number(result.evaluation_return)}"
+    frames = f" ({result.frames:,} frames)" if result.frames != result.env_steps else ""
+    work = f"{result.env_steps:,} env steps{frames}"
+    if result.env_steps_per_second is not None and math.isfinite(result.env_steps_per_second):
+        work += f", {result.env_steps_per_second:,.0f}/s"
+    lag = result.policy_lag
+    work += f", {result.updates:,} updates, policy lag mean {number(lag['mean'])} max {lag['max']}"
+    troubles = [f"restarts: {result.restarts}"] if result.restarts else []
+    troubles += [f"{count:,} dropped ({why})" for why, count in result.dropped.items() if count]
+    lines = [outcome, work, ", ".join(troubles), result.bottleneck, result.run_dir]
+    return [line for line in lines if line]
+
+
+def number(value: float | None) -> str:
+    """A return or a lag in few characters; a dash while it is not known."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:,.2f}" if abs(value) < 10 else f"{value:,.1f}"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

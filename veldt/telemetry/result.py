@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run achieved: result.json, and the value that `veldt.train` returns."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from veldt.telemetry.counters import LagSummary
+
+StoppedBy = Literal["target", "env_steps", "seconds", "interrupt", "failure"]
+
+
+@dataclass
+class RunResult:
+    """The outcome of one run. A number that is not known is None (null in the file)."""
+
+    architecture: str
+    env: str
+    backend: str
+    seed: int
+    env_steps: int = 0
+    frames: int = 0
+    """Env steps times the environment's action repeat."""
+    updates: int = 0
+    wall_seconds: float = 0.0
+    start_seconds: float | None = None
+    """From process start to the first env step."""
+    env_steps_per_second: float | None = None
+    """Steady state: without the start and the first moments after the first update."""
+    mean_return_100: float | None = None
+    evaluation_return: float | None = None
+    episodes: int = 0
+    reached_target: bool = False
+    seconds_to_target: float | None = None
+    policy_lag: dict[str, Any] = field(default_factory=lambda: lag_entry(LagSummary()))
+    """mean, max, min in updates, and a histogram whose index is the lag (127 is "or more")."""
+    restarts: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    """What was thrown away, by reason."""
+    run_dir: str = ""
+    parameters_sha256: str = ""
+    stopped_by: StoppedBy = "failure"
+    bottleneck: str = ""
+    stage_shares: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Share of wall time by stage, for each kind of role."""
+
+    def to_json(self) -> str:
+        """One field per line, valid JSON: NaN and infinities become null."""
+        entries = ((entry.name, getattr(self, entry.name)) for entry in fields(self))
+        lines = (f"  {json.dumps(name)}: {dumps(value)}" for name, value in entries)
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    def save(self, path: str | Path) -> None:
+        """Write the file whole or not at all, even if the machine stops meanwhile."""
+        target = Path(path)
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            with open(draft, "w", encoding="utf-8") as file:
+                file.write(self.to_json())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
+        _sync_directory(target.parent)
+
+    @staticmethod
+    def load(path: str | Path) -> RunResult:
+        """Read result.json; fields of a newer version are left out."""
+        stored = json.loads(Path(path).read_text(encoding="utf-8"))
+        known = {entry.name for entry in fields(RunResult)}
+        return RunResult(**{name: value for name, value in stored.items() if name in known})
+
+
+def lag_entry(lag: LagSummary) -> dict[str, Any]:
+    """The policy_lag entry of a result; the histogram ends at the largest lag seen."""
+    histogram = np.trim_zeros(lag.histogram, "b").tolist()
+    return {"mean": lag.mean, "max": lag.max, "min": lag.min, "histogram": histogram}
+
+
+def dumps(value: Any) -> str:
+    """JSON of plain and NumPy values, with null for numbers that JSON cannot write."""
+    return json.dumps(_plain(value), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename in `directory` survive a power cut."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

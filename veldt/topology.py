@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who talks to whom, as a value.
+
+An architecture builds a Topology: channels (queues of slots, boards of weights) and nodes (roles with
+their arguments). Passing a channel's end to a node is the edge. A backend decides where nodes run and
+replaces each end by a live port; the topology never knows which backend that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from veldt.types import Layout
+
+
+@dataclass(frozen=True)
+class QueueSpec:
+    """A bounded FIFO of `num_slots` preallocated slots: many producers, one consumer."""
+
+    name: str
+    layout: Layout
+    num_slots: int
+
+
+@dataclass(frozen=True)
+class BoardSpec:
+    """The newest weights of one network: one writer, many readers, the latest wins."""
+
+    name: str
+    size: int
+    history: int
+    """How many versions stay readable; more than two only where actors lag on purpose."""
+
+
+@dataclass(frozen=True)
+class SharedSpec:
+    """Float32 memory that several nodes read and write without locks (Hogwild)."""
+
+    name: str
+    size: int
+
+
+Channel = QueueSpec | BoardSpec | SharedSpec
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a channel, given to a node as an argument. `options` shape the port."""
+
+    channel: Channel
+    side: str
+    """ "sink": the node writes. "source": the node reads. "both": shared memory."""
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Handle of a queue."""
+
+    spec: QueueSpec
+
+    @property
+    def sink(self) -> End:
+        return End(self.spec, "sink")
+
+    def source(self, slots_per_batch: int = 1) -> End:
+        """Takes `slots_per_batch` slots at a time, joined along the environment axis."""
+        if slots_per_batch > self.spec.num_slots:
+            raise ValueError(
+                f"a batch takes {slots_per_batch} trajectories but the queue '{self.spec.name}' has"
+                f" room for {self.spec.num_slots}; raise queue_trajectories or lower the batch"
+            )
+        return End(self.spec, "source", (("slots_per_batch", slots_per_batch),))
+
+
+@dataclass(frozen=True)
+class Board:
+    """Handle of a weight board. `version` is 0, or the restored version on resume."""
+
+    spec: BoardSpec
+    initial: np.ndarray
+    version: int = 0
+
+    @property
+    def sink(self) -> End:
+        return End(self.spec, "sink")
+
+    def source(self, extra_lag_updates: int = 0) -> End:
+        return End(self.spec, "source", (("extra_lag_updates", extra_lag_updates),))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Handle of lock-free shared memory."""
+
+    spec: SharedSpec
+    initial: np.ndarray
+
+    @property
+    def end(self) -> End:
+        return End(self.spec, "both")
+
+
+@dataclass
+class Node:
+    """A role and its arguments; what a backend runs. `index` counts nodes of the same role name."""
+
+    name: str
+    role: Callable[..., Any]
+    arguments: dict[str, Any]
+    index: int
+    kind: str
+
+    def ends(self) -> Iterator[tuple[str, End]]:
+        for argument, value in self.arguments.items():
+            for end in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(end, End):
+                    yield argument, end
+
+
+@dataclass
+class Group:
+    """Nodes that share one process. With `threads`, each node has its own thread; otherwise they
+    take turns in one, which keeps their interleaving exact (DQN's k steps to one update)."""
+
+    nodes: list[Node]
+    threads: bool = False
+
+    @property
+    def name(self) -> str:
+        return "+".join(node.name for node in self.nodes)
+
+
+@dataclass
+class Topology:
+    """Channels and nodes of one architecture."""
+
+    architecture: str
+    queues: list[Queue] = field(default_factory=list)
+    boards: list[Board] = field(default_factory=list)
+    shared: list[Shared] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    _colocated: list[Group] = field(default_factory=list)
+
+    def queue(self, name: str, layout: Layout, num_slots: int) -> Queue:
+        self.queues.append(Queue(QueueSpec(name, layout, num_slots)))
+        return self.queues[-1]
+
+    def board(
+        self, name: str, initial: np.ndarray, history: int = 2, version: int = 0
+    ) -> Board:
+        spec = BoardSpec(name, int(initial.size), history)
+        self.boards.append(Board(spec, np.asarray(initial, dtype=np.float32), version))
+        return self.boards[-1]
+
+    def share(self, name: str, initial: np.ndarray) -> Shared:
+        handle = Shared(SharedSpec(name, int(initial.size)), np.asarray(initial, np.float32))
+        self.shared.append(handle)
+        return handle
+
+    def add(self, kind: str, role: Callable[..., Any], **arguments: Any) -> Node:
+        """Add a node. The backend calls `role(context, **arguments)` where the node runs."""
+        index = sum(node.kind == kind for node in self.nodes)
+        node = Node(f"{kind}-{index}", role, arguments, index, kind)
+        self.nodes.append(node)
+        return node
+
+    def colocate(self, *nodes: Node, threads: bool = False) -> None:
+        """Run these nodes in one process."""
+        self._colocated.append(Group(list(nodes), threads))
+
+    def groups(self) -> list[Group]:
+        """All nodes as process groups, in the order they were added."""
+        groups: list[Group] = []
+        for node in self.nodes:
+            home = next((group for group in self._colocated if node in group.nodes), None)
+            if home is None:
+                groups.append(Group([node]))
+            elif home not in groups:
+                groups.append(home)
+        return groups
+
+    def describe(self, format: str = "text") -> str:
+        """The diagram of the real wiring, as text or Mermaid."""
+        if format == "mermaid":
+            return self._mermaid()
+        if format != "text":
+            raise ValueError(f"unknown format '{format}'; use text or mermaid")
+        return self._text()
+
+    def _kinds(self) -> dict[str, list[Node]]:
+        kinds: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            kinds.setdefault(node.kind, []).append(node)
+        return kinds
+
+    def edges(self) -> list[tuple[str, str, str]]:
+        """(from, to, label) between node kinds and channels, each once."""
+        found: dict[tuple[str, str, str], None] = {}
+        for node in self.nodes:
+            for argument, end in node.ends():
+                if end.side in ("sink", "both"):
+                    found[(node.kind, end.channel.name, argument)] = None
+                if end.side in ("source", "both"):
+                    found[(end.channel.name, node.kind, argument)] = None
+        return list(found)
+
+    def _text(self) -> str:
+        lines = [f"{self.architecture}: {len(self.nodes)} nodes in {len(self.groups())} processes"]
+        for kind, nodes in self._kinds().items():
+            lines.append(f"  {kind} x{len(nodes)}")
+            for source, target, argument in self.edges():
+                if source == kind:
+                    lines.append(f"    {argument} -> [{target}]")
+                if target == kind:
+                    lines.append(f"    {argument} <- [{source}]")
+        lines.extend(f"  {text}" for text in self._channel_lines())
+        for group in self._colocated:
+            manner = "threads" if group.threads else "turns"
+            lines.append(f"  one process ({manner}): {group.name}")
+        return "\n".join(lines)
+
+    def _channel_lines(self) -> Iterator[str]:
+        for queue in self.queues:
+            spec = queue.spec
+            yield f"[{spec.name}] queue of {spec.num_slots} slots, {spec.layout.nbytes:,} bytes each"
+        for board in self.boards:
+            yield f"[{board.spec.name}] board, {board.spec.size:,} float32, {board.spec.history} kept"
+        for shared in self.shared:
+            yield f"[{shared.spec.name}] shared memory, {shared.spec.size:,} float32, lock-free"
+
+    def _mermaid(self) -> str:
+        lines = ["flowchart LR"]
+        for kind, nodes in self._kinds().items():
+            lines.append(f'  {_identifier(kind)}["{kind} x{len(nodes)}"]')
+        for queue in self.queues:
+            lines.append(f'  {_identifier(queue.spec.name)}[("{queue.spec.name}")]')
+        for memory in [*self.boards, *self.shared]:
+            lines.append(f"  {_identifier(memory.spec.name)}{{{{{memory.spec.name}}}}}")
+        for source, target, argument in self.edges():
+            lines.append(f"  {_identifier(source)} -->|{argument}| {_identifier(target)}")
+        return "\n".join(lines)
+
+
+def _identifier(name: str) -> str:
+    return name.replace("-", "_").replace(" ", "_")
