@@ -63,7 +63,7 @@ class Optimizer(ABC):
 
     def __init__(self, config: OptimizerConfig, vector: Tensor, state: Tensor) -> None:
         self.config, self.vector, self.state_vector = config, vector, state
-        self.moments = state[:-1].view(num_moments(config), vector.numel())
+        self.moments = _moments(config, state)
         self.count = state[-1]
         self.last_norm = math.nan
         self._scratch = torch.empty_like(vector)
@@ -161,16 +161,21 @@ def state_size(config: OptimizerConfig, n: int) -> int:
     return num_moments(config) * n + 1
 
 
+def _moments(config: OptimizerConfig, state: Tensor) -> Tensor:
+    count = num_moments(config)
+    return state[:-1].view(count, (state.numel() - 1) // max(1, count))
+
+
 def slice_state(config: OptimizerConfig, state: Tensor, start: int, stop: int) -> Tensor:
     """A copy of the state of an optimizer over `vector[start:stop]`, cut from that of the whole."""
-    moments = state[:-1].view(num_moments(config), -1)[:, start:stop]
+    moments = _moments(config, state)[:, start:stop]
     return torch.cat((moments.reshape(-1), state[-1:]))
 
 
 def join_states(config: OptimizerConfig, states: list[Tensor]) -> Tensor:
     """The state over a whole vector from those of its consecutive slices; the largest count
     counts."""
-    parts = [state[:-1].view(num_moments(config), -1) for state in states]
+    parts = [_moments(config, state) for state in states]
     count = torch.stack([state[-1] for state in states]).max()
     return torch.cat((torch.cat(parts, dim=1).reshape(-1), count.reshape(1)))
 

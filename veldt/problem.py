@@ -10,7 +10,14 @@ from functools import partial
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
 from veldt.networks import FlatParameters, Network, NetworkConfig, make_network
-from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, Parameters, trajectory_layout
+from veldt.types import (
+    DISCOUNTED_RETURN,
+    EnvironmentSpec,
+    Field,
+    Layout,
+    Parameters,
+    trajectory_layout,
+)
 
 
 @dataclass(frozen=True)

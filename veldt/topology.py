@@ -140,6 +140,8 @@ class Topology:
     """Channels and nodes of one architecture."""
 
     architecture: str
+    make_network: Callable[[], Any]
+    """Builds the network whose weights are on the first board; evaluation plays with it."""
     queues: list[Queue] = field(default_factory=list)
     boards: list[Board] = field(default_factory=list)
     shared: list[Shared] = field(default_factory=list)

@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.telemetry.fake_run import FakeRun
 from veldt.telemetry.aggregate import RunTelemetry
 
+MakeRun = Callable[..., Any]
 
-def test_totals_add_counters_average_gauges_and_leave_evaluators_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fake = FakeRun(monkeypatch, "actor-0", "actor-1", "learner-0", "evaluator-0")
+
+def test_totals_add_counters_average_gauges_and_leave_evaluators_out(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0", "actor-1", "learner-0", "evaluator-0")
     for index, name in enumerate(("actor-0", "actor-1", "evaluator-0")):
         fake.nodes[name].counter("env_steps").add(100 * (index + 1))
         fake.nodes[name].gauge("epsilon").set(0.1 * (index + 1))
@@ -44,8 +45,8 @@ def test_an_empty_run_has_no_numbers_and_does_not_fail() -> None:
     assert run.metrics()["updates"] == 0
 
 
-def test_a_node_left_out_keeps_its_last_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeRun(monkeypatch, "actor-0", "actor-1")
+def test_a_node_left_out_keeps_its_last_snapshot(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0", "actor-1")
     for node in fake.nodes.values():
         node.counter("env_steps").add(5)
     fake.update()
@@ -54,8 +55,8 @@ def test_a_node_left_out_keeps_its_last_snapshot(monkeypatch: pytest.MonkeyPatch
     assert fake.run.env_steps == 15
 
 
-def test_rates_are_over_the_last_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeRun(monkeypatch, "actor-0")
+def test_rates_are_over_the_last_two_seconds(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0")
     steps = fake.nodes["actor-0"].counter("env_steps")
     for per_second in (100, 100, 100, 400, 400):
         steps.add(per_second // 2)
@@ -67,31 +68,27 @@ def test_rates_are_over_the_last_two_seconds(monkeypatch: pytest.MonkeyPatch) ->
     assert fake.run.rate("env_steps") == pytest.approx(300.0)
 
 
-def steady_run(monkeypatch: pytest.MonkeyPatch, seconds: int) -> FakeRun:
-    """Ten seconds of start without updates, one of slow first updates, then 1000 steps a second."""
-    fake = FakeRun(monkeypatch, "actor-0", "learner-0")
+@pytest.mark.parametrize(
+    ("seconds", "slow_seconds", "left_out"),
+    [(2, 1, True), (15, 2, True), (15, 3, False), (200, 5, True), (200, 6, False)],
+)
+def test_the_steady_rate_leaves_out_the_start(
+    fake_run: MakeRun, seconds: int, slow_seconds: int, left_out: bool
+) -> None:
+    """The first update is seen after ten seconds; a tenth of the rest, at most 5 s, is left out."""
+    fake = fake_run("actor-0", "learner-0")
     fake.update()
-    steps, updates = fake.nodes["actor-0"].counter("env_steps"), fake.nodes["learner-0"].counter
     for second in range(10 + seconds):
-        steps.add(50 if second < 10 else 10 if second == 10 else 1000)
+        fake.nodes["actor-0"].counter("env_steps").add(10 if second < 10 + slow_seconds else 1000)
         if second >= 9:
-            updates("updates").add(1)
+            fake.nodes["learner-0"].counter("updates").add(1)
         fake.update(1.0)
-    return fake
+    assert (fake.run.steady_rate() == pytest.approx(1000.0)) == left_out
+    assert 900 < fake.run.steady_rate("env_steps") <= 1000
 
 
-@pytest.mark.parametrize("seconds", [2, 8, 15, 200])
-def test_the_steady_rate_leaves_out_the_start(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
-    fake = steady_run(monkeypatch, seconds)
-    # The first update was seen at second 10; a tenth of the rest, at most 5 seconds, is left out.
-    # Samples come every second, so the first one after that point counts.
-    skipped = math.ceil(min(5.0, 0.1 * seconds))
-    expected = 1000.0 if skipped >= 1 else None
-    assert fake.run.steady_rate() == pytest.approx(expected)
-
-
-def test_the_steady_rate_falls_back_to_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeRun(monkeypatch, "actor-0", "learner-0")
+def test_the_steady_rate_falls_back_to_what_there_is(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0", "learner-0")
     fake.update()
     fake.nodes["actor-0"].counter("env_steps").add(300)
     fake.update(3.0)
@@ -105,10 +102,8 @@ def test_the_steady_rate_falls_back_to_what_there_is(monkeypatch: pytest.MonkeyP
     assert fake.run.steady_rate() == pytest.approx(50.0), "one interval after the first update"
 
 
-def test_updates_restored_from_a_checkpoint_are_no_first_update(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fake = FakeRun(monkeypatch, "actor-0", "learner-0")
+def test_updates_restored_from_a_checkpoint_are_no_first_update(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0", "learner-0")
     fake.nodes["learner-0"].counter("updates").set(500)
     fake.update()
     for gained in (10, 10):
@@ -121,8 +116,8 @@ def test_updates_restored_from_a_checkpoint_are_no_first_update(
     assert fake.run.steady_rate() == pytest.approx(700.0)
 
 
-def test_the_window_holds_the_last_hundred_returns(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeRun(monkeypatch, "actor-0")
+def test_the_window_holds_the_last_hundred_returns(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0")
     arrived: list[float] = []
     for chunk in (3, 60, 0, 60, 250, 1):
         fresh = [float(len(arrived) + index) for index in range(chunk)]
@@ -133,16 +128,16 @@ def test_the_window_holds_the_last_hundred_returns(monkeypatch: pytest.MonkeyPat
         assert fake.run.has_100_returns == (len(arrived) >= 100)
 
 
-def test_many_returns_at_once_are_spread_over_the_actors(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeRun(monkeypatch, "actor-0", "actor-1", "actor-2")
+def test_many_returns_at_once_are_spread_over_the_actors(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0", "actor-1", "actor-2")
     fake.finish_episodes("actor-0", *[0.0] * 600)
     fake.finish_episodes("actor-1", *[1.0] * 600)
     fake.update()
     assert fake.run.mean_return_100 == pytest.approx(0.5)
 
 
-def test_busy_share_is_wall_time_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeRun(monkeypatch, "actor-0", "actor-1", "learner-0", "replay-0")
+def test_busy_share_is_wall_time_without_waiting(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0", "actor-1", "learner-0", "replay-0")
     for node in ("actor-0", "actor-1", "learner-0"):
         fake.spend(node, "wait", 50.0)  # before the first sample: part of no share
     fake.update()
@@ -160,10 +155,8 @@ def test_busy_share_is_wall_time_without_waiting(monkeypatch: pytest.MonkeyPatch
     assert shares["learner"] == pytest.approx({"wait": 0.0, "learn": 0.1})
 
 
-def test_nodes_that_take_turns_are_busy_for_their_own_stages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fake = FakeRun(monkeypatch, "actor-0", "learner-0", take_turns=True)
+def test_nodes_that_take_turns_are_busy_for_their_own_stages(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0", "learner-0", turns=True)
     fake.update()
     fake.spend("actor-0", "step", 2.0)
     fake.spend("actor-0", "infer", 1.0)
@@ -174,8 +167,8 @@ def test_nodes_that_take_turns_are_busy_for_their_own_stages(
     assert fake.run.bottleneck().startswith("one thread, learner 60%, actor 30% of the time")
 
 
-def test_metrics_are_flat_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeRun(monkeypatch, "actor-0", "learner-0")
+def test_metrics_are_flat_numbers(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0", "learner-0")
     fake.nodes["actor-0"].counter("env_steps").add(10)
     fake.nodes["learner-0"].lag(np.array([1, 3]))
     fake.nodes["learner-0"].gauge("loss").set(0.5)

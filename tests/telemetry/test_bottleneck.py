@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from tests.telemetry.fake_run import FakeRun
 from veldt.telemetry.bottleneck import KindLoad, describe_bottleneck
+
+MakeRun = Callable[..., Any]
 
 
 def line(queue_fill: float | None = None, **busy: float) -> str:
@@ -56,8 +60,8 @@ def test_evaluators_are_never_the_limit() -> None:
     assert line(0.5, evaluator=1.0, learner=0.9, actor=0.1).startswith("learner 90% busy, actors")
 
 
-def test_a_run_names_its_limit_from_the_steady_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeRun(monkeypatch, "actor-0", "actor-1", "learner-0")
+def test_a_run_names_its_limit_from_the_steady_part(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0", "actor-1", "learner-0")
     fake.update()
     fake.spend("learner-0", "wait", 20.0)  # the start, while the learner has nothing to do
     fake.nodes["learner-0"].counter("updates").add()

@@ -11,13 +11,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 
+from veldt.telemetry.block import Names, read_names
 from veldt.telemetry.counters import (
     EPISODE_RING,
-    LAG_BINS,
     MAX_COUNTERS,
     MAX_STAGES,
     TELEMETRY_BYTES,
@@ -97,6 +98,9 @@ def test_stages_count_passes_and_seconds() -> None:
             time.sleep(0.002)
     with pytest.raises(KeyError), stage:
         raise KeyError("an exception passes through and the time counts")
+    node.stage("wait").add(1.5)
+    node.stage("wait").add(0.25)
+    assert node.snapshot().stages["wait"] == (1.75, 2)
     seconds, count = node.snapshot().stages["learn"]
     assert count == stage.count == 4
     assert 0.006 <= seconds == stage.seconds <= time.perf_counter() - began
@@ -124,6 +128,20 @@ def test_a_full_table_is_refused_and_known_names_still_work() -> None:
         node.stage("one more")
     assert node.counter("c95").value == 95
     assert node.snapshot().counters == {f"c{index}": float(index) for index in range(MAX_COUNTERS)}
+
+
+def test_a_name_is_complete_before_it_is_counted() -> None:
+    memory = memoryview(bytearray(200))
+    counted_names = []
+
+    class Head(list[int]):
+        def __setitem__(self, index: Any, value: Any) -> None:
+            counted_names.append(read_names(memory, 0, value, 3))
+            super().__setitem__(index, value)
+
+    names = Names(memory, 0, 3, Head([0]), 0)  # type: ignore[arg-type]
+    assert [names.index_of(name, name == "b") for name in ("a", "b", "a")] == [0, 1, 0]
+    assert counted_names == [[("a", False)], [("a", False), ("b", True)]]
 
 
 def test_memory_that_is_too_small_is_refused() -> None:
@@ -155,48 +173,6 @@ def test_an_episode_that_is_being_written_hides_the_one_it_overwrites() -> None:
     node._tail[0] = EPISODE_RING + 10  # ten more begun, none of them done
     _, lengths = node.snapshot().new_episodes(0)
     np.testing.assert_array_equal(lengths, np.arange(10, EPISODE_RING))
-
-
-def recount(lags: np.ndarray) -> LagSummary:
-    """The summary by a plain loop."""
-    histogram = np.zeros(LAG_BINS, np.int64)
-    for lag in lags.tolist():
-        histogram[min(max(lag, 0), LAG_BINS - 1)] += 1
-    return LagSummary(len(lags), int(min(lags)), sum(lags.tolist()) / len(lags), max(lags), histogram)
-
-
-def same(found: LagSummary, expected: LagSummary) -> None:
-    np.testing.assert_array_equal(found.histogram, expected.histogram)
-    assert (found.count, found.min, found.max) == (expected.count, expected.min, expected.max)
-    assert found.mean == pytest.approx(expected.mean, rel=1e-12)
-
-
-def test_lag_equals_a_recount() -> None:
-    random = np.random.default_rng(0)
-    node, seen = NodeTelemetry(), []
-    for highest in (1, 5, 130, 1000):
-        for shape in ((21, 64), (0,), (3,)):
-            lags = random.integers(0, highest, shape)
-            node.lag(lags)
-            seen.append(lags.ravel())
-    same(node.snapshot().lag, recount(np.concatenate(seen)))
-
-
-def test_lag_of_rows_that_are_all_old_has_its_own_minimum() -> None:
-    node = NodeTelemetry()
-    node.lag(np.array([5, 9]))
-    assert (node.snapshot().lag.min, node.snapshot().lag.max) == (5, 9)
-
-
-def test_merged_lag_equals_a_recount_of_all_rows() -> None:
-    random = np.random.default_rng(1)
-    parts = [random.integers(low, 200, size) for low, size in ((3, 10), (0, 1000), (50, 1))]
-    nodes = [NodeTelemetry() for _ in range(4)]  # the last one stays empty
-    for node, lags in zip(nodes, parts, strict=False):
-        node.lag(lags)
-    merged = LagSummary.merge([node.snapshot().lag for node in nodes])
-    same(merged, recount(np.concatenate(parts)))
-    assert LagSummary.merge([]).count == LagSummary.merge([LagSummary()]).count == 0
 
 
 def test_another_process_writes_what_this_one_reads(shared_file: int) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from veldt.algorithms.reduction import reduce_over_valid
@@ -47,9 +46,6 @@ def policy_gradient_loss(
     """
     if probability_floor > 0.0:
         log_probs = log_probs.clamp(min=math.log(probability_floor))
-    if valid is not None:
-        # An ignored row may hold an illegal action: -inf times advantage 0 would be NaN.
-        log_probs = torch.where(valid, log_probs, 0.0)
     policy = reduce_over_valid(-log_probs * advantages.detach(), valid, reduction)
     value = reduce_over_valid(0.5 * (targets.detach() - values).square(), valid, reduction)
     entropy = reduce_over_valid(entropies, valid, reduction)

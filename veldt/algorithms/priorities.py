@@ -79,7 +79,7 @@ def n_step_priorities(
             judge = np.where(action_mask[1:], judge, -np.inf)
         next_values = _chosen(q_values[1:], judge.argmax(-1))
     windows = n_step_windows(reward, terminated, truncated, ignored, gamma, n)
-    last = np.maximum(np.arange(len(reward))[:, None] + windows.length - 1, 0)
+    last = np.arange(len(reward))[:, None] + windows.length - 1
     bootstrap = np.take_along_axis(next_values, last, axis=0)
     error = windows.reward + windows.discount * bootstrap - _chosen(q_values[:-1], action)
     return np.where(ignored, 0, np.abs(error)).astype(np.float32), ~ignored

@@ -48,6 +48,10 @@ PRESETS = {
 }
 
 
+def default_actors(cores: int) -> int:
+    return cores  # while the learner works, they all wait
+
+
 def build(config: Config, problem: Problem) -> Topology:
     make_network = problem.make_network("policy_value")
     layout = problem.trajectory_layout(
@@ -55,7 +59,7 @@ def build(config: Config, problem: Problem) -> Topology:
     )
     initial = problem.initial_weights(make_network)
 
-    topology = Topology("a2c")
+    topology = Topology("a2c", make_network)
     trajectories = topology.queue("trajectories", layout, problem.num_actors)
     weights = topology.board("weights", initial.vector, version=initial.version)
     for _ in range(problem.num_actors):

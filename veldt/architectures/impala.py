@@ -53,6 +53,10 @@ PRESETS = {
 }
 
 
+def default_actors(cores: int) -> int:
+    return cores - 1  # one core is the learner's
+
+
 def build(config: Config, problem: Problem) -> Topology:
     make_network = problem.make_network("policy_value")
     layout = problem.trajectory_layout(
@@ -60,7 +64,7 @@ def build(config: Config, problem: Problem) -> Topology:
     )
     initial = problem.initial_weights(make_network)
 
-    topology = Topology("impala")
+    topology = Topology("impala", make_network)
     num_slots = max(config.queue_trajectories * problem.num_actors, config.batch_trajectories + 1)
     trajectories = topology.queue("trajectories", layout, num_slots)
     weights = topology.board("weights", initial.vector, version=initial.version)

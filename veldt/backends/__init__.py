@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where nodes run: serial (one thread), process (shared memory), ray (a cluster)."""
+
+from __future__ import annotations
+
+from veldt.backends.base import Backend
+from veldt.topology import Topology
+
+
+def make_backend(name: str, topology: Topology, seed: int, verify: bool = False) -> Backend:
+    """The backend of this name; each is imported only when it is used."""
+    if name == "serial":
+        from veldt.backends.serial import SerialBackend
+
+        return SerialBackend(topology, seed, verify)
+    if name == "process":
+        from veldt.backends.process import ProcessBackend
+
+        return ProcessBackend(topology, seed, verify)
+    from veldt.backends.ray import RayBackend
+
+    return RayBackend(topology, seed, verify)

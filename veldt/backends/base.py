@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from veldt.backends.signals import Doorbell
+from veldt.context import NodeContext
 from veldt.ports import Role
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
-from veldt.topology import End, Node
+from veldt.topology import End, Group, Node
 from veldt.types import Parameters
 
 _LONGEST_SLEEP_SECONDS = 0.1  # a bound on every wait, so that a lost ring costs little
@@ -66,18 +68,37 @@ class RunningNode:
     def __init__(self, node: Node, role: Role, telemetry: NodeTelemetry) -> None:
         self.name, self.role = node.name, role
         self.waiting = telemetry.stage("wait")
-        self.heartbeat = telemetry.counter("heartbeat_seconds")
+        self.heartbeat = telemetry.gauge("heartbeat_seconds")
 
     def step(self) -> bool:
         """One unit of work; whatever the role raises comes out as NodeFailure with its name."""
         try:
             return self.role.step()
         except Exception as error:
-            raise NodeFailure(self.name, f"{type(error).__name__}: {error}", trace()) from error
+            raise _failure(self.name, error) from error
 
 
-def trace() -> str:
-    return traceback.format_exc()
+def construct(
+    node: Node, context: NodeContext, open_end: Callable[[Node, End], Any]
+) -> RunningNode:
+    """Build the node's role; whatever its constructor raises comes out as NodeFailure."""
+    try:
+        role = node.role(context, **bind(node, open_end))
+    except Exception as error:
+        raise _failure(node.name, error) from error
+    return RunningNode(node, role, context.telemetry)
+
+
+def close_all(nodes: list[RunningNode]) -> None:
+    """Let roles that hold something outside Python give it back."""
+    for node in nodes:
+        close = getattr(node.role, "close", None)
+        if close:
+            close()
+
+
+def _failure(name: str, error: Exception) -> NodeFailure:
+    return NodeFailure(name, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def run_until_stopped(
@@ -96,3 +117,52 @@ def run_until_stopped(
                 node.waiting.add(slept)
         for node in nodes:
             node.heartbeat.set(time.monotonic())
+
+
+def run_in_threads(
+    nodes: list[RunningNode], doorbells: dict[str, Doorbell], stopped: Callable[[], bool]
+) -> None:
+    """Step each node in a thread of its own. When one fails the others stop too."""
+    failures: list[NodeFailure] = []
+
+    def run_one(node: RunningNode) -> None:
+        try:
+            run_until_stopped([node], doorbells[node.name], lambda: stopped() or bool(failures))
+        except NodeFailure as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run_one, args=(node,), name=node.name) for node in nodes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def doorbells_of(group: Group) -> dict[str, Doorbell]:
+    """One doorbell per thread, by node name: nodes that take turns share theirs."""
+    if group.threads:
+        return {node.name: Doorbell() for node in group.nodes}
+    return dict.fromkeys((node.name for node in group.nodes), Doorbell())
+
+
+def is_restartable(group: Group) -> bool:
+    return all(getattr(node.role, "restartable", False) for node in group.nodes)
+
+
+class RestartBudget:
+    """Bounds restarts, so that a node that cannot live ends the run instead of looping."""
+
+    _PER_MINUTE = 12
+
+    def __init__(self, num_groups: int) -> None:
+        self._allowed = self._PER_MINUTE * num_groups
+        self._times: list[float] = []
+
+    def spend(self) -> bool:
+        """Count one restart; False when there were too many within a minute."""
+        now = time.monotonic()
+        self._times = [then for then in self._times if now - then < 60]
+        self._times.append(now)
+        return len(self._times) <= self._allowed

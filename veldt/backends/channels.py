@@ -42,9 +42,7 @@ class QueueMemory:
     def _attach(self) -> None:
         header = _holders_nbytes(self.spec)
         self.holders = self.block.array("int64", self.spec.num_slots)
-        self.slots = slots_over(
-            self.spec.layout, self.block.memory[header:], self.spec.num_slots
-        )
+        self.slots = slots_over(self.spec.layout, self.block.memory[header:], self.spec.num_slots)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild_queue, (self.spec, self.block, self.free, self.full, self.verify)
@@ -214,7 +212,7 @@ class BoardMemory:
         count = int(self._latest[0]) + 1
         position = count % self.spec.history
         guard, vector = self._guards[position], self._vectors[position]
-        guard[0] += 1
+        guard[0] |= 1  # it is odd already where an earlier writer died in the midst of this
         vector[:] = parameters.vector
         guard[1] = parameters.version
         guard[2] = checksum(vector)

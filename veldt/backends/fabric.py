@@ -52,9 +52,7 @@ class Fabric:
             return BoardSource(board, **options)
         return self.shared[channel.name].array("float32", channel.size)
 
-    def _bells(
-        self, side: dict[str, list[str]], channel: str, node: Node
-    ) -> Iterable[Doorbell]:
+    def _bells(self, side: dict[str, list[str]], channel: str, node: Node) -> Iterable[Doorbell]:
         # Nodes that take turns in one process share a doorbell and need not ring their own.
         own = self.doorbells.get(node.name)
         bells = [self.doorbells[name] for name in side[channel] if name in self.doorbells]

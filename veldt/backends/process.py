@@ -15,18 +15,16 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 
-from veldt.backends.base import NodeFailure
+from veldt.backends.base import NodeFailure, RestartBudget, doorbells_of, is_restartable
 from veldt.backends.fabric import Fabric, build_fabric, newest
 from veldt.backends.forkserver import server_context
 from veldt.backends.memory import Descriptor, SharedBlock
-from veldt.backends.signals import Doorbell
 from veldt.backends.worker import Launch, run_group
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
 from veldt.topology import Group, Topology
 from veldt.types import Parameters
 
 _GRACE_SECONDS = 5.0
-_RESTARTS_PER_MINUTE = 12
 
 
 @dataclass
@@ -51,13 +49,14 @@ class ProcessBackend:
         self._topology, self._seed = topology, seed
         self._groups = topology.groups()
         self._fabric = build_fabric(topology, between_processes=True, verify=verify)
-        self._fabric.doorbells = _doorbells(self._groups)
+        for group in self._groups:
+            self._fabric.doorbells.update(doorbells_of(group))
         self._control = SharedBlock(1, "veldt-control")
         self._telemetry_blocks = {
             node.name: SharedBlock(TELEMETRY_BYTES, "veldt-telemetry") for node in topology.nodes
         }
         self._children: list[_Child] = []
-        self._restart_times: list[float] = []
+        self._budget = RestartBudget(len(self._groups))
         self.restarts = 0
 
     def start(self) -> None:
@@ -101,16 +100,9 @@ class ProcessBackend:
             raise failure
         code = child.process.exitcode
         cause = signal.Signals(-code).name if code and code < 0 else f"exit code {code}"
-        restartable = all(getattr(node.role, "restartable", False) for node in child.group.nodes)
-        if not restartable or not self._within_restart_budget():
+        if not is_restartable(child.group) or not self._budget.spend():
             raise NodeFailure(child.group.name, f"its process ended with {cause}")
         self._restart(child)
-
-    def _within_restart_budget(self) -> bool:
-        now = time.monotonic()
-        self._restart_times = [then for then in self._restart_times if now - then < 60]
-        self._restart_times.append(now)
-        return len(self._restart_times) <= _RESTARTS_PER_MINUTE * len(self._groups)
 
     def _restart(self, child: _Child) -> None:
         for queue in self._fabric.queues.values():
@@ -159,16 +151,6 @@ class ProcessBackend:
         for board in self._fabric.boards.values():
             board.block.close()
         self._control.close()
-
-
-def _doorbells(groups: list[Group]) -> dict[str, Doorbell]:
-    """One doorbell per thread: nodes that take turns share theirs."""
-    bells = {}
-    for group in groups:
-        shared = Doorbell()
-        for position, node in enumerate(group.nodes):
-            bells[node.name] = Doorbell() if group.threads and position else shared
-    return bells
 
 
 def _reported(errors: int) -> NodeFailure | None:

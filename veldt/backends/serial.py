@@ -8,15 +8,16 @@ bits. A lag bug seen once can be replayed in a debugger.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import torch
 
-from veldt.backends.base import NodeFailure, RunningNode, bind
+from veldt.backends.base import NodeFailure, RunningNode, close_all, construct
 from veldt.backends.fabric import build_fabric, newest
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
-from veldt.topology import Topology
+from veldt.topology import End, Node, Topology
 from veldt.types import Parameters
 
 _ROUNDS_PER_ADVANCE = 64
@@ -35,19 +36,18 @@ class SerialBackend:
         self._telemetry = [NodeTelemetry() for _ in topology.nodes]
         self._nodes: list[RunningNode] = []
         self._idle_rounds = 0
+        self._threads_before: int | None = None
         self.restarts = 0
 
     def start(self) -> None:
-        self._threads = torch.get_num_threads()
+        self._threads_before = torch.get_num_threads()
         torch.set_num_threads(1)  # sums over several threads may differ in the last bit
         for node, telemetry in zip(self._topology.nodes, self._telemetry, strict=True):
             context = NodeContext(node.name, node.index, self._seed, telemetry)
-            ports = bind(node, lambda user, end: self._fabric.open(user, end, holder=1))
-            try:
-                role = node.role(context, **ports)
-            except Exception as error:
-                raise NodeFailure(node.name, f"{type(error).__name__}: {error}") from error
-            self._nodes.append(RunningNode(node, role, telemetry))
+            self._nodes.append(construct(node, context, self._open))
+
+    def _open(self, node: Node, end: End) -> Any:
+        return self._fabric.open(node, end, holder=1)
 
     def advance(self, seconds: float) -> None:
         """A fixed number of rounds, whatever the clock says: stopping must be reproducible."""
@@ -80,10 +80,8 @@ class SerialBackend:
         return {name: queue.fill() for name, queue in self._fabric.queues.items()}
 
     def stop(self) -> None:
-        for node in self._nodes:
-            close = getattr(node.role, "close", None)
-            if close:
-                close()
-        if self._nodes:
-            torch.set_num_threads(self._threads)
+        close_all(self._nodes)
         self._nodes = []
+        if self._threads_before is not None:
+            torch.set_num_threads(self._threads_before)
+            self._threads_before = None

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 
 import torch
 
-from veldt.backends.base import NodeFailure, RunningNode, bind, run_until_stopped, trace
+from veldt.backends.base import (
+    NodeFailure,
+    RunningNode,
+    close_all,
+    construct,
+    run_in_threads,
+    run_until_stopped,
+)
 from veldt.backends.fabric import Fabric
 from veldt.backends.memory import Descriptor, SharedBlock
 from veldt.context import NodeContext
@@ -47,10 +54,7 @@ def run_group(launch: Launch) -> None:
     try:
         nodes = [_construct(launch, node) for node in launch.nodes]
         _run(launch, nodes)
-        for node in nodes:
-            close = getattr(node.role, "close", None)
-            if close:
-                close()
+        close_all(nodes)
     except NodeFailure as failure:
         _report(launch.errors.fd, failure)
         os._exit(1)
@@ -61,11 +65,7 @@ def run_group(launch: Launch) -> None:
 def _construct(launch: Launch, node: Node) -> RunningNode:
     telemetry = NodeTelemetry(launch.telemetry[node.name].memory)
     context = NodeContext(node.name, node.index, launch.seed, telemetry, launch.incarnation)
-    try:
-        ports = bind(node, lambda user, end: launch.fabric.open(user, end, launch.holder))
-        return RunningNode(node, node.role(context, **ports), telemetry)
-    except Exception as error:
-        raise NodeFailure(node.name, f"{type(error).__name__}: {error}", trace()) from error
+    return construct(node, context, lambda user, end: launch.fabric.open(user, end, launch.holder))
 
 
 def _run(launch: Launch, nodes: list[RunningNode]) -> None:
@@ -75,24 +75,10 @@ def _run(launch: Launch, nodes: list[RunningNode]) -> None:
     def stopped() -> bool:
         return control[0] != 0
 
-    if not launch.threads:
+    if launch.threads:
+        run_in_threads(nodes, bells, stopped)
+    else:
         run_until_stopped(nodes, bells[nodes[0].name], stopped)
-        return
-    failures: list[NodeFailure] = []
-
-    def run_one(node: RunningNode) -> None:
-        try:
-            run_until_stopped([node], bells[node.name], lambda: stopped() or bool(failures))
-        except NodeFailure as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=run_one, args=(node,), name=node.name) for node in nodes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def _die_with_parent(lifeline: int) -> None:
@@ -117,5 +103,7 @@ def _die_with_parent(lifeline: int) -> None:
 
 
 def _report(errors: int, failure: NodeFailure) -> None:
-    report = {"node": failure.node, "cause": failure.cause[:4000], "trace": failure.trace[-40_000:]}
-    os.write(errors, json.dumps(report).encode()[:_REPORT_BYTES])
+    report = {"node": failure.node, "cause": failure.cause[:2000], "trace": failure.trace}
+    while len(text := json.dumps(report).encode()) > _REPORT_BYTES:
+        report["trace"] = report["trace"][len(report["trace"]) // 2 :]  # its end says most
+    os.write(errors, text)

@@ -173,6 +173,8 @@ def _open_native(
     wanted = _MODES.get(factory.autoreset)
     if wanted is not None and "autoreset_mode" in accepted:
         options["autoreset_mode"] = wanted
+    # Refuses unknown options before the constructor can leave a half-made environment behind.
+    inspect.signature(creator).bind(num_envs=num_envs, **options)
     env = creator(num_envs=num_envs, **options)
     if not isinstance(env, gymnasium.vector.VectorEnv):
         raise ConfigurationError(

@@ -51,7 +51,8 @@ class EnvironmentFactory:
     autoreset: str = "default"
     """default | next_step | same_step | disabled (reset by us, delivered as same_step)."""
     frame_stack: int = 1
-    """Last observations joined into one. Atari stacks 4 by itself unless more than 1 is given."""
+    """Last observations joined into one. ALE/ ids stack 4 by themselves, or what is given here if
+    it is more than 1; with EnvPool's Atari set its own option stack_num instead."""
     time_limit: int | None = None
     """Env steps after which an episode is truncated."""
     reward_clip: float | None = None
@@ -88,6 +89,11 @@ class EnvironmentFactory:
     @property
     def is_envpool(self) -> bool:
         return isinstance(self.env, str) and self.env.startswith(lookup.ENVPOOL_PREFIX)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether many copies are stepped by one vectorised implementation."""
+        return self._reading().is_native
 
     def spec(self) -> EnvironmentSpec:
         """Shapes and kinds, from one instance that is closed again; cached, and pickled along."""

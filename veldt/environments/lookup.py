@@ -61,7 +61,7 @@ def envpool_module() -> Any:
 def check_envpool_task(envpool: Any, task: str) -> None:
     tasks = envpool.list_all_envs()
     if task not in tasks:
-        raise _unknown(task, tasks)
+        raise _unknown(ENVPOOL_PREFIX + task, [ENVPOOL_PREFIX + known for known in tasks])
 
 
 def _unknown(name: str, known: Iterable[str], reason: str = "") -> ConfigurationError:

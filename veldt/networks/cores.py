@@ -100,7 +100,6 @@ class GRUCore(Core):
         return (torch.lerp(candidate, hidden, update),)
 
 
-def make_core(
-    kind: str, num_inputs: int, size: int, generator: torch.Generator
-) -> LSTMCore | GRUCore:
-    return {"lstm": LSTMCore, "gru": GRUCore}[kind](num_inputs, size, generator)
+def make_core(kind: str, num_inputs: int, size: int, generator: torch.Generator) -> Core:
+    families: dict[str, type[Core]] = {"lstm": LSTMCore, "gru": GRUCore}
+    return families[kind](num_inputs, size, generator)

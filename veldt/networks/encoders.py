@@ -28,7 +28,13 @@ _CONVOLUTIONS = {  # (channels, kernel, stride), then the fully connected size
 }
 
 
-class FlatEncoder(nn.Module):
+class Encoder(nn.Module):
+    """Maps observations {name: [N, ...]} to features [N, num_features]."""
+
+    num_features: int
+
+
+class FlatEncoder(Encoder):
     """Vectors as they are, discrete leaves one-hot or embedded, all joined into one MLP."""
 
     def __init__(
@@ -43,7 +49,7 @@ class FlatEncoder(nn.Module):
         self.embeddings = nn.ModuleDict()
         for index, leaf in enumerate(leaves):
             if leaf.kind == "discrete" and leaf.categories > MAX_ONE_HOT:
-                table = nn.utils.skip_init(nn.Embedding, leaf.categories, EMBEDDING_SIZE)
+                table = nn.Embedding(leaf.categories, EMBEDDING_SIZE)
                 nn.init.normal_(table.weight, generator=generator)
                 self.embeddings[str(index)] = table
         num_inputs = sum(_flat_size(leaf) for leaf in leaves)
@@ -66,7 +72,7 @@ class FlatEncoder(nn.Module):
         return F.one_hot(value.long(), leaf.categories).float().flatten(1)
 
 
-class ConvEncoder(nn.Module):
+class ConvEncoder(Encoder):
     """Convolutions with relu, then (unless `size` is 0) one fully connected layer."""
 
     def __init__(
@@ -104,13 +110,14 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels: int, generator: torch.Generator) -> None:
         super().__init__()
         self.first = convolution(channels, channels, 3, 1, 1, generator)
-        self.second = convolution(channels, channels, 3, 1, 1, generator)
+        # Six blocks add up; at full gain the features would start 20 times too large.
+        self.second = convolution(channels, channels, 3, 1, 1, generator, gain=0.4)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.second(torch.relu_(self.first(torch.relu(x))))
 
 
-class ResNetEncoder(nn.Module):
+class ResNetEncoder(Encoder):
     """IMPALA's deep network: three sections of convolution, max-pooling and two residual blocks."""
 
     def __init__(self, leaf: ObservationLeaf, size: int, generator: torch.Generator) -> None:
@@ -139,14 +146,14 @@ class ResNetEncoder(nn.Module):
         return self.output(self._convolve(image))
 
 
-class JoinedEncoder(nn.Module):
+class JoinedEncoder(Encoder):
     """Several encoders side by side and one layer that mixes them: a head is linear, and could not
     combine what two leaves say otherwise."""
 
-    def __init__(self, parts: list[nn.Module], activation: str, generator: torch.Generator) -> None:
+    def __init__(self, parts: list[Encoder], activation: str, generator: torch.Generator) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
-        sizes = [int(part.num_features) for part in parts]  # type: ignore[arg-type]
+        sizes = [part.num_features for part in parts]
         self.mix = MLP(sum(sizes), (max(sizes),), activation, generator)
         self.num_features = self.mix.num_features
 
@@ -154,7 +161,7 @@ class JoinedEncoder(nn.Module):
         return self.mix(torch.cat([part(observations) for part in self.parts], dim=1))
 
 
-class OwnEncoder(nn.Module):
+class OwnEncoder(Encoder):
     """A user's module. It sees the tensor itself when there is one leaf, else the dict."""
 
     def __init__(self, factory: Callable[..., Any], spec: EnvironmentSpec) -> None:
@@ -191,7 +198,7 @@ def make_encoder(
     spec: EnvironmentSpec,
     generator: torch.Generator,
     last_layer: bool = True,
-) -> nn.Module:
+) -> Encoder:
     """The encoder, with `num_features`. Without `last_layer` a head brings its own last hidden
     layer (dueling streams, a critic that reads the action there)."""
     if callable(config.encoder) or config.encoder not in ENCODERS:
@@ -202,7 +209,9 @@ def make_encoder(
         raise ValueError(
             f"network '{config.encoder}' needs an image, and {spec.id} has none; use mlp or auto"
         )
-    parts = [_image_encoder(config.encoder, leaf, last_layer, generator) for leaf in images]
+    parts: list[Encoder] = [
+        _image_encoder(config.encoder, leaf, last_layer, generator) for leaf in images
+    ]
     if flat:
         sizes = config.hidden_sizes if last_layer else config.hidden_sizes[:-1]
         parts.append(FlatEncoder(flat, sizes, config.activation, generator))
@@ -211,15 +220,17 @@ def make_encoder(
     return JoinedEncoder(parts, config.activation, generator)
 
 
-def last_layer_size(config: NetworkConfig, spec: EnvironmentSpec) -> int:
-    """Width of the hidden layer that `make_encoder(..., last_layer=False)` leaves to the head."""
-    images = any(_is_image(leaf, config.encoder) for leaf in spec.observation)
-    return 512 if images and isinstance(config.encoder, str) else config.hidden_sizes[-1]
+def last_layer(config: NetworkConfig, spec: EnvironmentSpec) -> tuple[int, str]:
+    """Width and activation of the layer that `make_encoder(..., last_layer=False)` leaves out."""
+    own = callable(config.encoder) or config.encoder not in ENCODERS
+    if not own and any(_is_image(leaf, config.encoder) for leaf in spec.observation):
+        return 512, "relu"
+    return config.hidden_sizes[-1], config.activation
 
 
 def _image_encoder(
     name: str, leaf: ObservationLeaf, last_layer: bool, generator: torch.Generator
-) -> nn.Module:
+) -> Encoder:
     side = min(leaf.shape[1:])
     if name == "resnet":
         return ResNetEncoder(leaf, 256 if last_layer else 0, generator)

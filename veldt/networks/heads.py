@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three heads, policy and value, Q, deterministic policy gradient, and the one way to make
-them."""
+"""The heads (policy and value, Q, deterministic policy gradient) and the one way to make them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from veldt.networks.distributions import (
     make_distribution,
     scale_to_bounds,
 )
-from veldt.networks.encoders import last_layer_size, make_encoder
+from veldt.networks.encoders import last_layer, make_encoder
 from veldt.networks.layers import MLP, fused_linear
 from veldt.networks.network import Network
 from veldt.types import ACTION_MASK, EnvironmentSpec, Field
@@ -90,15 +89,16 @@ class QNetwork(Network):
         own_streams = config.dueling and config.recurrent == "none"
         num_features = self._build_trunk(actions, generator, last_layer=not own_streams)
         if config.dueling:
-            self.width = last_layer_size(config, spec)
-            self.streams = MLP(num_features, (2 * self.width,), config.activation, generator)
+            self.width, activation = last_layer(config, spec)
+            self.streams = MLP(num_features, (2 * self.width,), activation, generator)
             self.advantage = fused_linear(self.width, ((self.num_actions, 1.0),), generator)
             self.value = fused_linear(self.width, ((1, 1.0),), generator)
         else:
             self.head = fused_linear(num_features, ((self.num_actions, 1.0),), generator)
 
     def output_fields(self) -> dict[str, Field]:
-        return {"q_values": Field((self.num_actions,), "float32")}
+        """The values of the action taken and of the best one, all an n-step error needs."""
+        return {"value_taken": Field((), "float32"), "value_best": Field((), "float32")}
 
     def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> QOutput:
         if not self.config.dueling:
@@ -128,11 +128,11 @@ class DPGNetwork(Network):
         self._high = np.asarray(action.high, np.float32).reshape(action.shape)
         size = len(action.low)
         encoder = make_encoder(config, spec, generator)
-        mean = fused_linear(int(encoder.num_features), ((size, 0.01),), generator)
+        mean = fused_linear(encoder.num_features, ((size, 0.01),), generator)
         self.actor_part = nn.ModuleDict({"encoder": encoder, "head": mean})
         encoder = make_encoder(config, spec, generator, last_layer=False)
-        width = last_layer_size(config, spec)
-        joint = MLP(int(encoder.num_features) + size, (width,), config.activation, generator)
+        width, activation = last_layer(config, spec)
+        joint = MLP(encoder.num_features + size, (width,), activation, generator)
         value = fused_linear(width, ((1, 1.0),), generator)
         self.critic_part = nn.ModuleDict({"encoder": encoder, "joint": joint, "head": value})
 
@@ -161,7 +161,7 @@ class DPGNetwork(Network):
         return DPGOutput(features)
 
 
-_HEADS = {"policy_value": PolicyValueNetwork, "q": QNetwork, "dpg": DPGNetwork}
+_HEADS: dict[str, Any] = {"policy_value": PolicyValueNetwork, "q": QNetwork, "dpg": DPGNetwork}
 
 
 def make_network(config: NetworkConfig, spec: EnvironmentSpec, head: str, seed: int) -> Network:

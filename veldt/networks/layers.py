@@ -15,7 +15,7 @@ SQRT2 = math.sqrt(2.0)
 
 
 def linear(num_inputs: int, num_outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    layer = nn.utils.skip_init(nn.Linear, num_inputs, num_outputs)
+    layer = nn.Linear(num_inputs, num_outputs)
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
@@ -41,11 +41,10 @@ def convolution(
     stride: int,
     padding: int,
     generator: torch.Generator,
+    gain: float = SQRT2,
 ) -> nn.Conv2d:
-    layer = nn.utils.skip_init(
-        nn.Conv2d, channels_in, channels_out, kernel, stride=stride, padding=padding
-    )
-    nn.init.orthogonal_(layer.weight, SQRT2, generator=generator)
+    layer = nn.Conv2d(channels_in, channels_out, kernel, stride, padding)
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)
     return layer
@@ -95,10 +94,10 @@ class MLP(nn.Module):
             linear(widths[i], widths[i + 1], SQRT2, generator) for i in range(len(sizes))
         )
         self.num_features = widths[-1]
-        # In place: both derivatives follow from the output, and a linear layer needs its own not.
+        # In place: both derivatives follow from the output, and a linear layer does not need it.
         self.activation = tanh_ if activation == "tanh" else torch.relu_
         # nn.Module looks attributes up slowly; at 64 rows that would cost as much as a layer.
-        self._weights = [(layer.weight, layer.bias) for layer in self.layers]
+        self._weights = [tuple(layer.parameters()) for layer in self.layers]
 
     def forward(self, x: Tensor) -> Tensor:
         activation = self.activation

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all networks share: normaliser, encoder and core, and the same calls for acting and
-learning."""
+"""What all networks share: normaliser, encoder, core, and one set of calls to act and to learn."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ LAST_ACTION = "last_action"
 LAST_REWARD = "last_reward"
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
     """Base of all heads. `step` takes one row [B, ...], `unroll` rows [T, B, ...]; both read
     only the entries of `observations` they know, so a whole batch may be passed."""
 
@@ -36,10 +35,8 @@ class Network(nn.Module):
         )
         self.return_moments = RunningMoments(()) if config.normalize_returns else None
         self.core: Core | None = None
-        self._input_names = [leaf.name for leaf in spec.observation]
-        if spec.action_mask_size:
-            self._input_names.append(ACTION_MASK)
-        self._input_names += list(self.input_fields())
+        names = [leaf.name for leaf in spec.observation]
+        self._input_names = [*names, ACTION_MASK, *self.input_fields()]
 
     def _build_trunk(
         self, action_features: Distribution, generator: torch.Generator, last_layer: bool = True
@@ -47,7 +44,7 @@ class Network(nn.Module):
         """Make encoder and core; the number of features a head reads."""
         self._actions = action_features
         self.encoder = make_encoder(self.config, self.spec, generator, last_layer)
-        num_features = int(self.encoder.num_features)  # type: ignore[arg-type]
+        num_features = self.encoder.num_features
         if self.config.last_action_and_reward:
             num_features += action_features.num_action_features + 1
         if self.config.recurrent != "none":
@@ -107,7 +104,8 @@ class Network(nn.Module):
         states after each row [T, B, ...]: `step` from any of them gives the value of that row's
         final observation."""
         rows = first.shape
-        folded = {name: observations[name].flatten(0, 1) for name in self._input_names}
+        present = [name for name in self._input_names if name in observations]
+        folded = {name: observations[name].flatten(0, 1) for name in present}
         features = self._features(folded, first.flatten())
         states: State = ()
         if self.core is not None:
@@ -142,4 +140,5 @@ class Network(nn.Module):
         known."""
         if self.return_moments is None:
             return torch.ones(())
-        return torch.rsqrt(self.return_moments.variance + 1e-8)
+        variance = self.return_moments.variance
+        return torch.where(variance > 1e-12, torch.rsqrt(variance), 1.0)

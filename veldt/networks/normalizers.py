@@ -54,16 +54,17 @@ class ObservationNormalizer(nn.Module):
         super().__init__()
         self.names = [leaf.name for leaf in leaves if leaf.kind == "vector"]
         self.shapes = [leaf.shape for leaf in leaves if leaf.kind == "vector"]
-        self.moments = nn.ModuleList(RunningMoments(shape) for shape in self.shapes)
+        self._moments = [RunningMoments(shape) for shape in self.shapes]
+        self.moments = nn.ModuleList(self._moments)
 
     def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
         normalized = dict(observations)
-        for name, moments in zip(self.names, self.moments, strict=True):
+        for name, moments in zip(self.names, self._moments, strict=True):
             scale = torch.rsqrt(moments.variance + _EPSILON)
             centred = observations[name].float() - moments.mean
             normalized[name] = centred.mul_(scale).clamp_(-_CLIP, _CLIP)
         return normalized
 
     def update(self, observations: dict[str, Tensor], valid: Tensor) -> None:
-        for name, shape, moments in zip(self.names, self.shapes, self.moments, strict=True):
+        for name, shape, moments in zip(self.names, self.shapes, self._moments, strict=True):
             moments.update(observations[name].reshape(-1, *shape), valid.reshape(-1))

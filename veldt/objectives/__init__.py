@@ -15,6 +15,8 @@ class Loss(NamedTuple):
 
     total: Tensor
     metrics: dict[str, Tensor]
+    priorities: Tensor | None = None
+    """How much each item of a replayed batch surprised, [B]."""
 
 
 class Objective(Protocol):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trajectories as fixed blocks of rows, chained where one continues another.
 
-Row T of a trajectory is row 0 of the next one of the same actor, so a block keeps T rows. Row T rests
-in a tail of its own until the next block brings it; a chain that ends keeps its tail.
+Row T of a trajectory is row 0 of the next one of the same actor, so a block keeps T rows. Row T
+rests in a tail of its own until the next block brings it; a chain that ends keeps its tail.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from veldt.errors import ConfigurationError
 from veldt.replay.frame_stacks import FrameStacks
+from veldt.replay.layouts import observation_leaves
 from veldt.types import (
     ACTION_MASK,
     PROVENANCE_ACTOR,
@@ -36,12 +38,32 @@ class Stream:
     uid: int
 
 
+class _Pool:
+    """Numbers below `size`, handed out from the lowest on, so that memory above stays untouched."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.touched = 0
+        """Numbers at or above this were never handed out."""
+        self.returned: list[int] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return self.touched == self.size and not self.returned
+
+    def take(self) -> int:
+        if self.returned:
+            return self.returned.pop()
+        self.touched += 1
+        return self.touched - 1
+
+
 class BlockStore:
-    """Rows of all blocks, entry by entry: entry (slot * T + t) * E + e is one row of one environment.
+    """Rows of all blocks: entry (slot * T + t) * E + e is row t of environment e.
 
     Behind the blocks lie tails of E entries each and spare single entries (an episode's last
     observation, frames that nothing continues). Memory is reserved in full, but pages that no entry
-    has used take no room. Observation leaves are read with `gather`, other fields through `arrays`."""
+    has used take no room. Read observation leaves with `gather`, other fields through `arrays`."""
 
     def __init__(
         self, layout: Layout, capacity: int, fields: Sequence[str], frame_stack: int = 1
@@ -55,16 +77,12 @@ class BlockStore:
                 f"a replay of {capacity:,} transitions has no room for two trajectories of"
                 f" {self.block_size:,}; raise the capacity or shorten the trajectories"
             )
-        self.leaves = [
-            name
-            for name in layout
-            if name == ACTION_MASK or name.split(".")[0] == "observation"
-        ]
+        self.leaves = observation_leaves(layout)
         self.final_leaves = [name for name in self.leaves if "final_" + name in layout]
         self.num_items = self.num_blocks * self.block_size
         self.first_tail = self.num_items
         self.first_spare = self.first_tail + self.num_blocks * self.num_envs
-        self.num_spares = max(self.num_items // 8, 64)
+        self.num_spares = self.num_items // 2
         num_entries = self.first_spare + self.num_spares + 1
         self.arrays: dict[str, np.ndarray] = {}
         self.stacks: dict[str, FrameStacks] = {}
@@ -77,7 +95,10 @@ class BlockStore:
                 self.arrays[name] = np.zeros((num_entries, *shape), dtype)
         self.versions = np.zeros((self.num_blocks, self.num_steps), np.int64)
         self.live = np.zeros(num_entries, bool)
+        """What lies there is in use."""
         self.live[-1] = True  # the blank frame
+        self.whole = np.zeros(num_entries, bool)
+        """Nothing of it is lost: the older frames of its stack are there too."""
         self.uid = np.full(self.num_blocks, FREE)
         self.following = np.full(self.num_blocks, FREE)
         self.preceding = np.full(self.num_blocks, FREE)
@@ -88,15 +109,22 @@ class BlockStore:
         """(slot, uid) from oldest to newest; evicted ones are skipped when met."""
         self.dropped = {"old_incarnation": 0, "repeated": 0, "no_spare_entry": 0}
         self.gaps = 0
-        self._free_slots = list(range(self.num_blocks - 1, -1, -1))
-        self._free_tails = list(range(self.num_blocks - 1, -1, -1))
-        self._free_spares = list(range(self.first_spare + self.num_spares - 1, self.first_spare - 1, -1))
+        self._slots = _Pool(self.num_blocks)
+        self._tails = _Pool(self.num_blocks)
+        self._spares = _Pool(self.num_spares)
         self._spares_of: dict[int, list[int]] = {}
+        self._tail_spares_of: dict[int, list[int]] = {}
+        self._frame_rows = frame_stack - 1 if self.stacks else 0
         self._columns = np.arange(self.num_envs)
 
     @property
+    def slots_used(self) -> int:
+        """Slots at or above this were never used."""
+        return self._slots.touched
+
+    @property
     def is_full(self) -> bool:
-        return not self._free_slots
+        return self._slots.is_empty
 
     def accepts(self, trajectory: dict[str, np.ndarray]) -> bool:
         """False, and counted, for what an older incarnation sent late or what came twice."""
@@ -149,7 +177,7 @@ class BlockStore:
 
     def put(self, trajectory: dict[str, np.ndarray], previous: int) -> int:
         """Copy a trajectory into a free slot and chain it to `previous`; the slot."""
-        slot, tail = self._free_slots.pop(), self._free_tails.pop()
+        slot, tail = self._slots.take(), self._tails.take()
         uid, self.blocks_added = self.blocks_added, self.blocks_added + 1
         self.uid[slot], self.tail[slot] = uid, tail
         self.following[slot], self.preceding[slot] = FREE, previous
@@ -160,8 +188,8 @@ class BlockStore:
             rows = trajectory[name]
             array[begin:end].reshape(rows[:-1].shape)[:] = rows[:-1]
             array[behind : behind + self.num_envs] = rows[-1]
-        self.live[begin:end] = True
-        self.live[behind : behind + self.num_envs] = True
+        self._mark(slice(begin, end), True)
+        self._mark(slice(behind, behind + self.num_envs), True)
         version = trajectory["parameter_version"]
         self.versions[slot] = version.reshape(len(version), -1)[:-1, 0]
         if self.stacks:
@@ -169,6 +197,9 @@ class BlockStore:
         if previous != FREE:
             self._free_tail(previous)
             self.following[previous] = slot
+            if previous in self._tail_spares_of:
+                moved = self._tail_spares_of.pop(previous)
+                self._spares_of.setdefault(slot, []).extend(moved)
         provenance = trajectory["provenance"].reshape(-1)
         self.streams[int(provenance[PROVENANCE_ACTOR])] = Stream(
             int(provenance[PROVENANCE_INCARNATION]), int(provenance[PROVENANCE_SEQUENCE]), slot, uid
@@ -180,43 +211,49 @@ class BlockStore:
         block = np.arange(slot * self.block_size, (slot + 1) * self.block_size)
         rows = block.reshape(self.num_steps, self.num_envs)
         entries = np.concatenate([rows, self.tail_entries(slot)[None]])
-        before = self.tail_entries(previous) if previous != FREE else None
+        before = self.tail_entries(previous) if previous != FREE else entries[-1]
+        begins = ~self.whole[before] if previous != FREE else np.ones(self.num_envs, bool)
         for name, stack in self.stacks.items():
-            lost = stack.put(trajectory[name], entries, before, lambda: self.spare(slot))
+            take = partial(self.spare, slot)
+            lost = stack.put(trajectory[name], entries, before, begins, take)
             for damaged in lost:
-                self.live[damaged] = False
+                self.whole[damaged] = False
 
     def put_final(self, trajectory: dict[str, np.ndarray], slot: int, row: int, env: int) -> int:
-        """Keep the last observation of an episode that ended at `row`; its entry, or FREE if lost."""
-        entry = self.spare(slot)
+        """Keep the last observation of the episode ended at `row`; its entry, or FREE if lost."""
+        entry, kept = self.spare(slot), True
         if entry is None:
             return FREE
-        for name in self.leaves:
-            if name not in self.final_leaves:
-                self.arrays[name][entry] = True  # no mask is known there: all actions are open
-            elif name in self.arrays:
-                self.arrays[name][entry] = trajectory["final_" + name][row, env]
-            elif not self.stacks[name].put_single(
-                trajectory["final_" + name][row, env], entry, lambda: self.spare(slot)
-            ):
-                self.live[entry] = False
-                return FREE
-        return entry
+        last_entry = slot * self.block_size + row * self.num_envs + env
+        for name, array in self.arrays.items():
+            if name in self.final_leaves:
+                array[entry] = trajectory["final_" + name][row, env]
+            elif name == ACTION_MASK:
+                array[entry] = True  # none was given there: all actions are open
+            else:
+                array[entry] = trajectory[name][row, env]
+        for name, stack in self.stacks.items():
+            final, last = trajectory["final_" + name][row, env], trajectory[name][row, env]
+            kept &= stack.put_final(final, entry, last, last_entry, partial(self.spare, slot))
+        return entry if kept else FREE
 
-    def spare(self, slot: int) -> int | None:
-        """One more entry that lives as long as the block in `slot`, or None, counted."""
-        if not self._free_spares:
+    def spare(self, slot: int, for_tail: bool = False) -> int | None:
+        """One more entry that lives as long as the block in `slot`, or None, counted.
+
+        With `for_tail` it belongs to row T, and goes with it to the block that follows."""
+        if self._spares.is_empty:
             self.dropped["no_spare_entry"] += 1
             return None
-        entry = self._free_spares.pop()
-        self._spares_of.setdefault(slot, []).append(entry)
-        self.live[entry] = True
+        entry = self.first_spare + self._spares.take()
+        owned = self._tail_spares_of if for_tail else self._spares_of
+        owned.setdefault(slot, []).append(entry)
+        self._mark(entry, True)
         return entry
 
     def _free_tail(self, slot: int) -> None:
         if self.tail[slot] != FREE:
-            self.live[self.tail_entries(slot)] = False
-            self._free_tails.append(int(self.tail[slot]))
+            self._mark(self.tail_entries(slot), False)
+            self._tails.returned.append(int(self.tail[slot]))
             self.tail[slot] = FREE
 
     def oldest(self) -> int:
@@ -226,23 +263,41 @@ class BlockStore:
 
     def evict(self, slot: int) -> None:
         """Free a block with its tail and spares, and cut it out of its chain."""
+        after = self.walk(self.following, slot, self._frame_rows)
         self._free_tail(slot)
-        self.live[slot * self.block_size : (slot + 1) * self.block_size] = False
-        spares = self._spares_of.pop(slot, [])
-        self.live[spares] = False
-        self._free_spares.extend(reversed(spares))
+        self._mark(slice(slot * self.block_size, (slot + 1) * self.block_size), False)
+        spares = self._spares_of.pop(slot, []) + self._tail_spares_of.pop(slot, [])
+        self._mark(spares, False)
+        # Now, before the place is used again: afterwards a lost frame could not be told from a new.
+        for other in after:
+            self._check_stacks(other)
+        self._spares.returned.extend(entry - self.first_spare for entry in spares)
         for near, link in ((self.preceding, self.following), (self.following, self.preceding)):
             if near[slot] != FREE:
                 link[near[slot]] = FREE
         self.following[slot] = self.preceding[slot] = self.uid[slot] = FREE
-        self._free_slots.append(slot)
+        self._slots.returned.append(slot)
 
-    def intact(self, entries: np.ndarray) -> np.ndarray:
-        """Whether these entries, and all frames of their stacks, are still there."""
-        whole = self.live[entries]
+    def _mark(self, entries: slice | int | list[int] | np.ndarray, present: bool) -> None:
+        self.live[entries] = present
+        self.whole[entries] = present
+
+    def _check_stacks(self, slot: int) -> None:
+        entries = np.arange(slot * self.block_size, (slot + 1) * self.block_size)
+        if self.tail[slot] != FREE:
+            entries = np.concatenate([entries, self.tail_entries(slot)])
         for stack in self.stacks.values():
-            whole &= stack.intact(entries, self.live)
-        return whole
+            self.whole[entries] &= stack.intact(entries, self.live)
+
+    def walk(self, links: np.ndarray, slot: int, num_rows: int) -> list[int]:
+        """The blocks up to `num_rows` away along `preceding` or `following`, nearest first."""
+        found = []
+        for _ in range(-(-num_rows // self.num_steps)):
+            slot = int(links[slot])
+            if slot == FREE:
+                break
+            found.append(slot)
+        return found
 
     def gather(self, name: str, entries: np.ndarray, out: np.ndarray) -> None:
         """Copy a field of `entries` into `out` [len(entries), ...], which must be contiguous."""

@@ -8,6 +8,7 @@ before it is compared, not assumed: resets, padding and gaps of any kind come ba
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from veldt.errors import ConfigurationError
 
 
 class FrameStacks:
-    """All stacks of one observation leaf. Oldest frame first, along the leading axis of the leaf."""
+    """All stacks of one observation leaf. Oldest frame first, along the leading axis."""
 
     def __init__(
         self, name: str, shape: tuple[int, ...], dtype: str, depth: int, num_entries: int
@@ -36,37 +37,50 @@ class FrameStacks:
         self,
         rows: np.ndarray,
         entries: np.ndarray,
-        before: np.ndarray | None,
-        spare: Callable[[], int | None],
+        before: np.ndarray,
+        begins: np.ndarray,
+        spare: Callable[[bool], int | None],
     ) -> list[np.ndarray]:
         """Store `rows` [T+1, E, ...] at `entries` [T+1, E].
 
-        `before`: entries [E] that held row 0 until now, or None at the start of a chain. `spare`:
-        takes one more entry, or answers None. Returns entries whose stack could not be kept."""
+        `before`: entries [E] that held row 0 until now; of no meaning where `begins` [E], since a
+        chain starts there. `spare`: takes one more entry, for the last row or not, or answers None.
+        Returns entries whose stack could not be kept."""
         num_rows, num_envs = entries.shape
         depth, size = self._depth, self._size
         stacks = rows.reshape(num_rows, num_envs, depth, size)
         self._write_newest(stacks, entries)
-        oldest = (
-            self.older[before].T if before is not None else np.full((depth - 1, num_envs), -1)
-        )
-        line = np.concatenate([oldest, entries])
+        oldest = self.older[before].T
+        # Row 0 moves to a new entry; so do older frames that equal its newest one.
+        line = np.concatenate([np.where(oldest == before, entries[0], oldest), entries])
         windows = np.lib.stride_tricks.sliding_window_view(line, depth - 1, axis=0)
         self.older[entries] = windows[:num_rows]
         heads = np.zeros((num_rows, num_envs), bool)
-        heads[0] = before is None
+        heads[0] = begins
         words = rows.reshape(num_rows, num_envs, depth * size).view(self._word)
         step = words.shape[-1] // depth
         np.logical_not((words[1:, :, :-step] == words[:-1, :, step:]).all(axis=-1), out=heads[1:])
         lost = []
         for row, env in np.argwhere(heads):
-            lost += self._begin(stacks[row, env], entries[row : row + depth - 1, env], spare)
+            followers = entries[row : row + depth - 1, env]
+            take = partial(spare, bool(row == num_rows - 1))
+            lost += self._begin(stacks[row, env], followers, take)
         return lost
 
-    def put_single(self, stack: np.ndarray, entry: int, spare: Callable[[], int | None]) -> bool:
-        """Store one stack that nothing continues (an episode's last one); False if it was lost."""
+    def put_final(
+        self,
+        stack: np.ndarray,
+        entry: int,
+        last: np.ndarray,
+        last_entry: int,
+        spare: Callable[[], int | None],
+    ) -> bool:
+        """Store the stack that came after the `last` row of an episode; False if it was lost."""
         frames = stack.reshape(self._depth, self._size)
         self.frames[entry] = frames[-1]
+        if np.array_equal(frames[:-1], last.reshape(self._depth, self._size)[1:]):
+            self.older[entry] = [*self.older[last_entry, 1:], last_entry]
+            return True
         return not self._begin(frames, np.array([entry]), spare)
 
     def _write_newest(self, stacks: np.ndarray, entries: np.ndarray) -> None:
@@ -103,7 +117,7 @@ class FrameStacks:
     def gather(self, entries: np.ndarray, out: np.ndarray) -> None:
         """Rebuild the stacks of `entries` into `out` [len(entries), ...], which is contiguous."""
         places = np.empty((entries.size, self._depth), np.int64)
-        np.take(self.older, entries, axis=0, out=places[:, :-1], mode="clip")
+        places[:, :-1] = self.older[entries]
         places[:, -1] = entries
         flat = out.reshape(entries.size * self._depth, self._size)
         np.take(self.frames, places.reshape(-1), axis=0, out=flat, mode="clip")

@@ -35,8 +35,8 @@ def n_step_windows(
 ) -> Windows:
     """Windows that start at each of M rows; row M only bootstraps.
 
-    `usable`: may start a window (not a reset row). `severed`: the next row does not follow from this
-    one although no end was announced; a window that meets it is neither open nor complete."""
+    `usable`: may start a window (not a reset row). `severed`: the next row does not follow from
+    this one although no end was announced; a window that meets it is neither open nor complete."""
     num_rows = len(reward)
     total = np.zeros(reward.shape)
     factor = np.ones(reward.shape)

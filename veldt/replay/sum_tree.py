@@ -50,7 +50,7 @@ class SumTree:
         return self._sums.nbytes + (0 if self._minima is None else self._minima.nbytes)
 
     def set(self, indices: np.ndarray, masses: np.ndarray | float) -> None:
-        """Give leaves new masses (finite, not negative); of repeated indices the last one counts."""
+        """Give leaves new masses (finite, not negative); of repeated indices the last counts."""
         indices = np.ascontiguousarray(indices, np.int64)
         if not indices.size:
             return
@@ -72,8 +72,8 @@ class SumTree:
     ) -> np.ndarray:
         """Leaves drawn in proportion to their mass, int64 [num].
 
-        `random` is a generator or `num` uniform draws from [0, 1). Stratified: draw i comes from the
-        i-th of `num` equal parts of the mass."""
+        `random` is a generator or `num` uniform draws from [0, 1). Stratified: draw i comes from
+        the i-th of `num` equal parts of the mass."""
         total = self._sums[-1]
         if not total > 0.0:
             raise ValueError("nothing to draw: all masses are 0")
@@ -85,7 +85,7 @@ class SumTree:
         return found
 
     def check_valid(self) -> None:
-        """Raise AssertionError unless every node is exactly the sum (and minimum) of its children."""
+        """Raise AssertionError unless every node is exactly the sum (minimum) of its children."""
         fanout = self._kernels.FANOUT
         for level, above in zip(self._offsets[:-1], self._offsets[1:], strict=True):
             children = self._sums[level:above].reshape(-1, fanout)

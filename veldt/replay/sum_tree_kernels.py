@@ -15,9 +15,7 @@ FANOUT = 4  # measured on one million leaves: 4 and 8 are level, 2, 16 and 32 sl
 
 
 @numba.njit(cache=True)
-def assign(
-    sums: np.ndarray, offsets: np.ndarray, indices: np.ndarray, values: np.ndarray
-) -> None:
+def assign(sums: np.ndarray, offsets: np.ndarray, indices: np.ndarray, values: np.ndarray) -> None:
     """Write leaves and recompute what lies above them; of repeated indices the last one counts."""
     for i in range(indices.size):
         sums[indices[i]] = values[i]

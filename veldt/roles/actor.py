@@ -42,17 +42,13 @@ class _Group:
     past: dict[str, np.ndarray] = field(default_factory=dict)
     """Last action and reward, for networks that want them."""
     discounted: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-    carried: PolicyReply | None = None
-    """The reply for the last row, which is also row 0 of the next trajectory."""
 
 
 class Actor:
     """Steps environments and writes trajectories of `num_steps` + 1 rows.
 
     `synchronous`: each trajectory begins only from weights that have learned from the one before
-    (A2C's barrier). `annotate`: called with the
-    finished trajectory before it is handed over; the policy is then asked for the last row first, so
-    that its outputs are there (Ape-X computes priorities from Q-values it already has)."""
+    (A2C's barrier). `gamma` is only used for the statistics of return normalisation."""
 
     restartable = True
 
@@ -68,11 +64,10 @@ class Actor:
         policy_port: object,
         num_groups: int = 1,
         synchronous: bool = False,
-        annotate: Callable[[dict[str, np.ndarray]], None] | None = None,
         gamma: float = 0.99,
     ) -> None:
         self._context, self._sink, self._gamma = context, sink, gamma
-        self._num_steps, self._synchronous, self._annotate = num_steps, synchronous, annotate
+        self._num_steps, self._synchronous = num_steps, synchronous
         width = num_envs // num_groups
         self._groups = [
             _make_group(context, environment, width, index) for index in range(num_groups)
@@ -92,16 +87,11 @@ class Actor:
     def _advance(self, group: _Group) -> bool:
         if not group.begun and not self._begin(group):
             return False
-        reply = group.carried or self._policy.reply(group.index)
+        reply = self._policy.reply(group.index)
         if reply is None:
             return False
-        group.carried = None
         self._write_reply(group, reply)
-        if group.row == self._num_steps:
-            self._finish(group)
-            group.carried = reply
-        else:
-            self._step_environment(group, reply)
+        self._step_environment(group, reply)
         return True
 
     def _begin(self, group: _Group) -> bool:
@@ -114,8 +104,7 @@ class Actor:
         if LAST_ACTION in group.slot.arrays and not group.past:
             self._prepare_past(group)
         self._write_observation(group)
-        if group.carried is None:
-            self._ask(group)
+        self._ask(group)
         self._policy.write_state(group.index, group.slot.arrays)
         return True
 
@@ -148,7 +137,7 @@ class Actor:
         group.row += 1
         self._write_observation(group)
         self._count(step)
-        if group.row < self._num_steps or self._annotate is not None:
+        if group.row < self._num_steps:
             self._ask(group)
         else:
             self._finish(group)
@@ -196,8 +185,6 @@ class Actor:
     def _finish(self, group: _Group) -> None:
         assert group.slot is not None
         arrays = group.slot.arrays
-        if self._annotate is not None:
-            self._annotate(arrays)
         provenance = arrays["provenance"][0]
         provenance[PROVENANCE_ACTOR] = self._context.index * len(self._groups) + group.index
         provenance[PROVENANCE_INCARNATION] = self._context.incarnation

@@ -13,8 +13,8 @@ from veldt.context import NodeContext
 from veldt.networks import FlatParameters, Network
 from veldt.objectives import Objective, Tensors
 from veldt.optimizers import OptimizerConfig, make_optimizer
-from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
-from veldt.types import Batch, Parameters
+from veldt.ports import ExperienceSink, ExperienceSource, ParameterSink, ParameterSource
+from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
 
@@ -32,13 +32,14 @@ class Learner:
         make_network: Callable[[], Network],
         make_objective: Callable[[Network], Objective],
         optimizer: OptimizerConfig,
+        feedback: ExperienceSink | None = None,
         total_env_steps: int | None = None,
         device: str = "cpu",
         torch_threads: int = 1,
     ) -> None:
         torch.set_num_threads(torch_threads)
         self._device = torch.device(device)
-        self._source, self._weights = source, weights
+        self._source, self._weights, self._feedback = source, weights, feedback
         self._network = make_network().to(self._device).train()
         self._flat = FlatParameters(self._network, device)
         self._version = self._load(initial)
@@ -54,6 +55,7 @@ class Learner:
         self._updates = telemetry.counter("updates")
         self._trained = telemetry.counter("trained_env_steps")
         self._not_finite = telemetry.counter("dropped.not_finite")
+        self._late_priorities = telemetry.counter("dropped.late_priorities")
         self._losses: dict[str, torch.Tensor] = {}
         self._next_report = 0.0
 
@@ -92,6 +94,8 @@ class Learner:
         self._objective.after_update(self._version)
         self._updates.add()
         self._report(loss.metrics)
+        if self._feedback is not None and loss.priorities is not None:
+            self._send_priorities(batch, loss.priorities)
         return True
 
     def _tensors(self, batch: Batch) -> Tensors:
@@ -101,19 +105,36 @@ class Learner:
         return {name: t.to(self._device, non_blocking=True) for name, t in tensors.items()}
 
     def _record_lag(self, batch: Batch) -> None:
-        rows = batch["parameter_version"][:-1]
-        self._telemetry.lag(self._version - rows.ravel())
-        ignored = batch["ignored"][:-1]
-        self._trained.add(ignored.size - int(np.count_nonzero(ignored)))
+        versions, ignored = batch["parameter_version"], batch.arrays.get("ignored")
+        if ignored is None:  # transitions out of a replay, one version each
+            self._telemetry.lag(self._version - versions)
+            self._trained.add(versions.size)
+            return
+        self._telemetry.lag(self._version - versions[:-1].ravel())
+        self._trained.add(ignored[:-1].size - int(np.count_nonzero(ignored[:-1])))
+
+    def _send_priorities(self, batch: Batch, priorities: torch.Tensor) -> None:
+        assert self._feedback is not None
+        slot = self._feedback.reserve()
+        if slot is None:
+            self._late_priorities.add()
+            return
+        slot["item_id"][:] = batch["item_id"]
+        slot["priority"][:] = priorities.detach().cpu().numpy()
+        self._feedback.commit(slot)
 
     def _update_statistics(self, tensors: Tensors) -> None:
         if self._network.normalizer is None and self._network.return_moments is None:
             return
+        leaves = [leaf.name for leaf in self._network.spec.observation]
+        if "ignored" not in tensors:
+            valid = torch.ones_like(tensors["reward"], dtype=torch.bool)
+            self._network.update_statistics({name: tensors[name] for name in leaves}, valid)
+            return
         valid = ~tensors["ignored"][:-1]
-        observed = {n: t[:-1] for n, t in tensors.items() if n.startswith("observation")}
-        self._network.update_statistics(observed, valid)
-        if "discounted_return" in tensors:
-            self._network.update_return_statistics(tensors["discounted_return"][:-1], valid)
+        self._network.update_statistics({name: tensors[name][:-1] for name in leaves}, valid)
+        if DISCOUNTED_RETURN in tensors:
+            self._network.update_return_statistics(tensors[DISCOUNTED_RETURN][:-1], valid)
 
     def _learning_rate_scale(self) -> float:
         if self._total_env_steps is None:
@@ -130,7 +151,7 @@ class Learner:
             return
         self._next_report = now + _REPORT_SECONDS
         for name, value in metrics.items():
-            self._telemetry.counter(f"loss.{name}").set(float(value.detach()))
+            self._telemetry.gauge(f"loss.{name}").set(float(value.detach()))
 
     def state(self) -> dict[str, np.ndarray]:
         return {

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.networks import FlatParameters, Network
+from veldt.networks import MASKED_LOGIT, DPGOutput, FlatParameters, Network, QOutput, masked_q
 from veldt.ports import ParameterSource
 from veldt.types import PolicyReply
 
@@ -36,6 +36,56 @@ class SampleActions:
         action = self._distribution.sample(outputs.logits, self._generator).numpy()
         env_action = self._distribution.env_action(action)
         return PolicyReply(action, env_action, {"behaviour_logits": outputs.logits.numpy()}, 0)
+
+
+class EpsilonGreedy:
+    """The best action, or with probability epsilon a random allowed one.
+
+    `epsilon(env_steps)` gives one number or one per environment; `env_steps` counts this actor's
+    own steps. Kept with each row: the value of the action taken and that of the best one, from
+    which the error of an n-step window follows without asking a network again."""
+
+    def __init__(
+        self,
+        network: Network,
+        context: NodeContext,
+        epsilon: Callable[[NodeContext, int], float | np.ndarray],
+    ) -> None:
+        self._epsilon, self._context = epsilon, context
+        self._random = context.random("exploration")
+        self._env_steps = 0
+
+    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        q_values = masked_q(outputs.q_values, observations).numpy()
+        action = q_values.argmax(-1)
+        envs = len(action)
+        explore = self._random.random(envs) < self._epsilon(self._context, self._env_steps)
+        count = int(np.count_nonzero(explore))
+        if count:
+            action[explore] = self._any_action(q_values[explore])
+        self._env_steps += envs
+        values = {
+            "value_taken": q_values[np.arange(envs), action],
+            "value_best": q_values.max(-1),
+        }
+        return PolicyReply(action, action, values, 0)
+
+    def _any_action(self, q_values: np.ndarray) -> np.ndarray:
+        keys = self._random.random(q_values.shape)
+        keys[q_values <= MASKED_LOGIT] = -1.0
+        return keys.argmax(-1)
+
+
+def greedy_actions(
+    network: Network, outputs: Any, observations: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    """The action each head thinks best, without exploration."""
+    if isinstance(outputs, QOutput):
+        return masked_q(outputs.q_values, observations).argmax(-1)
+    if isinstance(outputs, DPGOutput):
+        return outputs.action
+    assert network.distribution is not None
+    return network.distribution.mode(outputs.logits)
 
 
 @dataclass(frozen=True)

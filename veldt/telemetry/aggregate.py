@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,7 @@ class RunTelemetry:
         """How full each queue is, 0 to 1, at the last update."""
         self._take_turns = frozenset(take_turns)
         self._snapshots: dict[str, NodeSnapshot] = {}
+        self._totals: dict[str, float] = {}
         self._episodes_seen = dict.fromkeys(self.kinds, 0)
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
         self._lengths: deque[int] = deque(maxlen=RETURN_WINDOW)
@@ -66,7 +67,8 @@ class RunTelemetry:
             for name, fill in queue_fill.items():
                 total, count = self._fill_sums.get(name, (0.0, 0))
                 self._fill_sums[name] = (total + fill, count + 1)
-        sample = _Sample(now, self.totals(), self._stage_seconds())
+        self._totals = self._add_up(self._counts)
+        sample = _Sample(now, self._totals, self._stage_seconds())
         self._recent.append(sample)
         while len(self._recent) > 2 and now - self._recent[1].now >= _RATE_SECONDS:
             self._recent.popleft()
@@ -74,25 +76,17 @@ class RunTelemetry:
 
     def totals(self, kind: str | None = None) -> dict[str, float]:
         """Counters added up, gauges averaged, over the nodes of `kind` or all that train."""
-        values: dict[str, list[float]] = {}
-        gauges: set[str] = set()
-        for name, snapshot in self._snapshots.items():
-            if self._counts(name) if kind is None else self.kinds[name] == kind:
-                gauges |= snapshot.gauges
-                for counter, value in snapshot.counters.items():
-                    values.setdefault(counter, []).append(value)
-        return {
-            name: sum(found) / len(found) if name in gauges else sum(found)
-            for name, found in values.items()
-        }
+        if kind is None:
+            return dict(self._totals)
+        return self._add_up(lambda name: self.kinds[name] == kind)
 
     @property
     def env_steps(self) -> int:
-        return int(self.totals().get("env_steps", 0))
+        return int(self._totals.get("env_steps", 0))
 
     @property
     def updates(self) -> int:
-        return int(self.totals().get("updates", 0))
+        return int(self._totals.get("updates", 0))
 
     @property
     def episodes(self) -> int:
@@ -103,7 +97,7 @@ class RunTelemetry:
     def dropped(self) -> dict[str, int]:
         """Counts of the counters "dropped.<reason>", by reason."""
         prefix = "dropped."
-        counts = {name: value for name, value in self.totals().items() if name.startswith(prefix)}
+        counts = {name: value for name, value in self._totals.items() if name.startswith(prefix)}
         return {name.removeprefix(prefix): int(value) for name, value in counts.items()}
 
     @property
@@ -195,13 +189,26 @@ class RunTelemetry:
             found |= {"lag/mean": lag.mean, "lag/max": lag.max, "lag/min": lag.min}
         found |= {f"queue/{name}": fill for name, fill in self.queue_fill.items()}
         found |= {f"busy/{kind}": share for kind, share in self.kind_busy_shares().items()}
-        named = {"env_steps", "updates"}
+        named = {"env_steps", "updates", "heartbeat_seconds"}
         return found | {
-            f"counter/{name}": value for name, value in self.totals().items() if name not in named
+            f"counter/{name}": value for name, value in self._totals.items() if name not in named
         }
 
     def _counts(self, name: str) -> bool:
         return self.kinds[name] != EVALUATOR_KIND
+
+    def _add_up(self, included: Callable[[str], bool]) -> dict[str, float]:
+        values: dict[str, list[float]] = {}
+        gauges: set[str] = set()
+        for name in filter(included, self._snapshots):
+            snapshot = self._snapshots[name]
+            gauges |= snapshot.gauges
+            for counter, value in snapshot.counters.items():
+                values.setdefault(counter, []).append(value)
+        return {
+            name: sum(found) / len(found) if name in gauges else sum(found)
+            for name, found in values.items()
+        }
 
     def _take_episodes(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
         """Order the episodes that finished since the last update as if evenly spread over it.

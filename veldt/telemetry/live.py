@@ -26,6 +26,13 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _ACCENT, _DONE = "cyan", "green"
 
 
+class _Console(Console):
+    """Rich ends the process when its reader has gone; training must go on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 class LiveProgress(Progress):
     """Return, speed, lag, queues and busy shares. Rich's refresh thread is not used."""
 
@@ -33,7 +40,7 @@ class LiveProgress(Progress):
 
     def __init__(self, goal: RunGoal, stream: TextIO, console: Console | None = None) -> None:
         super().__init__(goal, stream)
-        self._console = console or Console(file=stream, highlight=False)
+        self._console = console or _Console(file=stream, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False)
         self._trend: deque[float] = deque(maxlen=_TREND_POINTS)
         self._trend_spacing_seconds = 0.0
@@ -46,7 +53,7 @@ class LiveProgress(Progress):
                 self._live.start()
             self._live.update(self.frame(run, elapsed_seconds), refresh=True)
         except (OSError, ValueError):  # the terminal has gone
-            self.every_seconds = math.inf
+            self._can_write = False
 
     def note(self, text: str) -> None:
         self._lines([text], "yellow")
@@ -61,13 +68,13 @@ class LiveProgress(Progress):
         try:
             self._console.print(Text("\n".join(lines), style=style), soft_wrap=True)
         except (OSError, ValueError):
-            self.every_seconds = math.inf
+            self._can_write = False
 
     def _guarded_close(self) -> None:
         try:
             self._live.stop()
         except (OSError, ValueError):
-            self.every_seconds = math.inf
+            self._can_write = False
 
     def frame(self, run: RunTelemetry, elapsed_seconds: float) -> RenderableType:
         """The display as one renderable."""

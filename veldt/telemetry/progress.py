@@ -49,11 +49,12 @@ class RunGoal:
 class Progress:
     """The silent display, and what the others share."""
 
-    every_seconds = math.inf
+    every_seconds = 5.0
 
     def __init__(self, goal: RunGoal, stream: TextIO) -> None:
         self.goal = goal
         self._stream = stream
+        self._can_write = True
         self._last_shown = -math.inf
 
     def __enter__(self) -> Progress:
@@ -64,7 +65,7 @@ class Progress:
 
     def update(self, run: RunTelemetry, elapsed_seconds: float) -> None:
         """Show the run's state, if it is time to. Cheap enough to call at any rate."""
-        if elapsed_seconds - self._last_shown >= self.every_seconds:
+        if self._can_write and elapsed_seconds - self._last_shown >= self.every_seconds:
             self._last_shown = elapsed_seconds
             self._show(run, elapsed_seconds)
 
@@ -82,13 +83,11 @@ class Progress:
         try:
             print(text, file=self._stream, flush=True)
         except (OSError, ValueError):  # the reader of a pipe has gone, or the stream is closed
-            self.every_seconds = math.inf
+            self._can_write = False
 
 
 class PlainProgress(Progress):
     """One line every few seconds."""
-
-    every_seconds = 5.0
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
         self._print("  ".join(self._parts(run, elapsed_seconds)))
@@ -122,8 +121,6 @@ class PlainProgress(Progress):
 class JsonProgress(Progress):
     """JSON objects, one per line, told apart by "event": progress, note, result."""
 
-    every_seconds = 5.0
-
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
         self._event(
             "progress",
@@ -146,7 +143,7 @@ class JsonProgress(Progress):
 class JsonResult(JsonProgress):
     """Only the final JSON object: --json with --quiet."""
 
-    every_seconds = math.inf
+    def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None: ...
 
     def note(self, text: str) -> None: ...
 

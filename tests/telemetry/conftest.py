@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -14,11 +16,11 @@ from veldt.telemetry.counters import NodeTelemetry
 class FakeRun:
     """Nodes by name, a clock, and the RunTelemetry that reads them."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, *names: str, take_turns: bool = False) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, names: tuple[str, ...], turns: bool) -> None:
         self.now = 100.0
         self.nodes = {name: NodeTelemetry() for name in names}
         kinds = [(name, name.rpartition("-")[0]) for name in names]
-        self.run = RunTelemetry(kinds, take_turns=names if take_turns else ())
+        self.run = RunTelemetry(kinds, take_turns=names if turns else ())
         self._stage_clock = 0.0
         patch.setattr(counters, "perf_counter", lambda: self._stage_clock)
 
@@ -34,3 +36,9 @@ class FakeRun:
         self.now += seconds
         snapshots = {name: node.snapshot() for name, node in self.nodes.items()}
         self.run.update(snapshots, self.now, queue_fill or None)
+
+
+@pytest.fixture
+def fake_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeRun]:
+    """Makes a FakeRun of nodes with these names; with `turns` they share one thread."""
+    return lambda *names, turns=False: FakeRun(monkeypatch, names, turns)

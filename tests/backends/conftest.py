@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backends that are stopped whatever a test does, and one Ray cluster for the whole session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driving import MakeBackend
+
+from veldt.backends import forkserver
+from veldt.backends.base import Backend
+from veldt.backends.process import ProcessBackend
+from veldt.backends.serial import SerialBackend
+from veldt.topology import Topology
+
+_HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> None:
+    forkserver.warm_up()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """A local cluster whose workers can import the roles of these tests."""
+    ray_cluster = pytest.importorskip("veldt.backends.ray_cluster")
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_HERE, inherited)))
+    cluster = ray_cluster.join()
+    yield
+    cluster.leave()
+    if inherited is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = inherited
+
+
+@pytest.fixture
+def make_backend(request: pytest.FixtureRequest) -> Iterator[MakeBackend]:
+    """Builds a backend by name; checksums are on."""
+    made: list[Backend] = []
+
+    def make(name: str, topology: Topology, seed: int = 1) -> Backend:
+        if name == "serial":
+            made.append(SerialBackend(topology, seed, verify=True))
+        elif name == "process":
+            request.getfixturevalue("fork_server")
+            made.append(ProcessBackend(topology, seed, verify=True))
+        else:
+            request.getfixturevalue("ray_cluster")
+            from veldt.backends.ray import RayBackend
+
+            made.append(RayBackend(topology, seed, verify=True))
+        return made[-1]
+
+    yield make
+    for backend in made:
+        backend.stop()

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drives a backend until something is so, and looks for what a run left behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+from veldt.backends.base import Backend
+
+MakeBackend = Callable[..., Backend]
+
+PATIENCE_SECONDS = 60.0
+
+
+def counter(backend: Backend, node: int, name: str) -> float:
+    """A counter of the node at this place in the topology; 0 before it exists."""
+    return backend.snapshots()[node].counters.get(name, 0.0)
+
+
+def advance_until(backend: Backend, condition: Callable[[], bool], what: str) -> None:
+    """Let the run go on until `condition`; fails, rather than hangs, when it never comes."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        backend.advance(0.02)
+
+
+def advance_for(backend: Backend, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        backend.advance(0.02)
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        time.sleep(0.02)
+
+
+def alive(process_id: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def open_files() -> list[str]:
+    """What the descriptors of this process point to. Socket numbers change and are left out."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}").split(":[")[0])
+    return sorted(found)
+
+
+def mapped_memory() -> list[str]:
+    """Anonymous shared files (memfd) mapped into this process."""
+    with open("/proc/self/maps") as maps:
+        return sorted(line.split()[-2] for line in maps if "memfd:veldt" in line)
+
+
+def shared_memory_names() -> set[str]:
+    return set(os.listdir("/dev/shm"))

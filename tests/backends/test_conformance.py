@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every backend must do with any topology. Checksums are on; roles check what they receive."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import tiny_roles as roles
+from driving import (
+    MakeBackend,
+    advance_for,
+    advance_until,
+    children,
+    counter,
+    mapped_memory,
+    open_files,
+    shared_memory_names,
+    wait_until,
+)
+
+from veldt.backends.base import Backend, NodeFailure
+from veldt.topology import Topology
+
+RAY = pytest.param("ray", marks=pytest.mark.ray)
+every_backend = pytest.mark.parametrize("name", ["serial", "process", RAY])
+concurrent_backends = pytest.mark.parametrize("name", ["process", RAY])
+
+BOARD_SIZE = 20_000
+
+
+def many_to_one(
+    num_producers: int = 3,
+    num_slots: int = 5,
+    limit: int = 1 << 40,
+    slots_per_batch: int = 1,
+    stall_after: int = 1 << 40,
+) -> Topology:
+    """Producers first, then the consumer."""
+    topology = Topology("many-to-one", make_network=object)
+    queue = topology.queue("records", roles.record_layout(), num_slots)
+    for _ in range(num_producers):
+        topology.add("producer", roles.Producer, sink=queue.sink, limit=limit)
+    source = queue.source(slots_per_batch)
+    topology.add("consumer", roles.Consumer, source=source, stall_after=stall_after)
+    return topology
+
+
+def produced(backend: Backend, num_producers: int) -> float:
+    return sum(counter(backend, node, "produced") for node in range(num_producers))
+
+
+@every_backend
+def test_every_record_arrives_once_and_in_its_producers_order(
+    name: str, make_backend: MakeBackend
+) -> None:
+    backend = make_backend(name, many_to_one(num_producers=3, limit=200))
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 3, "received") >= 600, "all records")
+    if name != "serial":  # where an idle topology is reported as a deadlock
+        advance_for(backend, 0.2)
+    assert counter(backend, 3, "received") == 600
+
+
+@every_backend
+@pytest.mark.parametrize("slots_per_batch", [2, 5])
+def test_batches_of_several_slots_join_along_each_fields_axis(
+    name: str, slots_per_batch: int, make_backend: MakeBackend
+) -> None:
+    topology = many_to_one(num_producers=2, limit=50, slots_per_batch=slots_per_batch)
+    backend = make_backend(name, topology)
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 2, "received") >= 100, "all batches")
+    assert counter(backend, 2, "batches") == 100 / slots_per_batch
+
+
+@every_backend
+@pytest.mark.parametrize("num_producers", [1, 2])
+def test_a_stalled_consumer_holds_its_producers_without_work(
+    name: str, num_producers: int, make_backend: MakeBackend
+) -> None:
+    num_slots, taken = 4, 6
+    topology = many_to_one(num_producers, num_slots, stall_after=taken)
+    backend = make_backend(name, topology)
+    backend.start()
+    ahead = taken + num_slots
+    advance_until(backend, lambda: produced(backend, num_producers) >= ahead, "full queue")
+    before = counter(backend, 0, "idle_steps")
+    advance_for(backend, 0.5)
+    assert produced(backend, num_producers) == ahead
+    assert backend.queue_fills() == {"records": 1.0}
+    if name != "serial":
+        # A sleep lasts up to 0.1 s; polling for room would take thousands of steps.
+        assert counter(backend, 0, "idle_steps") - before < 50
+
+
+@every_backend
+def test_all_readers_see_growing_versions_of_whole_vectors(
+    name: str, make_backend: MakeBackend
+) -> None:
+    topology = Topology("board", make_network=object)
+    board = topology.board("weights", np.full(BOARD_SIZE, 5.0), version=5)
+    versions = 3000
+    topology.add("writer", roles.Writer, weights=board.sink, size=BOARD_SIZE, versions=versions)
+    for _ in range(3):
+        topology.add("reader", roles.Reader, weights=board.source(), size=BOARD_SIZE)
+    backend = make_backend(name, topology)
+    assert backend.parameters("weights").version == 5
+    backend.start()
+
+    def all_have_the_last() -> bool:
+        return all(counter(backend, node, "version") == versions for node in range(1, 4))
+
+    advance_until(backend, all_have_the_last, "the last version at every reader")
+    newest = backend.parameters("weights")
+    assert newest.version == versions
+    np.testing.assert_array_equal(newest.vector, np.full(BOARD_SIZE, versions, np.float32))
+
+
+@every_backend
+def test_readers_start_from_the_boards_first_version(name: str, make_backend: MakeBackend) -> None:
+    topology = Topology("board", make_network=object)
+    board = topology.board("weights", np.full(10, 7.0), version=7)
+    topology.add("reader", roles.Reader, weights=board.source(), size=10)
+    topology.add("writer", roles.Writer, weights=board.sink, size=10, versions=0)
+    backend = make_backend(name, topology)
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 0, "version") == 7, "the first version")
+
+
+@every_backend
+@pytest.mark.parametrize("where", ["constructor", "step"])
+def test_an_exception_stops_the_run_and_names_the_node(
+    name: str, where: str, make_backend: MakeBackend
+) -> None:
+    topology = many_to_one(num_producers=1)
+    topology.add("saboteur", roles.Failing, where=where)
+    backend = make_backend(name, topology)
+    with pytest.raises(
+        NodeFailure, match="saboteur-0 failed: ValueError: broken on purpose"
+    ) as raised:
+        backend.start()
+        advance_for(backend, 60.0)
+    failure = raised.value
+    assert failure.node == "saboteur-0"
+    assert failure.cause == "ValueError: broken on purpose"
+    assert "tiny_roles.py" in failure.trace
+    assert ("__init__" if where == "constructor" else "in step") in failure.trace
+    assert backend.restarts == 0
+
+
+@every_backend
+@pytest.mark.parametrize("threads", [False, True])
+def test_one_failing_node_of_several_in_a_process_is_the_one_named(
+    name: str, threads: bool, make_backend: MakeBackend
+) -> None:
+    topology = many_to_one(num_producers=1)
+    topology.add("saboteur", roles.Failing, where="step")
+    topology.colocate(*topology.nodes, threads=threads)
+    backend = make_backend(name, topology)
+    with pytest.raises(NodeFailure, match="saboteur-0 failed"):
+        backend.start()
+        advance_for(backend, 60.0)
+
+
+@every_backend
+@pytest.mark.parametrize("threads", [False, True])
+def test_colocated_nodes_exchange_records_and_weights(
+    name: str, threads: bool, make_backend: MakeBackend
+) -> None:
+    topology = many_to_one(num_producers=2, limit=100)
+    board = topology.board("weights", np.zeros(100))
+    topology.add("writer", roles.Writer, weights=board.sink, size=100, versions=200)
+    topology.add("reader", roles.Reader, weights=board.source(), size=100)
+    topology.colocate(*topology.nodes, threads=threads)
+    backend = make_backend(name, topology)
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 2, "received") >= 200, "all records")
+    advance_until(backend, lambda: counter(backend, 4, "version") == 200, "the last version")
+
+
+@concurrent_backends
+def test_nodes_that_take_turns_alternate_in_one_process(
+    name: str, make_backend: MakeBackend
+) -> None:
+    topology = Topology("turns", make_network=object)
+    nodes = [topology.add(kind, roles.TurnTaker, limit=100) for kind in ("ping", "pong")]
+    topology.colocate(*nodes)
+    backend = make_backend(name, topology)
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 1, "steps") >= 100, "all turns")
+    assert counter(backend, 0, "process_id") == counter(backend, 1, "process_id")
+
+
+@concurrent_backends
+def test_nodes_in_threads_can_be_within_a_step_together(
+    name: str, make_backend: MakeBackend
+) -> None:
+    topology = Topology("threads", make_network=object)
+    nodes = [topology.add(kind, roles.Meeting) for kind in ("ping", "pong")]
+    topology.colocate(*nodes, threads=True)
+    backend = make_backend(name, topology)
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 1, "met") == 1, "a meeting")
+    assert counter(backend, 0, "process_id") == counter(backend, 1, "process_id")
+
+
+@concurrent_backends
+def test_a_topology_with_a_group_beside_other_processes_delivers(
+    name: str, make_backend: MakeBackend
+) -> None:
+    topology = many_to_one(num_producers=4, num_slots=8, limit=100)
+    topology.colocate(topology.nodes[0], topology.nodes[1], threads=True)
+    topology.colocate(topology.nodes[3], topology.nodes[4])
+    backend = make_backend(name, topology)
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 4, "received") >= 400, "all records")
+
+
+def test_serial_runs_the_same_seed_in_the_same_order(make_backend: MakeBackend) -> None:
+    orders = []
+    for seed in (1, 1, 2):
+        backend = make_backend("serial", many_to_one(num_producers=3, num_slots=4), seed)
+        backend.start()
+        for _ in range(5):
+            backend.advance(0.0)
+        orders.append(counter(backend, 3, "order_of_arrival"))
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_serial_reports_a_deadlock(make_backend: MakeBackend) -> None:
+    topology = Topology("waiting", make_network=object)
+    topology.add("idle", roles.Idle)
+    backend = make_backend("serial", topology)
+    backend.start()
+    with pytest.raises(NodeFailure, match="idle-0 failed: every node waits"):
+        advance_for(backend, 60.0)
+
+
+@every_backend
+def test_stopping_leaves_nothing_behind(
+    name: str, make_backend: MakeBackend, request: pytest.FixtureRequest
+) -> None:
+    """Descriptors, processes and memory; also when the run was never started or stopped twice."""
+    if name == "ray":
+        request.getfixturevalue("ray_cluster")
+    else:
+        request.getfixturevalue("fork_server")
+    run_and_stop(name, make_backend, records=0)
+    before = (children(), open_files(), mapped_memory(), shared_memory_names())
+    for records in (0, 50):
+        run_and_stop(name, make_backend, records)
+
+    def as_before() -> bool:
+        gc.collect()
+        return before == (children(), open_files(), mapped_memory(), shared_memory_names())
+
+    wait_until(as_before, "the state before the run")
+
+
+def run_and_stop(name: str, make_backend: MakeBackend, records: int) -> None:
+    backend = make_backend(name, many_to_one(num_producers=2))
+    if records:
+        backend.start()
+        advance_until(backend, lambda: counter(backend, 2, "received") > records, "some records")
+    backend.stop()
+    backend.stop()

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roles of a few lines that check what they are given. A violation raises, which stops the run.
+
+A role counts what it did, so that a test can look at it from outside, on any backend."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import numpy as np
+
+from veldt.context import NodeContext
+from veldt.ports import ExperienceSink, ExperienceSource, ParameterSink, ParameterSource
+from veldt.types import (
+    PROVENANCE_ACTOR,
+    PROVENANCE_INCARNATION,
+    PROVENANCE_SEQUENCE,
+    Field,
+    Layout,
+    Parameters,
+    Slot,
+)
+
+ROWS, COLUMNS = 3, 2
+
+
+def record_layout(words: int = 512) -> Layout:
+    """Rows first, as a trajectory has them, so that joining along the wrong axis shows."""
+    return Layout.of(
+        payload=Field((ROWS, COLUMNS, words), "int64", join_axis=1),
+        provenance=Field((1, 4), "int64", join_axis=0),
+    )
+
+
+def _stamp(actor: int, incarnation: int, sequence: int) -> int:
+    return (actor << 48) + (incarnation << 40) + sequence
+
+
+class _Stateless:
+    """The part of a role that these ones do not need."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
+
+
+class Producer(_Stateless):
+    """Commits numbered records as fast as it may, `limit` of them."""
+
+    restartable = True
+
+    def __init__(self, context: NodeContext, *, sink: ExperienceSink, limit: int = 1 << 40) -> None:
+        self._context, self._sink, self._limit = context, sink, limit
+        self._produced = context.telemetry.counter("produced")
+        self._idle = context.telemetry.counter("idle_steps")
+        context.telemetry.counter("incarnation").set(context.incarnation)
+        context.telemetry.counter("process_id").set(os.getpid())
+        self._sequence = 0
+
+    def step(self) -> bool:
+        slot = self._sink.reserve() if self._sequence < self._limit else None
+        if slot is None:
+            self._idle.add()
+            return False
+        self._write(slot)
+        self._sink.commit(slot)
+        self._sequence += 1
+        self._produced.add()
+        return True
+
+    def _write(self, slot: Slot) -> None:
+        index, incarnation = self._context.index, self._context.incarnation
+        rows = np.arange(ROWS)[:, None, None] << 32
+        slot["payload"][:] = _stamp(index, incarnation, self._sequence) + rows
+        slot["provenance"][0, PROVENANCE_ACTOR] = index
+        slot["provenance"][0, PROVENANCE_INCARNATION] = incarnation
+        slot["provenance"][0, PROVENANCE_SEQUENCE] = self._sequence
+
+
+class Hoarder(Producer):
+    """Its first incarnation takes every slot and hands none over."""
+
+    def step(self) -> bool:
+        if self._context.incarnation:
+            return super().step()
+        if self._sink.reserve() is None:
+            self._context.telemetry.counter("hoarded").set(1)
+            return False
+        return True
+
+
+class Consumer(_Stateless):
+    """Takes batches and checks content, and that each producer's records arrive in order, once.
+
+    After `stall_after` batches it takes no more and only pretends to work."""
+
+    def __init__(
+        self, context: NodeContext, *, source: ExperienceSource, stall_after: int = 1 << 40
+    ) -> None:
+        self._source, self._stall_after = source, stall_after
+        self._received = context.telemetry.counter("received")
+        self._batches = context.telemetry.counter("batches")
+        self._incarnation = context.telemetry.counter("newest_incarnation")
+        self._order = context.telemetry.counter("order_of_arrival")
+        self._next: dict[int, tuple[int, int]] = {}
+
+    def step(self) -> bool:
+        if self._batches.value >= self._stall_after:
+            time.sleep(0.001)
+            return True
+        batch = self._source.take_batch()
+        if batch is None:
+            return False
+        for position, provenance in enumerate(batch["provenance"]):
+            columns = batch["payload"][:, position * COLUMNS : (position + 1) * COLUMNS]
+            self._check(provenance, columns)
+            self._received.add()
+        assert batch["payload"].shape[1] == COLUMNS * len(batch["provenance"])
+        self._batches.add()
+        self._source.release(batch)
+        return True
+
+    def _check(self, provenance: np.ndarray, columns: np.ndarray) -> None:
+        actor, incarnation, sequence = (int(number) for number in provenance[:3])
+        rows = (columns - _stamp(actor, incarnation, sequence)) >> 32
+        assert (rows == np.arange(ROWS)[:, None, None]).all(), "a record of mixed content"
+        last_incarnation, expected = self._next.get(actor, (incarnation, 0))
+        if incarnation == last_incarnation:
+            assert sequence == expected, f"{sequence} of actor {actor} came instead of {expected}"
+        else:
+            assert incarnation > last_incarnation, "a record of an older incarnation came late"
+        self._next[actor] = (incarnation, sequence + 1)
+        self._incarnation.set(max(incarnation, self._incarnation.value))
+        self._order.set((self._order.value * 31 + actor + 1) % 1_000_003)
+
+
+class Writer(_Stateless):
+    """Publishes vectors whose every element is the version, as fast as it can."""
+
+    def __init__(
+        self, context: NodeContext, *, weights: ParameterSink, size: int, versions: int
+    ) -> None:
+        self._weights, self._versions = weights, versions
+        self._vector = np.empty(size, np.float32)
+        self._version = context.telemetry.counter("version")
+
+    def step(self) -> bool:
+        if self._version.value >= self._versions:
+            return False
+        self._version.add()
+        self._vector[:] = self._version.value
+        self._weights.publish(Parameters(self._vector, int(self._version.value)))
+        return True
+
+
+class Reader(_Stateless):
+    """Pulls and checks that versions only grow and that none is a mix of two."""
+
+    def __init__(self, context: NodeContext, *, weights: ParameterSource, size: int) -> None:
+        self._weights, self._vector = weights, np.empty(size, np.float32)
+        self._version = context.telemetry.counter("version")
+        self._pulls = context.telemetry.counter("pulls")
+        self._version.set(-1)
+
+    def step(self) -> bool:
+        version = self._weights.pull(self._vector, newer_than=int(self._version.value))
+        if version is None:
+            return False
+        assert version > self._version.value, "a version went back"
+        assert (self._vector == version).all(), "weights of two versions in one vector"
+        self._version.set(version)
+        self._pulls.add()
+        return True
+
+
+class Failing(_Stateless):
+    """Raises in its constructor or in its third step."""
+
+    restartable = True
+
+    def __init__(self, context: NodeContext, *, where: str) -> None:
+        self._where, self._steps = where, 0
+        if where == "constructor":
+            raise ValueError("broken on purpose")
+
+    def step(self) -> bool:
+        self._steps += 1
+        if self._where == "step" and self._steps >= 3:
+            raise ValueError("broken on purpose")
+        return True
+
+
+class Idle(_Stateless):
+    """Never has anything to do; dies for good when killed."""
+
+    def __init__(self, context: NodeContext) -> None:
+        context.telemetry.counter("process_id").set(os.getpid())
+
+    def step(self) -> bool:
+        return False
+
+
+class TurnTaker(_Stateless):
+    """Notices when its colocated peer does not step exactly once between two steps of its own."""
+
+    turns: list[str] = []  # noqa: RUF012 - one list per process is the point
+
+    def __init__(self, context: NodeContext, *, limit: int) -> None:
+        self._name, self._limit = context.name, limit
+        self._steps = context.telemetry.counter("steps")
+        context.telemetry.counter("process_id").set(os.getpid())
+
+    def step(self) -> bool:
+        if self._steps.value >= self._limit:
+            return False
+        assert not self.turns or self.turns[-1] != self._name, "stepped twice in a row"
+        self.turns.append(self._name)
+        self._steps.add()
+        return True
+
+
+class Meeting(_Stateless):
+    """Waits within a step for its colocated peer to be within one too: only threads can meet."""
+
+    barrier = threading.Barrier(2)
+
+    def __init__(self, context: NodeContext) -> None:
+        self._met = context.telemetry.counter("met")
+        context.telemetry.counter("process_id").set(os.getpid())
+
+    def step(self) -> bool:
+        if self._met.value:
+            return False
+        self.barrier.wait(timeout=20.0)
+        self._met.set(1)
+        return True

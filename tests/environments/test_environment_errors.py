@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad inputs end in one line that names the remedy, before anything runs."""
+
+import pickle
+import sys
+
+import gymnasium
+import pytest
+
+from veldt.environments import EnvironmentFactory
+from veldt.errors import ConfigurationError
+
+
+def not_an_environment():
+    return 3
+
+
+def vector_without_mode(num_envs):
+    class Silent(gymnasium.vector.VectorEnv):
+        metadata = {}  # noqa: RUF012
+
+    return Silent()
+
+
+def refusal(env, **settings) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        EnvironmentFactory(env, **settings).spec()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("env", "remedy"),
+    [
+        ("CartPol-v1", "CartPole-v1"),
+        ("cartpole", "CartPole-v"),
+        ("CartPole-v9", "CartPole-v1"),
+        ("veldt/Memry-v0", "veldt/Memory-v0"),
+        ("Zzyzx", "module:function"),
+        ("veldt.environments.probes:Missing", "check the function's name"),
+        ("no_such_module_here:make", "PYTHONPATH"),
+        (f"{__name__}:refusal.__name__", "name a function"),
+    ],
+)
+def test_unknown_names(env, remedy):
+    assert remedy in refusal(env)
+
+
+@pytest.mark.parametrize(
+    ("env", "module", "extra"),
+    [
+        ("ALE/Pong-v5", "ale_py", "veldt[atari]"),
+        ("envpool:Pong-v5", "envpool", "veldt[envpool]"),
+        ("HalfCheetah-v5", "mujoco", "veldt[mujoco]"),
+        ("LunarLander-v3", "Box2D", "veldt[box2d]"),
+    ],
+)
+def test_missing_extras_name_the_command(monkeypatch, env, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    for loaded in list(sys.modules):
+        if loaded.startswith(("gymnasium.envs.mujoco", "gymnasium.envs.box2d", module + ".")):
+            monkeypatch.delitem(sys.modules, loaded)
+    assert f'pip install "{extra}"' in refusal(env)
+
+
+def test_near_misses_of_atari_games():
+    pytest.importorskip("ale_py")
+    assert "ALE/Breakout-v5" in refusal("ALE/Brekout-v5")
+    assert "ALE/Pong-v5" in refusal("Pong-v5")
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "remedy"),
+    [
+        ("CartPole-v1", {"options": {"gravty": 3}}, "gravty"),
+        ("CartPole-v1", {"vectorization": "native", "autoreset": "same_step"}, "in_process"),
+        ("Pendulum-v1", {"vectorization": "native"}, "in_process"),
+        ("veldt/Counting-v0", {"time_limit": 5}, "time_limit"),
+        (not_an_environment, {}, "gymnasium.Env"),
+        (not_an_environment, {"vectorization": "native"}, "num_envs"),
+        (vector_without_mode, {}, "metadata['autoreset_mode']"),
+        (vector_without_mode, {"vectorization": "subprocess"}, "auto"),
+    ],
+)
+def test_settings_that_do_not_fit(env, settings, remedy):
+    assert remedy in refusal(env, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"vectorization": "thread"},
+        {"autoreset": "never"},
+        {"frame_stack": 0},
+        {"time_limit": 0},
+        {"reward_clip": 0.0},
+        {"reward_clip": float("nan")},
+    ],
+)
+def test_bad_values_are_refused_at_once(settings):
+    with pytest.raises(ConfigurationError):
+        EnvironmentFactory("CartPole-v1", **settings)
+    with pytest.raises(ConfigurationError, match="num_envs"):
+        EnvironmentFactory("CartPole-v1").make(0, seed=0)
+
+
+def test_a_factory_travels_with_what_it_has_learned():
+    factory = EnvironmentFactory("veldt/MaskedDict-v0", frame_stack=2)
+    spec = factory.spec()
+    copy = pickle.loads(pickle.dumps(factory))  # noqa: S301
+    assert copy == factory
+    assert copy._read is not None
+    assert copy.spec() == spec
+
+
+def test_modules_beside_the_user_are_found(tmp_path, monkeypatch):
+    source = "import gymnasium\ndef make(**options): return gymnasium.make('CartPole-v1')\n"
+    (tmp_path / "veldt_test_beside_me.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    assert EnvironmentFactory("veldt_test_beside_me:make").spec().action.sizes == (2,)
+
+
+def test_measure_tells_cheap_from_costly():
+    cheap = EnvironmentFactory("CartPole-v1").measure(0.02)
+    costly = EnvironmentFactory("CartPole-v1", vectorization="in_process").measure(0.02)
+    assert 0 < cheap < 1
+    assert 0 < costly < 1

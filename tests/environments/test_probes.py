@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probes give the scores that their documentation promises."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from veldt.environments import EnvironmentFactory
+
+NAMES = [
+    "Action",
+    "Counting",
+    "Discount",
+    "MaskedDict",
+    "Memory",
+    "MultiDiscrete",
+    "Truncation",
+    "Value",
+]
+
+
+def mean_return(name, policy, num_episodes=400, **options):
+    environment = EnvironmentFactory(f"veldt/{name}-v0", options).make(8, seed=0)
+    environment.reset()
+    returns = []
+    while len(returns) < num_episodes:
+        returns.extend(environment.step(policy(environment)).episode_returns)
+    return np.mean(returns)
+
+
+def chance():
+    random = np.random.default_rng(1)
+    return lambda environment: environment.random_actions(random)
+
+
+def right_masked(environment):
+    digit = environment.observations["observation.digit"]
+    return (digit + (environment.observations["observation.vector"][:, 0] < 0)) % 6
+
+
+def right_digits(environment):
+    shown = np.split(environment.observations["observation"], [2, 5], axis=1)
+    return np.stack([part.argmax(axis=1) for part in shown], axis=1)
+
+
+class Recall:
+    """Remembers the cue of each environment."""
+
+    def __init__(self):
+        self.cue = np.zeros(8, dtype=np.int64)
+
+    def __call__(self, environment):
+        observation = environment.observations["observation"]
+        self.cue = np.where(environment.first, observation[:, 0] > 0, self.cue)
+        assert not observation[~environment.first, 0].any()
+        return self.cue
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gymnasium_accepts_the_probe(name):
+    env = gymnasium.make(f"veldt/{name}-v0").unwrapped
+    if name != "MaskedDict":  # the checker takes masked actions, which raise
+        check_env(env, skip_render_check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "best", "best_score", "chance_score"),
+    [
+        ("MaskedDict", right_masked, 20.0, 20 / 3),
+        ("MultiDiscrete", right_digits, 16.0, 16 * (1 / 2 + 1 / 3 + 1 / 4) / 3),
+        ("Memory", Recall(), 1.0, 0.0),
+        ("Action", lambda environment: np.ones(8, np.int64), 1.0, 0.0),
+        ("Value", chance(), 1.0, 1.0),
+        ("Discount", chance(), 1.0, 1.0),
+        ("Truncation", chance(), 4.0, 4.0),
+    ],
+)
+def test_best_and_chance_scores(name, best, best_score, chance_score):
+    assert mean_return(name, best) == pytest.approx(best_score, abs=1e-5)
+    assert mean_return(name, chance()) == pytest.approx(chance_score, abs=0.2)
+
+
+def test_a_masked_action_raises():
+    environment = EnvironmentFactory("veldt/MaskedDict-v0").make(1, seed=0)
+    environment.reset()
+    with pytest.raises(ValueError, match="masked"):
+        environment.step(environment.observations["action_mask"].argmin(axis=1))

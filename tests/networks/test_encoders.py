@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Encoders for every kind of observation space."""
+
+import numpy as np
+import pytest
+import torch
+from network_specs import (
+    discrete,
+    image,
+    make_linear_encoder,
+    make_spec,
+    random_observations,
+    vector,
+)
+from torch import nn
+
+from veldt.networks import NetworkConfig, make_network
+from veldt.networks.encoders import make_encoder
+from veldt.networks.layers import MLP, tanh_
+from veldt.types import ObservationLeaf
+
+
+def encode(spec, seed=0, **options):
+    encoder = make_encoder(NetworkConfig(**options), spec, torch.Generator().manual_seed(seed))
+    features = encoder(random_observations(spec, 5))
+    assert features.shape == (5, encoder.num_features)
+    assert torch.isfinite(features).all()
+    return encoder
+
+
+@pytest.mark.parametrize(
+    ("leaves", "options", "num_features"),
+    [
+        ([vector()], {}, 64),
+        ([vector()], {"hidden_sizes": (32, 48, 16), "activation": "relu"}, 16),
+        ([ObservationLeaf("observation", (3, 2), "float64", "vector")], {}, 64),
+        ([ObservationLeaf("observation", (), "float32", "vector")], {}, 64),
+        ([discrete(10)], {}, 64),
+        ([discrete(500)], {}, 64),
+        ([discrete(5, shape=(3,))], {}, 64),
+        ([image()], {}, 512),
+        ([image()], {"encoder": "nature"}, 512),
+        ([image()], {"encoder": "small_conv"}, 256),
+        ([image(72)], {"encoder": "resnet"}, 256),
+        ([image(10)], {}, 128),
+        ([image(3, 1)], {}, 128),
+        ([image(32, 3)], {}, 128),
+        ([image(10)], {"encoder": "resnet"}, 256),
+        ([image(10)], {"encoder": "mlp"}, 64),
+        ([vector(3, "observation.a"), discrete(4, "observation.b")], {}, 64),
+        ([image(84, 1, "observation.a"), vector(3, "observation.b")], {}, 512),
+    ],
+)
+def test_feature_counts(leaves, options, num_features):
+    assert encode(make_spec(*leaves), **options).num_features == num_features
+
+
+def test_a_float_image_is_convolved_for_those_who_ask():
+    spec = make_spec(ObservationLeaf("observation", (3, 40, 40), "float32", "vector"))
+    assert encode(spec).num_features == 64
+    assert encode(spec, encoder="nature").num_features == 512
+
+
+def test_mlp_matches_numpy():
+    encoder = encode(make_spec(), hidden_sizes=(8, 6))
+    x = random_observations(make_spec(), 9)["observation"]
+    expected = x.numpy().astype(float)
+    for layer in encoder.mlp.layers:
+        weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+        expected = np.tanh(expected @ weight.T + bias)
+    actual = encoder({"observation": x}).detach()
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_own_tanh_has_the_right_gradient():
+    x = torch.linspace(-4, 4, 33, requires_grad=True)
+    reference = x.detach().clone().requires_grad_()
+    tanh_(x * 1.0).pow(2).sum().backward()
+    torch.tanh(reference).pow(2).sum().backward()
+    torch.testing.assert_close(x.grad, reference.grad, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_mlp_gradient_matches_torch_modules(activation):
+    mlp = MLP(3, (5, 4), activation, torch.Generator().manual_seed(0))
+    function = nn.Tanh() if activation == "tanh" else nn.ReLU()
+    plain = nn.Sequential(mlp.layers[0], function, mlp.layers[1], function)
+    x = torch.randn(6, 3)
+    expected = torch.autograd.grad(plain(x).square().sum(), list(plain.parameters()))
+    actual = torch.autograd.grad(mlp(x).square().sum(), list(mlp.parameters()))
+    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["nature", "small_conv", "resnet", "mlp"])
+def test_bytes_are_scaled(name):
+    generator = torch.Generator().manual_seed(0)
+    encoder = make_encoder(NetworkConfig(encoder=name), make_spec(image()), generator)
+    floats = ObservationLeaf("observation", (4, 84, 84), "float32", "vector")
+    generator = torch.Generator().manual_seed(0)
+    unscaled = make_encoder(NetworkConfig(encoder=name), make_spec(floats), generator)
+    pixels = random_observations(make_spec(image()), 2)["observation"]
+    with torch.no_grad():
+        actual = encoder({"observation": pixels})
+        expected = unscaled({"observation": pixels.float() / 255.0})
+    torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-3)
+    assert pixels.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("name", ["nature", "resnet"])
+def test_memory_order_of_acting_and_learning_agrees(name):
+    encoder = encode(make_spec(image()), encoder=name)
+    observations = random_observations(make_spec(image()), 2)
+    with torch.no_grad():
+        acting = encoder(observations)
+    torch.testing.assert_close(encoder(observations).detach(), acting, atol=1e-5, rtol=1e-4)
+
+
+def test_every_leaf_reaches_the_features():
+    spec = make_spec(
+        image(10, 2, "observation.image"),
+        vector(3, "observation.vector"),
+        discrete(5, "observation.few"),
+        discrete(100, "observation.many"),
+    )
+    encoder = encode(spec)
+    before = encoder(random_observations(spec, 5))
+    for leaf in spec.observation:
+        changed = random_observations(spec, 5)
+        changed[leaf.name] = random_observations(spec, 5, seed=1)[leaf.name]
+        assert not torch.equal(encoder(changed), before), leaf.name
+
+
+def test_own_factory():
+    spec = make_spec(vector(6))
+    for encoder in (make_linear_encoder, "network_specs:make_linear_encoder"):
+        network = make_network(NetworkConfig(encoder=encoder), spec, "policy_value", 0)
+        outputs, _ = network.step(random_observations(spec, 5), (), torch.zeros(5).bool())
+        assert outputs.logits.shape == (5, 3)
+        assert network.head.in_features == 7
+
+
+def test_own_factory_sees_all_leaves_by_name():
+    class Sum(nn.Module):
+        def forward(self, observations):
+            return observations["observation.a"] + observations["observation.b"].float()
+
+    spec = make_spec(
+        vector(3, "observation.a"), ObservationLeaf("observation.b", (3,), "float64", "vector")
+    )
+    assert encode(spec, encoder=lambda spec: Sum()).num_features == 3
+
+
+@pytest.mark.parametrize(
+    ("leaf", "encoder", "message"),
+    [
+        (vector(), "nature", "use mlp or auto"),
+        (image(10), "nature", "36x36 or more"),
+        (image(10), "small_conv", "20x20 or more"),
+        (vector(), "no_such_module:make", "cannot be imported"),
+        (vector(), "network_specs:no_such_function", "cannot be imported"),
+        (vector(), lambda spec: "not a module", "must return an nn.Module"),
+        (vector(), lambda spec: nn.Flatten(0), r"features \[N, F\]"),
+    ],
+)
+def test_what_does_not_fit_names_the_remedy(leaf, encoder, message):
+    with pytest.raises(ValueError, match=message):
+        encode(make_spec(leaf), encoder=encoder)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"encoder": "natur"}, "unknown network 'natur'; use auto"),
+        ({"activation": "gelu"}, "use tanh, relu"),
+        ({"recurrent": "rnn"}, "use none, lstm, gru"),
+        ({"distribution": "beta"}, "use auto, gaussian"),
+        ({"hidden_sizes": ()}, "at least one layer"),
+        ({"recurrent_size": 0}, "must be 1 or more"),
+    ],
+)
+def test_bad_config_values_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        NetworkConfig(**options)

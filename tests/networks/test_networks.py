@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heads, cores, masks, seeds: acting step by step and learning on trajectories must agree."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from network_specs import (
+    BOX,
+    DISCRETE,
+    MULTI_DISCRETE,
+    image,
+    make_spec,
+    random_observations,
+    vector,
+)
+
+from veldt.networks import (
+    LAST_ACTION,
+    LAST_REWARD,
+    MASKED_LOGIT,
+    FlatParameters,
+    NetworkConfig,
+    make_network,
+    masked_q,
+)
+from veldt.types import ACTION_MASK
+
+ROWS, ENVS = 7, 5
+
+
+def random_first(seed=0):
+    first = torch.rand(ROWS, ENVS, generator=torch.Generator().manual_seed(seed)) < 0.3
+    assert first[1:].any()
+    return first
+
+
+def random_state(network):
+    generator = torch.Generator().manual_seed(3)
+    return tuple(
+        torch.randn(entry.shape, generator=generator) for entry in network.initial_state(ENVS)
+    )
+
+
+def vector_of(config, spec, head, seed):
+    return FlatParameters(make_network(config, spec, head, seed)).vector
+
+
+@pytest.mark.parametrize("past", [False, True])
+@pytest.mark.parametrize("head", ["policy_value", "q"])
+@pytest.mark.parametrize("recurrent", ["none", "lstm", "gru"])
+def test_unroll_equals_repeated_steps(recurrent, head, past):
+    config = NetworkConfig(recurrent=recurrent, recurrent_size=16, last_action_and_reward=past)
+    spec = make_spec(action_mask_size=3)
+    network = make_network(config, spec, head, 0)
+    observations, first = random_observations(spec, ROWS, ENVS), random_first()
+    if past:
+        observations[LAST_ACTION] = torch.randint(0, 3, (ROWS, ENVS))
+        observations[LAST_REWARD] = torch.randn(ROWS, ENVS)
+    start = state = random_state(network)
+    outputs, states = network.unroll(observations, start, first)
+    assert len(states) == len(state)
+    for t in range(ROWS):
+        row = {name: value[t] for name, value in observations.items()}
+        output, state = network.step(row, state, first[t])
+        for together, alone in zip(outputs, output, strict=True):
+            torch.testing.assert_close(together[t], alone, atol=1e-5, rtol=1e-5)
+        for together, alone in zip(states, state, strict=True):
+            torch.testing.assert_close(together[t], alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("recurrent", ["lstm", "gru"])
+def test_an_episode_remembers_nothing_of_the_one_before(recurrent):
+    network = make_network(NetworkConfig(recurrent=recurrent), make_spec(), "policy_value", 0)
+    first = torch.zeros(ROWS, ENVS, dtype=torch.bool)
+    first[3] = True
+    observations = random_observations(make_spec(), ROWS, ENVS)
+    changed = random_observations(make_spec(), ROWS, ENVS, seed=1)
+    changed["observation"][3:] = observations["observation"][3:]
+    before, _ = network.unroll(observations, network.initial_state(ENVS), first)
+    after, _ = network.unroll(changed, random_state(network), first)
+    assert torch.equal(before.value[3:], after.value[3:])
+    assert not torch.equal(before.value[2], after.value[2])
+    remembered, _ = network.unroll(changed, random_state(network), torch.zeros_like(first))
+    assert not torch.equal(remembered.value[3:], after.value[3:])
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_cells_agree_with_torch(kind):
+    network = make_network(NetworkConfig(recurrent=kind, recurrent_size=6), make_spec(), "q", 0)
+    core, x = network.core, torch.randn(ENVS, 64)
+    state = random_state(network)
+    with torch.no_grad():
+        core.bias.normal_()
+        new = core.step(x, state, torch.zeros(ENVS, dtype=torch.bool))
+        if kind == "lstm":  # torch orders input, forget, candidate, output
+            blocks = [0, 1, 3, 2]
+            rows = torch.cat([torch.arange(6) + 6 * block for block in blocks])
+            weights = (core.input_weight[rows], core.state_weight[rows], core.bias[rows])
+            expected = torch.lstm_cell(x, state, *weights, torch.zeros(24))
+        else:
+            core.state_bias.normal_()
+            new = core.step(x, state, torch.zeros(ENVS, dtype=torch.bool))
+            bias = torch.cat((torch.zeros(12), core.state_bias))
+            weights = (core.input_weight, core.state_weight, core.bias, bias)
+            expected = (torch.gru_cell(x, state[0], *weights),)
+    for ours, theirs in zip(new, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_flow_through_time_but_not_through_a_reset():
+    network = make_network(NetworkConfig(recurrent="lstm"), make_spec(), "policy_value", 0)
+    first = torch.zeros(ROWS, ENVS, dtype=torch.bool)
+    first[4, 0] = True
+    observations = random_observations(make_spec(), ROWS, ENVS)
+    observations["observation"].requires_grad_()
+    outputs, _ = network.unroll(observations, network.initial_state(ENVS), first)
+    outputs.value[-1].sum().backward()
+    reached = observations["observation"].grad.abs().sum(-1) > 0
+    assert reached[4:].all()
+    assert reached[:4, 1:].all()
+    assert not reached[:4, 0].any()
+
+
+def test_fields_describe_what_travels():
+    spec = make_spec(action=MULTI_DISCRETE)
+    network = make_network(
+        NetworkConfig(recurrent="lstm", recurrent_size=9, last_action_and_reward=True),
+        spec,
+        "policy_value",
+        0,
+    )
+    fields = network.state_fields()
+    assert list(fields) == ["hidden", "cell"]
+    for field, entry in zip(fields.values(), network.initial_state(4), strict=True):
+        assert entry.shape == (4, *field.shape)
+        assert not entry.any()
+    assert network.output_fields()["behaviour_logits"].shape == (5,)
+    assert network.input_fields()[LAST_ACTION].shape == (2,)
+    plain = make_network(NetworkConfig(), make_spec(), "q", 0)
+    assert {f.shape for f in plain.output_fields().values()} == {()}
+    assert list(plain.output_fields()) == ["value_taken", "value_best"]
+    assert plain.state_fields() == plain.input_fields() == {}
+    assert plain.initial_state(4) == ()
+    dpg = make_network(NetworkConfig(), make_spec(action=BOX), "dpg", 0)
+    assert dpg.output_fields() == {}
+
+
+def test_the_past_counts_except_where_an_episode_begins():
+    spec = make_spec()
+    network = make_network(NetworkConfig(last_action_and_reward=True), spec, "policy_value", 0)
+    first = torch.tensor([True, False])
+    observations = random_observations(spec, 2)
+    values = []
+    for action, reward in ((0, 0.0), (2, 0.0), (0, 1.0)):
+        past = {LAST_ACTION: torch.full((2,), action), LAST_REWARD: torch.full((2,), reward)}
+        values.append(network.step({**observations, **past}, (), first)[0].value.tolist())
+    assert values[0][0] == values[1][0] == values[2][0]
+    assert len({value[1] for value in values}) == 3
+
+
+@pytest.mark.parametrize("action", [DISCRETE, MULTI_DISCRETE])
+def test_masked_actions_are_never_drawn_and_are_stored_as_masked(action):
+    spec = make_spec(action=action, action_mask_size=sum(action.sizes))
+    network = make_network(NetworkConfig(), spec, "policy_value", 0)
+    observations = random_observations(spec, 2000)
+    mask = observations[ACTION_MASK]
+    start = 0
+    for size in action.sizes:
+        mask[:, start] = True
+        start += size
+    outputs, _ = network.step(observations, (), torch.zeros(2000, dtype=torch.bool))
+    assert (outputs.logits[~mask] == MASKED_LOGIT).all()
+    assert (outputs.logits[mask] > MASKED_LOGIT).all()
+    drawn = network.distribution.sample(outputs.logits, torch.Generator().manual_seed(0))
+    chosen = network.distribution.action_features(drawn).bool()
+    assert mask[chosen].all()
+    assert torch.isfinite(network.distribution.entropy(outputs.logits)).all()
+    (network.distribution.log_prob(outputs.logits, drawn).sum() + outputs.value.sum()).backward()
+    assert all(torch.isfinite(p.grad).all() for p in network.parameters())
+
+
+def test_q_values_are_masked_at_selection_only():
+    spec = make_spec(action_mask_size=3)
+    network = make_network(NetworkConfig(), spec, "q", 0)
+    observations = random_observations(spec, 50)
+    q_values = network.step(observations, (), torch.zeros(50, dtype=torch.bool))[0].q_values
+    assert (q_values.abs() < 100).all()
+    chosen = masked_q(q_values, observations).argmax(-1, keepdim=True)
+    assert observations[ACTION_MASK].gather(-1, chosen).all()
+    assert masked_q(q_values, {}) is q_values
+
+
+def test_dueling_advantages_have_mean_zero():
+    network = make_network(NetworkConfig(dueling=True, hidden_sizes=(16, 8)), make_spec(), "q", 0)
+    observations = random_observations(make_spec(), 6)
+    q_values = network.step(observations, (), torch.zeros(6, dtype=torch.bool))[0].q_values
+    value, _ = network.streams(network.encoder(observations)).split(8, dim=1)
+    torch.testing.assert_close(q_values.mean(-1), network.value(value).squeeze(1))
+    assert network.encoder.num_features == 16
+
+
+def test_dueling_on_images_has_two_streams_of_512_on_the_convolutions():
+    network = make_network(NetworkConfig(dueling=True), make_spec(image()), "q", 0)
+    assert network.streams.layers[0].weight.shape == (1024, 64 * 7 * 7)
+    outputs, _ = network.step(random_observations(make_spec(image()), 2), (), torch.zeros(2).bool())
+    assert outputs.q_values.shape == (2, 3)
+
+
+@pytest.mark.parametrize("leaf", [vector(), image(12, 1)])
+def test_dpg_actor_and_critic(leaf):
+    spec = make_spec(leaf, action=BOX)
+    network = make_network(NetworkConfig(), spec, "dpg", 0)
+    flat = FlatParameters(network)
+    observations = random_observations(spec, ENVS)
+    action = network.actor(observations)
+    assert action.shape == (ENVS, 2)
+    assert (action.abs() <= 1).all()
+    q = network.critic(observations, action)
+    assert q.shape == (ENVS,)
+    network.critic(observations, action.detach()).sum().backward()
+    assert not flat.gradient[flat.span("actor_part")].any()
+    assert flat.gradient[flat.span("critic_part")].any()
+    flat.zero_gradient()
+    q.sum().backward()
+    assert flat.gradient[flat.span("actor_part")].any()
+    extremes = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], np.float32)
+    np.testing.assert_allclose(network.env_action(extremes), [[-2, 0], [0, 0.5], [2, 1]])
+    outputs, _ = network.unroll(
+        random_observations(spec, ROWS, ENVS), (), torch.zeros(ROWS, ENVS).bool()
+    )
+    assert outputs.action.shape == (ROWS, ENVS, 2)
+
+
+def test_heads_start_small_and_orthogonal():
+    network = make_network(NetworkConfig(), make_spec(), "policy_value", 0)
+    policy, value = network.head.weight.data.split((3, 1))
+    torch.testing.assert_close(policy @ policy.T, 1e-4 * torch.eye(3), atol=1e-8, rtol=1e-4)
+    torch.testing.assert_close(value.norm(), torch.tensor(1.0))
+    hidden = network.encoder.mlp.layers[1].weight.data
+    torch.testing.assert_close(hidden @ hidden.T, 2 * torch.eye(64), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("head", ["policy_value", "q"])
+@pytest.mark.parametrize("encoder", ["auto", "network_specs:make_linear_encoder"])
+def test_the_seed_alone_decides_the_weights(head, encoder):
+    config, spec = NetworkConfig(encoder=encoder, recurrent="lstm"), make_spec()
+    torch.manual_seed(1)
+    first = vector_of(config, spec, head, 5)
+    position = torch.get_rng_state()
+    torch.manual_seed(2)
+    assert torch.equal(vector_of(config, spec, head, 5), first)
+    assert not torch.equal(vector_of(config, spec, head, 6), first)
+    torch.manual_seed(1)
+    assert torch.equal(torch.get_rng_state(), position), "the global stream must not move"
+
+
+def test_config_survives_pickling():
+    config = NetworkConfig(encoder="nature", recurrent="gru", hidden_sizes=(1, 2))
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    ("action", "head", "options", "message"),
+    [
+        (BOX, "q", {}, "needs a Discrete action space"),
+        (MULTI_DISCRETE, "q", {}, "needs a Discrete action space"),
+        (DISCRETE, "dpg", {}, "need a bounded Box"),
+        (BOX, "dpg", {"recurrent": "lstm"}, "set recurrent none"),
+        (DISCRETE, "actor", {}, "use policy_value, q, dpg"),
+    ],
+)
+def test_heads_that_do_not_fit_are_refused(action, head, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_network(NetworkConfig(**options), make_spec(action=action), head, 0)

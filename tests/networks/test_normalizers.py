@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics merged batch by batch equal NumPy's over all data at once."""
+
+import numpy as np
+import pytest
+import torch
+from network_specs import discrete, make_spec, vector
+
+from veldt.networks import NetworkConfig, make_network
+from veldt.networks.normalizers import MAX_COUNT, RunningMoments
+
+
+def batches(rng, count=20):
+    for _ in range(count):
+        rows, envs = rng.integers(1, 9, size=2)
+        data = rng.normal([5.0, -300.0, 0.01], [2.0, 0.5, 0.001], size=(rows, envs, 3))
+        yield data.astype(np.float32), rng.random((rows, envs)) < 0.7
+
+
+def test_merge_equals_numpy_over_all_valid_rows():
+    spec = make_spec(vector(3, "observation.a"), discrete(4, "observation.b"))
+    network = make_network(NetworkConfig(normalize_observations=True), spec, "policy_value", 0)
+    seen = []
+    for data, valid in batches(np.random.default_rng(0)):
+        observations = {"observation.a": torch.tensor(data), "observation.b": torch.zeros(1)}
+        network.update_statistics(observations, torch.tensor(valid))
+        seen.append(data[valid])
+    everything = np.concatenate(seen).astype(float)
+    (moments,) = network.normalizer.moments
+    assert moments.count == len(everything)
+    np.testing.assert_allclose(moments.mean, everything.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(moments.variance, everything.var(0), rtol=1e-4)
+    data = torch.tensor([[5.0, -300.0, 0.0], [1e6, -300.0, -1e6]])
+    inputs = {"observation.a": data, "observation.b": torch.ones(2)}
+    normalized = network.normalizer(inputs)
+    expected = (data.numpy() - everything.mean(0)) / np.sqrt(everything.var(0) + 1e-8)
+    actual = normalized["observation.a"]
+    np.testing.assert_allclose(actual, expected.clip(-10, 10), atol=2e-3)
+    assert torch.equal(normalized["observation.b"], inputs["observation.b"])
+    assert inputs["observation.a"][1, 0] == 1e6, "the raw batch stays raw"
+
+
+def test_the_network_sees_normalized_observations():
+    spec = make_spec(vector(2))
+    config = NetworkConfig(normalize_observations=True)
+    network = make_network(config, spec, "policy_value", 0)
+    plain = make_network(NetworkConfig(), spec, "policy_value", 0)
+    raw = torch.randn(100, 2) * 50 + 1000
+    network.update_statistics({"observation": raw}, torch.ones(100).bool())
+    first = torch.zeros(100).bool()
+    standard = (raw - raw.mean(0)) / raw.std(0, correction=0)
+    actual = network.step({"observation": raw}, (), first)[0].value
+    expected = plain.step({"observation": standard}, (), first)[0].value
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_no_valid_row_changes_nothing():
+    moments = RunningMoments((2,))
+    moments.update(torch.full((3, 2), float("nan")), torch.zeros(3).bool())
+    assert moments.count == 0
+    assert moments.mean.tolist() == [0.0, 0.0]
+    assert moments.variance.tolist() == [1.0, 1.0]
+
+
+def test_a_capped_count_keeps_following_the_data():
+    moments = RunningMoments(())
+    moments.count.fill_(MAX_COUNT)
+    moments.update(torch.full((1_000_000,), 11.0), torch.ones(1_000_000).bool())
+    assert moments.count == MAX_COUNT
+    assert moments.mean == pytest.approx(1.0)
+    assert MAX_COUNT + 6e6 < 2**24, "float32 counts no further than that"
+
+
+def test_reward_scale_is_one_over_the_std_of_the_return():
+    network = make_network(NetworkConfig(normalize_returns=True), make_spec(), "policy_value", 0)
+    assert network.reward_scale() == 1.0
+    network.update_return_statistics(torch.zeros(4, 5), torch.ones(4, 5).bool())
+    assert network.reward_scale() == 1.0, "returns that never vary leave rewards alone"
+    returns, valid = torch.randn(30, 40) * 25 + 7, torch.rand(30, 40) < 0.5
+    network = make_network(NetworkConfig(normalize_returns=True), make_spec(), "policy_value", 0)
+    network.update_return_statistics(returns, valid)
+    std = returns.numpy()[valid.numpy()].std()
+    assert float(network.reward_scale()) == pytest.approx(1 / std, rel=1e-4)
+
+
+def test_without_the_options_nothing_is_kept():
+    network = make_network(NetworkConfig(), make_spec(), "policy_value", 0)
+    network.update_statistics({"observation": torch.ones(3, 4)}, torch.ones(3).bool())
+    network.update_return_statistics(torch.arange(3.0), torch.ones(3).bool())
+    assert not list(network.buffers())
+    assert network.reward_scale() == 1.0

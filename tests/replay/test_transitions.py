@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every transition that a store holds, checked field by field against a slow transcription."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from replay_streams import Actor, Row, make_spec, window
+
+from veldt.errors import ConfigurationError
+from veldt.replay import Changes, TransitionStore
+
+DISCOUNT = 0.9
+
+
+class Expected:
+    """What the store should hold: rows of all stored trajectories, oldest trajectory out first."""
+
+    def __init__(self, num_blocks: int, n_step: int, frame_stack: int = 1) -> None:
+        self._num_blocks, self._n_step, self._frames = num_blocks, n_step, frame_stack
+        self._stored: list[tuple[Actor, int]] = []
+        self._known: dict[Actor, int] = {}
+        self.closed: set[Actor] = set()
+
+    def add(self, actor: Actor) -> None:
+        """`actor` has just delivered a trajectory."""
+        self._stored.append((actor, actor.sequence - 1))
+        self._stored = self._stored[-self._num_blocks :]
+        self._known[actor] = actor.sequence * actor.num_steps + 1
+
+    def transitions(self) -> tuple[dict[tuple, tuple[Row, dict]], set[tuple]]:
+        """All that could be there, and those that must be: stacks may begin anew after a loss."""
+        found, required = {}, set()
+        for actor, sequence in self._stored:
+            for environment in actor.environments:
+                known = environment.rows[: self._known[actor]]
+                for step in range(actor.num_steps):
+                    start = sequence * actor.num_steps + step
+                    closed = actor in self.closed
+                    result = window(known, start, self._n_step, DISCOUNT, closed)
+                    if result is not None:
+                        row = known[start]
+                        place = tuple(row.leaves["observation.place"])
+                        found[place] = (row, result)
+                        if self._stack_is_stored(actor, known, start):
+                            required.add(place)
+        return found, required
+
+    def _stack_is_stored(self, actor: Actor, rows: list[Row], start: int) -> bool:
+        """Whether the rows that hold the older frames have not been evicted yet."""
+        for _ in range(self._frames - 1):
+            if rows[start].first or start == 0:
+                return True
+            start -= 1
+            if (actor, start // actor.num_steps) not in self._stored:
+                return False
+        return True
+
+
+def check(store: TransitionStore, expected: Expected, mirror: set[int]) -> int:
+    """Compare all valid items with the expected ones; how many there are."""
+    indices = np.flatnonzero(store.valid)
+    assert store.size == indices.size == len(mirror)
+    assert set(indices.tolist()) == mirror
+    transitions, required = expected.transitions()
+    batch = store.sample(indices)
+    places = [tuple(place) for place in batch["observation.place"]]
+    assert len(set(places)) == len(places)
+    assert required <= set(places) <= set(transitions)
+    for i, place in enumerate(places):
+        row, result = transitions[place]
+        for name, value in row.leaves.items():
+            np.testing.assert_array_equal(batch[name][i], value)
+        assert batch["action"][i] == row.action
+        assert batch["q_taken"][i] == np.float32(row.q_taken)
+        assert batch["parameter_version"][i] == row.version
+        assert batch["reward"][i] == np.float32(result["reward"])
+        assert batch["discount"][i] == np.float32(result["discount"])
+        if result["discount"] > 0:
+            for name, value in result["next"].items():
+                np.testing.assert_array_equal(batch["next_" + name][i], value)
+    np.testing.assert_array_equal(batch["item_id"], store.ids(indices))
+    return len(places)
+
+
+def follow(mirror: set[int], changes: Changes) -> None:
+    """Keep a mirror of the valid items from what the store reports."""
+    removed, inserted = set(changes.removed.tolist()), set(changes.inserted.tolist())
+    assert removed <= mirror
+    assert len(removed) == changes.removed.size
+    mirror -= removed
+    assert not inserted & mirror
+    assert len(inserted) == changes.inserted.size
+    mirror |= inserted
+
+
+@pytest.mark.parametrize("same_step", [False, True])
+@pytest.mark.parametrize(
+    ("n_step", "num_steps", "num_envs"), [(1, 4, 3), (3, 4, 2), (3, 1, 3), (5, 2, 2), (4, 7, 1)]
+)
+def test_windows_match_the_transcription(
+    same_step: bool, n_step: int, num_steps: int, num_envs: int
+) -> None:
+    """Two actors take turns at random through seams, evictions and a restart."""
+    spec = make_spec(same_step)
+    actors = [Actor(spec, num_steps, num_envs, actor) for actor in range(2)]
+    num_blocks = 6
+    store = TransitionStore(
+        actors[0].layout,
+        num_blocks * num_steps * num_envs,
+        n_step=n_step,
+        discount=DISCOUNT,
+        outputs=("q_taken", "q_max"),
+    )
+    expected, mirror = Expected(num_blocks, n_step), set()
+    random = np.random.default_rng(n_step)
+    compared = 0
+    for turn in range(40):
+        which = int(random.integers(2))
+        if turn in (10, 11, 25):
+            expected.closed.add(actors[which])
+            actors[which] = Actor(spec, num_steps, num_envs, which, incarnation=turn)
+        follow(mirror, store.add(actors[which].trajectory()))
+        expected.add(actors[which])
+        compared += check(store, expected, mirror)
+    assert compared > 40 * num_steps * num_envs
+
+
+@pytest.mark.parametrize("same_step", [False, True])
+@pytest.mark.parametrize("padding", ["repeat", "zero", "random"])
+@pytest.mark.parametrize(("n_step", "num_steps"), [(1, 5), (3, 2), (2, 1)])
+def test_stacks_are_rebuilt(same_step: bool, padding: str, n_step: int, num_steps: int) -> None:
+    spec = make_spec(same_step, frame_stack=4)
+    actors = [
+        Actor(spec, num_steps, 2, actor, padding=padding, end_chance=0.1) for actor in range(2)
+    ]
+    store = TransitionStore(
+        actors[0].layout,
+        12 * num_steps * 2,
+        n_step=n_step,
+        discount=DISCOUNT,
+        frame_stack=4,
+        outputs=("q_taken", "q_max"),
+    )
+    expected, mirror = Expected(12, n_step, frame_stack=4), set()
+    random = np.random.default_rng(3)
+    for turn in range(40):
+        which = int(random.integers(2))
+        if turn == 20:
+            expected.closed.add(actors[which])
+            actors[which] = Actor(spec, num_steps, 2, which, 1, padding=padding, end_chance=0.1)
+        follow(mirror, store.add(actors[which].trajectory()))
+        expected.add(actors[which])
+        check(store, expected, mirror)
+    assert not store.blocks.dropped["no_spare_entry"]

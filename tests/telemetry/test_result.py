@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""result.json: the design's fields, valid JSON, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veldt.telemetry.counters import LagSummary, NodeTelemetry
+from veldt.telemetry.result import RunResult, lag_entry
+
+DESIGN_FIELDS = {
+    "architecture", "env", "backend", "seed", "env_steps", "frames", "updates", "wall_seconds",
+    "start_seconds", "env_steps_per_second", "mean_return_100", "evaluation_return", "episodes",
+    "reached_target", "seconds_to_target", "policy_lag", "restarts", "dropped",
+}  # fmt: skip
+OWN_FIELDS = {"run_dir", "parameters_sha256", "stopped_by", "bottleneck", "stage_shares"}
+
+
+def a_result() -> RunResult:
+    node = NodeTelemetry()
+    node.lag(np.array([0, 2, 2, 4]))
+    return RunResult(
+        architecture="impala",
+        env="CartPole-v1",
+        backend="process",
+        seed=3,
+        env_steps=1000,
+        frames=4000,
+        updates=10,
+        wall_seconds=12.5,
+        start_seconds=0.8,
+        env_steps_per_second=123.5,
+        mean_return_100=476.25,
+        evaluation_return=500.0,
+        episodes=77,
+        reached_target=True,
+        seconds_to_target=11.5,
+        policy_lag=lag_entry(node.snapshot().lag),
+        restarts=1,
+        dropped={"stale": 2},
+        run_dir="runs/1",
+        parameters_sha256="ab" * 32,
+        stopped_by="target",
+        bottleneck="learner 93% busy",
+        stage_shares={"actor": {"step": 0.5, "wait": 0.25}},
+    )
+
+
+def test_a_result_survives_the_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    a_result().save(path)
+    assert RunResult.load(path) == a_result()
+    assert set(json.loads(path.read_text())) == DESIGN_FIELDS | OWN_FIELDS
+
+
+def test_lag_is_written_with_its_histogram() -> None:
+    stored = json.loads(a_result().to_json())["policy_lag"]
+    assert stored == {"mean": 2.0, "max": 4, "min": 0, "histogram": [1, 0, 2, 0, 1]}
+    assert lag_entry(LagSummary()) == {"mean": 0.0, "max": 0, "min": 0, "histogram": []}
+
+
+def test_numbers_that_json_cannot_write_become_null() -> None:
+    result = a_result()
+    result.mean_return_100 = math.nan
+    result.env_steps_per_second = np.float32("inf")  # type: ignore[assignment]
+    result.stage_shares = {"actor": {"step": -math.inf}}
+    result.env_steps = np.int64(5)  # type: ignore[assignment]
+    stored = json.loads(result.to_json(), parse_constant=pytest.fail)
+    assert stored["mean_return_100"] is None
+    assert stored["env_steps_per_second"] is None
+    assert stored["stage_shares"] == {"actor": {"step": None}}
+    assert stored["env_steps"] == 5
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "result.json"
+    a_result().save(path)
+    before = path.read_bytes()
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    changed = a_result()
+    changed.seed = 4
+    with pytest.raises(OSError, match="no space"):
+        changed.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_fields_of_a_newer_version_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    stored = json.loads(a_result().to_json()) | {"from_the_future": 1}
+    path.write_text(json.dumps(stored))
+    assert RunResult.load(path) == a_result()

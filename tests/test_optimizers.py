@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers against NumPy, against torch where torch has the same rule, and in slices."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from veldt.optimizers import (
+    OptimizerConfig,
+    clip_by_global_norm,
+    join_states,
+    make_optimizer,
+    slice_state,
+    state_size,
+)
+
+CONFIGS = {
+    "sgd": OptimizerConfig("sgd", 0.1),
+    "sgd_momentum": OptimizerConfig("sgd", 0.1, momentum=0.9),
+    "rmsprop": OptimizerConfig("rmsprop", 0.01, decay=0.9, epsilon=0.1),
+    "rmsprop_momentum": OptimizerConfig("rmsprop", 0.01, decay=0.9, epsilon=0.1, momentum=0.5),
+    "rmsprop_centered": OptimizerConfig("rmsprop", 0.01, decay=0.9, epsilon=0.1, centered=True),
+    "rmsprop_both": OptimizerConfig(
+        "rmsprop", 0.01, decay=0.9, epsilon=0.1, centered=True, momentum=0.5
+    ),
+    "adagrad": OptimizerConfig("adagrad", 0.05, epsilon=0.1),
+    "adam": OptimizerConfig("adam", 0.01, betas=(0.8, 0.95), epsilon=1e-8),
+}
+SIZE, STEPS = 11, 6
+
+
+def start_and_gradients():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=SIZE), rng.normal(size=(STEPS, SIZE))
+
+
+def slowly(config, theta, gradients):
+    """The update rules of the papers, entry by entry in float64."""
+    theta = theta.copy()
+    for i in range(len(theta)):
+        square = mean = velocity = 0.0
+        for t, d in enumerate(gradients[:, i], start=1):
+            if config.name == "sgd":
+                velocity = config.momentum * velocity + d
+                theta[i] -= config.learning_rate * velocity
+            elif config.name == "rmsprop":
+                square = config.decay * square + (1 - config.decay) * d * d
+                mean = config.decay * mean + (1 - config.decay) * d
+                below = square - mean * mean if config.centered else square
+                change = config.learning_rate * d / math.sqrt(below + config.epsilon)
+                velocity = config.momentum * velocity + change
+                theta[i] -= velocity
+            elif config.name == "adagrad":
+                square += d * d
+                theta[i] -= config.learning_rate * d / math.sqrt(square + config.epsilon)
+            elif config.name == "adam":
+                beta1, beta2 = config.betas
+                mean = beta1 * mean + (1 - beta1) * d
+                square = beta2 * square + (1 - beta2) * d * d
+                root = math.sqrt(square / (1 - beta2**t)) + config.epsilon
+                theta[i] -= config.learning_rate * mean / (1 - beta1**t) / root
+    return theta
+
+
+def run(config, theta, gradients, state=None):
+    vector = torch.tensor(theta, dtype=torch.float32)
+    optimizer = make_optimizer(config, vector, state)
+    for gradient in gradients:
+        assert optimizer.step(torch.tensor(gradient, dtype=torch.float32))
+    return vector, optimizer
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_follows_the_written_rule(name):
+    theta, gradients = start_and_gradients()
+    vector, optimizer = run(CONFIGS[name], theta, gradients)
+    np.testing.assert_allclose(vector, slowly(CONFIGS[name], theta, gradients), atol=1e-5)
+    assert optimizer.state_vector.shape == (state_size(CONFIGS[name], SIZE),)
+    assert optimizer.state_vector[-1] == STEPS
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("adam", lambda p: torch.optim.Adam([p], 0.01, (0.8, 0.95), 1e-8)),
+        ("sgd_momentum", lambda p: torch.optim.SGD([p], 0.1, momentum=0.9)),
+    ],
+)
+def test_agrees_with_torch(name, reference):
+    theta, gradients = start_and_gradients()
+    vector, _ = run(CONFIGS[name], theta, gradients)
+    parameter = torch.nn.Parameter(torch.tensor(theta, dtype=torch.float32))
+    optimizer = reference(parameter)
+    for gradient in gradients:
+        parameter.grad = torch.tensor(gradient, dtype=torch.float32)
+        optimizer.step()
+    torch.testing.assert_close(vector, parameter.data, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_slices_step_like_the_whole(name):
+    theta, gradients = start_and_gradients()
+    whole, optimizer = run(CONFIGS[name], theta, gradients)
+    vector, states = torch.tensor(theta, dtype=torch.float32), []
+    for part in (slice(0, 4), slice(4, SIZE)):
+        shard = make_optimizer(CONFIGS[name], vector[part])
+        for gradient in gradients:
+            shard.step(torch.tensor(gradient, dtype=torch.float32)[part])
+        states.append(shard.state_vector)
+    torch.testing.assert_close(vector, whole, rtol=1e-6, atol=0.0)
+    joined = join_states(CONFIGS[name], states)
+    torch.testing.assert_close(joined, optimizer.state_vector, rtol=1e-6, atol=0.0)
+    cut = slice_state(CONFIGS[name], optimizer.state_vector, 4, SIZE)
+    torch.testing.assert_close(cut, states[1], rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_continues_from_a_stored_state(name):
+    theta, gradients = start_and_gradients()
+    whole, _ = run(CONFIGS[name], theta, gradients)
+    half, optimizer = run(CONFIGS[name], theta, gradients[:3])
+    restored = optimizer.state_vector.clone()
+    continued, _ = run(CONFIGS[name], half.numpy(), gradients[3:], restored)
+    assert torch.equal(continued, whole)
+    assert restored[-1] == STEPS
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_gradient_that_is_not_finite_changes_nothing(name, bad):
+    theta, gradients = start_and_gradients()
+    vector, optimizer = run(CONFIGS[name], theta, gradients[:2])
+    before, state = vector.clone(), optimizer.state_vector.clone()
+    gradient = torch.ones(SIZE)
+    gradient[5] = bad
+    assert not optimizer.step(gradient)
+    assert torch.equal(vector, before)
+    assert torch.equal(optimizer.state_vector, state)
+    assert optimizer.step(torch.ones(SIZE))
+    assert not torch.equal(vector, before)
+
+
+def test_norm_clipping():
+    vector = torch.zeros(2)
+    optimizer = make_optimizer(OptimizerConfig("sgd", 1.0, max_grad_norm=1.0), vector)
+    optimizer.step(torch.tensor([3.0, 4.0]))
+    torch.testing.assert_close(vector, torch.tensor([-0.6, -0.8]))
+    assert optimizer.last_norm == pytest.approx(5.0)
+    optimizer.step(torch.tensor([0.3, 0.4]))
+    torch.testing.assert_close(vector, torch.tensor([-0.9, -1.2]))
+
+
+def test_elementwise_clipping():
+    vector = torch.zeros(3)
+    optimizer = make_optimizer(OptimizerConfig("sgd", 1.0, clip_elementwise=1.0), vector)
+    optimizer.step(torch.tensor([3.0, -0.5, -9.0]))
+    assert vector.tolist() == [-1.0, 0.5, 1.0]
+
+
+def test_clip_by_global_norm():
+    gradient = torch.tensor([3.0, 4.0])
+    assert clip_by_global_norm(gradient, 10.0) == 5.0
+    assert gradient.tolist() == [3.0, 4.0]
+    assert clip_by_global_norm(gradient, 2.5) == 5.0
+    torch.testing.assert_close(gradient, torch.tensor([1.5, 2.0]))
+    zeros = torch.zeros(2)
+    assert clip_by_global_norm(zeros, 1.0) == 0.0
+    assert zeros.tolist() == [0.0, 0.0]
+    assert not torch.isfinite(clip_by_global_norm(torch.tensor([math.nan, 1.0]), 1.0))
+
+
+def test_learning_rate_falls_linearly():
+    config = OptimizerConfig("sgd", 2.0, 0.25, decay_horizon_updates=100)
+    scales = [config.learning_rate_scale(updates) for updates in (0, 50, 100, 1000)]
+    assert scales == [1.0, 0.625, 0.25, 0.25]
+    assert OptimizerConfig("sgd", 2.0).learning_rate_scale(10**9) == 1.0
+    vector = torch.zeros(1)
+    make_optimizer(config, vector).step(torch.ones(1), config.learning_rate_scale(50))
+    assert vector.item() == -1.25
+
+
+def test_vector_and_state_are_used_in_place():
+    memory = torch.zeros(3 + state_size(CONFIGS["adam"], 3))
+    make_optimizer(CONFIGS["adam"], memory[:3], memory[3:]).step(torch.ones(3))
+    assert (memory != 0).all()
+
+
+def test_bad_choices_name_the_remedy():
+    with pytest.raises(ValueError, match="use sgd, rmsprop, adagrad, adam"):
+        OptimizerConfig("lion")
+    with pytest.raises(ValueError, match="learning_rate must not be negative"):
+        OptimizerConfig("sgd", -1.0)
+    with pytest.raises(ValueError, match=r"expected \(7,\)"):
+        make_optimizer(CONFIGS["adam"], torch.zeros(3), torch.zeros(3))

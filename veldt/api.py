@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python interface: the same runs as the command line's, with the same results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from veldt.options import RunOptions
+from veldt.telemetry.result import RunResult
+
+_COMMON = {entry.name for entry in fields(RunOptions)}
+
+
+def train(architecture: str, env: str | Callable[..., Any], **options: Any) -> RunResult:
+    """Train `architecture` on `env`; options by name, the common ones and the architecture's own.
+
+    >>> result = train("impala", env="CartPole-v1", target_return=475)  # doctest: +SKIP
+    """
+    return train_from(architecture, {"env": env, "quiet": True, **options})
+
+
+def train_from(
+    architecture: str, options: dict[str, Any], began: float | None = None
+) -> RunResult:
+    """Train with all options in one mapping; `began` is when the process started."""
+    if options.get("backend", "process") == "process":
+        # Nodes import torch while this process does: start their server before anything heavy.
+        from veldt.backends.forkserver import warm_up
+
+        warm_up()
+    from veldt.resolve import make_plan
+    from veldt.run import Run
+
+    common = {name: value for name, value in options.items() if name in _COMMON}
+    own = {name: value for name, value in options.items() if name not in _COMMON}
+    plan = make_plan(architecture, RunOptions(**common), own)
+    return Run(plan, began).execute()
+
+
+def evaluate(run_dir: str | Path, episodes: int = 20, seed: int = 0, video: bool = False) -> Any:
+    """Play `episodes` fresh episodes with a run's newest checkpoint; their returns."""
+    from veldt.evaluation import evaluate_run
+
+    return evaluate_run(Path(run_dir), episodes, seed, video)
+
+
+def saved_options(run_dir: Path) -> tuple[str, RunOptions, dict[str, Any]]:
+    """Architecture, common options and own fields of a run, from its config.json."""
+    stored = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
+    options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
+    options = replace(options, hidden_sizes=tuple(options.hidden_sizes))
+    return stored["architecture"], options, stored["config"]

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DQN (Mnih et al., 2013 and 2015).
+
+    actor --trajectories--> replay --batches--> learner
+      ^                                            |
+      +----------------- weights ------------------+        one process, taking turns
+
+New: replay breaks the correlation between steps, a target network holds the goal still.
+One datum: actor -> queue -> replay -> learner.
+Lag: none between acting and learning (the actor takes new weights every row); replayed data is as old
+as the buffer is long, which an off-policy method may use.
+Deviation: the actor steps several environments at once; the ratio of env steps to updates is kept by
+the replay's limiter, not by counting in a loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from veldt.algorithms.schedules import linear
+from veldt.context import NodeContext
+from veldt.errors import ConfigurationError
+from veldt.objectives.q_learning import QLearning, QLearningSettings
+from veldt.problem import Problem
+from veldt.replay import RateLimiter, TransitionStore, UniformSampler
+from veldt.roles.actor import Actor
+from veldt.roles.learner import Learner
+from veldt.roles.policy import EpsilonGreedy, LocalPolicyConfig
+from veldt.roles.replay import Replay, batch_layout
+from veldt.settings import OptimizerSettings
+from veldt.topology import Topology
+
+
+@dataclass(frozen=True)
+class Config(QLearningSettings, OptimizerSettings):
+    """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
+
+    learning_rate: float = 1e-3
+    max_grad_norm: float = 10.0
+    dueling: bool = False
+    """Split the network's head into value and advantage."""
+    batch_size: int = 64
+    """Transitions per update."""
+    replay_transitions: int = 50_000
+    """Transitions kept; the oldest go first."""
+    min_replay_transitions: int = 1_000
+    """Transitions before the first update."""
+    env_steps_per_update: float = 2.0
+    """Environment steps for each update."""
+    trajectory_steps: int = 4
+    """Rows the actor collects before it hands them to the replay."""
+    epsilon_start: float = 1.0
+    """Share of random actions at the start."""
+    epsilon_end: float = 0.05
+    """Share of random actions after the schedule."""
+    epsilon_env_steps: int = 10_000
+    """Environment steps over which epsilon falls."""
+
+
+PRESETS = {
+    "control": Config(),
+    "atari": Config(
+        double=False,
+        td_loss="clipped",
+        target_period_updates=2_500,
+        optimizer="rmsprop",
+        learning_rate=2.5e-4,
+        rms_decay=0.95,
+        rms_centered=True,
+        optimizer_epsilon=0.01 / 32**2,
+        max_grad_norm=0.0,
+        batch_size=32,
+        replay_transitions=1_000_000,
+        min_replay_transitions=50_000,
+        env_steps_per_update=4.0,
+        epsilon_end=0.1,
+        epsilon_env_steps=1_000_000,
+    ),
+}
+
+
+def default_actors(cores: int) -> int:
+    return 1
+
+
+def build(config: Config, problem: Problem) -> Topology:
+    problem.require_action_kind("dqn", "discrete")
+    if problem.num_actors != 1:
+        raise ConfigurationError("dqn has one actor; use --envs-per-actor, or apex for many actors")
+    make_network = problem.make_network("q", dueling=config.dueling)
+    layout = problem.trajectory_layout(
+        make_network(), config.trajectory_steps, problem.envs_per_actor
+    )
+    initial = problem.initial_weights(make_network)
+
+    topology = Topology("dqn", make_network)
+    trajectories = topology.queue("trajectories", layout, num_slots=2)
+    batches = topology.queue("batches", batch_layout(layout, config.batch_size), num_slots=1)
+    weights = topology.board("weights", initial.vector, version=initial.version)
+    actor = topology.add(
+        "actor",
+        Actor,
+        environment=problem.environment,
+        num_envs=problem.envs_per_actor,
+        num_steps=config.trajectory_steps,
+        sink=trajectories.sink,
+        policy=LocalPolicyConfig(
+            make_network,
+            partial(EpsilonGreedy, epsilon=partial(annealed_epsilon, config)),
+            refresh_rows=1,
+        ),
+        policy_port=weights.source(),
+    )
+    replay = topology.add(
+        "replay",
+        Replay,
+        source=trajectories.source(),
+        sink=batches.sink,
+        make_store=partial(
+            TransitionStore,
+            layout,
+            config.replay_transitions,
+            n_step=config.n_step,
+            discount=config.gamma,
+        ),
+        make_sampler=UniformSampler,
+        make_limiter=partial(
+            RateLimiter,
+            config.batch_size / config.env_steps_per_update,
+            config.min_replay_transitions,
+            largest_insert=config.trajectory_steps * problem.envs_per_actor,
+            largest_sample=config.batch_size,
+        ),
+        batch_size=config.batch_size,
+    )
+    learner = topology.add(
+        "learner",
+        Learner,
+        source=batches.source(),
+        weights=weights.sink,
+        initial=weights.source(),
+        make_network=make_network,
+        make_objective=partial(QLearning, config=config),
+        optimizer=config.optimizer_config(),
+        total_env_steps=problem.total_env_steps if config.decay_learning_rate else None,
+        device=problem.device,
+        torch_threads=problem.learner_threads,
+    )
+    topology.colocate(actor, replay, learner)
+    return topology
+
+
+def annealed_epsilon(config: Config, context: NodeContext, env_steps: int) -> float | np.ndarray:
+    return linear(config.epsilon_start, config.epsilon_end, config.epsilon_env_steps, env_steps)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Q-learning from replayed transitions with a target network: DQN, Gorila and Ape-X."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+
+from veldt.algorithms.q_learning import q_loss
+from veldt.networks import Network
+from veldt.objectives import Loss, Tensors
+from veldt.types import ACTION_MASK
+
+
+@dataclass(frozen=True)
+class QLearningSettings:
+    """What the target is and how errors are weighed."""
+
+    gamma: float = 0.99
+    """Discount per environment step."""
+    n_step: int = 1
+    """Rewards summed before the target bootstraps."""
+    double: bool = True
+    """Let the online network choose the action that the target network values."""
+    td_loss: str = "huber"
+    """huber, clipped (gradient of the TD error clipped to [-1, 1]) or squared."""
+    target_period_updates: int = 100
+    """Updates between two copies of the network into the target network."""
+
+
+class QLearning:
+    """Loss over a batch of transitions [B]; owns the target network."""
+
+    def __init__(self, network: Network, config: QLearningSettings) -> None:
+        self._network, self._config = network, config
+        self._target = copy.deepcopy(network).requires_grad_(False)
+        self._online = [*network.parameters(), *network.buffers()]
+        self._copy = [*self._target.parameters(), *self._target.buffers()]
+        self._leaves = [leaf.name for leaf in network.spec.observation]
+        if network.spec.action_mask_size:
+            self._leaves.append(ACTION_MASK)
+
+    def __call__(self, batch: Tensors) -> Loss:
+        reward = batch["reward"]
+        first = torch.zeros_like(reward, dtype=torch.bool)
+        now = {name: batch[name] for name in self._leaves}
+        later = {name: batch["next_" + name] for name in self._leaves}
+        q = self._network.step(now, (), first)[0].q_values
+        with torch.no_grad():
+            target = self._target.step(later, (), first)[0].q_values
+            online = target
+            if self._config.double:
+                online = self._network.step(later, (), first)[0].q_values
+        loss = q_loss(
+            q,
+            batch["action"],
+            reward * self._network.reward_scale(),
+            batch["discount"],
+            online,
+            target,
+            double=self._config.double,
+            loss=self._config.td_loss,
+            importance_weights=batch["weight"],
+            next_action_mask=later.get(ACTION_MASK),
+        )
+        metrics = {"td": loss.td.abs().mean(), "value": q.mean(), "q": loss.loss}
+        return Loss(loss.loss, metrics, priorities=loss.td.abs())
+
+    def after_update(self, version: int) -> None:
+        if version % self._config.target_period_updates == 0:
+            self.copy_to_target()
+
+    @torch.no_grad()
+    def copy_to_target(self) -> None:
+        torch._foreach_copy_(self._copy, self._online)

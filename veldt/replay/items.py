@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What transition and sequence stores share: validity, identity, age, eviction and state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from veldt.replay.blocks import BlockStore
+from veldt.replay.removers import Fifo, Remover
+from veldt.types import Layout
+
+_NOTHING = np.empty(0, np.int64)
+
+
+@dataclass
+class Changes:
+    """Items that appeared and vanished. Tell the sampler of `removed` first: places are reused."""
+
+    inserted: np.ndarray = field(default_factory=lambda: _NOTHING)
+    removed: np.ndarray = field(default_factory=lambda: _NOTHING)
+
+
+class ItemStore:
+    """Items cut out of blocks: item i lies in block i // items_per_block.
+
+    An item's id is its block's number of arrival times `capacity` plus its index: ids grow, are
+    never used twice, and tell by themselves whether the item is still there."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        capacity: int,
+        fields: Sequence[str],
+        frame_stack: int,
+        remover: Remover | None,
+        per_row: bool = True,
+    ) -> None:
+        self.blocks = BlockStore(layout, capacity, fields, frame_stack)
+        self.items_per_block = self.blocks.block_size if per_row else self.blocks.num_envs
+        self.capacity = self.blocks.num_blocks * self.items_per_block
+        self.remover: Remover = remover or Fifo()
+        self.valid = np.zeros(self.capacity, bool)
+        self.size = 0
+        self.num_inserted = 0
+        """Items ever inserted; the clock that ages are measured with."""
+        self._reach_before = self._reach_after = 0
+        """How many rows of a chain before and after a block may need it."""
+        self._inserted_at = np.zeros(self.blocks.num_blocks, np.int64)
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def range(self) -> int:
+        """All valid items have an index below this."""
+        return self.blocks.slots_used * self.items_per_block
+
+    def ids(self, indices: np.ndarray) -> np.ndarray:
+        return self.blocks.uid[indices // self.items_per_block] * self.capacity + indices
+
+    def find(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Indices of the items that are still there, and which of `ids` those are."""
+        uids, indices = np.divmod(ids, self.capacity)
+        present = self.blocks.uid[indices // self.items_per_block] == uids
+        present &= self.valid[indices]
+        return indices[present], present
+
+    def age(self, indices: np.ndarray) -> np.ndarray:
+        """How many items have been inserted since each item's block came."""
+        return self.num_inserted - self._inserted_at[indices // self.items_per_block]
+
+    def trim(self) -> np.ndarray:
+        """Let the remover do its periodic work; the items that vanished."""
+        removed = [self._evict(slot) for slot in self.remover.excess(self)]
+        return np.concatenate(removed) if removed else _NOTHING
+
+    def _make_room(self) -> np.ndarray:
+        if not self.blocks.is_full:
+            return _NOTHING
+        removed = [self._evict(slot) for slot in self.remover.victims(self)]
+        return removed[0] if len(removed) == 1 else np.concatenate(removed)
+
+    def _insert(self, indices: np.ndarray) -> None:
+        self.valid[indices] = True
+        self.size += indices.size
+        self.num_inserted += indices.size
+
+    def _invalidate(self, indices: np.ndarray) -> np.ndarray:
+        self.valid[indices] = False
+        self.size -= indices.size
+        return indices
+
+    def _evict(self, slot: int) -> np.ndarray:
+        """Free a block; all items that need it vanish."""
+        before = self.blocks.walk(self.blocks.preceding, slot, self._reach_before)
+        after = self.blocks.walk(self.blocks.following, slot, self._reach_after)
+        removed = self._invalidate(self._valid_items([slot]))
+        self.blocks.evict(slot)
+        if not before and not after:
+            return removed
+        broken = [self._invalidate(items) for items in self._broken_items(before, after)]
+        return np.concatenate([removed, *broken])
+
+    def _broken_items(self, before: list[int], after: list[int]) -> list[np.ndarray]:
+        """Valid items of these neighbours in the chain that need a block just evicted."""
+        raise NotImplementedError
+
+    def _valid_items(self, slots: list[int]) -> np.ndarray:
+        size = self.items_per_block
+        parts = [np.flatnonzero(self.valid[s * size : (s + 1) * size]) + s * size for s in slots]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which fields of a trajectory a replay keeps, and what its batches look like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from veldt.types import ACTION_MASK, Field, Layout
+
+
+def observation_leaves(trajectories: Layout) -> list[str]:
+    """What a policy sees of a row: observations and the action mask."""
+    return [
+        name for name in trajectories if name == ACTION_MASK or name.split(".")[0] == "observation"
+    ]
+
+
+def transition_layout(
+    trajectories: Layout, batch_size: int, outputs: Sequence[str] = ()
+) -> Layout:
+    """A batch of transitions [B, ...] cut out of `trajectories`."""
+    fields: dict[str, Field] = {}
+    for name in observation_leaves(trajectories):
+        spec = trajectories[name]
+        fields[name] = fields["next_" + name] = Field((batch_size, *spec.shape[2:]), spec.dtype)
+    for name in ("action", *outputs):
+        spec = trajectories[name]
+        fields[name] = Field((batch_size, *spec.shape[2:]), spec.dtype)
+    for name in ("reward", "discount"):
+        fields[name] = Field((batch_size,), "float32")
+    for name in ("parameter_version", "age", "item_id"):
+        fields[name] = Field((batch_size,), "int64")
+    return Layout(tuple(fields.items()))

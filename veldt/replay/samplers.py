@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which items are drawn from a store, and how they are weighted."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veldt.replay.items import Changes, ItemStore
+from veldt.replay.sum_tree import SumTree
+
+
+class UniformSampler:
+    """Every valid item with the same probability, with replacement."""
+
+    def __init__(self, store: ItemStore) -> None:
+        self._store = store
+
+    def apply(self, changes: Changes, priorities: np.ndarray | None = None) -> None:
+        """Nothing to keep: the store knows which items are valid."""
+
+    def sample(self, num: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Indices int64 [num] and weights of 1, float32 [num]."""
+        return self._draw(num, random), np.ones(num, np.float32)
+
+    def _draw(self, num: int, random: np.random.Generator) -> np.ndarray:
+        store = self._store
+        if not store.size:
+            raise ValueError("nothing to draw: the replay is empty")
+        if store.size < store.range // 8:  # refusals would outnumber hits
+            candidates = np.flatnonzero(store.valid[: store.range])
+            return candidates[random.integers(0, candidates.size, num)]
+        share = store.size / store.range
+        found: list[np.ndarray] = []
+        missing = num
+        while missing > 0:
+            drawn = random.integers(0, store.range, int(missing / share * 1.1) + 8)
+            hits = drawn[store.valid[drawn]][:missing]
+            found.append(hits)
+            missing -= hits.size
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def update(self, ids: np.ndarray, priorities: np.ndarray) -> int:
+        """Priorities mean nothing here; how many of the items are gone."""
+        return int(ids.size - self._store.find(ids)[0].size)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
+
+
+class PrioritizedSampler:
+    """P(i) = p_i^alpha / sum_k p_k^alpha, weights (N P(i))^-beta scaled to a maximum of 1.
+
+    The maximum is taken over the batch, or with `global_max` over all items. New items without a
+    priority enter at the largest one seen. `stratified`: one draw from each of equal parts of the
+    mass, which lowers the variance. `beta` may be changed between samples."""
+
+    def __init__(
+        self,
+        store: ItemStore,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        *,
+        global_max: bool = False,
+        stratified: bool = False,
+        min_priority: float = 1e-6,
+    ) -> None:
+        self._store, self._tree = store, SumTree(store.capacity, track_min=global_max)
+        self.alpha, self.beta = alpha, beta
+        self._global_max, self._stratified = global_max, stratified
+        self._min_priority, self._max_priority = min_priority, 1.0
+        self.num_stale_updates = 0
+
+    @property
+    def total(self) -> float:
+        return self._tree.total
+
+    @property
+    def nbytes(self) -> int:
+        return self._tree.nbytes
+
+    def masses(self) -> np.ndarray:
+        """p^alpha of every item, 0 where there is none; to be read only."""
+        return self._tree.leaves
+
+    def apply(self, changes: Changes, priorities: np.ndarray | None = None) -> None:
+        """Follow the store; `priorities` of `changes.inserted`, or None for the largest seen."""
+        if changes.removed.size:
+            self._tree.set(changes.removed, 0.0)
+        if not changes.inserted.size:
+            return
+        if priorities is None:
+            self._tree.set(changes.inserted, self._max_priority**self.alpha)
+        else:
+            self._tree.set(changes.inserted, self._mass(priorities))
+
+    def _mass(self, priorities: np.ndarray) -> np.ndarray:
+        raised = np.maximum(priorities, self._min_priority)
+        largest = float(raised.max()) if raised.size else 0.0
+        if not largest < np.inf:
+            raise ValueError("priorities must be finite")
+        self._max_priority = max(self._max_priority, largest)
+        return raised.astype(np.float64) ** self.alpha
+
+    def sample(self, num: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Indices int64 [num] and importance weights float32 [num]."""
+        tree = self._tree
+        indices = tree.sample(num, random, self._stratified)
+        # (N P)^-beta / max(...): N and the total cancel, which leaves (mass / least mass)^-beta.
+        masses = tree.get(indices)
+        least = tree.min if self._global_max else masses.min()
+        return indices, ((masses / least) ** -self.beta).astype(np.float32)
+
+    def probabilities(self, indices: np.ndarray) -> np.ndarray:
+        return self._tree.get(indices) / self._tree.total
+
+    def priorities(self, indices: np.ndarray) -> np.ndarray:
+        return (
+            self._tree.get(indices) ** (1.0 / self.alpha) if self.alpha else np.ones(len(indices))
+        )
+
+    def update(self, ids: np.ndarray, priorities: np.ndarray) -> int:
+        """New priorities of sampled items. Those that are gone are counted and left alone."""
+        indices, present = self._store.find(ids)
+        stale = ids.size - indices.size
+        self.num_stale_updates += stale
+        self._tree.set(indices, self._mass(priorities[present] if stale else priorities))
+        return int(stale)
+
+    def state(self) -> dict[str, np.ndarray]:
+        numbers = np.array([self._max_priority, self.beta])
+        stale = np.array([self.num_stale_updates])
+        return {**self._tree.state(), "numbers": numbers, "stale_updates": stale}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self._tree.load_state(state)
+        self._max_priority, self.beta = (float(value) for value in state["numbers"])
+        self.num_stale_updates = int(state["stale_updates"][0])

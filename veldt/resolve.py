@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what a user typed to what is run: every bad input ends here, before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from veldt import architectures
+from veldt.environments import EnvironmentFactory
+from veldt.errors import ConfigurationError
+from veldt.networks import NetworkConfig
+from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, DEVICES, RunOptions
+from veldt.problem import Problem
+from veldt.topology import Topology
+from veldt.types import Parameters
+
+_ROW_SECONDS = 1e-3  # a row should cost an actor about this much, so that overheads do not show
+_FEWEST_ENVS, _MOST_ENVS = 8, 256
+_SERIAL_ENVS_NATIVE, _SERIAL_ENVS = 64, 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that is ready to start."""
+
+    architecture: str
+    options: RunOptions
+    config: Any
+    problem: Problem
+    topology: Topology
+
+
+def make_plan(
+    architecture: str,
+    options: RunOptions,
+    own: Mapping[str, Any],
+    restored: Parameters | None = None,
+) -> Plan:
+    """Check everything and wire the topology; `own` are the architecture's fields by name."""
+    module = architectures.load(architecture)
+    _check_choice("backend", options.backend, BACKENDS)
+    if options.backend not in getattr(module, "BACKENDS", BACKENDS):
+        raise ConfigurationError(module.WHY_NOT_EVERYWHERE)
+    options = _with_an_end(options)
+    try:
+        environment = _environment(options)
+        spec = environment.spec()
+        is_image = any(leaf.kind == "image" for leaf in spec.observation)
+        preset = ("atari" if is_image else "control") if options.preset == "auto" else options.preset
+        _check_choice("preset", preset, tuple(module.PRESETS))
+        config = make_config(module, preset, own)
+        if preset == "atari" and options.reward_clip is None:
+            environment = replace(environment, reward_clip=1.0)
+        problem = Problem(
+            environment,
+            spec,
+            _network(options),
+            seed=options.seed,
+            num_actors=_num_actors(options, module),
+            envs_per_actor=_envs_per_actor(options, environment),
+            device=_device(options.device),
+            learner_threads=options.learner_threads,
+            total_env_steps=options.total_env_steps,
+            restored=restored,
+        )
+        topology = module.build(config, problem)
+    except ConfigurationError:
+        raise
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+    return Plan(architecture, options, config, problem, topology)
+
+
+def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
+    """The preset with the user's fields in it; misspelt names are met with the nearest one."""
+    known = {entry.name for entry in fields(module.Config)}
+    for name in own:
+        if name not in known:
+            everything = known | {entry.name for entry in fields(RunOptions)}
+            near = difflib.get_close_matches(name, everything, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}"
+            raise ConfigurationError(f"unknown option '{name}'; {hint}")
+    return replace(module.PRESETS[preset], **own)
+
+
+def _check_choice(what: str, given: str, choices: tuple[str, ...]) -> None:
+    if given not in choices:
+        raise ConfigurationError(f"unknown {what} '{given}'; use {', '.join(choices)}")
+
+
+def _with_an_end(options: RunOptions) -> RunOptions:
+    for name in ("total_env_steps", "max_seconds", "num_actors", "envs_per_actor"):
+        value = getattr(options, name)
+        if value is not None and value <= 0:
+            raise ConfigurationError(f"{name} is {value}; use a positive number")
+    if options.learner_threads < 1:
+        raise ConfigurationError("learner_threads must be 1 or more")
+    if options.evaluation_episodes < 0:
+        raise ConfigurationError("evaluation_episodes must be 0 or more")
+    if options.target_return is not None and options.evaluation_episodes < 1:
+        raise ConfigurationError("target_return needs evaluation_episodes of 1 or more")
+    ends = (options.total_env_steps, options.max_seconds, options.target_return)
+    if all(end is None for end in ends):
+        return replace(options, total_env_steps=DEFAULT_ENV_STEPS)
+    return options
+
+
+def _environment(options: RunOptions) -> EnvironmentFactory:
+    return EnvironmentFactory(
+        options.env,
+        options=tuple(options.env_options.items()),
+        vectorization=options.vectorization,
+        frame_stack=options.frame_stack,
+        time_limit=options.time_limit,
+        reward_clip=options.reward_clip,
+    )
+
+
+def _network(options: RunOptions) -> NetworkConfig:
+    return NetworkConfig(
+        encoder=options.network,
+        hidden_sizes=options.hidden_sizes,
+        activation=options.activation,
+        recurrent=options.recurrent,
+        recurrent_size=options.recurrent_size,
+        last_action_and_reward=options.last_action_and_reward,
+        normalize_observations=options.normalize_observations,
+        normalize_returns=options.normalize_returns,
+        distribution=options.distribution,
+    )
+
+
+def _num_actors(options: RunOptions, module: ModuleType) -> int:
+    """Serial must not depend on the machine; elsewhere the architecture says how it uses cores."""
+    if options.num_actors is not None:
+        return options.num_actors
+    cores = 2 if options.backend == "serial" else len(os.sched_getaffinity(0))
+    return max(1, module.default_actors(cores))
+
+
+def _envs_per_actor(options: RunOptions, environment: EnvironmentFactory) -> int:
+    if options.envs_per_actor is not None:
+        return options.envs_per_actor
+    if options.backend == "serial":
+        return _SERIAL_ENVS_NATIVE if environment.is_native else _SERIAL_ENVS
+    wanted = _ROW_SECONDS / environment.measure()
+    width = _FEWEST_ENVS
+    while width * 2 <= min(wanted, _MOST_ENVS):
+        width *= 2
+    return width
+
+
+def _device(wanted: str) -> str:
+    _check_choice("device", wanted, DEVICES)
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigurationError("device cuda is not available here; use --device cpu")
+    return wanted

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run from start to result: lets the backend work, watches the numbers, decides when to stop."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from typing import Any
+
+from veldt.backends import make_backend
+from veldt.backends.base import Backend, NodeFailure
+from veldt.checkpoint import CheckpointError, CheckpointStore
+from veldt.resolve import Plan
+from veldt.roles.evaluator import Evaluator
+from veldt.run_directory import RunDirectory
+from veldt.telemetry.aggregate import RunTelemetry
+from veldt.telemetry.progress import Progress, RunGoal, make_progress
+from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
+from veldt.telemetry.writers import MetricsWriter
+from veldt.types import Parameters
+
+WEIGHTS = "weights"
+_TICK_SECONDS = 0.05
+_METRICS_SECONDS = 1.0
+_EPISODES_BETWEEN_EVALUATIONS = 100
+_CLOSING_EVALUATION_SECONDS = 20.0
+
+
+class Run:
+    """Drives one plan on one backend. `began` is the process's start on the monotonic clock."""
+
+    def __init__(self, plan: Plan, began: float | None = None, resume: bool = False) -> None:
+        options = plan.options
+        self._plan, self._options = plan, options
+        self._began = time.monotonic() if began is None else began
+        self._directory = RunDirectory(
+            options.run_dir, plan.architecture, plan.problem.environment.name, resume
+        )
+        self._directory.write_config(describe_plan(plan))
+        self._backend: Backend = make_backend(options.backend, plan.topology, options.seed)
+        take_turns = [
+            node.name
+            for group in plan.topology.groups()
+            if options.backend == "serial" or (len(group.nodes) > 1 and not group.threads)
+            for node in group.nodes
+        ]
+        self._telemetry = RunTelemetry(
+            [(node.name, node.kind) for node in plan.topology.nodes], take_turns
+        )
+        self._result = RunResult(
+            plan.architecture,
+            plan.problem.environment.name,
+            options.backend,
+            options.seed,
+            run_dir=str(self._directory.path),
+        )
+        self._evaluated_at_episodes = 0
+        self._next_metrics = 0.0
+
+    def execute(self) -> RunResult:
+        """Run to the end. Raises NodeFailure or KeyboardInterrupt after everything is saved."""
+        goal = RunGoal(
+            self._result.architecture,
+            self._result.env,
+            self._result.backend,
+            self._result.seed,
+            self._options.target_return,
+            self._options.total_env_steps,
+            self._options.max_seconds,
+        )
+        writer = MetricsWriter(self._directory.path)
+        progress = make_progress(goal, self._options.quiet, self._options.json)
+        failure: BaseException | None = None
+        try:
+            with progress, _termination_as_interrupt():
+                try:
+                    self._backend.start()
+                    self._result.stopped_by = self._loop(progress, writer)
+                except (NodeFailure, KeyboardInterrupt) as error:
+                    interrupted = isinstance(error, KeyboardInterrupt)
+                    self._result.stopped_by = "interrupt" if interrupted else "failure"
+                    failure = error
+                self._conclude(progress, writer)
+        finally:
+            self._backend.stop()
+            writer.close()
+            self._directory.close()
+        if failure is not None:
+            raise failure
+        return self._result
+
+    def _loop(self, progress: Progress, writer: MetricsWriter) -> StoppedBy:
+        self._observe()
+        while True:
+            self._backend.advance(_TICK_SECONDS)
+            self._observe()
+            elapsed = self._elapsed()
+            if self._telemetry.env_steps and self._result.start_seconds is None:
+                self._result.start_seconds = elapsed
+            progress.update(self._telemetry, elapsed)
+            if elapsed >= self._next_metrics:
+                self._next_metrics = elapsed + _METRICS_SECONDS
+                writer.write(self._telemetry.env_steps, self._telemetry.metrics())
+            reason = self._reason_to_stop(elapsed)
+            if reason is not None:
+                return reason
+
+    def _observe(self) -> None:
+        names = (node.name for node in self._plan.topology.nodes)
+        snapshots = dict(zip(names, self._backend.snapshots(), strict=True))
+        self._telemetry.update(snapshots, self._elapsed(), self._backend.queue_fills())
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _reason_to_stop(self, elapsed: float) -> StoppedBy | None:
+        options = self._options
+        if self._target_confirmed():
+            self._result.reached_target = True
+            self._result.seconds_to_target = self._elapsed()
+            return "target"
+        if options.total_env_steps is not None:
+            if self._telemetry.env_steps >= options.total_env_steps:
+                return "env_steps"
+        if options.max_seconds is not None and elapsed >= options.max_seconds:
+            return "seconds"
+        return None
+
+    def _target_confirmed(self) -> bool:
+        """The last 100 training episodes reach the target and fresh ones confirm it: short episodes
+        end first, and a mean over training episodes alone flatters."""
+        target, telemetry = self._options.target_return, self._telemetry
+        if target is None or not telemetry.has_100_returns:
+            return False
+        if telemetry.mean_return_100 < target:
+            return False
+        fresh = telemetry.episodes - self._evaluated_at_episodes
+        if self._evaluated_at_episodes and fresh < _EPISODES_BETWEEN_EVALUATIONS:
+            return False
+        self._evaluated_at_episodes = telemetry.episodes
+        evaluated = self._evaluate(self._backend.parameters(WEIGHTS), max_seconds=None)
+        self._result.evaluation_return = evaluated
+        return evaluated is not None and evaluated >= target
+
+    def _evaluate(self, weights: Parameters, max_seconds: float | None) -> float | None:
+        evaluator = Evaluator(
+            self._plan.problem.environment,
+            self._plan.topology.make_network,
+            seed=_evaluation_seed(self._options.seed, weights.version),
+            num_episodes=self._options.evaluation_episodes,
+        )
+        try:
+            returns = evaluator.returns(weights.vector, max_seconds)
+        finally:
+            evaluator.close()
+        return float(returns.mean()) if returns.size else None
+
+    def _conclude(self, progress: Progress, writer: MetricsWriter) -> None:
+        """Last numbers, last checkpoint, result.json; also after an interrupt or a failure."""
+        result, telemetry = self._result, self._telemetry
+        self._observe()
+        weights = self._backend.parameters(WEIGHTS)
+        result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
+        ended_well = result.stopped_by in ("env_steps", "seconds")
+        if ended_well and self._options.evaluation_episodes:
+            self._backend.stop()  # the cores are the evaluation's now
+            limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
+            result.evaluation_return = self._evaluate(weights, limit)
+        result.env_steps, result.updates = telemetry.env_steps, telemetry.updates
+        result.frames = result.env_steps * self._plan.problem.spec.frames_per_step
+        result.wall_seconds = self._elapsed()
+        result.env_steps_per_second = telemetry.steady_rate()
+        result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
+        result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
+        result.policy_lag = lag_entry(telemetry.lag)
+        result.restarts = self._backend.restarts
+        result.bottleneck = telemetry.bottleneck()
+        result.stage_shares = telemetry.stage_shares()
+        writer.write(telemetry.env_steps, telemetry.metrics())
+        self._save(weights, progress)
+        result.save(self._directory.result)
+        progress.finish(result)
+
+    def _save(self, weights: Parameters, progress: Progress) -> None:
+        store = CheckpointStore(self._directory.checkpoints)
+        parts = {WEIGHTS: {"vector": weights.vector}}
+        meta = {"version": weights.version, "env_steps": self._result.env_steps}
+        try:
+            store.save(self._result.env_steps, parts, meta)
+        except CheckpointError as error:
+            progress.note(f"the checkpoint could not be written: {error}")
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """The full resolved configuration, as written to config.json."""
+    options = {entry.name: getattr(plan.options, entry.name) for entry in fields(plan.options)}
+    for name in ("env", "network"):
+        if callable(options[name]):
+            options[name] = f"{options[name].__module__}:{options[name].__qualname__}"
+    options["num_actors"] = plan.problem.num_actors
+    options["envs_per_actor"] = plan.problem.envs_per_actor
+    options["reward_clip"] = plan.problem.environment.reward_clip
+    return {
+        "architecture": plan.architecture,
+        "options": options,
+        "config": asdict(plan.config),
+        "device": plan.problem.device,
+        "parameters": int(plan.topology.boards[0].spec.size),
+    }
+
+
+def _evaluation_seed(seed: int, version: int) -> int:
+    """Other episodes than the actors see, and other ones each time."""
+    return (seed * 1_000_003 + version * 7919 + 12_345) % 2**31
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """SIGTERM ends a run like Ctrl-C does: last checkpoint, result, nothing left behind."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        previous = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not the main thread: the host program owns the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
