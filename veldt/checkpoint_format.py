@@ -238,10 +238,14 @@ def _open_file(directory: Path, name: str, size: int | None = None) -> io.Buffer
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     file = os.fdopen(os.open(directory / name, flags), "rb")
     status = os.fstat(file.fileno())
-    if stat.S_ISREG(status.st_mode) and size in (None, status.st_size):
+    if not stat.S_ISREG(status.st_mode):
+        problem = f"{name} is not a plain file"
+    elif size not in (None, status.st_size):
+        problem = f"{name} has {status.st_size} bytes, not {size}"
+    else:
         return file
     file.close()
-    raise ValueError(f"{name} has {status.st_size} bytes, not {size}, or is not a plain file")
+    raise ValueError(problem)
 
 
 def _read_file(

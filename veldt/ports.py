@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from veldt.types import Batch, Parameters, PolicyReply, Slot
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ExperienceSink(Protocol):
@@ -46,8 +49,15 @@ class ParameterSink(Protocol):
 class GradientSink(Protocol):
     """Who applies gradients: a local optimizer, a parameter server, shared memory, a group."""
 
-    def apply(self, gradient: Any, version: int) -> int | None:
-        """Apply a flat gradient computed from `version`; the new version, or None if dropped."""
+    def apply(
+        self, gradient: torch.Tensor, version: int, learning_rate_scale: float = 1.0
+    ) -> int | None:
+        """Take a flat gradient computed from weights of `version`. Returns the version that the
+        learner's own weights have now, or None if they were not changed."""
+
+    def state(self) -> dict[str, np.ndarray]: ...
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
 
 
 class Policy(Protocol):

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from driving import MakeBackend
 
+import veldt.backends
 from veldt.backends import forkserver
 from veldt.backends.base import Backend
-from veldt.backends.process import ProcessBackend
-from veldt.backends.serial import SerialBackend
 from veldt.topology import Topology
 
 _HERE = str(Path(__file__).parent)
@@ -45,16 +44,8 @@ def make_backend(request: pytest.FixtureRequest) -> Iterator[MakeBackend]:
     made: list[Backend] = []
 
     def make(name: str, topology: Topology, seed: int = 1) -> Backend:
-        if name == "serial":
-            made.append(SerialBackend(topology, seed, verify=True))
-        elif name == "process":
-            request.getfixturevalue("fork_server")
-            made.append(ProcessBackend(topology, seed, verify=True))
-        else:
-            request.getfixturevalue("ray_cluster")
-            from veldt.backends.ray import RayBackend
-
-            made.append(RayBackend(topology, seed, verify=True))
+        request.getfixturevalue("ray_cluster" if name == "ray" else "fork_server")
+        made.append(veldt.backends.make_backend(name, topology, seed, verify=True))
         return made[-1]
 
     yield make

@@ -20,6 +20,7 @@ from driving import (
     wait_until,
 )
 
+import veldt.backends
 from veldt.backends.base import Backend, NodeFailure
 from veldt.topology import Topology
 
@@ -49,6 +50,11 @@ def many_to_one(
 
 def produced(backend: Backend, num_producers: int) -> float:
     return sum(counter(backend, node, "produced") for node in range(num_producers))
+
+
+def start_and_advance(backend: Backend) -> None:
+    backend.start()
+    advance_for(backend, 60.0)
 
 
 @every_backend
@@ -137,11 +143,8 @@ def test_an_exception_stops_the_run_and_names_the_node(
     topology = many_to_one(num_producers=1)
     topology.add("saboteur", roles.Failing, where=where)
     backend = make_backend(name, topology)
-    with pytest.raises(
-        NodeFailure, match="saboteur-0 failed: ValueError: broken on purpose"
-    ) as raised:
-        backend.start()
-        advance_for(backend, 60.0)
+    with pytest.raises(NodeFailure, match="saboteur-0 failed: ValueError: broken on") as raised:
+        start_and_advance(backend)
     failure = raised.value
     assert failure.node == "saboteur-0"
     assert failure.cause == "ValueError: broken on purpose"
@@ -160,8 +163,7 @@ def test_one_failing_node_of_several_in_a_process_is_the_one_named(
     topology.colocate(*topology.nodes, threads=threads)
     backend = make_backend(name, topology)
     with pytest.raises(NodeFailure, match="saboteur-0 failed"):
-        backend.start()
-        advance_for(backend, 60.0)
+        start_and_advance(backend)
 
 
 @every_backend
@@ -239,30 +241,27 @@ def test_serial_reports_a_deadlock(make_backend: MakeBackend) -> None:
 
 
 @every_backend
-def test_stopping_leaves_nothing_behind(
-    name: str, make_backend: MakeBackend, request: pytest.FixtureRequest
-) -> None:
+def test_stopping_leaves_nothing_behind(name: str, request: pytest.FixtureRequest) -> None:
     """Descriptors, processes and memory; also when the run was never started or stopped twice."""
-    if name == "ray":
-        request.getfixturevalue("ray_cluster")
-    else:
-        request.getfixturevalue("fork_server")
-    run_and_stop(name, make_backend, records=0)
-    before = (children(), open_files(), mapped_memory(), shared_memory_names())
+    request.getfixturevalue("ray_cluster" if name == "ray" else "fork_server")
+    run_and_stop(name, records=10)
+    before = state_of_this_process()
     for records in (0, 50):
-        run_and_stop(name, make_backend, records)
-
-    def as_before() -> bool:
-        gc.collect()
-        return before == (children(), open_files(), mapped_memory(), shared_memory_names())
-
-    wait_until(as_before, "the state before the run")
+        run_and_stop(name, records)
+    wait_until(lambda: state_of_this_process() == before, "the state before the run")
 
 
-def run_and_stop(name: str, make_backend: MakeBackend, records: int) -> None:
-    backend = make_backend(name, many_to_one(num_producers=2))
-    if records:
-        backend.start()
-        advance_until(backend, lambda: counter(backend, 2, "received") > records, "some records")
-    backend.stop()
-    backend.stop()
+def state_of_this_process() -> tuple[object, ...]:
+    gc.collect()
+    return children(), open_files(), mapped_memory(), shared_memory_names()
+
+
+def run_and_stop(name: str, records: int) -> None:
+    backend = veldt.backends.make_backend(name, many_to_one(num_producers=2), seed=1)
+    try:
+        if records:
+            backend.start()
+            advance_until(backend, lambda: counter(backend, 2, "received") > records, "records")
+    finally:
+        backend.stop()
+        backend.stop()

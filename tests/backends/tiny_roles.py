@@ -6,6 +6,7 @@ A role counts what it did, so that a test can look at it from outside, on any ba
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 
@@ -236,4 +237,14 @@ class Meeting(_Stateless):
             return False
         self.barrier.wait(timeout=20.0)
         self._met.set(1)
+        return True
+
+
+class Lemming(Idle):
+    """Kills its own process at the first step, in every incarnation."""
+
+    restartable = True
+
+    def step(self) -> bool:
+        os.kill(os.getpid(), signal.SIGKILL)
         return True

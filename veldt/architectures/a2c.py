@@ -19,6 +19,7 @@ from functools import partial
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
+from veldt.roles.gradients import LocalOptimizerConfig
 from veldt.roles.learner import Learner
 from veldt.roles.policy import LocalPolicyConfig
 from veldt.settings import OptimizerSettings
@@ -83,7 +84,7 @@ def build(config: Config, problem: Problem) -> Topology:
         initial=weights.source(),
         make_network=make_network,
         make_objective=partial(ActorCritic, config=config),
-        optimizer=config.optimizer_config(),
+        gradients=LocalOptimizerConfig(config.optimizer_config()),
         total_env_steps=problem.total_env_steps if config.decay_learning_rate else None,
         device=problem.device,
         torch_threads=problem.learner_threads,

@@ -27,6 +27,7 @@ from veldt.objectives.q_learning import QLearning, QLearningSettings
 from veldt.problem import Problem
 from veldt.replay import RateLimiter, TransitionStore, UniformSampler
 from veldt.roles.actor import Actor
+from veldt.roles.gradients import LocalOptimizerConfig
 from veldt.roles.learner import Learner
 from veldt.roles.policy import EpsilonGreedy, LocalPolicyConfig
 from veldt.roles.replay import Replay, batch_layout
@@ -144,7 +145,7 @@ def build(config: Config, problem: Problem) -> Topology:
         initial=weights.source(),
         make_network=make_network,
         make_objective=partial(QLearning, config=config),
-        optimizer=config.optimizer_config(),
+        gradients=LocalOptimizerConfig(config.optimizer_config()),
         total_env_steps=problem.total_env_steps if config.decay_learning_rate else None,
         device=problem.device,
         torch_threads=problem.learner_threads,

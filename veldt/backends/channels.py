@@ -107,8 +107,8 @@ class TornSlotError(RuntimeError):
 class QueueSource:
     """The consuming end: joins `slots_per_batch` slots into one batch.
 
-    One slot is passed on as it lies in memory. Several are copied side by side into buffers allocated
-    once, and each slot goes back to its producer as soon as it is copied."""
+    One slot is passed on as it lies in memory. Several are copied side by side into buffers
+    allocated once, and each slot goes back to its producer as soon as it is copied."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fork server: a process that has imported what nodes need and forks them in milliseconds.
 
-Started first thing by the command line, it imports torch on one core while the main process does the
-same on another.
+Started first thing by the command line, it imports torch on one core while the main process does
+the same on another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that several processes see, and descriptors that travel to them.
 
-memfd on Linux: it has no name to leak, is freed with its last reference (kill -9 included), and is not
-bound by the size of /dev/shm. Elsewhere an unlinked temporary file does the same job.
+memfd on Linux: it has no name to leak, is freed with its last reference (kill -9 included), and is
+not bound by the size of /dev/shm. Elsewhere an unlinked temporary file does the same job.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SharedBlock:
         self.nbytes = max(nbytes, mmap.PAGESIZE)
         self._descriptor = Descriptor(_anonymous_file(name))
         try:
-            # ftruncate alone would succeed and the first write die with SIGBUS when memory is short.
+            # ftruncate alone would succeed, and the first write die with SIGBUS if memory is short.
             os.ftruncate(self._descriptor.fd, self.nbytes)
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(self._descriptor.fd, 0, self.nbytes)
@@ -96,7 +96,7 @@ class PlainBlock:
 
     @property
     def memory(self) -> memoryview:
-        return memoryview(self._array)
+        return self._array.data
 
     def array(self, dtype: str, count: int = -1, offset: int = 0) -> np.ndarray:
         return np.frombuffer(self._array.data, dtype=dtype, count=count, offset=offset)

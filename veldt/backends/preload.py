@@ -7,7 +7,7 @@ import gymnasium  # noqa: F401
 import numpy  # noqa: F401
 import torch  # noqa: F401
 
-import veldt.backends.worker  # noqa: F401
+import veldt.backends.worker
 import veldt.environments  # noqa: F401
 
 with contextlib.suppress(ImportError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process per group of nodes over shared memory: the default on one machine.
 
-Processes come from a fork server that has the heavy imports done, so that a restart takes milliseconds.
-The supervisor only watches: data and weights never pass through it.
+Processes come from a fork server that has the heavy imports done, so that a restart takes
+milliseconds. The supervisor only watches: data and weights never pass through it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 
 from veldt.backends.base import NodeFailure, RestartBudget, doorbells_of, is_restartable
-from veldt.backends.fabric import Fabric, build_fabric, newest
+from veldt.backends.fabric import build_fabric, newest
 from veldt.backends.forkserver import server_context
 from veldt.backends.memory import Descriptor, SharedBlock
 from veldt.backends.worker import Launch, run_group

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every node in one thread, in an order drawn from the seed: the deterministic reference.
 
-Asynchronous architectures keep their lag, but the same seed gives the same interleaving and so the same
-bits. A lag bug seen once can be replayed in a debugger.
+Asynchronous architectures keep their lag, but the same seed gives the same interleaving and so the
+same bits. A lag bug seen once can be replayed in a debugger.
 """
 
 from __future__ import annotations

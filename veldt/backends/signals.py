@@ -11,6 +11,7 @@ import os
 import select
 import struct
 from collections import deque
+from contextlib import suppress
 from typing import Any, Protocol
 
 from veldt.backends.memory import Descriptor
@@ -111,18 +112,14 @@ class Doorbell:
         return _rebuild_doorbell, (self._reader, self._writer)
 
     def ring(self) -> None:
-        try:
+        with suppress(BlockingIOError):  # already rung more often than anybody will ever wait
             os.write(self._writer.fd, b"\1\0\0\0\0\0\0\0")
-        except BlockingIOError:
-            pass  # already rung more often than anybody will ever wait
 
     def wait(self, timeout_seconds: float) -> None:
         """Sleep until rung, at most `timeout_seconds`."""
         if self._poll.poll(timeout_seconds * 1000):
-            try:
+            with suppress(BlockingIOError):  # a colocated thread took the same ring
                 os.read(self._reader.fd, 8)
-            except BlockingIOError:
-                pass  # a colocated thread took the same ring
 
     def close(self) -> None:
         self._reader.close()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code of a node process: builds its roles, runs them, reports what they raise, dies with its parent."""
+"""The code of a node process: builds its roles, runs them, reports what they raise, and dies with
+its parent."""
 
 from __future__ import annotations
 

@@ -12,8 +12,13 @@ import torch
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters, Network
 from veldt.objectives import Objective, Tensors
-from veldt.optimizers import OptimizerConfig, make_optimizer
-from veldt.ports import ExperienceSink, ExperienceSource, ParameterSink, ParameterSource
+from veldt.ports import (
+    ExperienceSink,
+    ExperienceSource,
+    GradientSink,
+    ParameterSink,
+    ParameterSource,
+)
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
@@ -31,7 +36,8 @@ class Learner:
         initial: ParameterSource,
         make_network: Callable[[], Network],
         make_objective: Callable[[Network], Objective],
-        optimizer: OptimizerConfig,
+        gradients: Callable[..., GradientSink],
+        gradient_port: object = None,
         feedback: ExperienceSink | None = None,
         total_env_steps: int | None = None,
         device: str = "cpu",
@@ -44,8 +50,7 @@ class Learner:
         self._flat = FlatParameters(self._network, device)
         self._version = self._load(initial)
         self._objective = make_objective(self._network)
-        trained = self._flat.vector[: self._flat.num_trained]
-        self._optimizer = make_optimizer(optimizer, trained)
+        self._gradients = gradients(context, self._flat, gradient_port)
         self._total_env_steps = total_env_steps
         self._count(context)
 
@@ -54,7 +59,6 @@ class Learner:
         self._learning, self._publishing = telemetry.stage("learn"), telemetry.stage("publish")
         self._updates = telemetry.counter("updates")
         self._trained = telemetry.counter("trained_env_steps")
-        self._not_finite = telemetry.counter("dropped.not_finite")
         self._late_priorities = telemetry.counter("dropped.late_priorities")
         self._losses: dict[str, torch.Tensor] = {}
         self._next_report = 0.0
@@ -86,11 +90,11 @@ class Learner:
         loss = self._objective(tensors)
         self._flat.zero_gradient()
         loss.total.backward()
-        applied = self._optimizer.step(self._flat.gradient, self._learning_rate_scale())
-        if not applied:
-            self._not_finite.add()
+        scale = self._learning_rate_scale()
+        version = self._gradients.apply(self._flat.gradient, self._version, scale)
+        if version is None:
             return False
-        self._version += 1
+        self._version = version
         self._objective.after_update(self._version)
         self._updates.add()
         self._report(loss.metrics)
@@ -156,11 +160,14 @@ class Learner:
     def state(self) -> dict[str, np.ndarray]:
         return {
             "vector": self._flat.vector.cpu().numpy(),
-            "optimizer": self._optimizer.state_vector.cpu().numpy(),
             "version": np.array(self._version),
+            **{f"gradients.{name}": array for name, array in self._gradients.state().items()},
         }
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         self._flat.load(state["vector"])
-        self._optimizer.state_vector.copy_(torch.from_numpy(state["optimizer"]))
         self._version = int(state["version"])
+        prefix = "gradients."
+        self._gradients.load_state(
+            {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        )

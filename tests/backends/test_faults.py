@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Killed nodes, killed supervisors and interrupts, where nodes are processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny_roles as roles
+from driving import MakeBackend, advance_for, advance_until, alive, counter, wait_until
+
+from veldt.backends.base import NodeFailure
+from veldt.topology import Topology
+
+RAY = pytest.param("ray", marks=pytest.mark.ray)
+concurrent_backends = pytest.mark.parametrize("name", ["process", RAY])
+
+
+def one_to_one(producer: type = roles.Producer, num_slots: int = 2) -> Topology:
+    topology = Topology("one-to-one", make_network=object)
+    queue = topology.queue("records", roles.record_layout(), num_slots)
+    topology.add("producer", producer, sink=queue.sink)
+    topology.add("consumer", roles.Consumer, source=queue.source())
+    return topology
+
+
+@concurrent_backends
+def test_a_killed_node_comes_back_and_its_slots_are_reclaimed(
+    name: str, make_backend: MakeBackend
+) -> None:
+    """The first incarnation holds every slot when it dies; without them nothing could follow."""
+    backend = make_backend(name, one_to_one(roles.Hoarder))
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 0, "hoarded") == 1, "all slots taken")
+    assert counter(backend, 1, "received") == 0
+    os.kill(int(counter(backend, 0, "process_id")), signal.SIGKILL)
+    advance_until(backend, lambda: counter(backend, 1, "received") > 10, "records again")
+    assert counter(backend, 1, "newest_incarnation") == counter(backend, 0, "incarnation") == 1
+    assert backend.restarts == 1
+
+
+@concurrent_backends
+def test_kills_in_full_flight_deliver_no_torn_and_no_late_record(
+    name: str, make_backend: MakeBackend
+) -> None:
+    """The consumer checks every record, its checksum, and the order of incarnations."""
+    backend = make_backend(name, one_to_one(num_slots=8))
+    backend.start()
+    kills = 2 if name == "ray" else 8
+    draw = random.Random(1)
+    for kill in range(kills):
+        advance_until(
+            backend,
+            lambda expected=kill: counter(backend, 1, "newest_incarnation") == expected
+            and counter(backend, 1, "received") > 0
+            and counter(backend, 0, "incarnation") == expected,
+            f"records of incarnation {kill}",
+        )
+        advance_for(backend, 0.02 * draw.random())
+        os.kill(int(counter(backend, 0, "process_id")), signal.SIGKILL)
+    advance_until(backend, lambda: counter(backend, 1, "newest_incarnation") == kills, "the last")
+    assert backend.restarts == kills
+
+
+@concurrent_backends
+def test_a_killed_node_that_cannot_restart_ends_the_run(
+    name: str, make_backend: MakeBackend
+) -> None:
+    topology = one_to_one()
+    topology.add("idle", roles.Idle)
+    backend = make_backend(name, topology)
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 2, "process_id") > 0, "the node")
+    os.kill(int(counter(backend, 2, "process_id")), signal.SIGKILL)
+    with pytest.raises(NodeFailure, match="idle-0 failed: its process") as raised:
+        advance_for(backend, 60.0)
+    assert raised.value.node == "idle-0"
+
+
+@concurrent_backends
+def test_nodes_ignore_an_interrupt(name: str, make_backend: MakeBackend) -> None:
+    """Ctrl-C reaches the whole process group, but ending the run is the supervisor's decision."""
+    backend = make_backend(name, one_to_one())
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 1, "received") > 0, "records")
+    os.kill(int(counter(backend, 0, "process_id")), signal.SIGINT)
+    before = counter(backend, 1, "received")
+    advance_until(backend, lambda: counter(backend, 1, "received") > before + 1000, "more records")
+    assert backend.restarts == 0
+
+
+def test_a_node_that_keeps_dying_ends_the_run(make_backend: MakeBackend) -> None:
+    topology = Topology("suicidal", make_network=object)
+    topology.add("lemming", roles.Lemming)
+    backend = make_backend("process", topology)
+    backend.start()
+    with pytest.raises(NodeFailure, match="lemming-0 failed: its process ended with SIGKILL"):
+        advance_for(backend, 60.0)
+    assert backend.restarts > 0
+
+
+SUPERVISOR = """
+import sys
+sys.path.insert(0, {here!r})
+import veldt.backends
+from driving import advance_until, children, counter
+from test_faults import one_to_one
+
+if __name__ == "__main__":
+    backend = veldt.backends.make_backend({name!r}, one_to_one(), seed=1)
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 1, "received") > 10, "records")
+    print(*children(), flush=True)
+    while True:
+        backend.advance(1.0)
+"""
+
+
+@concurrent_backends
+def test_a_killed_supervisor_leaves_no_process(name: str, tmp_path: Path) -> None:
+    here = str(Path(__file__).parent)
+    script = tmp_path / "supervisor.py"
+    script.write_text(SUPERVISOR.format(here=here, name=name))
+    environment = {**os.environ, "PYTHONPATH": here}
+    supervisor = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert supervisor.stdout is not None
+        descendants = [int(number) for number in supervisor.stdout.readline().split()]
+        assert len(descendants) >= 2
+    finally:
+        supervisor.kill()
+        supervisor.communicate()
+    wait_until(
+        lambda: not any(alive(number) for number in descendants),
+        "the end of all descendants",
+        seconds=2.0 if name == "process" else 20.0,
+    )
