@@ -35,10 +35,15 @@ def train_from(
     from veldt.resolve import make_plan
     from veldt.run import Run
 
-    common = {name: value for name, value in options.items() if name in _COMMON}
-    own = {name: value for name, value in options.items() if name not in _COMMON}
-    plan = make_plan(architecture, RunOptions(**common), own)
+    plan = make_plan(architecture, *split_options(options))
     return Run(plan, began).execute()
+
+
+def split_options(options: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
+    """The common options, and the architecture's own fields by name."""
+    own = {name: value for name, value in options.items() if name not in _COMMON}
+    common = {name: value for name, value in options.items() if name in _COMMON}
+    return RunOptions(**common), own
 
 
 def evaluate(run_dir: str | Path, episodes: int = 20, seed: int = 0, video: bool = False) -> Any:

@@ -9,6 +9,16 @@ from typing import Any
 
 BACKENDS = ("serial", "process", "ray")
 DEVICES = ("auto", "cpu", "cuda")
+CHOICES = {
+    "backend": BACKENDS,
+    "device": DEVICES,
+    "network": ("auto", "mlp", "nature", "resnet", "small_conv"),
+    "activation": ("tanh", "relu"),
+    "recurrent": ("none", "lstm", "gru"),
+    "distribution": ("auto", "gaussian", "tanh_gaussian"),
+    "vectorization": ("auto", "native", "in_process", "subprocess"),
+}
+"""What help and shell completion offer; whoever uses an option checks it."""
 DEFAULT_ENV_STEPS = 1_000_000
 
 
@@ -56,8 +66,6 @@ class RunOptions:
     """For Box actions: auto, gaussian or tanh_gaussian."""
     normalize_observations: bool = False
     """Scale observations by statistics shared by all actors."""
-    normalize_returns: bool = False
-    """Scale rewards by the spread of the discounted return."""
     vectorization: str = "auto"
     """auto, native, in_process or subprocess."""
     frame_stack: int = 1

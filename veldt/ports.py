@@ -67,14 +67,12 @@ class Policy(Protocol):
         """Called before each trajectory: take the newest weights. False while there are none of
         at least `minimum_version`; the trajectory must then not begin."""
 
-    def request(self, group: int, observations: dict[str, np.ndarray], first: np.ndarray) -> None:
-        """Ask for actions; `first` marks environments whose recurrent state starts anew."""
+    def request(self, group: int, slot: Slot, row: int) -> None:
+        """Ask for actions on the observations in `row` of `slot`. Row 0 also gets the recurrent
+        state from before it, if there is one."""
 
     def reply(self, group: int) -> PolicyReply | None:
         """The answer to this group's last request, or None while it is under way."""
-
-    def write_state(self, group: int, arrays: dict[str, np.ndarray]) -> None:
-        """Store the recurrent state as it was before the last request, if there is one."""
 
 
 class Role(Protocol):

@@ -51,7 +51,7 @@ class Problem:
     ) -> Layout:
         """Slots for `num_steps` of `num_envs` environments with what this network's actors store."""
         outputs = {**network.output_fields(), **network.input_fields(), **extra}
-        if self.network.normalize_returns:
+        if network.return_moments is not None:
             outputs[DISCOUNTED_RETURN] = Field((), "float32")
         return trajectory_layout(self.spec, num_steps, num_envs, outputs, network.state_fields())
 

@@ -22,7 +22,7 @@ from veldt.topology import Topology
 from veldt.types import Parameters
 
 _ROW_SECONDS = 1e-3  # a row should cost an actor about this much, so that overheads do not show
-_FEWEST_ENVS, _MOST_ENVS = 8, 256
+_FEWEST_ENVS, _MOST_ENVS = 8, 128
 _SERIAL_ENVS_NATIVE, _SERIAL_ENVS = 64, 16
 
 
@@ -132,7 +132,6 @@ def _network(options: RunOptions) -> NetworkConfig:
         recurrent_size=options.recurrent_size,
         last_action_and_reward=options.last_action_and_reward,
         normalize_observations=options.normalize_observations,
-        normalize_returns=options.normalize_returns,
         distribution=options.distribution,
     )
 

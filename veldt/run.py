@@ -30,6 +30,10 @@ _EPISODES_BETWEEN_EVALUATIONS = 100
 _CLOSING_EVALUATION_SECONDS = 20.0
 
 
+class Terminated(KeyboardInterrupt):  # noqa: N818 - an order, not an error
+    """SIGTERM: end like after Ctrl-C, but as asked for."""
+
+
 class Run:
     """Drives one plan on one backend. `began` is the process's start on the monotonic clock."""
 
@@ -198,9 +202,9 @@ class Run:
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """The full resolved configuration, as written to config.json."""
     options = {entry.name: getattr(plan.options, entry.name) for entry in fields(plan.options)}
-    for name in ("env", "network"):
-        if callable(options[name]):
-            options[name] = f"{options[name].__module__}:{options[name].__qualname__}"
+    options["env"] = plan.problem.environment.name
+    if callable(options["network"]):
+        options["network"] = callable_name(options["network"])
     options["num_actors"] = plan.problem.num_actors
     options["envs_per_actor"] = plan.problem.envs_per_actor
     options["reward_clip"] = plan.problem.environment.reward_clip
@@ -223,7 +227,7 @@ def _termination_as_interrupt() -> Iterator[None]:
     """SIGTERM ends a run like Ctrl-C does: last checkpoint, result, nothing left behind."""
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise Terminated
 
     try:
         previous = signal.signal(signal.SIGTERM, interrupt)

@@ -38,10 +38,11 @@ class BoardSpec:
 
 @dataclass(frozen=True)
 class SharedSpec:
-    """Float32 memory that several nodes read and write without locks (Hogwild)."""
+    """Memory that several nodes read and write without locks (Hogwild)."""
 
     name: str
     size: int
+    dtype: str
 
 
 Channel = QueueSpec | BoardSpec | SharedSpec
@@ -160,7 +161,8 @@ class Topology:
         return self.boards[-1]
 
     def share(self, name: str, initial: np.ndarray) -> Shared:
-        handle = Shared(SharedSpec(name, int(initial.size)), np.asarray(initial, np.float32))
+        spec = SharedSpec(name, int(initial.size), str(initial.dtype))
+        handle = Shared(spec, initial.reshape(-1))
         self.shared.append(handle)
         return handle
 
@@ -233,7 +235,8 @@ class Topology:
         for board in self.boards:
             yield f"[{board.spec.name}] board, {board.spec.size:,} float32, {board.spec.history} kept"
         for shared in self.shared:
-            yield f"[{shared.spec.name}] shared memory, {shared.spec.size:,} float32, lock-free"
+            spec = shared.spec
+            yield f"[{spec.name}] shared memory, {spec.size:,} {spec.dtype}, lock-free"
 
     def _mermaid(self) -> str:
         lines = ["flowchart LR"]

@@ -50,10 +50,15 @@ ARCHITECTURES = {
 }
 
 
-def load(name: str) -> ModuleType:
-    """The architecture's module: Config, PRESETS and build."""
+def check(name: str) -> None:
+    """Refuse a name that is not in the table; costs no import."""
     if name not in ARCHITECTURES:
         near = difflib.get_close_matches(name, ARCHITECTURES, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(ARCHITECTURES)}"
         raise ConfigurationError(f"unknown architecture '{name}'; {hint}")
+
+
+def load(name: str) -> ModuleType:
+    """The architecture's module: Config, PRESETS and build."""
+    check(name)
     return importlib.import_module(f"veldt.architectures.{name}")

@@ -54,7 +54,9 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    make_network = problem.make_network("policy_value")
+    make_network = problem.make_network(
+        "policy_value", normalize_returns=config.normalize_returns
+    )
     layout = problem.trajectory_layout(
         make_network(), config.trajectory_steps, problem.envs_per_actor
     )

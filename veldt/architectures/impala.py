@@ -32,8 +32,11 @@ from veldt.topology import Topology
 class Config(ActorCriticSettings, OptimizerSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the paper's constants."""
 
-    learning_rate: float = 2e-3
-    trajectory_steps: int = 20
+    learning_rate: float = 5e-3
+    max_grad_norm: float = 2.0
+    trace_lambda: float = 0.95
+    normalize_returns: bool = True
+    trajectory_steps: int = 10
     """Environment steps per trajectory."""
     batch_trajectories: int = 1
     """Trajectories joined into one batch."""
@@ -44,6 +47,9 @@ class Config(ActorCriticSettings, OptimizerSettings):
 PRESETS = {
     "control": Config(),
     "atari": Config(
+        trajectory_steps=20,
+        trace_lambda=1.0,
+        normalize_returns=False,
         reduction="sum",
         optimizer="rmsprop",
         learning_rate=6e-4,
@@ -59,7 +65,9 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    make_network = problem.make_network("policy_value")
+    make_network = problem.make_network(
+        "policy_value", normalize_returns=config.normalize_returns
+    )
     layout = problem.trajectory_layout(
         make_network(), config.trajectory_steps, problem.envs_per_actor
     )

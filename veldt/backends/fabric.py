@@ -50,7 +50,7 @@ class Fabric:
             if end.side == "sink":
                 return BoardSink(board, self._bells(self.readers, channel.name, node))
             return BoardSource(board, **options)
-        return self.shared[channel.name].array("float32", channel.size)
+        return self.shared[channel.name].array(channel.dtype, channel.size)
 
     def _bells(self, side: dict[str, list[str]], channel: str, node: Node) -> Iterable[Doorbell]:
         # Nodes that take turns in one process share a doorbell and need not ring their own.
@@ -130,8 +130,8 @@ def _board_memory(board: Board, between_processes: bool) -> BoardMemory:
 
 
 def _shared_block(shared: Shared, between_processes: bool) -> Block:
-    block = _block(shared.spec.size * 4, shared.spec.name, between_processes)
-    block.array("float32", shared.spec.size)[:] = shared.initial
+    block = _block(shared.initial.nbytes, shared.spec.name, between_processes)
+    block.array(shared.spec.dtype, shared.spec.size)[:] = shared.initial
     return block
 
 

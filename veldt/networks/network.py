@@ -35,8 +35,9 @@ class Network(nn.Module, ABC):
         )
         self.return_moments = RunningMoments(()) if config.normalize_returns else None
         self.core: Core | None = None
-        names = [leaf.name for leaf in spec.observation]
-        self._input_names = [*names, ACTION_MASK, *self.input_fields()]
+        mask = [ACTION_MASK] if spec.action_mask_size else []
+        leaves = [leaf.name for leaf in spec.observation]
+        self.input_names = [*leaves, *mask, *self.input_fields()]
 
     def _build_trunk(
         self, action_features: Distribution, generator: torch.Generator, last_layer: bool = True
@@ -104,8 +105,7 @@ class Network(nn.Module, ABC):
         states after each row [T, B, ...]: `step` from any of them gives the value of that row's
         final observation."""
         rows = first.shape
-        present = [name for name in self._input_names if name in observations]
-        folded = {name: observations[name].flatten(0, 1) for name in present}
+        folded = {name: observations[name].flatten(0, 1) for name in self.input_names}
         features = self._features(folded, first.flatten())
         states: State = ()
         if self.core is not None:

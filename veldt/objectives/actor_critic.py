@@ -37,6 +37,8 @@ class ActorCriticSettings:
     """Weight of the entropy bonus."""
     reduction: str = "mean"
     """mean or sum over rows; learning rates are not portable between the two."""
+    normalize_returns: bool = False
+    """Scale rewards by the spread of the discounted return, as seen by all actors."""
 
 
 class ActorCritic:

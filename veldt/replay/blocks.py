@@ -208,15 +208,15 @@ class BlockStore:
         return slot
 
     def _put_stacks(self, trajectory: dict[str, np.ndarray], slot: int, previous: int) -> None:
-        block = np.arange(slot * self.block_size, (slot + 1) * self.block_size)
-        rows = block.reshape(self.num_steps, self.num_envs)
-        entries = np.concatenate([rows, self.tail_entries(slot)[None]])
-        before = self.tail_entries(previous) if previous != FREE else entries[-1]
-        begins = ~self.whole[before] if previous != FREE else np.ones(self.num_envs, bool)
+        begin, tail = slot * self.block_size, int(self.tail_entries(slot)[0])
+        before, begins = None, np.ones(self.num_envs, bool)
+        if previous != FREE:
+            before = self.tail_entries(previous)
+            begins = ~self.whole[before]
         for name, stack in self.stacks.items():
+            rows, first = np.ascontiguousarray(trajectory[name]), trajectory["first"]
             take = partial(self.spare, slot)
-            lost = stack.put(trajectory[name], entries, before, begins, take)
-            for damaged in lost:
+            for damaged in stack.put(rows, first, begin, tail, before, begins, take):
                 self.whole[damaged] = False
 
     def put_final(self, trajectory: dict[str, np.ndarray], slot: int, row: int, env: int) -> int:

@@ -15,9 +15,7 @@ def observation_leaves(trajectories: Layout) -> list[str]:
     ]
 
 
-def transition_layout(
-    trajectories: Layout, batch_size: int, outputs: Sequence[str] = ()
-) -> Layout:
+def transition_layout(trajectories: Layout, batch_size: int, outputs: Sequence[str] = ()) -> Layout:
     """A batch of transitions [B, ...] cut out of `trajectories`."""
     fields: dict[str, Field] = {}
     for name in observation_leaves(trajectories):

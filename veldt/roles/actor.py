@@ -33,7 +33,6 @@ class _Group:
 
     index: int
     environment: VectorEnvironment
-    observation_names: list[str]
     slot: Slot | None = None
     begun: bool = False
     row: int = 0
@@ -104,18 +103,14 @@ class Actor:
         if LAST_ACTION in group.slot.arrays and not group.past:
             self._prepare_past(group)
         self._write_observation(group)
+        self._stamp(group)
         self._ask(group)
-        self._policy.write_state(group.index, group.slot.arrays)
         return True
 
     def _ask(self, group: _Group) -> None:
         assert group.slot is not None
-        row = group.row
-        arrays = group.slot.arrays
-        names = (*group.observation_names, *group.past)
-        observations = {name: arrays[name][row] for name in names}
         with self._inferring:
-            self._policy.request(group.index, observations, arrays["first"][row])
+            self._policy.request(group.index, group.slot, group.row)
 
     def _write_reply(self, group: _Group, reply: PolicyReply) -> None:
         assert group.slot is not None
@@ -182,13 +177,17 @@ class Actor:
         if step.episode_returns.size:
             self._context.telemetry.episode(step.episode_returns, step.episode_lengths)
 
-    def _finish(self, group: _Group) -> None:
+    def _stamp(self, group: _Group) -> None:
+        """Whose trajectory this is; a policy elsewhere needs to know it before the first row."""
         assert group.slot is not None
-        arrays = group.slot.arrays
-        provenance = arrays["provenance"][0]
+        provenance = group.slot.arrays["provenance"][0]
         provenance[PROVENANCE_ACTOR] = self._context.index * len(self._groups) + group.index
         provenance[PROVENANCE_INCARNATION] = self._context.incarnation
         provenance[PROVENANCE_SEQUENCE] = group.sequence
+
+    def _finish(self, group: _Group) -> None:
+        assert group.slot is not None
+        arrays = group.slot.arrays
         if self._synchronous:
             group.minimum_version = int(arrays["parameter_version"][0, 0]) + 1
         self._sink.commit(group.slot)
@@ -211,4 +210,4 @@ def _make_group(
 ) -> _Group:
     environment = factory.make(width, context.derived_seed(f"environment-{index}"))
     environment.reset()
-    return _Group(index, environment, list(environment.observations))
+    return _Group(index, environment)

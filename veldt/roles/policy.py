@@ -13,7 +13,7 @@ import torch
 from veldt.context import NodeContext
 from veldt.networks import MASKED_LOGIT, DPGOutput, FlatParameters, Network, QOutput, masked_q
 from veldt.ports import ParameterSource
-from veldt.types import PolicyReply
+from veldt.types import PolicyReply, Slot
 
 State = tuple[torch.Tensor, ...]
 
@@ -118,8 +118,8 @@ class LocalPolicy:
         self._parameters, self._version = parameters, -1
         self._refresh_rows, self._rows_since_refresh = config.refresh_rows, 0
         self._states: list[State] = [self._network.initial_state(width) for width in widths]
-        self._states_before = list(self._states)
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]
+        self._input_names = self._network.input_names
         self._replies: list[PolicyReply | None] = [None for _ in widths]
 
     def refresh(self, minimum_version: int = 0) -> bool:
@@ -134,22 +134,21 @@ class LocalPolicy:
             self._version = newer
         self._rows_since_refresh = 0
 
-    def request(self, group: int, observations: dict[str, np.ndarray], first: np.ndarray) -> None:
+    def request(self, group: int, slot: Slot, row: int) -> None:
         if self._refresh_rows and self._rows_since_refresh >= self._refresh_rows:
             self._pull()
         self._rows_since_refresh += 1
+        arrays, state = slot.arrays, self._states[group]
+        if row == 0:
+            for name, tensor in zip(self._state_names, state, strict=True):
+                arrays[name][:] = tensor.numpy()
         with torch.inference_mode():
-            tensors = {name: torch.from_numpy(array) for name, array in observations.items()}
-            state = self._states[group]
-            outputs, after = self._network.step(tensors, state, torch.from_numpy(first))
+            tensors = {name: torch.from_numpy(arrays[name][row]) for name in self._input_names}
+            first = torch.from_numpy(arrays["first"][row])
+            outputs, self._states[group] = self._network.step(tensors, state, first)
             reply = self._select(outputs, tensors)
         reply.version = self._version
-        self._states_before[group], self._states[group] = state, after
         self._replies[group] = reply
 
     def reply(self, group: int) -> PolicyReply | None:
         return self._replies[group]
-
-    def write_state(self, group: int, arrays: dict[str, np.ndarray]) -> None:
-        for name, tensor in zip(self._state_names, self._states_before[group], strict=True):
-            arrays[name][:] = tensor.numpy()

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What carries slots and weights between processes that share no memory.
+
+A queue lives where it is consumed. Each producer has its share of the queue's slots at home and fills
+them there; a slot is free again when the consumer has given back its copy, so that nobody is ever
+further ahead than over shared memory. Calls that are repeated do no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import ray
+
+from veldt.backends.channels import BoardMemory, QueueMemory
+from veldt.backends.fabric import newest
+from veldt.backends.memory import PlainBlock
+from veldt.backends.signals import Doorbell, IndexDeque
+from veldt.topology import QueueSpec
+
+Handle = Any
+"""Ray's handle of a node process; calling one of its methods never waits."""
+
+
+@dataclass
+class _Turn:
+    """How far the records of one producer have come; the next one has number `next`."""
+
+    incarnation: int
+    next: int = 0
+    moved: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+
+class Intake:
+    """The consumer's side: copies what arrives into its own slots, in each producer's order.
+
+    All of it runs in the event loop, except `returned`, which the consumer's thread calls."""
+
+    def __init__(self, spec: QueueSpec, verify: bool) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._turns: dict[str, _Turn] = {}
+        self._credits: dict[int, asyncio.Future[None]] = {}
+        self._returned = asyncio.Event()
+        self.consumers: list[Doorbell] = []
+        self.memory = QueueMemory(
+            spec,
+            PlainBlock(QueueMemory.nbytes(spec), spec.name),
+            free=_ReturnedSlots(self, spec.num_slots),
+            full=IndexDeque(),
+        )
+        self.memory.verify = verify
+
+    async def deliver(
+        self, producer: str, incarnation: int, number: int, payload: np.ndarray
+    ) -> None:
+        """Take one record. Returns when its slot was given back: the producer's credit."""
+        turn = self._turns.get(producer)
+        if turn is None or turn.incarnation < incarnation:
+            turn = self._turns[producer] = _Turn(incarnation)
+        if incarnation < turn.incarnation:
+            return  # of a process that is gone and has been replaced
+        # Ray may run calls out of order, and repeats one whose answer was lost.
+        async with turn.moved:
+            await turn.moved.wait_for(lambda: turn.next >= number)
+            if turn.next > number:
+                return
+            credit = self._store(await self._free_slot(), payload)
+            turn.next += 1
+            turn.moved.notify_all()
+        await credit
+
+    async def _free_slot(self) -> int:
+        while (index := self.memory.free.pop()) is None:
+            self._returned.clear()
+            await self._returned.wait()
+        return index
+
+    def _store(self, index: int, payload: np.ndarray) -> asyncio.Future[None]:
+        self.memory.slots[index].raw[:] = payload
+        self._credits[index] = credit = self._loop.create_future()
+        self.memory.full.push(index)
+        for doorbell in self.consumers:
+            doorbell.ring()
+        return credit
+
+    def returned(self, index: int) -> None:
+        """The consumer is done with a slot."""
+        credit = self._credits.pop(index, None)
+        self._loop.call_soon_threadsafe(self._grant, credit)
+
+    def _grant(self, credit: asyncio.Future[None] | None) -> None:
+        self._returned.set()
+        if credit is not None and not credit.done():
+            credit.set_result(None)
+
+
+class _ReturnedSlots(IndexDeque):
+    """The free slots of a consumer; tells the intake of each that comes back."""
+
+    def __init__(self, intake: Intake, count: int) -> None:
+        super().__init__()
+        self._intake = intake
+        for index in range(count):
+            super().push(index)
+
+    def push(self, index: int) -> None:
+        super().push(index)
+        self._intake.returned(index)
+
+
+class Outbox:
+    """The producer's side: takes the place of the list of full slots, and pushing is sending."""
+
+    def __init__(self, spec: QueueSpec, share: int, sender: str, incarnation: int) -> None:
+        self._queue, self._sender, self._incarnation = spec.name, sender, incarnation
+        self._consumer: Handle = None
+        self._numbers: Iterator[int] = iter(())
+        self._lost: list[int] = []
+        self.producers: list[Doorbell] = []
+        local = replace(spec, num_slots=share)
+        block = PlainBlock(QueueMemory.nbytes(local), spec.name)
+        self.memory = QueueMemory(local, block, free=IndexDeque(), full=self)
+        for index in range(share):
+            self.memory.free.push(index)
+
+    def connect(self, consumer: Handle) -> None:
+        """Send to `consumer` from now on. What its predecessor did not confirm is given up: it may
+        have been consumed, and no record may arrive twice."""
+        self._consumer, self._numbers = consumer, itertools.count()
+        lost, self._lost = self._lost, []
+        for index in lost:
+            self._free(index)
+
+    def push(self, index: int) -> None:
+        consumer = self._consumer
+        call = consumer.deliver.remote(
+            self._queue,
+            self._sender,
+            self._incarnation,
+            next(self._numbers),
+            self.memory.slots[index].raw,
+        )
+        call.future().add_done_callback(partial(self._answered, index, consumer))
+
+    def _answered(self, index: int, consumer: Handle, answer: Future[None]) -> None:
+        if answer.exception() is not None and consumer is self._consumer:
+            self._lost.append(index)  # kept back, or this would spin until the run ends
+        else:
+            self._free(index)
+
+    def _free(self, index: int) -> None:
+        self.memory.free.push(index)
+        for doorbell in self.producers:
+            doorbell.ring()
+
+    def pop(self) -> int | None:
+        return None
+
+    def __len__(self) -> int:
+        return self.memory.spec.num_slots - len(self.memory.free)
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Reader:
+    """Where a board's versions go; `version` is the newest one sent."""
+
+    handle: Handle
+    version: int = -1
+    sending: bool = False
+
+
+class Broadcast:
+    """Sends a board's newest version to other processes: one at a time to each, the newest wins.
+
+    The vector goes into the object store once per version, and each reader gets a reference."""
+
+    def __init__(self, memory: BoardMemory) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._memory = memory
+        self._readers: dict[str, _Reader] = {}
+        self._stored: tuple[int, Any] = (-1, None)
+        self._scheduled = False
+
+    def connect(self, readers: dict[str, Handle]) -> None:
+        self._readers.update({name: _Reader(handle) for name, handle in readers.items()})
+        self.ring()
+
+    def ring(self) -> None:
+        """Called by the writer after each publication."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._send)
+
+    def _send(self) -> None:
+        self._scheduled = False
+        version = self._memory.version()
+        waiting = [r for r in self._readers.values() if not r.sending and r.version < version]
+        if not waiting:
+            return
+        if self._stored[0] < version:
+            parameters = newest(self._memory)
+            self._stored = (parameters.version, ray.put(parameters.vector))
+        for reader in waiting:
+            reader.sending, reader.version = True, self._stored[0]
+            call = reader.handle.accept.remote(self._memory.spec.name, *self._stored)
+            call.future().add_done_callback(partial(self._answered, reader))
+
+    def _answered(self, reader: _Reader, answer: Future[None]) -> None:
+        if answer.exception() is None:  # otherwise it is dead, and its successor gets connected
+            self._loop.call_soon_threadsafe(self._sent, reader)
+
+    def _sent(self, reader: _Reader) -> None:
+        reader.sending = False
+        self._send()
+
+
+def local_doorbells(names: Iterable[str], doorbells: dict[str, Doorbell]) -> list[Doorbell]:
+    """The doorbells of these nodes, each once."""
+    return list(dict.fromkeys(doorbells[name] for name in names))

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins a Ray cluster, or starts a private one: loopback only, token required, no dashboard.
+
+Anyone who reaches a Ray port can run code in the cluster, so a local one is never left open.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from veldt.errors import ConfigurationError
+
+_OLDEST = (2, 56)
+
+try:
+    import ray
+except ImportError as error:
+    raise ConfigurationError(
+        'the ray backend needs Ray, which is not installed: pip install "veldt[ray]"'
+    ) from error
+
+
+@dataclass
+class Cluster:
+    """A cluster this process is connected to, and whether it was this process that began it."""
+
+    joined_here: bool
+
+    def leave(self) -> None:
+        """Disconnect; a private cluster ends with that. One that was there before stays."""
+        if self.joined_here and ray.is_initialized():
+            ray.shutdown()
+        self.joined_here = False
+
+
+def join() -> Cluster:
+    """Use the connection there is, else RAY_ADDRESS, else a private cluster on this machine."""
+    _check_version()
+    if ray.is_initialized():
+        return Cluster(joined_here=False)
+    address = os.environ.get("RAY_ADDRESS")
+    if address and address != "local":
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    else:
+        _start_private()
+    return Cluster(joined_here=True)
+
+
+def _check_version() -> None:
+    version = tuple(int(part) for part in ray.__version__.split(".")[:2])
+    if version < _OLDEST:
+        raise ConfigurationError(
+            f"Ray {ray.__version__} has known remote-execution holes; the ray backend needs"
+            f' {_OLDEST[0]}.{_OLDEST[1]} or newer: pip install --upgrade "veldt[ray]"'
+        )
+
+
+def _start_private() -> None:
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if not _has_token():
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    # Ray's own switch for "never a cluster, so bind to loopback"; elsewhere it is the default.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    _reread_environment()
+    ray.init(
+        address="local",
+        _node_ip_address="127.0.0.1",
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+
+
+def _has_token() -> bool:
+    variables = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+    if any(os.environ.get(variable) for variable in variables):
+        return True
+    return (Path.home() / ".ray" / "auth_token").exists()
+
+
+def _reread_environment() -> None:
+    """Ray reads these settings when it is imported, which may have been long ago."""
+    from ray._private import ray_constants
+    from ray._raylet import Config
+
+    with suppress(AttributeError):
+        Config.initialize("")
+    ray_constants.ENABLE_RAY_CLUSTER = False

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which group of nodes is at which end of each channel, where groups share no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from veldt.errors import ConfigurationError
+from veldt.topology import Channel, Group, Topology
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Group name -> number of its nodes, at either end of one channel."""
+
+    writers: dict[str, int]
+    readers: dict[str, int]
+
+    @property
+    def groups(self) -> list[str]:
+        return list(dict.fromkeys((*self.writers, *self.readers)))
+
+
+class Wiring:
+    """The ends of every channel by name; refuses what needs shared memory."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.groups = {group.name: group for group in topology.groups()}
+        channels = (*topology.queues, *topology.boards, *topology.shared)
+        self.ends = {c.spec.name: _ends(c.spec, self.groups.values()) for c in channels}
+        for shared in topology.shared:
+            self._require_one_group(shared.spec.name)
+        for queue in topology.queues:
+            self._require_one_consumer(queue.spec.name)
+        self._num_slots = {queue.spec.name: queue.spec.num_slots for queue in topology.queues}
+
+    def _require_one_group(self, name: str) -> None:
+        groups = self.ends[name].groups
+        if len(groups) > 1:
+            raise ConfigurationError(
+                f"'{name}' is memory that {', '.join(groups)} write without locks, but processes on"
+                " Ray share no memory; use --backend process, or put these nodes into one process"
+            )
+
+    def _require_one_consumer(self, name: str) -> None:
+        consumers = list(self.ends[name].readers)
+        if len(consumers) > 1:
+            raise ConfigurationError(
+                f"the queue '{name}' is consumed by {', '.join(consumers)}, but on Ray it lives in"
+                " the process of one consumer; use --backend process, or put them into one process"
+            )
+
+    def consumer(self, queue: str) -> str | None:
+        return next(iter(self.ends[queue].readers), None)
+
+    def writer(self, board: str) -> str | None:
+        return next(iter(self.ends[board].writers), None)
+
+    def readers_elsewhere(self, board: str) -> list[str]:
+        writer = self.writer(board)
+        return [group for group in self.ends[board].readers if group != writer]
+
+    def shares(self, queue: str) -> dict[str, int]:
+        """Group -> how many of the queue's slots it may hold; at least one per producing node."""
+        writers = self.ends[queue].writers
+        each, rest = divmod(self._num_slots[queue], max(1, sum(writers.values())))
+        shares = {}
+        for group, num_nodes in writers.items():
+            extra = min(rest, num_nodes)
+            rest -= extra
+            shares[group] = max(each, 1) * num_nodes + (extra if each else 0)
+        return shares
+
+    def used_by(self, group: str, names: Iterable[str]) -> list[str]:
+        return [name for name in names if group in self.ends[name].groups]
+
+
+def _ends(channel: Channel, groups: Iterable[Group]) -> Ends:
+    counts: dict[str, dict[str, int]] = {"sink": {}, "source": {}}
+    for group in groups:
+        for node in group.nodes:
+            for side in {end.side for _, end in node.ends() if end.channel.name == channel.name}:
+                for one in ("sink", "source") if side == "both" else (side,):
+                    counts[one][group.name] = counts[one].get(group.name, 0) + 1
+    return Ends(counts["sink"], counts["source"])

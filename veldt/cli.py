@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: list, describe, train, evaluate, completion.
+
+Nothing heavy is imported before it is needed, and while this process imports torch the fork server
+does the same on another core.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import veldt
+from veldt import architectures
+from veldt.api import evaluate, split_options, train_from
+from veldt.architectures import ARCHITECTURES
+from veldt.command_options import Parser, add_fields, unknown_option, whole_number
+from veldt.errors import ConfigurationError
+from veldt.options import CHOICES, RunOptions
+from veldt.telemetry.result import dumps
+
+EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+_HELP = ("-h", "--help")
+_TRACE_LINES = 12
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; the exit code. Without `arguments`, this process is the command."""
+    # A program's run begins when the program did: importing Python is part of the wait.
+    began = _process_start() if arguments is None else time.monotonic()
+    try:
+        return _dispatch(sys.argv[1:] if arguments is None else arguments, began)
+    except ConfigurationError as error:
+        return _complain(" ".join(str(error).split()), EXIT_BAD_INPUT)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader has seen enough: veldt list | head -1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+
+
+def _dispatch(arguments: list[str], began: float) -> int:
+    if not arguments:
+        raise ConfigurationError(f"choose a command: {', '.join(COMMANDS)}; see veldt --help")
+    name, rest = arguments[0], arguments[1:]
+    if name in _HELP:
+        return _say(_overview())
+    if name == "--version":
+        return _say(f"veldt {veldt.__version__}")
+    if name not in COMMANDS:
+        if name.startswith("-"):
+            raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+        raise ConfigurationError(f"unknown command '{name}'; {hint}")
+    return COMMANDS[name](rest, began)
+
+
+def _list(arguments: list[str], began: float) -> int:
+    """the architectures: year, paper, what is new"""
+    parser = Parser("veldt list", "List " + (_list.__doc__ or ""))
+    parser.add_argument("--json", action="store_true", help="print one JSON array")
+    rows = list(ARCHITECTURES.values())
+    if parser.parse(arguments)["json"]:
+        return _say(dumps([{**asdict(row), "file": row.file} for row in rows]))
+    width = max(len(row.name) for row in rows)
+    for row in rows:
+        _say(f"{row.name:<{width}}  {row.year}  {row.new}")
+        _say(f"{'':<{width}}        {row.paper}")
+    return 0
+
+
+def _describe(arguments: list[str], began: float) -> int:
+    """the wiring of an architecture, from the real topology"""
+    name, given = _options_of("describe", arguments)
+    format = given.pop("format")
+    from veldt.resolve import make_plan
+
+    plan = make_plan(name, *split_options({"env": "CartPole-v1", **given}))
+    return _say(plan.topology.describe(format))
+
+
+def _train(arguments: list[str], began: float) -> int:
+    """train an architecture on an environment"""
+    name, options = _options_of("train", arguments)
+    from veldt.backends.base import NodeFailure
+    from veldt.run import Terminated
+
+    try:
+        train_from(name, options, began)
+    except NodeFailure as failure:
+        for line in failure.trace.strip().splitlines()[-_TRACE_LINES:]:
+            print(line, file=sys.stderr)
+        return _complain(str(failure), EXIT_FAILURE)
+    except Terminated:
+        return 0
+    return 0
+
+
+def _evaluate(arguments: list[str], began: float) -> int:
+    """play fresh episodes with a run's newest checkpoint"""
+    parser = Parser("veldt evaluate", "Evaluate: " + (_evaluate.__doc__ or ""))
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
+    parser.add_argument("--episodes", type=whole_number, default=20, help="episodes to play [20]")
+    parser.add_argument("--seed", type=whole_number, default=0, help="fixes the episodes [0]")
+    parser.add_argument("--video", action="store_true", help="record one more episode in RUN_DIR")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given = parser.parse(arguments)
+    as_json = given.pop("json")
+    result = evaluate(**given)
+    return _say(dumps(vars(result)) if as_json else result.text())
+
+
+def _completion(arguments: list[str], began: float) -> int:
+    """a completion script for bash, zsh or fish"""
+    from veldt.completion import SHELLS, script
+
+    parser = Parser("veldt completion", 'Print a script; for bash: eval "$(veldt completion bash)"')
+    parser.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS)
+    return _say(script(parser.parse(arguments)["shell"]))
+
+
+COMMANDS: dict[str, Callable[[list[str], float], int]] = {
+    "list": _list,
+    "describe": _describe,
+    "train": _train,
+    "evaluate": _evaluate,
+    "completion": _completion,
+}
+
+
+def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any]]:
+    """The architecture and the options of `train` or `describe`. What needs no torch is checked
+    first, and answered at once."""
+    wants_help = bool(set(arguments) & set(_HELP))
+    name = _architecture_in(arguments)
+    if name is None and not wants_help:
+        raise ConfigurationError(f"name an architecture: veldt {command} {'|'.join(ARCHITECTURES)}")
+    if name is None or not wants_help:
+        common, _ = common_parser(command).parse_known_args(arguments)
+        if command == "train" and getattr(common, "backend", "process") == "process":
+            from veldt.backends.forkserver import warm_up
+
+            warm_up()
+    assert name is not None  # help without one has been printed
+    given = run_parser(command, name).parse(arguments)
+    del given["architecture"]
+    return name, given
+
+
+def _architecture_in(arguments: list[str]) -> str | None:
+    """The architecture among the arguments of a command: the first one, or any that is known."""
+    if arguments and not arguments[0].startswith("-"):
+        architectures.check(arguments[0])
+        return arguments[0]
+    return next((argument for argument in arguments if argument in ARCHITECTURES), None)
+
+
+def common_parser(command: str, name: str = "ARCH", description: str = "") -> Parser:
+    """The options that every architecture has."""
+    parser = Parser(f"veldt {command} {name}", description or f"ARCH: {', '.join(ARCHITECTURES)}")
+    parser.usage = f"veldt {command} {name} --env ID [options]"
+    parser.add_argument("architecture", metavar="ARCH", help=f"here: {name}")
+    if command == "describe":
+        parser.usage = f"veldt describe {name} [--env ID] [--format text|mermaid] [options]"
+        parser.add_argument(
+            "--format", choices=("text", "mermaid"), default="text", help="of the diagram [text]"
+        )
+    group = parser.add_argument_group("common options")
+    add_fields(group, RunOptions, choices=CHOICES, required=command == "train")
+    return parser
+
+
+def run_parser(command: str, name: str) -> Parser:
+    """All options of `train` or `describe` for one architecture: common ones, then its own."""
+    row = ARCHITECTURES[name]
+    parser = common_parser(command, name, f"{name} ({row.year}): {row.new}. {row.paper}.")
+    module = architectures.load(name)
+    group = parser.add_argument_group(f"options of {name}")
+    add_fields(group, module.Config, module.PRESETS)
+    return parser
+
+
+def _overview() -> str:
+    commands = "\n".join(f"  {name:<12}{run.__doc__}" for name, run in COMMANDS.items())
+    return (
+        "usage: veldt COMMAND ...\n\n"
+        "Distributed reinforcement learning, one short file per architecture.\n\n"
+        f"{commands}\n\n"
+        "  veldt train impala --env CartPole-v1 --target-return 475\n"
+        "  veldt COMMAND --help shows the options of a command."
+    )
+
+
+def _say(text: str) -> int:
+    print(text, flush=True)
+    return 0
+
+
+def _complain(text: str, code: int) -> int:
+    print(f"veldt: {text}", file=sys.stderr)
+    return code
+
+
+def _process_start() -> float:
+    """When this process began, on the monotonic clock; now, where the kernel does not tell."""
+    now = time.monotonic()
+    try:
+        with open("/proc/self/stat", encoding="ascii") as file:
+            started_ticks = int(file.read().rpartition(")")[2].split()[19])
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (OSError, ValueError, AttributeError):
+        return now
+    age = since_boot - started_ticks / os.sysconf("SC_CLK_TCK")
+    return now - max(0.0, age)

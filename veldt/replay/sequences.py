@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixed-length sequences with the recurrent state they began with (R2D2), rows shared by overlaps.
+
+A sequence begins where a trajectory begins, since only there is the state known, and runs through
+the trajectories that follow. Its item is (block, environment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from veldt.errors import ConfigurationError
+from veldt.replay.blocks import FREE
+from veldt.replay.items import Changes, ItemStore
+from veldt.replay.removers import Remover
+from veldt.types import Field, Layout
+
+_FLAGS = ("first", "ignored", "terminated", "truncated")
+
+
+class SequenceStore(ItemStore):
+    """Sequences of `burn_in` + `unroll` steps and one bootstrap row, one starting every `period`.
+
+    `period` defaults to `unroll` (burn-in overlaps) and is a multiple of the trajectory length.
+    Sequences run on across episode ends; `first` tells where the state starts anew. `capacity` counts
+    rows of single environments, as in a TransitionStore."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        capacity: int,
+        *,
+        burn_in: int,
+        unroll: int,
+        period: int | None = None,
+        frame_stack: int = 1,
+        outputs: Sequence[str] = (),
+        remover: Remover | None = None,
+    ) -> None:
+        fields = ("action", "reward", *_FLAGS, *outputs)
+        super().__init__(layout, capacity, fields, frame_stack, remover, per_row=False)
+        self.burn_in, self.unroll, self.length = burn_in, unroll, burn_in + unroll
+        steps, num_blocks = self.blocks.num_steps, self.blocks.num_blocks
+        self._blocks_per_period, remainder = divmod(period or unroll, steps)
+        if remainder:
+            raise ConfigurationError(
+                f"sequences start every {period or unroll} steps, but the recurrent state is known"
+                f" every {steps}; make the period a multiple of the trajectory length"
+            )
+        self._blocks_per_item = -(-self.length // steps)
+        if self._blocks_per_item >= num_blocks:
+            raise ConfigurationError(
+                f"one sequence needs {self._blocks_per_item} trajectories, and the replay has room"
+                f" for {num_blocks}; raise the capacity"
+            )
+        self._layout, self._fields = layout, fields
+        self._reach_before = self.length // steps * steps
+        self._reach_after = frame_stack - 1
+        self._position = np.zeros(num_blocks, np.int64)
+        """How many blocks of its chain came before each block."""
+        self._final = np.full(self.blocks.num_items, FREE, np.int32)
+        self._states = {
+            name: np.zeros((num_blocks, *spec.shape), spec.dtype)
+            for name, spec in layout.items()
+            if name.startswith("state.")
+        }
+
+    def add(self, trajectory: dict[str, np.ndarray]) -> Changes:
+        """Ingest one trajectory slot, which may be reused afterwards."""
+        blocks = self.blocks
+        if not blocks.accepts(trajectory):
+            return Changes()
+        removed = self._make_room()
+        previous = blocks.predecessor(trajectory)
+        slot = blocks.put(trajectory, previous)
+        self._position[slot] = 0 if previous == FREE else self._position[previous] + 1
+        for name, state in self._states.items():
+            state[slot] = trajectory[name]
+        if blocks.final_leaves:
+            self._keep_finals(trajectory, slot)
+        before = blocks.walk(blocks.preceding, slot, (self._blocks_per_item - 1) * blocks.num_steps)
+        if len(before) < self._blocks_per_item - 1:
+            return Changes(removed=removed)
+        start = before[-1] if before else slot
+        if self._position[start] % self._blocks_per_period:
+            return Changes(removed=removed)
+        items = np.arange(start * blocks.num_envs, (start + 1) * blocks.num_envs)
+        items = items[self._are_whole(items)]
+        self._inserted_at[start] = self.num_inserted
+        self._insert(items)
+        return Changes(items, removed)
+
+    def _keep_finals(self, trajectory: dict[str, np.ndarray], slot: int) -> None:
+        blocks = self.blocks
+        self._final[slot * blocks.block_size : (slot + 1) * blocks.block_size] = FREE
+        truncated = trajectory["truncated"][:-1] & ~trajectory["terminated"][:-1]
+        for row, env in np.argwhere(truncated):
+            entry = slot * blocks.block_size + row * blocks.num_envs + env
+            self._final[entry] = blocks.put_final(trajectory, slot, row, env)
+
+    def _are_whole(self, items: np.ndarray) -> np.ndarray:
+        """Whether every row of these sequences can be rebuilt."""
+        entries = self._entries(items)
+        whole = self.blocks.whole[entries].all(axis=0)
+        if self.blocks.final_leaves:
+            arrays, rows = self.blocks.arrays, entries[:-1]
+            lost = arrays["truncated"][rows] & ~arrays["terminated"][rows]
+            whole &= ~(lost & (self._final[rows] == FREE)).any(axis=0)
+        return whole
+
+    def _entries(self, items: np.ndarray) -> np.ndarray:
+        """Entries of all rows of each sequence, [length + 1, len(items)]."""
+        blocks = self.blocks
+        slots, env = np.divmod(items, blocks.num_envs)
+        offsets = (np.arange(blocks.num_steps) * blocks.num_envs)[:, None]
+        parts = []
+        for number in range(self._blocks_per_item):
+            slots = slots if number == 0 else blocks.following[slots]
+            parts.append(slots * blocks.block_size + env + offsets)
+        tails = blocks.first_tail + blocks.tail[slots] * blocks.num_envs + env
+        moved = blocks.following[slots] * blocks.block_size + env
+        parts.append(np.where(blocks.tail[slots] == FREE, moved, tails)[None])
+        return np.concatenate(parts)[: self.length + 1]
+
+    def _broken_items(self, before: list[int], after: list[int]) -> list[np.ndarray]:
+        found = [self._valid_items(before)] if before else []
+        if after and self.blocks.stacks:
+            items = self._valid_items(after)
+            found.append(items[~self._are_whole(items)])
+        return found
+
+    def batch_layout(self, batch_size: int) -> Layout:
+        """What `sample` writes: rows time-major [length + 1, B, ...], states and numbers [B, ...]."""
+        fields: dict[str, Field] = {}
+        rows = self.length + 1
+        final = ["final_" + name for name in self.blocks.final_leaves]
+        for name in (*self.blocks.leaves, *final, *self._fields):
+            spec = self._layout[name]
+            fields[name] = Field((rows, batch_size, *spec.shape[2:]), spec.dtype, join_axis=1)
+        fields["parameter_version"] = Field((rows, batch_size), "int64", join_axis=1)
+        for name in self._states:
+            spec = self._layout[name]
+            fields[name] = Field((batch_size, *spec.shape[1:]), spec.dtype)
+        for name in ("age", "item_id"):
+            fields[name] = Field((batch_size,), "int64")
+        return Layout(tuple(fields.items()))
+
+    def sample(
+        self, indices: np.ndarray, out: dict[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Copy the sequences at `indices` into `out` (contiguous arrays, as in `batch_layout`).
+
+        The last row only bootstraps: beside its observation and `first` everything in it is 0."""
+        if out is None:
+            layout = self.batch_layout(len(indices))
+            out = {name: np.empty(spec.shape, spec.dtype) for name, spec in layout.items()}
+        blocks, entries = self.blocks, self._entries(indices)
+        flat = entries.reshape(-1)
+        for name in (*blocks.leaves, *self._fields):
+            field = out[name]
+            blocks.gather(name, flat, field.reshape(flat.size, *field.shape[2:]))
+            if name in self._fields and name != "first":
+                field[-1] = 0
+        self._write_finals(entries, out)
+        versions, rows = blocks.versions.reshape(-1), entries[:-1] // blocks.num_envs
+        np.take(versions, rows, out=out["parameter_version"][:-1], mode="clip")
+        out["parameter_version"][-1] = out["parameter_version"][-2]
+        slots, envs = np.divmod(indices, blocks.num_envs)
+        for name, state in self._states.items():
+            out[name][:] = state[slots, envs]
+        out["age"][:] = self.age(indices)
+        out["item_id"][:] = self.ids(indices)
+        return out
+
+    def _write_finals(self, entries: np.ndarray, out: dict[str, np.ndarray]) -> None:
+        if not self.blocks.final_leaves:
+            return
+        final = np.full(entries.shape, FREE)
+        final[:-1] = self._final[entries[:-1]]
+        present = final != FREE
+        for name in self.blocks.final_leaves:
+            field = out["final_" + name]
+            field[:] = 0
+            found = np.empty((int(present.sum()), *field.shape[2:]), field.dtype)
+            self.blocks.gather(name, final[present], found)
+            field[present] = found
