@@ -49,8 +49,17 @@ class ParameterSink(Protocol):
 class GradientSink(Protocol):
     """Who applies gradients: a local optimizer, a parameter server, shared memory, a group."""
 
+    def begin(self, version: int) -> int | None:
+        """Called before a batch is taken: bring the learner's weights, now of `version`, up to date
+        where others change them. Returns their version, or None while a gradient could not be
+        taken (back-pressure)."""
+
     def apply(
-        self, gradient: torch.Tensor, version: int, learning_rate_scale: float = 1.0
+        self,
+        gradient: torch.Tensor,
+        version: int,
+        learning_rate_scale: float = 1.0,
+        loss: torch.Tensor | None = None,
     ) -> int | None:
         """Take a flat gradient computed from weights of `version`. Returns the version that the
         learner's own weights have now, or None if they were not changed."""

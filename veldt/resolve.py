@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from veldt import architectures
+from veldt.backends.sending import check_can_be_sent
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
 from veldt.networks import NetworkConfig
@@ -71,6 +72,8 @@ def make_plan(
             restored=restored,
         )
         topology = module.build(config, problem)
+        if options.backend == "process":
+            check_can_be_sent(topology)
     except ConfigurationError:
         raise
     except ValueError as error:
@@ -100,6 +103,8 @@ def _with_an_end(options: RunOptions) -> RunOptions:
         value = getattr(options, name)
         if value is not None and value <= 0:
             raise ConfigurationError(f"{name} is {value}; use a positive number")
+    if not 0 <= options.seed < 2**63:
+        raise ConfigurationError(f"seed is {options.seed}; use a whole number from 0 on")
     if options.learner_threads < 1:
         raise ConfigurationError("learner_threads must be 1 or more")
     if options.evaluation_episodes < 0:

@@ -204,7 +204,8 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     options = {entry.name: getattr(plan.options, entry.name) for entry in fields(plan.options)}
     options["env"] = plan.problem.environment.name
     if callable(options["network"]):
-        options["network"] = callable_name(options["network"])
+        function = getattr(options["network"], "func", options["network"])
+        options["network"] = f"{function.__module__}:{function.__qualname__}"
     options["num_actors"] = plan.problem.num_actors
     options["envs_per_actor"] = plan.problem.envs_per_actor
     options["reward_clip"] = plan.problem.environment.reward_clip

@@ -45,7 +45,27 @@ class SharedSpec:
     dtype: str
 
 
-Channel = QueueSpec | BoardSpec | SharedSpec
+UPDATES_SUFFIX = ".updates"
+COUNT_STRIDE = 8  # int64 per cache line
+
+
+@dataclass(frozen=True)
+class RequestsSpec:
+    """Questions of actors to inference servers about rows of the slots of `queue`.
+
+    A message is the number of a row, never its content: the server reads the observation where the
+    actor wrote it and writes the action beside it."""
+
+    name: str
+    queue: QueueSpec
+    num_clients: int
+
+
+Channel = QueueSpec | BoardSpec | SharedSpec | RequestsSpec
+
+
+WRITING_SIDES = ("sink", "both", "client")
+READING_SIDES = ("source", "both", "server")
 
 
 @dataclass(frozen=True)
@@ -54,7 +74,8 @@ class End:
 
     channel: Channel
     side: str
-    """ "sink": the node writes. "source": the node reads. "both": shared memory."""
+    """ "sink": the node writes. "source": the node reads. "both": shared memory. "client" asks and
+    "server" answers requests."""
     options: tuple[tuple[str, Any], ...] = ()
 
 
@@ -106,6 +127,20 @@ class Shared:
         return End(self.spec, "both")
 
 
+@dataclass(frozen=True)
+class Requests:
+    """Handle of a request channel."""
+
+    spec: RequestsSpec
+
+    def client(self, index: int) -> End:
+        return End(self.spec, "client", (("client", index),))
+
+    @property
+    def server(self) -> End:
+        return End(self.spec, "server")
+
+
 @dataclass
 class Node:
     """A role and its arguments; what a backend runs. `index` counts nodes of the same role name."""
@@ -130,6 +165,9 @@ class Group:
 
     nodes: list[Node]
     threads: bool = False
+    restartable: bool = False
+    """The group may be restarted as a whole although one of its roles alone may not: what it knows
+    lies in shared memory (A3C's workers)."""
 
     @property
     def name(self) -> str:
@@ -146,6 +184,7 @@ class Topology:
     queues: list[Queue] = field(default_factory=list)
     boards: list[Board] = field(default_factory=list)
     shared: list[Shared] = field(default_factory=list)
+    requests: list[Requests] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     _colocated: list[Group] = field(default_factory=list)
 
@@ -166,6 +205,21 @@ class Topology:
         self.shared.append(handle)
         return handle
 
+    def share_weights(
+        self, name: str, initial: np.ndarray, version: int, num_writers: int
+    ) -> tuple[Shared, Shared]:
+        """Weights that several nodes write without locks, and how many updates each has made: one
+        cache line per writer, and line 0 for `version`, so that no count is ever lost."""
+        counts = np.zeros((num_writers + 1, COUNT_STRIDE), np.int64)
+        counts[0, 0] = version
+        weights = self.share(name, np.array(initial, dtype=np.float32))
+        return weights, self.share(name + UPDATES_SUFFIX, counts)
+
+    def ask_about(self, name: str, queue: Queue, num_clients: int) -> Requests:
+        """A channel for requests about rows of `queue`'s slots."""
+        self.requests.append(Requests(RequestsSpec(name, queue.spec, num_clients)))
+        return self.requests[-1]
+
     def add(self, kind: str, role: Callable[..., Any], **arguments: Any) -> Node:
         """Add a node. The backend calls `role(context, **arguments)` where the node runs."""
         index = sum(node.kind == kind for node in self.nodes)
@@ -173,9 +227,9 @@ class Topology:
         self.nodes.append(node)
         return node
 
-    def colocate(self, *nodes: Node, threads: bool = False) -> None:
+    def colocate(self, *nodes: Node, threads: bool = False, restartable: bool = False) -> None:
         """Run these nodes in one process."""
-        self._colocated.append(Group(list(nodes), threads))
+        self._colocated.append(Group(list(nodes), threads, restartable))
 
     def groups(self) -> list[Group]:
         """All nodes as process groups, in the order they were added."""
@@ -207,9 +261,9 @@ class Topology:
         found: dict[tuple[str, str, str], None] = {}
         for node in self.nodes:
             for argument, end in node.ends():
-                if end.side in ("sink", "both"):
+                if end.side in WRITING_SIDES:
                     found[(node.kind, end.channel.name, argument)] = None
-                if end.side in ("source", "both"):
+                if end.side in READING_SIDES:
                     found[(end.channel.name, node.kind, argument)] = None
         return list(found)
 
@@ -234,6 +288,8 @@ class Topology:
             yield f"[{spec.name}] queue of {spec.num_slots} slots, {spec.layout.nbytes:,} bytes each"
         for board in self.boards:
             yield f"[{board.spec.name}] board, {board.spec.size:,} float32, {board.spec.history} kept"
+        for requests in self.requests:
+            yield f"[{requests.spec.name}] requests about rows of [{requests.spec.queue.name}]"
         for shared in self.shared:
             spec = shared.spec
             yield f"[{spec.name}] shared memory, {spec.size:,} {spec.dtype}, lock-free"
@@ -244,6 +300,8 @@ class Topology:
             lines.append(f'  {_identifier(kind)}["{kind} x{len(nodes)}"]')
         for queue in self.queues:
             lines.append(f'  {_identifier(queue.spec.name)}[("{queue.spec.name}")]')
+        for requests in self.requests:
+            lines.append(f'  {_identifier(requests.spec.name)}(["{requests.spec.name}"])')
         for memory in [*self.boards, *self.shared]:
             lines.append(f"  {_identifier(memory.spec.name)}{{{{{memory.spec.name}}}}}")
         for source, target, argument in self.edges():

@@ -56,9 +56,11 @@ def test_kills_in_full_flight_deliver_no_torn_and_no_late_record(
     for kill in range(kills):
         advance_until(
             backend,
-            lambda expected=kill: counter(backend, 1, "newest_incarnation") == expected
-            and counter(backend, 1, "received") > 0
-            and counter(backend, 0, "incarnation") == expected,
+            lambda expected=kill: (
+                counter(backend, 1, "newest_incarnation") == expected
+                and counter(backend, 1, "received") > 0
+                and counter(backend, 0, "incarnation") == expected
+            ),
             f"records of incarnation {kill}",
         )
         advance_for(backend, 0.02 * draw.random())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A counting stream and a slow transcription of what a replay must make of it.
 
-Every observation names its actor, incarnation, environment and row, so that a sampled transition can
-be looked up in the stream and checked field by field.
+Every observation names its actor, incarnation, environment and row, so that a sampled transition
+can be looked up in the stream and checked field by field.
 """
 
 from __future__ import annotations

@@ -46,6 +46,12 @@ ARCHITECTURES = {
             "Espeholt et al., IMPALA: Scalable Distributed Deep-RL",
             "trajectories instead of gradients travel, V-trace corrects the lag",
         ),
+        Architecture(
+            "sample_factory",
+            2020,
+            "Petrenko et al., Sample Factory: Egocentric 3D Control from Pixels at 100000 FPS",
+            "one machine: observations written once into shared slots, double-buffered actors",
+        ),
     )
 }
 

@@ -70,6 +70,10 @@ class RunningNode:
         self.waiting = telemetry.stage("wait")
         self.heartbeat = telemetry.gauge("heartbeat_seconds")
 
+    def patience(self) -> float:
+        """How long this node may be left alone although nobody rings."""
+        return getattr(self.role, "patience_seconds", _LONGEST_SLEEP_SECONDS)
+
     def step(self) -> bool:
         """One unit of work; whatever the role raises comes out as NodeFailure with its name."""
         try:
@@ -111,7 +115,7 @@ def run_until_stopped(
             worked |= node.step()
         if not worked:
             started = time.perf_counter()
-            doorbell.wait(_LONGEST_SLEEP_SECONDS)
+            doorbell.wait(min(_LONGEST_SLEEP_SECONDS, *(node.patience() for node in nodes)))
             slept = time.perf_counter() - started
             for node in nodes:
                 node.waiting.add(slept)
@@ -148,7 +152,8 @@ def doorbells_of(group: Group) -> dict[str, Doorbell]:
 
 
 def is_restartable(group: Group) -> bool:
-    return all(getattr(node.role, "restartable", False) for node in group.nodes)
+    by_role = (getattr(node.role, "restartable", False) for node in group.nodes)
+    return group.restartable or all(by_role)
 
 
 class RestartBudget:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from veldt.backends.memory import Block
-from veldt.backends.signals import Doorbell, Indices
+from veldt.backends.signals import Bell, Doorbell, Indices
 from veldt.topology import BoardSpec, QueueSpec
 from veldt.types import PROVENANCE_CHECKSUM, Batch, Parameters, Slot, slots_over
 
@@ -46,6 +46,11 @@ class QueueMemory:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild_queue, (self.spec, self.block, self.free, self.full, self.verify)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a trajectory slot."""
+        return self.spec.layout["first"].shape[0]
 
     def fill(self) -> float:
         """Share of the slots that are filled and wait for the consumer."""
@@ -258,7 +263,7 @@ class BoardSource:
 class BoardSink:
     """The writing end: announces new weights and wakes whoever waits for them."""
 
-    def __init__(self, memory: BoardMemory, readers: Iterable[Doorbell]) -> None:
+    def __init__(self, memory: BoardMemory, readers: Iterable[Bell]) -> None:
         self._memory, self._readers = memory, tuple(readers)
 
     def publish(self, parameters: Parameters) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +18,23 @@ from veldt.backends.channels import (
     QueueSource,
 )
 from veldt.backends.memory import Block, PlainBlock, SharedBlock
-from veldt.backends.signals import Doorbell, IndexDeque, IndexPipe, Indices
-from veldt.topology import Board, BoardSpec, End, Node, Queue, QueueSpec, Shared, Topology
+from veldt.backends.requests import RequestClient, RequestMemory, RequestServer
+from veldt.backends.signals import Bell, Doorbell, IndexDeque, IndexPipe, Indices
+from veldt.topology import (
+    READING_SIDES,
+    UPDATES_SUFFIX,
+    WRITING_SIDES,
+    Board,
+    BoardSpec,
+    End,
+    Node,
+    Queue,
+    QueueSpec,
+    Requests,
+    RequestsSpec,
+    Shared,
+    Topology,
+)
 from veldt.types import Parameters
 
 
@@ -30,11 +45,14 @@ class Fabric:
     queues: dict[str, QueueMemory] = field(default_factory=dict)
     boards: dict[str, BoardMemory] = field(default_factory=dict)
     shared: dict[str, Block] = field(default_factory=dict)
+    requests: dict[str, RequestMemory] = field(default_factory=dict)
     doorbells: dict[str, Doorbell] = field(default_factory=dict)
     """By node name. Empty on the serial backend, where nobody sleeps."""
     readers: dict[str, list[str]] = field(default_factory=dict)
     writers: dict[str, list[str]] = field(default_factory=dict)
     """By channel name: the nodes at either end, to know whom to wake."""
+    elsewhere: dict[str, list[Bell]] = field(default_factory=dict)
+    """By board name: what brings its versions to readers without a share in this memory."""
 
     def open(self, node: Node, end: End, holder: int) -> Any:
         """The live port of `end` for `node`."""
@@ -48,9 +66,22 @@ class Fabric:
         if isinstance(channel, BoardSpec):
             board = self.boards[channel.name]
             if end.side == "sink":
-                return BoardSink(board, self._bells(self.readers, channel.name, node))
+                bells = self._bells(self.readers, channel.name, node)
+                return BoardSink(board, [*bells, *self.elsewhere.get(channel.name, ())])
             return BoardSource(board, **options)
+        if isinstance(channel, RequestsSpec):
+            return self._open_requests(node, end, channel)
         return self.shared[channel.name].array(channel.dtype, channel.size)
+
+    def _open_requests(
+        self, node: Node, end: End, channel: RequestsSpec
+    ) -> RequestClient | RequestServer:
+        memory, queue = self.requests[channel.name], self.queues[channel.queue.name]
+        if end.side == "client":
+            servers = self._bells(self.readers, channel.name, node)
+            return RequestClient(memory, queue, dict(end.options)["client"], servers)
+        clients = [self.doorbells.get(name) for name in self.writers[channel.name]]
+        return RequestServer(memory, queue, clients)
 
     def _bells(self, side: dict[str, list[str]], channel: str, node: Node) -> Iterable[Doorbell]:
         # Nodes that take turns in one process share a doorbell and need not ring their own.
@@ -60,11 +91,12 @@ class Fabric:
 
     def part_for(self, nodes: list[Node]) -> Fabric:
         """What the process that runs `nodes` needs, and nothing else."""
-        names = {end.channel.name for node in nodes for _, end in node.ends()}
+        names = {name for node in nodes for name in _channel_names(node)}
         part = Fabric(
             queues={name: memory for name, memory in self.queues.items() if name in names},
             boards={name: memory for name, memory in self.boards.items() if name in names},
             shared={name: block for name, block in self.shared.items() if name in names},
+            requests={name: memory for name, memory in self.requests.items() if name in names},
             readers={name: self.readers[name] for name in names},
             writers={name: self.writers[name] for name in names},
         )
@@ -81,31 +113,45 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
         name = channel.spec.name
         ends = [(node.name, end) for node in topology.nodes for _, end in node.ends()]
         ends = [(node, end) for node, end in ends if end.channel.name == name]
-        fabric.writers[name] = [node for node, end in ends if end.side in ("sink", "both")]
-        fabric.readers[name] = [node for node, end in ends if end.side in ("source", "both")]
+        fabric.writers[name] = [node for node, end in ends if end.side in WRITING_SIDES]
+        fabric.readers[name] = [node for node, end in ends if end.side in READING_SIDES]
         crosses = between_processes and not _within_one_group(topology, channel)
         if isinstance(channel, Queue):
             fabric.queues[name] = _queue_memory(channel.spec, crosses, verify)
         elif isinstance(channel, Board):
-            fabric.boards[name] = _board_memory(channel, between_processes)
+            fabric.boards[name] = board_memory(channel, between_processes)
+        elif isinstance(channel, Requests):
+            fabric.requests[name] = _request_memory(channel.spec, crosses)
         else:
-            fabric.shared[name] = _shared_block(channel, between_processes)
+            fabric.shared[name] = shared_block(channel, between_processes)
     return fabric
 
 
-def _channels(topology: Topology) -> list[Queue | Board | Shared]:
-    return [*topology.queues, *topology.boards, *topology.shared]
+def _channels(topology: Topology) -> list[Queue | Board | Shared | Requests]:
+    return [*topology.queues, *topology.boards, *topology.shared, *topology.requests]
 
 
-def _within_one_group(topology: Topology, channel: Queue | Board | Shared) -> bool:
+def _channel_names(node: Node) -> Iterator[str]:
+    """The channels whose memory a node touches; whoever answers about a queue's rows sees them."""
+    for _, end in node.ends():
+        yield end.channel.name
+        if isinstance(end.channel, RequestsSpec):
+            yield end.channel.queue.name
+
+
+def _within_one_group(topology: Topology, channel: Queue | Board | Shared | Requests) -> bool:
+    name = channel.spec.name
     users = [
         group
         for group in topology.groups()
-        if any(
-            end.channel.name == channel.spec.name for node in group.nodes for _, end in node.ends()
-        )
+        if any(name in _channel_names(node) for node in group.nodes)
     ]
     return len(users) <= 1
+
+
+def _request_memory(spec: RequestsSpec, between_processes: bool) -> RequestMemory:
+    kind: type[Indices] = IndexPipe if between_processes else IndexDeque
+    return RequestMemory(kind(), [kind() for _ in range(spec.num_clients)])
 
 
 def _block(nbytes: int, name: str, between_processes: bool) -> Block:
@@ -122,17 +168,32 @@ def _queue_memory(spec: QueueSpec, between_processes: bool, verify: bool) -> Que
     return memory
 
 
-def _board_memory(board: Board, between_processes: bool) -> BoardMemory:
+def board_memory(board: Board, between_processes: bool) -> BoardMemory:
     nbytes = BoardMemory.nbytes(board.spec)
     memory = BoardMemory(board.spec, _block(nbytes, board.spec.name, between_processes))
     memory.publish(Parameters(board.initial, board.version))
     return memory
 
 
-def _shared_block(shared: Shared, between_processes: bool) -> Block:
+def shared_block(shared: Shared, between_processes: bool) -> Block:
     block = _block(shared.initial.nbytes, shared.spec.name, between_processes)
     block.array(shared.spec.dtype, shared.spec.size)[:] = shared.initial
     return block
+
+
+def newest_parameters(fabric: Fabric, topology: Topology, name: str) -> Parameters:
+    """A copy of the newest weights on the board of this name, or of lock-free shared weights. Their
+    version is the sum of the counts beside them; the copy may mix updates that are under way."""
+    if name in fabric.boards:
+        return newest(fabric.boards[name])
+    arrays = {
+        shared.spec.name: fabric.shared[shared.spec.name].array(
+            shared.spec.dtype, shared.spec.size
+        )
+        for shared in topology.shared
+        if shared.spec.name in (name, name + UPDATES_SUFFIX)
+    }
+    return Parameters(arrays[name].copy(), int(arrays[name + UPDATES_SUFFIX].sum()))
 
 
 def newest(memory: BoardMemory) -> Parameters:

@@ -16,7 +16,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 
 from veldt.backends.base import NodeFailure, RestartBudget, doorbells_of, is_restartable
-from veldt.backends.fabric import build_fabric, newest
+from veldt.backends.fabric import build_fabric, newest_parameters
 from veldt.backends.forkserver import server_context
 from veldt.backends.memory import Descriptor, SharedBlock
 from veldt.backends.worker import Launch, run_group
@@ -117,7 +117,7 @@ class ProcessBackend:
         return [NodeTelemetry(block.memory).snapshot() for block in blocks]
 
     def parameters(self, board: str) -> Parameters:
-        return newest(self._fabric.boards[board])
+        return newest_parameters(self._fabric, self._topology, board)
 
     def queue_fills(self) -> dict[str, float]:
         return {name: queue.fill() for name, queue in self._fabric.queues.items()}
@@ -150,6 +150,8 @@ class ProcessBackend:
             block.close()
         for board in self._fabric.boards.values():
             board.block.close()
+        for requests in self._fabric.requests.values():
+            requests.close()
         self._control.close()
 
 

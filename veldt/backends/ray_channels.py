@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What carries slots and weights between processes that share no memory.
 
-A queue lives where it is consumed. Each producer has its share of the queue's slots at home and fills
-them there; a slot is free again when the consumer has given back its copy, so that nobody is ever
-further ahead than over shared memory. Calls that are repeated do no harm.
+A queue lives where it is consumed. Each producer has its share of the queue's slots at home and
+fills them there; a slot is free again when the consumer has given back its copy, so that nobody is
+ever further ahead than over shared memory. Calls that are repeated do no harm.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,7 @@ class Intake:
         self._turns: dict[str, _Turn] = {}
         self._credits: dict[int, asyncio.Future[None]] = {}
         self._returned = asyncio.Event()
+        self._closed = False
         self.consumers: list[Doorbell] = []
         self.memory = QueueMemory(
             spec,
@@ -61,6 +62,8 @@ class Intake:
         self, producer: str, incarnation: int, number: int, payload: np.ndarray
     ) -> None:
         """Take one record. Returns when its slot was given back: the producer's credit."""
+        if self._closed:
+            return
         turn = self._turns.get(producer)
         if turn is None or turn.incarnation < incarnation:
             turn = self._turns[producer] = _Turn(incarnation)
@@ -71,16 +74,22 @@ class Intake:
             await turn.moved.wait_for(lambda: turn.next >= number)
             if turn.next > number:
                 return
-            credit = self._store(await self._free_slot(), payload)
+            index = await self._free_slot()
+            if index is None:
+                return
+            credit = self._store(index, payload)
             turn.next += 1
             turn.moved.notify_all()
         await credit
 
-    async def _free_slot(self) -> int:
-        while (index := self.memory.free.pop()) is None:
+    async def _free_slot(self) -> int | None:
+        while not self._closed:
+            index = self.memory.free.pop()
+            if index is not None:
+                return index
             self._returned.clear()
             await self._returned.wait()
-        return index
+        return None
 
     def _store(self, index: int, payload: np.ndarray) -> asyncio.Future[None]:
         self.memory.slots[index].raw[:] = payload
@@ -89,6 +98,14 @@ class Intake:
         for doorbell in self.consumers:
             doorbell.ring()
         return credit
+
+    def close(self) -> None:
+        """Answer every call that waits, so that none is cut off when the process ends."""
+        self._closed = True
+        self._returned.set()
+        for credit in self._credits.values():
+            if not credit.done():
+                credit.set_result(None)
 
     def returned(self, index: int) -> None:
         """The consumer is done with a slot."""
@@ -118,16 +135,16 @@ class _ReturnedSlots(IndexDeque):
 class Outbox:
     """The producer's side: takes the place of the list of full slots, and pushing is sending."""
 
-    def __init__(self, spec: QueueSpec, share: int, sender: str, incarnation: int) -> None:
+    def __init__(self, spec: QueueSpec, verify: bool, sender: str, incarnation: int) -> None:
         self._queue, self._sender, self._incarnation = spec.name, sender, incarnation
         self._consumer: Handle = None
         self._numbers: Iterator[int] = iter(())
         self._lost: list[int] = []
         self.producers: list[Doorbell] = []
-        local = replace(spec, num_slots=share)
-        block = PlainBlock(QueueMemory.nbytes(local), spec.name)
-        self.memory = QueueMemory(local, block, free=IndexDeque(), full=self)
-        for index in range(share):
+        block = PlainBlock(QueueMemory.nbytes(spec), spec.name)
+        self.memory = QueueMemory(spec, block, free=IndexDeque(), full=self)
+        self.memory.verify = verify
+        for index in range(spec.num_slots):
             self.memory.free.push(index)
 
     def connect(self, consumer: Handle) -> None:
@@ -221,8 +238,3 @@ class Broadcast:
     def _sent(self, reader: _Reader) -> None:
         reader.sending = False
         self._send()
-
-
-def local_doorbells(names: Iterable[str], doorbells: dict[str, Doorbell]) -> list[Doorbell]:
-    """The doorbells of these nodes, each once."""
-    return list(dict.fromkeys(doorbells[name] for name in names))

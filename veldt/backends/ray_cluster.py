@@ -6,6 +6,7 @@ Anyone who reaches a Ray port can run code in the cluster, so a local one is nev
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from contextlib import suppress
@@ -44,7 +45,7 @@ def join() -> Cluster:
         return Cluster(joined_here=False)
     address = os.environ.get("RAY_ADDRESS")
     if address and address != "local":
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     else:
         _start_private()
     return Cluster(joined_here=True)
@@ -72,7 +73,7 @@ def _start_private() -> None:
         _node_ip_address="127.0.0.1",
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
     )
 
 
@@ -86,8 +87,7 @@ def _has_token() -> bool:
 def _reread_environment() -> None:
     """Ray reads these settings when it is imported, which may have been long ago."""
     from ray._private import ray_constants
-    from ray._raylet import Config
 
     with suppress(AttributeError):
-        Config.initialize("")
+        ray._raylet.Config.initialize("")
     ray_constants.ENABLE_RAY_CLUSTER = False

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from veldt.backends.base import NodeFailure, RunningNode, close_all, construct
-from veldt.backends.fabric import build_fabric, newest
+from veldt.backends.fabric import build_fabric, newest_parameters
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
 from veldt.topology import End, Node, Topology
@@ -74,7 +74,7 @@ class SerialBackend:
         return [telemetry.snapshot() for telemetry in self._telemetry]
 
     def parameters(self, board: str) -> Parameters:
-        return newest(self._fabric.boards[board])
+        return newest_parameters(self._fabric, self._topology, board)
 
     def queue_fills(self) -> dict[str, float]:
         return {name: queue.fill() for name, queue in self._fabric.queues.items()}

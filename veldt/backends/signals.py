@@ -90,6 +90,12 @@ class IndexDeque:
         pass
 
 
+class Bell(Protocol):
+    """Something that wants to know of news."""
+
+    def ring(self) -> None: ...
+
+
 class Doorbell:
     """Wakes one sleeping node. A ring before the sleep is not lost: the sleep then ends at once."""
 

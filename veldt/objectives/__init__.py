@@ -17,6 +17,8 @@ class Loss(NamedTuple):
     metrics: dict[str, Tensor]
     priorities: Tensor | None = None
     """How much each item of a replayed batch surprised, [B]."""
+    learning_rate_scale: float = 1.0
+    """The share of a full step that this batch deserves."""
 
 
 class Objective(Protocol):

@@ -6,13 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from veldt.algorithms.policy_gradient import policy_gradient_loss
 from veldt.algorithms.vtrace import corrected_targets
 from veldt.networks import Network
 from veldt.objectives import Loss, Tensors
-from veldt.types import LAST_ACTION, LAST_REWARD
+from veldt.objectives.trajectories import TrajectoryReader
 
 _EPSILON_FLOOR = 1e-6
 
@@ -46,15 +45,12 @@ class ActorCritic:
 
     def __init__(self, network: Network, config: ActorCriticSettings) -> None:
         self._network, self._config = network, config
-        self._leaves = [leaf.name for leaf in network.spec.observation]
-        self._states = [f"state.{name}" for name in network.state_fields()]
-        self._same_step = network.spec.same_step_reset
+        self._reader = TrajectoryReader(network)
 
     def __call__(self, batch: Tensors) -> Loss:
         config, network = self._config, self._network
         assert network.distribution is not None
-        state = tuple(batch[name] for name in self._states)
-        outputs, states = network.unroll(batch, state, batch["first"])
+        outputs, states = self._reader.unroll(batch)
         logits, values, action = outputs.logits[:-1], outputs.value[:-1], batch["action"][:-1]
         log_probs = network.distribution.log_prob(logits, action)
         ignored = batch["ignored"][:-1]
@@ -65,7 +61,7 @@ class ActorCritic:
                 log_probs.detach() - behaviour,
                 batch["reward"][:-1] * network.reward_scale(),
                 values.detach(),
-                self._next_values(batch, outputs.value.detach(), states),
+                self._reader.next_values(batch, outputs.value, states),
                 batch["terminated"][:-1],
                 batch["truncated"][:-1],
                 ignored,
@@ -90,21 +86,3 @@ class ActorCritic:
         return Loss(loss.total, metrics)
 
     def after_update(self, version: int) -> None: ...
-
-    def _next_values(
-        self, batch: Tensors, values: Tensor, states: tuple[Tensor, ...]
-    ) -> Tensor:
-        """V of each row's true successor. Where the environment resets within the step, the next
-        row belongs to another episode and V(final observation) takes its place."""
-        following = values[1:]
-        if not self._same_step or not bool(batch["truncated"][:-1].any()):
-            return following
-        rows = batch["truncated"][:-1].nonzero(as_tuple=True)
-        finals = {name: batch["final_" + name][:-1][rows] for name in self._leaves}
-        finals[LAST_ACTION], finals[LAST_REWARD] = batch["action"][rows], batch["reward"][rows]
-        after = tuple(state[:-1][rows] for state in states)
-        not_first = torch.zeros(len(rows[0]), dtype=torch.bool, device=values.device)
-        last, _ = self._network.step(finals, after, not_first)
-        following = following.clone()
-        following[rows] = last.value
-        return following

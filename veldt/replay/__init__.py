@@ -9,6 +9,7 @@ from veldt.replay.items import Changes
 from veldt.replay.rate_limiter import RateLimiter
 from veldt.replay.removers import Fifo, LowestPriority, Remover, SoftCap
 from veldt.replay.samplers import PrioritizedSampler, UniformSampler
+from veldt.replay.sequences import SequenceStore
 from veldt.replay.sum_tree import SumTree
 from veldt.replay.transitions import TransitionStore
 
@@ -19,6 +20,7 @@ __all__ = [
     "PrioritizedSampler",
     "RateLimiter",
     "Remover",
+    "SequenceStore",
     "SoftCap",
     "SumTree",
     "TransitionStore",

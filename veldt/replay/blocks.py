@@ -17,6 +17,7 @@ import numpy as np
 from veldt.errors import ConfigurationError
 from veldt.replay.frame_stacks import FrameStacks
 from veldt.replay.layouts import observation_leaves
+from veldt.replay.pool import Pool
 from veldt.types import (
     ACTION_MASK,
     PROVENANCE_ACTOR,
@@ -36,26 +37,6 @@ class Stream:
     sequence: int
     slot: int
     uid: int
-
-
-class _Pool:
-    """Numbers below `size`, handed out from the lowest on, so that memory above stays untouched."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.touched = 0
-        """Numbers at or above this were never handed out."""
-        self.returned: list[int] = []
-
-    @property
-    def is_empty(self) -> bool:
-        return self.touched == self.size and not self.returned
-
-    def take(self) -> int:
-        if self.returned:
-            return self.returned.pop()
-        self.touched += 1
-        return self.touched - 1
 
 
 class BlockStore:
@@ -109,22 +90,22 @@ class BlockStore:
         """(slot, uid) from oldest to newest; evicted ones are skipped when met."""
         self.dropped = {"old_incarnation": 0, "repeated": 0, "no_spare_entry": 0}
         self.gaps = 0
-        self._slots = _Pool(self.num_blocks)
-        self._tails = _Pool(self.num_blocks)
-        self._spares = _Pool(self.num_spares)
-        self._spares_of: dict[int, list[int]] = {}
-        self._tail_spares_of: dict[int, list[int]] = {}
+        self.slots = Pool(self.num_blocks)
+        self.tails = Pool(self.num_blocks)
+        self.spares = Pool(self.num_spares)
+        self.spares_of: dict[int, list[int]] = {}
+        self.tail_spares_of: dict[int, list[int]] = {}
         self._frame_rows = frame_stack - 1 if self.stacks else 0
         self._columns = np.arange(self.num_envs)
 
     @property
     def slots_used(self) -> int:
         """Slots at or above this were never used."""
-        return self._slots.touched
+        return self.slots.touched
 
     @property
     def is_full(self) -> bool:
-        return self._slots.is_empty
+        return self.slots.is_empty
 
     def accepts(self, trajectory: dict[str, np.ndarray]) -> bool:
         """False, and counted, for what an older incarnation sent late or what came twice."""
@@ -177,7 +158,7 @@ class BlockStore:
 
     def put(self, trajectory: dict[str, np.ndarray], previous: int) -> int:
         """Copy a trajectory into a free slot and chain it to `previous`; the slot."""
-        slot, tail = self._slots.take(), self._tails.take()
+        slot, tail = self.slots.take(), self.tails.take()
         uid, self.blocks_added = self.blocks_added, self.blocks_added + 1
         self.uid[slot], self.tail[slot] = uid, tail
         self.following[slot], self.preceding[slot] = FREE, previous
@@ -197,9 +178,9 @@ class BlockStore:
         if previous != FREE:
             self._free_tail(previous)
             self.following[previous] = slot
-            if previous in self._tail_spares_of:
-                moved = self._tail_spares_of.pop(previous)
-                self._spares_of.setdefault(slot, []).extend(moved)
+            if previous in self.tail_spares_of:
+                moved = self.tail_spares_of.pop(previous)
+                self.spares_of.setdefault(slot, []).extend(moved)
         provenance = trajectory["provenance"].reshape(-1)
         self.streams[int(provenance[PROVENANCE_ACTOR])] = Stream(
             int(provenance[PROVENANCE_INCARNATION]), int(provenance[PROVENANCE_SEQUENCE]), slot, uid
@@ -241,11 +222,11 @@ class BlockStore:
         """One more entry that lives as long as the block in `slot`, or None, counted.
 
         With `for_tail` it belongs to row T, and goes with it to the block that follows."""
-        if self._spares.is_empty:
+        if self.spares.is_empty:
             self.dropped["no_spare_entry"] += 1
             return None
-        entry = self.first_spare + self._spares.take()
-        owned = self._tail_spares_of if for_tail else self._spares_of
+        entry = self.first_spare + self.spares.take()
+        owned = self.tail_spares_of if for_tail else self.spares_of
         owned.setdefault(slot, []).append(entry)
         self._mark(entry, True)
         return entry
@@ -253,7 +234,7 @@ class BlockStore:
     def _free_tail(self, slot: int) -> None:
         if self.tail[slot] != FREE:
             self._mark(self.tail_entries(slot), False)
-            self._tails.returned.append(int(self.tail[slot]))
+            self.tails.returned.append(int(self.tail[slot]))
             self.tail[slot] = FREE
 
     def oldest(self) -> int:
@@ -266,17 +247,17 @@ class BlockStore:
         after = self.walk(self.following, slot, self._frame_rows)
         self._free_tail(slot)
         self._mark(slice(slot * self.block_size, (slot + 1) * self.block_size), False)
-        spares = self._spares_of.pop(slot, []) + self._tail_spares_of.pop(slot, [])
+        spares = self.spares_of.pop(slot, []) + self.tail_spares_of.pop(slot, [])
         self._mark(spares, False)
         # Now, before the place is used again: afterwards a lost frame could not be told from a new.
         for other in after:
             self._check_stacks(other)
-        self._spares.returned.extend(entry - self.first_spare for entry in spares)
+        self.spares.returned.extend(entry - self.first_spare for entry in spares)
         for near, link in ((self.preceding, self.following), (self.following, self.preceding)):
             if near[slot] != FREE:
                 link[near[slot]] = FREE
         self.following[slot] = self.preceding[slot] = self.uid[slot] = FREE
-        self._slots.returned.append(slot)
+        self.slots.returned.append(slot)
 
     def _mark(self, entries: slice | int | list[int] | np.ndarray, present: bool) -> None:
         self.live[entries] = present

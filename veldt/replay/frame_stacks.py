@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stacked image observations with each frame kept once.
 
-An entry lists the places of its frames. Whether a stack continues the one before it is compared, not
-assumed: resets, padding and gaps of any kind come back as they went in.
+An entry lists the places of its frames. Whether a stack continues the one before it is compared,
+not assumed: resets, padding and gaps of any kind come back as they went in.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from veldt.errors import ConfigurationError
 class FrameStacks:
     """All stacks of one observation leaf. Oldest frame first, along the leading axis.
 
-    Inside a block the frames of one environment lie side by side, so that most stacks are read in one
-    sweep; behind the blocks a frame's place is its entry. The last place is a blank frame."""
+    Inside a block the frames of one environment lie side by side, so that most stacks are read in
+    one sweep; behind the blocks a frame's place is its entry. The last place is a blank frame."""
 
     def __init__(
         self, name: str, shape: tuple[int, ...], dtype: str, depth: int, num_entries: int
@@ -65,8 +65,8 @@ class FrameStacks:
         older = np.zeros((depth - 1, num_envs), np.int64)
         if before is not None:
             # Row 0 moves to a new place; so do older frames that equal its newest one.
-            older = self.places[before, :-1].T
-            older = np.where(older == before, own[0], older)
+            kept = self.places[before, :-1].T
+            older = np.where(kept == before, own[0], kept)
         line = np.concatenate([older, own])
         block = self.places[begin:end].reshape(num_steps, num_envs, depth)
         for column in range(depth):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from veldt.replay.block_state import block_state, load_block_state, used_bytes
 from veldt.replay.blocks import BlockStore
 from veldt.replay.removers import Fifo, Remover
 from veldt.types import Layout
@@ -72,10 +73,35 @@ class ItemStore:
         """How many items have been inserted since each item's block came."""
         return self.num_inserted - self._inserted_at[indices // self.items_per_block]
 
-    def trim(self) -> np.ndarray:
-        """Let the remover do its periodic work; the items that vanished."""
+    @property
+    def nbytes(self) -> int:
+        """Memory that has been written to, without the sampler's."""
+        return used_bytes(self.blocks) + sum(array.nbytes for array in self._item_arrays().values())
+
+    def _item_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays with one row per item or per block, as views of the part in use."""
+        used = self.blocks.slots_used
+        return {"valid": self.valid[: self.range], "inserted_at": self._inserted_at[:used]}
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that a restart needs, as copies; unused memory is left out."""
+        state = {f"blocks.{name}": array for name, array in block_state(self.blocks).items()}
+        state |= {f"items.{name}": array.copy() for name, array in self._item_arrays().items()}
+        state |= {f"remover.{name}": array for name, array in self.remover.state().items()}
+        return state | {"counts": np.array([self.size, self.num_inserted])}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        """Restore into an empty store made with the same arguments."""
+        load_block_state(self.blocks, _below("blocks.", state))
+        for name, array in self._item_arrays().items():
+            array[:] = state[f"items.{name}"]
+        self.remover.load_state(_below("remover.", state))
+        self.size, self.num_inserted = (int(count) for count in state["counts"])
+
+    def trim(self) -> Changes:
+        """Let the remover do its periodic work; call once per learner update."""
         removed = [self._evict(slot) for slot in self.remover.excess(self)]
-        return np.concatenate(removed) if removed else _NOTHING
+        return Changes(removed=np.concatenate(removed)) if removed else Changes()
 
     def _make_room(self) -> np.ndarray:
         if not self.blocks.is_full:
@@ -112,3 +138,8 @@ class ItemStore:
         size = self.items_per_block
         parts = [np.flatnonzero(self.valid[s * size : (s + 1) * size]) + s * size for s in slots]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _below(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    found = state.items()
+    return {name.removeprefix(prefix): array for name, array in found if name.startswith(prefix)}

@@ -27,6 +27,10 @@ class Remover(Protocol):
     def excess(self, store: ItemStore) -> Iterator[int]:
         """Blocks to evict now, asked once per learner update, read lazily during eviction."""
 
+    def state(self) -> dict[str, np.ndarray]: ...
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
+
 
 class Fifo:
     """Hard cap: the oldest leaves when there is no room."""
@@ -36,6 +40,11 @@ class Fifo:
 
     def excess(self, store: ItemStore) -> Iterator[int]:
         return iter(())
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
 
 
 class SoftCap(Fifo):
@@ -59,6 +68,12 @@ class SoftCap(Fifo):
             while store.size > self.max_items:
                 yield store.blocks.oldest()
 
+    def state(self) -> dict[str, np.ndarray]:
+        return {"counts": np.array([self.calls, self.forced_evictions])}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self.calls, self.forced_evictions = (int(count) for count in state["counts"])
+
 
 class LowestPriority:
     """The blocks with the smallest mean priority leave, a small share of all at once.
@@ -81,3 +96,8 @@ class LowestPriority:
 
     def excess(self, store: ItemStore) -> Iterator[int]:
         return iter(())
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None: ...

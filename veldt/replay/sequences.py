@@ -24,8 +24,8 @@ class SequenceStore(ItemStore):
     """Sequences of `burn_in` + `unroll` steps and one bootstrap row, one starting every `period`.
 
     `period` defaults to `unroll` (burn-in overlaps) and is a multiple of the trajectory length.
-    Sequences run on across episode ends; `first` tells where the state starts anew. `capacity` counts
-    rows of single environments, as in a TransitionStore."""
+    Sequences run on across episode ends; `first` tells where the state starts anew. `capacity`
+    counts rows of single environments, as in a TransitionStore."""
 
     def __init__(
         self,
@@ -131,8 +131,16 @@ class SequenceStore(ItemStore):
             found.append(items[~self._are_whole(items)])
         return found
 
+    def _item_arrays(self) -> dict[str, np.ndarray]:
+        used = self.blocks.slots_used
+        arrays = super()._item_arrays()
+        arrays["position"] = self._position[:used]
+        arrays["final"] = self._final[: used * self.blocks.block_size]
+        arrays.update((name, state[:used]) for name, state in self._states.items())
+        return arrays
+
     def batch_layout(self, batch_size: int) -> Layout:
-        """What `sample` writes: rows time-major [length + 1, B, ...], states and numbers [B, ...]."""
+        """What `sample` writes: rows time-major [length + 1, B, ...], the rest [B, ...]."""
         fields: dict[str, Field] = {}
         rows = self.length + 1
         final = ["final_" + name for name in self.blocks.final_leaves]

@@ -43,7 +43,9 @@ class TransitionStore(ItemStore):
     a terminated one has discount 0, and its next observation means nothing. When an actor's next
     trajectory never comes, the windows at its end become shorter ones. `outputs` names fields of
     the policy to keep. `wait_for_outputs`: an item appears only once the row it bootstraps from has
-    outputs too, so that `td_errors` can be had without asking a network."""
+    outputs too, so that `td_errors` can be had without asking a network. Without
+    `across_trajectories` windows stop at row T and bootstrap there, as an actor's own priorities do
+    (`algorithms.priorities`)."""
 
     def __init__(
         self,
@@ -55,10 +57,12 @@ class TransitionStore(ItemStore):
         frame_stack: int = 1,
         outputs: Sequence[str] = (),
         wait_for_outputs: bool = False,
+        across_trajectories: bool = True,
         remover: Remover | None = None,
     ) -> None:
         super().__init__(layout, capacity, ("action", *outputs), frame_stack, remover)
         self.n_step, self.discount, self._wait = n_step, discount, wait_for_outputs
+        self._across = across_trajectories
         self._outputs, self._layout = tuple(outputs), layout
         self._reach_before = n_step
         self._reach_after = frame_stack - 1
@@ -116,6 +120,8 @@ class TransitionStore(ItemStore):
         begin = slot * self.items_per_block
         items = np.arange(begin, begin + blocks.block_size).reshape(steps, envs)
         rows = {name: trajectory[name][:-1] for name in _ROW_INFORMATION}
+        rows["stops"] = np.zeros((steps, envs), bool)
+        rows["stops"][-1] = not self._across
         final = self._keep_finals(trajectory, slot)
         done = np.zeros((steps, envs), bool)
         uids = np.full(steps, blocks.uid[slot])
@@ -146,9 +152,10 @@ class TransitionStore(ItemStore):
         return final
 
     def _windows(self, rows: dict[str, np.ndarray], first_behind: np.ndarray) -> Windows:
-        ends = rows["terminated"] | rows["truncated"]
+        ends = rows["terminated"] | rows["truncated"] | rows["stops"]
+        ends[:-1] |= rows["ignored"][1:]
         severed = np.empty_like(ends)
-        severed[:-1] = rows["first"][1:] | rows["ignored"][1:]
+        severed[:-1] = rows["first"][1:]
         severed[-1] = first_behind
         severed &= ~ends
         return n_step_windows(
@@ -178,7 +185,7 @@ class TransitionStore(ItemStore):
         usable, open_ = windows.complete, windows.open
         if self.blocks.final_leaves:
             last = np.maximum(ahead - 1, 0)
-            truncated = windows.ended & ~rows["terminated"][last, columns]
+            truncated = (rows["truncated"] & ~rows["terminated"])[last, columns] & windows.ended
             following = np.where(truncated, final[last, columns], following)
             usable = usable & (following != FREE)
         self._reward[items] = windows.reward
@@ -203,6 +210,31 @@ class TransitionStore(ItemStore):
             items = self._valid_items(after)
             found.append(items[~blocks.whole[items]])
         return found
+
+    def _item_arrays(self) -> dict[str, np.ndarray]:
+        used = self.range
+        own = {"reward": self._reward[:used], "discount": self._discount[:used]}
+        return super()._item_arrays() | own | {"next": self._next[:used]}
+
+    def state(self) -> dict[str, np.ndarray]:
+        state = super().state()
+        for actor, recent in self._recent.items():
+            parts = {**vars(recent), **{f"rows.{k}": v for k, v in recent.rows.items()}}
+            del parts["rows"]
+            state |= {f"recent/{actor}/{name}": array for name, array in parts.items()}
+        return state
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        super().load_state(state)
+        parts: dict[int, dict[str, np.ndarray]] = {}
+        for key, array in state.items():
+            if key.startswith("recent/"):
+                _, number, name = key.split("/")
+                parts.setdefault(int(number), {})[name] = array
+        self._recent = {}
+        for actor, arrays in parts.items():
+            rows = {k[5:]: arrays.pop(k) for k in list(arrays) if k.startswith("rows.")}
+            self._recent[actor] = _Recent(rows=rows, **arrays)
 
     def batch_layout(self, batch_size: int) -> Layout:
         """What `sample` writes."""
@@ -229,6 +261,10 @@ class TransitionStore(ItemStore):
         out["age"][:] = self.age(indices)
         out["item_id"][:] = self.ids(indices)
         return out
+
+    def output(self, name: str, indices: np.ndarray) -> np.ndarray:
+        """A stored output of the rows where these items start."""
+        return self.blocks.arrays[name][indices]
 
     def td_errors(self, indices: np.ndarray, value: str, bootstrap: str) -> np.ndarray:
         """|reward sum + discount * bootstrap(s') - value(s)| from stored outputs.

@@ -33,8 +33,15 @@ class LocalOptimizer:
         self._not_finite = context.telemetry.counter("dropped.not_finite")
         self._norm = context.telemetry.gauge("gradient_norm")
 
+    def begin(self, version: int) -> int | None:
+        return version
+
     def apply(
-        self, gradient: torch.Tensor, version: int, learning_rate_scale: float = 1.0
+        self,
+        gradient: torch.Tensor,
+        version: int,
+        learning_rate_scale: float = 1.0,
+        loss: torch.Tensor | None = None,
     ) -> int | None:
         applied = self._optimizer.step(gradient, learning_rate_scale)
         self._norm.set(self._optimizer.last_norm)

@@ -90,7 +90,7 @@ class Learner:
         loss = self._objective(tensors)
         self._flat.zero_gradient()
         loss.total.backward()
-        scale = self._learning_rate_scale()
+        scale = self._learning_rate_scale() * loss.learning_rate_scale
         version = self._gradients.apply(self._flat.gradient, self._version, scale)
         if version is None:
             return False

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What benchmarks share: run `veldt train` as a user does, describe the machine, keep results."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+_SETTLE_SECONDS = 3.0  # after the first row with an update; before it, caches and clocks are cold
+_LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "ray")
+
+
+@dataclass(frozen=True)
+class Training:
+    """One finished `veldt train`."""
+
+    result: dict[str, Any]
+    trained_steps_per_second: float
+    """Env steps that reached an update, per second of steady state; with replay a step counts as
+    often as it is drawn."""
+    updates_per_second: float
+
+
+def train(architecture: str, limit_seconds: float, **options: object) -> Training:
+    """Run `veldt train` in a process of its own; RuntimeError with its last words if it fails."""
+    with tempfile.TemporaryDirectory(prefix="veldt-benchmark-") as directory:
+        run_dir = Path(directory) / "run"
+        command = [sys.executable, "-m", "veldt", "train", architecture, "--quiet"]
+        for name, value in {"run_dir": run_dir, **options}.items():
+            command += ["--" + name.replace("_", "-"), str(value)]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=limit_seconds, check=False
+        )
+        if done.returncode != 0:
+            words = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
+            raise RuntimeError(f"{architecture} ended with exit code {done.returncode}: {words[0]}")
+        result = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
+        lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    trained = _steady_rate(rows, "counter/trained_env_steps")
+    return Training(result, trained, _steady_rate(rows, "updates"))
+
+
+def _steady_rate(rows: list[dict[str, Any]], counter: str) -> float:
+    """Increase per second from `_SETTLE_SECONDS` after the first update to the last row."""
+    learning = [row for row in rows if row.get("updates")]
+    if len(learning) < 2:
+        return math.nan
+    settled = learning[0]["time"] + min(
+        _SETTLE_SECONDS, 0.3 * (learning[-1]["time"] - learning[0]["time"])
+    )
+    first, last = next(row for row in learning if row["time"] >= settled), learning[-1]
+    seconds = last["time"] - first["time"]
+    return (last.get(counter, 0) - first.get(counter, 0)) / seconds if seconds else math.nan
+
+
+def machine() -> dict[str, Any]:
+    """Where and with what a result was measured."""
+    versions = {}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.release()}",
+        "load_average_before": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "versions": versions,
+        "commit": _commit(),
+        "command": " ".join(["python", *sys.argv]),
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "veldt", "benchmarks")
+    return git("rev-parse", "--short", "HEAD") + ("-modified" if changed else "")
+
+
+def median(values: list[float]) -> float:
+    """The median of what is known; NaN when nothing is."""
+    known = [value for value in values if not math.isnan(value)]
+    return statistics.median(known) if known else math.nan
+
+
+def save(name: str, payload: dict[str, Any]) -> Path:
+    """Write benchmarks/results/<name>.json; numbers that are not known become null."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(_plain(payload), indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
+
+
+def print_table(header: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+    """Left-aligned words, right-aligned numbers."""
+    texts = [header, *(tuple(_text(cell) for cell in row) for row in rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
+    for number, row in enumerate(texts):
+        cells = zip(row, widths, strict=True)
+        line = [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(cells)]
+        print("  ".join(line).rstrip())
+        if number == 0:
+            print("  ".join("-" * width for width in widths))
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, float):
+        if math.isnan(cell):
+            return "-"
+        return f"{cell:,.0f}" if abs(cell) >= 100 else f"{cell:.2f}"
+    return str(cell)

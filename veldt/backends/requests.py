@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests for inference over shared memory: four bytes to the server, four bytes back.
+
+A key is slot * rows + row. Observations stay where the actor wrote them, so what travels does not grow
+with their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from veldt.backends.channels import QueueMemory
+from veldt.backends.signals import Doorbell, Indices
+from veldt.types import Slot
+
+
+@dataclass
+class RequestMemory:
+    """Keys waiting for a server, and keys answered, one FIFO per client."""
+
+    pending: Indices
+    answered: list[Indices]
+
+    def close(self) -> None:
+        for indices in (self.pending, *self.answered):
+            indices.close()
+
+
+class RequestClient:
+    """An actor's end: asks about a row and learns which rows have been answered."""
+
+    def __init__(
+        self, memory: RequestMemory, queue: QueueMemory, client: int, servers: Iterable[Doorbell]
+    ) -> None:
+        self._pending, self._answered = memory.pending, memory.answered[client]
+        self._rows = queue.num_rows
+        self._servers = tuple(servers)
+
+    def send(self, slot: Slot, row: int) -> None:
+        self._pending.push(slot.index * self._rows + row)
+        for doorbell in self._servers:
+            doorbell.ring()
+
+    def answered(self) -> tuple[int, int] | None:
+        """(slot index, row) of the next answered request, or None."""
+        key = self._answered.pop()
+        return None if key is None else divmod(key, self._rows)
+
+
+class RequestServer:
+    """A server's end. Any number of servers may take from the same requests."""
+
+    def __init__(
+        self, memory: RequestMemory, queue: QueueMemory, clients: Iterable[Doorbell | None]
+    ) -> None:
+        self._memory, self._queue, self._clients = memory, queue, list(clients)
+        self._rows = queue.num_rows
+
+    def take(self) -> tuple[Slot, int] | None:
+        """The next request: a slot and the row to answer in it."""
+        key = self._memory.pending.pop()
+        if key is None:
+            return None
+        slot, row = divmod(key, self._rows)
+        return self._queue.slots[slot], row
+
+    def answer(self, slot: Slot, row: int, client: int) -> None:
+        """Tell `client` that the action is in its row."""
+        self._memory.answered[client].push(slot.index * self._rows + row)
+        doorbell = self._clients[client]
+        if doorbell is not None:
+            doorbell.ring()
+
+    def waiting(self) -> int:
+        return len(self._memory.pending)
