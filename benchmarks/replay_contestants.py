@@ -234,7 +234,7 @@ class Reverb:
     def sample(self) -> None:
         if self._batches is None:
             self._batches = iter(self._dataset)
-        self._keys = next(self._batches).info.key[:, 0].numpy()
+        self._keys = next(self._batches).info.key.numpy().reshape(-1)
 
     def update(self, priorities: np.ndarray) -> None:
         pairs = zip(self._keys.tolist(), priorities.tolist(), strict=True)

@@ -9,9 +9,20 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.telemetry.result import RunResult
 
+_MAY_CHANGE = {
+    "checkpoint_env_steps",
+    "checkpoint_seconds",
+    "evaluation_episodes",
+    "json",
+    "max_seconds",
+    "quiet",
+    "target_return",
+    "total_env_steps",
+}
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
@@ -23,9 +34,7 @@ def train(architecture: str, env: str | Callable[..., Any], **options: Any) -> R
     return train_from(architecture, {"env": env, "quiet": True, **options})
 
 
-def train_from(
-    architecture: str, options: dict[str, Any], began: float | None = None
-) -> RunResult:
+def train_from(architecture: str, options: dict[str, Any], began: float | None = None) -> RunResult:
     """Train with all options in one mapping; `began` is when the process started."""
     if options.get("backend", "process") == "process":
         # Nodes import torch while this process does: start their server before anything heavy.
@@ -37,6 +46,27 @@ def train_from(
 
     plan = make_plan(architecture, *split_options(options))
     return Run(plan, began).execute()
+
+
+def resume(run_dir: str | Path, began: float | None = None, **changes: Any) -> RunResult:
+    """Go on with a run from its newest valid checkpoint; budgets may change, nothing else."""
+    run_dir = Path(run_dir)
+    architecture, options, own = saved_options(run_dir)
+    for name in changes:
+        if name not in _MAY_CHANGE:
+            raise ConfigurationError(
+                f"{name} cannot change when a run is resumed (it is"
+                f" {getattr(options, name, own.get(name))}); train anew with another --run-dir"
+            )
+    options = replace(options, run_dir=str(run_dir), **changes)
+    if options.backend == "process":
+        from veldt.backends.forkserver import warm_up
+
+        warm_up()
+    from veldt.resolve import make_plan
+    from veldt.run import Run
+
+    return Run(make_plan(architecture, options, own), began, resume=True).execute()
 
 
 def split_options(options: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
@@ -55,7 +85,13 @@ def evaluate(run_dir: str | Path, episodes: int = 20, seed: int = 0, video: bool
 
 def saved_options(run_dir: Path) -> tuple[str, RunOptions, dict[str, Any]]:
     """Architecture, common options and own fields of a run, from its config.json."""
-    stored = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
+    try:
+        stored = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{run_dir} is not a run directory ({error}); give the folder that holds config.json"
+        ) from error
     options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
     options = replace(options, hidden_sizes=tuple(options.hidden_sizes))
-    return stored["architecture"], options, stored["config"]
+    own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
+    return stored["architecture"], options, own

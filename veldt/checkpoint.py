@@ -67,6 +67,17 @@ class Checkpoint:
             raise CheckpointError(f"{self.path}: {_text(error)}") from error
 
 
+def read_part(path: Path, part: str) -> dict[str, np.ndarray]:
+    """One part of the checkpoint at `path`, verified; the other parts are not looked at."""
+    try:
+        manifest = read_manifest(path)
+        return load_part(path, manifest, part)
+    except KeyError as error:
+        raise CheckpointError(f"{path} has no part '{part}'") from error
+    except DAMAGE as error:
+        raise CheckpointError(f"{path}: {_text(error)}") from error
+
+
 class CheckpointStore:
     """The checkpoints of one run, oldest deleted beyond `keep`.
 

@@ -118,11 +118,13 @@ def _evaluate(arguments: list[str], began: float) -> int:
 
 def _completion(arguments: list[str], began: float) -> int:
     """a completion script for bash, zsh or fish"""
-    from veldt.completion import SHELLS, script
+    from veldt.completion import SHELLS, Words, script
 
     parser = Parser("veldt completion", 'Print a script; for bash: eval "$(veldt completion bash)"')
     parser.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS)
-    return _say(script(parser.parse(arguments)["shell"]))
+    shell = parser.parse(arguments)["shell"]
+    words = Words(list(COMMANDS), {name: _option_words(name) for name in ARCHITECTURES})
+    return _say(script(shell, words))
 
 
 COMMANDS: dict[str, Callable[[list[str], float], int]] = {
@@ -151,6 +153,11 @@ def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any]
     given = run_parser(command, name).parse(arguments)
     del given["architecture"]
     return name, given
+
+
+def _option_words(name: str) -> list[str]:
+    actions = run_parser("train", name)._actions
+    return [text for action in actions for text in action.option_strings if text != "-h"]
 
 
 def _architecture_in(arguments: list[str]) -> str | None:

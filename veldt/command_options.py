@@ -28,7 +28,9 @@ class Parser(argparse.ArgumentParser):
             prog=prog,
             description=description,
             allow_abbrev=False,
-            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=96),
+            formatter_class=lambda prog: argparse.HelpFormatter(
+                prog, max_help_position=32, width=96
+            ),
         )
 
     def error(self, message: str) -> NoReturn:
@@ -94,7 +96,9 @@ def field_documentation(config: type) -> dict[str, str]:
         definition = ast.parse(textwrap.dedent(inspect.getsource(parent))).body[0]
         assert isinstance(definition, ast.ClassDef)
         for statement, following in zip(definition.body, definition.body[1:], strict=False):
-            documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            documented = isinstance(following, ast.Expr) and isinstance(
+                following.value, ast.Constant
+            )
             if isinstance(statement, ast.AnnAssign) and documented:
                 assert isinstance(statement.target, ast.Name)
                 text = following.value.value  # type: ignore[attr-defined]

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from veldt.architectures import ARCHITECTURES
+from dataclasses import dataclass
+
 from veldt.errors import ConfigurationError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -14,21 +15,23 @@ _PLAIN = {
 }
 
 
-def script(shell: str) -> str:
+@dataclass(frozen=True)
+class Words:
+    """What the command line offers: its commands, and the options of `train` by architecture."""
+
+    commands: list[str]
+    options: dict[str, list[str]]
+
+
+def script(shell: str, words: Words) -> str:
     """The script of one shell; zsh reads bash's through its own translation."""
     if shell not in SHELLS:
         raise ConfigurationError(f"unknown shell '{shell}'; use {', '.join(SHELLS)}")
     if shell == "fish":
-        return _fish()
-    return ("autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else "") + _bash()
-
-
-def option_words(architecture: str) -> list[str]:
-    """Every option of `veldt train` for one architecture."""
-    from veldt.cli import run_parser
-
-    actions = run_parser("train", architecture)._actions
-    return [text for action in actions for text in action.option_strings if text != "-h"]
+        return _fish(words)
+    return ("autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else "") + _bash(
+        words
+    )
 
 
 def environment_ids() -> list[str]:
@@ -51,19 +54,13 @@ def value_words() -> dict[str, list[str]]:
     return {**words, "--format": ["text", "mermaid"], "--env": environment_ids()}
 
 
-def _commands() -> list[str]:
-    from veldt.cli import COMMANDS
-
-    return list(COMMANDS)
-
-
-def _bash() -> str:
+def _bash(words: Words) -> str:
     values = "\n".join(
-        f'    {option}) COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$word")); return;;'
-        for option, words in value_words().items()
+        f'    {option}) COMPREPLY=($(compgen -W "{" ".join(offered)}" -- "$word")); return;;'
+        for option, offered in value_words().items()
     )
-    own = "\n".join(
-        f'        {name}) words="{" ".join(option_words(name))} $extra";;' for name in ARCHITECTURES
+    options = "\n".join(
+        f'        {name}) words="{" ".join(own)} $extra";;' for name, own in words.options.items()
     )
     plain = "\n".join(f'    {name}) words="{" ".join(ws)}";;' for name, ws in _PLAIN.items())
     return f"""_veldt() {{
@@ -74,14 +71,14 @@ def _bash() -> str:
 {values}
   esac
   if [ "$COMP_CWORD" -eq 1 ]; then
-    words="{" ".join(_commands())} --help --version"
+    words="{" ".join(words.commands)} --help --version"
   else case "$command" in
 {plain}
     train|describe)
       [ "$command" = describe ] && extra="--format"
-      if [ "$COMP_CWORD" -eq 2 ]; then words="{" ".join(ARCHITECTURES)}"
+      if [ "$COMP_CWORD" -eq 2 ]; then words="{" ".join(words.options)}"
       else case "${{COMP_WORDS[2]}}" in
-{own}
+{options}
       esac; fi;;
   esac; fi
   COMPREPLY=($(compgen -W "$words" -- "$word"))
@@ -90,23 +87,22 @@ def _bash() -> str:
 complete -F _veldt veldt"""
 
 
-def _fish() -> str:
+def _fish(words: Words) -> str:
     lines = ["complete -c veldt -f"]
-    lines.append(
-        f'complete -c veldt -n __fish_use_subcommand -a "{" ".join(_commands())}"'
-    )
-    for name, words in _PLAIN.items():
-        lines.append(f'complete -c veldt -n "__fish_seen_subcommand_from {name}" -a "{" ".join(words)}"')
-    lines.append(
-        'complete -c veldt -n "__fish_seen_subcommand_from evaluate" -a "(__fish_complete_directories)"'
-    )
+    lines.append(f'complete -c veldt -n __fish_use_subcommand -a "{" ".join(words.commands)}"')
+    for name, offered in _PLAIN.items():
+        seen = f"__fish_seen_subcommand_from {name}"
+        lines.append(f'complete -c veldt -n "{seen}" -a "{" ".join(offered)}"')
+    folders = "(__fish_complete_directories)"
+    lines.append(f'complete -c veldt -n "__fish_seen_subcommand_from evaluate" -a "{folders}"')
     both = "__fish_seen_subcommand_from train describe"
-    names = " ".join(ARCHITECTURES)
-    lines.append(f'complete -c veldt -n "{both}; and not __fish_seen_subcommand_from {names}" -a "{names}"')
+    names = " ".join(words.options)
+    unnamed = f"{both}; and not __fish_seen_subcommand_from {names}"
+    lines.append(f'complete -c veldt -n "{unnamed}" -a "{names}"')
     values = value_words()
-    for name in ARCHITECTURES:
+    for name, own in words.options.items():
         seen = f"{both}; and __fish_seen_subcommand_from {name}"
-        for word in option_words(name):
-            offered = f' -x -a "{" ".join(values[word])}"' if word in values else ""
-            lines.append(f'complete -c veldt -n "{seen}" -l {word.removeprefix("--")}{offered}')
+        for word in own:
+            choices = f' -x -a "{" ".join(values[word])}"' if word in values else ""
+            lines.append(f'complete -c veldt -n "{seen}" -l {word.removeprefix("--")}{choices}')
     return "\n".join(lines)

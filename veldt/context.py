@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class NodeContext:
     telemetry: NodeTelemetry
     incarnation: int = 0
     """How often this node has been restarted; data of an older incarnation is refused."""
+    run_dir: Path | None = None
+    """Where a node may leave evidence of something that went wrong."""
 
     def derived_seed(self, purpose: str) -> int:
         """A 63-bit seed of this node, incarnation and purpose, independent of the others."""

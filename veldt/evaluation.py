@@ -44,7 +44,9 @@ class EvaluationResult:
         lines = [f"{what}: no episode ended; end them with --time-limit when training"]
         if self.returns:
             spread = f"std {self.std:.1f}, min {self.min:.1f}, max {self.max:.1f}"
-            lines = [f"{what}: mean return {self.mean:.1f} over {len(self.returns)} episodes ({spread})"]
+            lines = [
+                f"{what}: mean return {self.mean:.1f} over {len(self.returns)} episodes ({spread})"
+            ]
         return "\n".join([*lines, *([self.video] if self.video else [])])
 
 
@@ -95,6 +97,7 @@ def _restored(run_dir: Path, checkpoint: Checkpoint) -> tuple[Plan, Parameters]:
     """The run's plan and the checkpoint's weights, for this machine whatever the run's was."""
     try:
         architecture, options, own = saved_options(run_dir)
+        own = {name: tuple(v) if isinstance(v, list) else v for name, v in own.items()}
         weights = Parameters(checkpoint.load(WEIGHTS)["vector"], int(checkpoint.meta["version"]))
     except (KeyError, TypeError, ValueError, CheckpointError) as error:
         raise ConfigurationError(
@@ -108,8 +111,8 @@ def _restored(run_dir: Path, checkpoint: Checkpoint) -> tuple[Plan, Parameters]:
                 " a module and train with module:function to evaluate later"
             )
     options = replace(options, backend="serial", device="cpu", run_dir=None)
-    plan = make_plan(architecture, options, own, restored=weights)
-    expected = plan.topology.boards[0].initial.size
+    plan = make_plan(architecture, options, own)
+    expected = plan.topology.num_weights
     if weights.vector.size != expected:
         raise ConfigurationError(
             f"the checkpoint has {weights.vector.size:,} weights but {CONFIG_FILE} describes"
@@ -153,9 +156,7 @@ def _write_video(stem: Path, frames: list[np.ndarray]) -> Path:
 
         path = stem.with_suffix(".mp4")
         options: dict[str, Any] = {"fps": _FRAMES_PER_SECOND, "macro_block_size": 2}
-        with imageio.get_writer(path, **options) as writer:
-            for frame in frames:
-                writer.append_data(frame)
+        imageio.mimwrite(path, frames, **options)  # type: ignore[arg-type]
         return path
     from PIL import Image
 

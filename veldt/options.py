@@ -44,6 +44,8 @@ class RunOptions:
     """Actors; default: from the number of cores."""
     envs_per_actor: int | None = None
     """Environments each actor steps together; default: from a quick measurement."""
+    extra_lag: int = 0
+    """For experiments: actors act with weights this many updates older than the newest."""
     device: str = "auto"
     """Where learning happens: auto, cpu or cuda."""
     learner_threads: int = 1
@@ -76,6 +78,10 @@ class RunOptions:
     """Clip learned-from rewards to +- this (atari preset: 1)."""
     env_options: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment: key=value, comma separated."""
+    checkpoint_seconds: float = 60.0
+    """Seconds between two checkpoints (process and ray)."""
+    checkpoint_env_steps: int = 500_000
+    """Env steps between two checkpoints (serial, where episodes begin anew at each)."""
     evaluation_episodes: int = 20
     """Fresh episodes that confirm a target, and that close a run; 0: none at the end."""
     quiet: bool = False

@@ -60,9 +60,15 @@ class GradientSink(Protocol):
         version: int,
         learning_rate_scale: float = 1.0,
         loss: torch.Tensor | None = None,
+        rows: int = 1,
     ) -> int | None:
-        """Take a flat gradient computed from weights of `version`. Returns the version that the
-        learner's own weights have now, or None if they were not changed."""
+        """Take a flat gradient computed from weights of `version` and `rows` rows. Returns the
+        version that the learner's own weights have now, or None if they were not changed (yet)."""
+
+    def newest_version(self, version: int) -> int:
+        """The version of the weights that a gradient would now be applied to, as far as is known
+        here; `version` is that of the learner's own."""
+        return version
 
     def state(self) -> dict[str, np.ndarray]: ...
 

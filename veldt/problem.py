@@ -55,6 +55,14 @@ class Problem:
             outputs[DISCOUNTED_RETURN] = Field((), "float32")
         return trajectory_layout(self.spec, num_steps, num_envs, outputs, network.state_fields())
 
+    @property
+    def frame_stack(self) -> int:
+        """How many frames an image observation joins; a replay keeps each of them once."""
+        environment = self.environment
+        if environment.is_atari and environment.frame_stack == 1:
+            return int(dict(environment.options).get("stack_num", 4))
+        return environment.frame_stack
+
     def require_action_kind(self, architecture: str, *kinds: str) -> None:
         if self.spec.action.kind not in kinds:
             raise ConfigurationError(

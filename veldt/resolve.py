@@ -19,11 +19,11 @@ from veldt.errors import ConfigurationError
 from veldt.networks import NetworkConfig
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, DEVICES, RunOptions
 from veldt.problem import Problem
-from veldt.topology import Topology
+from veldt.topology import BoardSpec, End, Topology
 from veldt.types import Parameters
 
 _ROW_SECONDS = 1e-3  # a row should cost an actor about this much, so that overheads do not show
-_FEWEST_ENVS, _MOST_ENVS = 8, 128
+_FEWEST_ENVS, _MOST_ENVS = 8, 64
 _SERIAL_ENVS_NATIVE, _SERIAL_ENVS = 64, 16
 
 
@@ -54,10 +54,12 @@ def make_plan(
         environment = _environment(options)
         spec = environment.spec()
         is_image = any(leaf.kind == "image" for leaf in spec.observation)
-        preset = ("atari" if is_image else "control") if options.preset == "auto" else options.preset
+        preset = options.preset
+        if preset == "auto":
+            preset = _auto_preset(module, "atari" if is_image else "control", own)
         _check_choice("preset", preset, tuple(module.PRESETS))
         config = make_config(module, preset, own)
-        if preset == "atari" and options.reward_clip is None:
+        if preset.startswith("atari") and options.reward_clip is None:
             environment = replace(environment, reward_clip=1.0)
         problem = Problem(
             environment,
@@ -72,6 +74,8 @@ def make_plan(
             restored=restored,
         )
         topology = module.build(config, problem)
+        if options.extra_lag:
+            add_lag(topology, options.extra_lag)
         if options.backend == "process":
             check_can_be_sent(topology)
     except ConfigurationError:
@@ -79,6 +83,36 @@ def make_plan(
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
     return Plan(architecture, options, config, problem, topology)
+
+
+def add_lag(topology: Topology, updates: int) -> None:
+    """Let whoever acts read weights `updates` versions old; until there are as many, version 0."""
+    if updates < 0:
+        raise ConfigurationError(f"extra_lag is {updates}; use 0 or more")
+    lagged = set()
+    for node in topology.nodes:
+        end = node.arguments.get("policy_port")
+        if not isinstance(end, End) or not isinstance(end.channel, BoardSpec):
+            continue
+        if node.arguments.get("synchronous"):
+            raise ConfigurationError(
+                f"{topology.architecture} acts with the newest weights by construction, so"
+                " extra_lag does not go with it; try impala"
+            )
+        channel = replace(end.channel, history=updates + 2)
+        node.arguments["policy_port"] = End(
+            channel, end.side, (("extra_lag_updates", updates),)
+        )
+        lagged.add(channel.name)
+    if not lagged:
+        raise ConfigurationError(
+            f"{topology.architecture} has no actors that read a board of weights, so extra_lag does"
+            " not go with it; try impala"
+        )
+    for index, board in enumerate(topology.boards):
+        if board.spec.name in lagged:
+            spec = replace(board.spec, history=updates + 2)
+            topology.boards[index] = replace(board, spec=spec)
 
 
 def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
@@ -93,13 +127,20 @@ def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
     return replace(module.PRESETS[preset], **own)
 
 
+def _auto_preset(module: ModuleType, kind: str, own: Mapping[str, Any]) -> str:
+    """The preset for this kind of task and, where there is one, for the algorithm asked for."""
+    special = f"{kind}_{own.get('algorithm')}"
+    return special if special in module.PRESETS else kind
+
+
 def _check_choice(what: str, given: str, choices: tuple[str, ...]) -> None:
     if given not in choices:
         raise ConfigurationError(f"unknown {what} '{given}'; use {', '.join(choices)}")
 
 
 def _with_an_end(options: RunOptions) -> RunOptions:
-    for name in ("total_env_steps", "max_seconds", "num_actors", "envs_per_actor"):
+    positive = ("total_env_steps", "max_seconds", "num_actors", "envs_per_actor")
+    for name in (*positive, "checkpoint_seconds", "checkpoint_env_steps"):
         value = getattr(options, name)
         if value is not None and value <= 0:
             raise ConfigurationError(f"{name} is {value}; use a positive number")

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
 
+import numpy as np
+
 from veldt.backends import make_backend
 from veldt.backends.base import Backend, NodeFailure
-from veldt.checkpoint import CheckpointError, CheckpointStore
 from veldt.resolve import Plan
 from veldt.roles.evaluator import Evaluator
+from veldt.run_checkpoints import RunCheckpoints
 from veldt.run_directory import RunDirectory
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.progress import Progress, RunGoal, make_progress
@@ -23,7 +25,6 @@ from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
 from veldt.telemetry.writers import MetricsWriter
 from veldt.types import Parameters
 
-WEIGHTS = "weights"
 _TICK_SECONDS = 0.05
 _METRICS_SECONDS = 1.0
 _EPISODES_BETWEEN_EVALUATIONS = 100
@@ -44,8 +45,8 @@ class Run:
         self._directory = RunDirectory(
             options.run_dir, plan.architecture, plan.problem.environment.name, resume
         )
-        self._directory.write_config(describe_plan(plan))
         self._backend: Backend = make_backend(options.backend, plan.topology, options.seed)
+        self._backend.run_dir = self._directory.path
         take_turns = [
             node.name
             for group in plan.topology.groups()
@@ -62,22 +63,26 @@ class Run:
             options.seed,
             run_dir=str(self._directory.path),
         )
+        self._progress = make_progress(_goal(plan, self._result), options.quiet, options.json)
+        on_serial = options.backend == "serial"
+        self._checkpoints = RunCheckpoints(
+            self._directory.checkpoints,
+            self._backend,
+            self._telemetry,
+            every_seconds=None if on_serial else options.checkpoint_seconds,
+            every_env_steps=options.checkpoint_env_steps if on_serial else None,
+            note=self._progress.note,
+        )
+        if resume:
+            self._checkpoints.begin_from_newest()
+        self._directory.write_config(describe_plan(plan))
         self._evaluated_at_episodes = 0
         self._next_metrics = 0.0
 
     def execute(self) -> RunResult:
         """Run to the end. Raises NodeFailure or KeyboardInterrupt after everything is saved."""
-        goal = RunGoal(
-            self._result.architecture,
-            self._result.env,
-            self._result.backend,
-            self._result.seed,
-            self._options.target_return,
-            self._options.total_env_steps,
-            self._options.max_seconds,
-        )
         writer = MetricsWriter(self._directory.path)
-        progress = make_progress(goal, self._options.quiet, self._options.json)
+        progress = self._progress
         failure: BaseException | None = None
         try:
             with progress, _termination_as_interrupt():
@@ -112,6 +117,7 @@ class Run:
             reason = self._reason_to_stop(elapsed)
             if reason is not None:
                 return reason
+            self._checkpoints.save_if_due(elapsed, self._weights)
 
     def _observe(self) -> None:
         names = (node.name for node in self._plan.topology.nodes)
@@ -146,9 +152,18 @@ class Run:
         if self._evaluated_at_episodes and fresh < _EPISODES_BETWEEN_EVALUATIONS:
             return False
         self._evaluated_at_episodes = telemetry.episodes
-        evaluated = self._evaluate(self._backend.parameters(WEIGHTS), max_seconds=None)
+        evaluated = self._evaluate(self._weights(), max_seconds=None)
         self._result.evaluation_return = evaluated
+        self._result.mean_return_100 = telemetry.mean_return_100
         return evaluated is not None and evaluated >= target
+
+    def _weights(self) -> Parameters:
+        """The newest weights; where several boards hold them, slices of nearly the same version."""
+        slices = [self._backend.parameters(board) for board in self._plan.topology.weights]
+        if len(slices) == 1:
+            return slices[0]
+        vector = np.concatenate([part.vector for part in slices])
+        return Parameters(vector, min(part.version for part in slices))
 
     def _evaluate(self, weights: Parameters, max_seconds: float | None) -> float | None:
         evaluator = Evaluator(
@@ -167,8 +182,9 @@ class Run:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure."""
         result, telemetry = self._result, self._telemetry
         self._observe()
-        weights = self._backend.parameters(WEIGHTS)
+        weights = self._weights()
         result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
+        self._checkpoints.save_last(weights, nodes_are_alive=result.stopped_by != "failure")
         ended_well = result.stopped_by in ("env_steps", "seconds")
         if ended_well and self._options.evaluation_episodes:
             self._backend.stop()  # the cores are the evaluation's now
@@ -178,25 +194,28 @@ class Run:
         result.frames = result.env_steps * self._plan.problem.spec.frames_per_step
         result.wall_seconds = self._elapsed()
         result.env_steps_per_second = telemetry.steady_rate()
-        result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
+        if not result.reached_target:
+            result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
         result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
         result.policy_lag = lag_entry(telemetry.lag)
         result.restarts = self._backend.restarts
         result.bottleneck = telemetry.bottleneck()
         result.stage_shares = telemetry.stage_shares()
         writer.write(telemetry.env_steps, telemetry.metrics())
-        self._save(weights, progress)
         result.save(self._directory.result)
         progress.finish(result)
 
-    def _save(self, weights: Parameters, progress: Progress) -> None:
-        store = CheckpointStore(self._directory.checkpoints)
-        parts = {WEIGHTS: {"vector": weights.vector}}
-        meta = {"version": weights.version, "env_steps": self._result.env_steps}
-        try:
-            store.save(self._result.env_steps, parts, meta)
-        except CheckpointError as error:
-            progress.note(f"the checkpoint could not be written: {error}")
+
+def _goal(plan: Plan, result: RunResult) -> RunGoal:
+    return RunGoal(
+        result.architecture,
+        result.env,
+        result.backend,
+        result.seed,
+        plan.options.target_return,
+        plan.options.total_env_steps,
+        plan.options.max_seconds,
+    )
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
@@ -214,7 +233,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "options": options,
         "config": asdict(plan.config),
         "device": plan.problem.device,
-        "parameters": int(plan.topology.boards[0].spec.size),
+        "parameters": plan.topology.num_weights,
     }
 
 

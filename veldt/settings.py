@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from veldt.optimizers import OptimizerConfig
+from veldt.replay import RateLimiter
 
 
 @dataclass(frozen=True)
@@ -39,3 +42,42 @@ class OptimizerSettings:
             centered=self.rms_centered,
             max_grad_norm=self.max_grad_norm,
         )
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """What is kept, and how often it is learned from."""
+
+    batch_size: int = 256
+    """Transitions per update."""
+    replay_transitions: int = 50_000
+    """Transitions kept; the oldest go first."""
+    min_replay_transitions: int = 1_000
+    """Transitions before the first update."""
+    env_steps_per_update: float | None = 16.0
+    """Environment steps for each update; none: actors and learners run as fast as they can."""
+    trajectory_steps: int = 4
+    """Rows an actor collects before it hands them to the replay."""
+
+    def limiter(self, envs_per_actor: int) -> Callable[[], RateLimiter]:
+        """Makes the limiter that keeps the ratio of samples to inserts."""
+        per_update = self.env_steps_per_update
+        return partial(
+            RateLimiter,
+            self.batch_size / per_update if per_update else None,
+            self.min_replay_transitions,
+            largest_insert=self.trajectory_steps * envs_per_actor,
+            largest_sample=self.batch_size,
+        )
+
+
+@dataclass(frozen=True)
+class EpsilonSettings:
+    """Exploration that fades."""
+
+    epsilon_start: float = 1.0
+    """Share of random actions at the start."""
+    epsilon_end: float = 0.02
+    """Share of random actions after the schedule."""
+    epsilon_env_steps: int = 20_000
+    """Environment steps, of all actors together, over which epsilon falls."""

@@ -46,7 +46,7 @@ class SharedSpec:
 
 
 UPDATES_SUFFIX = ".updates"
-COUNT_STRIDE = 8  # int64 per cache line
+"""Shared weights have beside them, under their name with this suffix, counts of updates (int64)."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,19 @@ class RequestsSpec:
     num_clients: int
 
 
-Channel = QueueSpec | BoardSpec | SharedSpec | RequestsSpec
+@dataclass(frozen=True)
+class StreamSpec:
+    """Messages of fixed layouts between clients and one server that may be on other machines: one
+    `request` per group of a client at a time, answered by one `reply`."""
+
+    name: str
+    request: Layout
+    reply: Layout
+    num_clients: int
+    groups_per_client: int
+
+
+Channel = QueueSpec | BoardSpec | SharedSpec | RequestsSpec | StreamSpec
 
 
 WRITING_SIDES = ("sink", "both", "client")
@@ -141,6 +153,20 @@ class Requests:
         return End(self.spec, "server")
 
 
+@dataclass(frozen=True)
+class Stream:
+    """Handle of a stream."""
+
+    spec: StreamSpec
+
+    def client(self, index: int) -> End:
+        return End(self.spec, "client", (("client", index),))
+
+    @property
+    def server(self) -> End:
+        return End(self.spec, "server")
+
+
 @dataclass
 class Node:
     """A role and its arguments; what a backend runs. `index` counts nodes of the same role name."""
@@ -180,11 +206,14 @@ class Topology:
 
     architecture: str
     make_network: Callable[[], Any]
-    """Builds the network whose weights are on the first board; evaluation plays with it."""
+    """Builds the network that evaluation plays with."""
+    weights: tuple[str, ...] = ("weights",)
+    """The boards that hold its weights, one slice after the other."""
     queues: list[Queue] = field(default_factory=list)
     boards: list[Board] = field(default_factory=list)
     shared: list[Shared] = field(default_factory=list)
     requests: list[Requests] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     _colocated: list[Group] = field(default_factory=list)
 
@@ -199,26 +228,29 @@ class Topology:
         self.boards.append(Board(spec, np.asarray(initial, dtype=np.float32), version))
         return self.boards[-1]
 
+    @property
+    def num_weights(self) -> int:
+        """Length of the flat vector of `make_network`'s network."""
+        return sum(board.spec.size for board in self.boards if board.spec.name in self.weights)
+
     def share(self, name: str, initial: np.ndarray) -> Shared:
         spec = SharedSpec(name, int(initial.size), str(initial.dtype))
         handle = Shared(spec, initial.reshape(-1))
         self.shared.append(handle)
         return handle
 
-    def share_weights(
-        self, name: str, initial: np.ndarray, version: int, num_writers: int
-    ) -> tuple[Shared, Shared]:
-        """Weights that several nodes write without locks, and how many updates each has made: one
-        cache line per writer, and line 0 for `version`, so that no count is ever lost."""
-        counts = np.zeros((num_writers + 1, COUNT_STRIDE), np.int64)
-        counts[0, 0] = version
-        weights = self.share(name, np.array(initial, dtype=np.float32))
-        return weights, self.share(name + UPDATES_SUFFIX, counts)
-
     def ask_about(self, name: str, queue: Queue, num_clients: int) -> Requests:
         """A channel for requests about rows of `queue`'s slots."""
         self.requests.append(Requests(RequestsSpec(name, queue.spec, num_clients)))
         return self.requests[-1]
+
+    def stream(
+        self, name: str, request: Layout, reply: Layout, num_clients: int, groups_per_client: int = 1
+    ) -> Stream:
+        """A channel for questions that carry all they are about."""
+        spec = StreamSpec(name, request, reply, num_clients, groups_per_client)
+        self.streams.append(Stream(spec))
+        return self.streams[-1]
 
     def add(self, kind: str, role: Callable[..., Any], **arguments: Any) -> Node:
         """Add a node. The backend calls `role(context, **arguments)` where the node runs."""
@@ -290,6 +322,9 @@ class Topology:
             yield f"[{board.spec.name}] board, {board.spec.size:,} float32, {board.spec.history} kept"
         for requests in self.requests:
             yield f"[{requests.spec.name}] requests about rows of [{requests.spec.queue.name}]"
+        for stream in self.streams:
+            up, down = stream.spec.request.nbytes, stream.spec.reply.nbytes
+            yield f"[{stream.spec.name}] streams, {up:,} bytes up and {down:,} bytes down per row"
         for shared in self.shared:
             spec = shared.spec
             yield f"[{spec.name}] shared memory, {spec.size:,} {spec.dtype}, lock-free"
@@ -300,7 +335,7 @@ class Topology:
             lines.append(f'  {_identifier(kind)}["{kind} x{len(nodes)}"]')
         for queue in self.queues:
             lines.append(f'  {_identifier(queue.spec.name)}[("{queue.spec.name}")]')
-        for requests in self.requests:
+        for requests in [*self.requests, *self.streams]:
             lines.append(f'  {_identifier(requests.spec.name)}(["{requests.spec.name}"])')
         for memory in [*self.boards, *self.shared]:
             lines.append(f"  {_identifier(memory.spec.name)}{{{{{memory.spec.name}}}}}")

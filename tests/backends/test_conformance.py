@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import numpy as np
 import pytest
@@ -245,10 +246,19 @@ def test_stopping_leaves_nothing_behind(name: str, request: pytest.FixtureReques
     """Descriptors, processes and memory; also when the run was never started or stopped twice."""
     request.getfixturevalue("ray_cluster" if name == "ray" else "fork_server")
     run_and_stop(name, records=10)
-    before = state_of_this_process()
+    before = settled_state()
     for records in (0, 50):
         run_and_stop(name, records)
     wait_until(lambda: state_of_this_process() == before, "the state before the run")
+
+
+def settled_state() -> tuple[object, ...]:
+    """What is there once things that end by themselves, such as Ray's workers, have ended."""
+    seen = [state_of_this_process()]
+    while len(seen) < 4 or len({str(state) for state in seen[-4:]}) > 1:
+        time.sleep(0.25)
+        seen.append(state_of_this_process())
+    return seen[-1]
 
 
 def state_of_this_process() -> tuple[object, ...]:

@@ -183,4 +183,5 @@ def window(rows: list[Row], start: int, n_step: int, discount: float, closed: bo
     last, following = rows[position - 1], rows[position].leaves
     if last.truncated and last.final is not None:
         following = {**last.final, "action_mask": np.ones(5, bool)}
-    return {"reward": total, "discount": factor, "next": following, "next_row": rows[position]}
+    found = {"reward": total, "discount": factor, "next": following}
+    return {**found, "next_row": rows[position], "last_row": last}

@@ -211,7 +211,7 @@ def test_td_errors_wait_for_the_values_they_need(same_step: bool) -> None:
             assert result is not None
             bootstrap = result["next_row"].q_max
             if result["next"] is not result["next_row"].leaves:  # the policy never saw it
-                bootstrap = rows[rows.index(result["next_row"]) - 1].q_max
+                bootstrap = result["last_row"].q_max
             target = result["reward"] + result["discount"] * bootstrap
             assert error == pytest.approx(abs(target - rows[start].q_taken), abs=1e-5)
             compared += 1
@@ -256,7 +256,7 @@ def test_stacks_that_find_no_room_are_left_out_not_wrong() -> None:
             screen = row.leaves["observation.screen"]
             np.testing.assert_array_equal(batch["observation.screen"][i], screen)
     assert store.blocks.dropped["no_spare_entry"] > 0
-    assert 0 < store.size
+    assert store.size > 0
 
 
 def test_frames_are_kept_once() -> None:

@@ -35,10 +35,28 @@ ARCHITECTURES = {
             "replay and a target network make Q-learning with deep networks stable",
         ),
         Architecture(
+            "gorila",
+            2015,
+            "Nair et al., Massively Parallel Methods for Deep Reinforcement Learning",
+            "many actors and learners; a sharded parameter server takes their gradients",
+        ),
+        Architecture(
+            "a3c",
+            2016,
+            "Mnih et al., Asynchronous Methods for Deep Reinforcement Learning",
+            "workers write gradients into shared weights without locks; no replay, no server",
+        ),
+        Architecture(
             "a2c",
             2016,
             "Mnih et al., Asynchronous Methods for Deep RL, in its synchronous form",
             "actors wait for each other, so every gradient is on-policy: lag 0",
+        ),
+        Architecture(
+            "apex",
+            2018,
+            "Horgan et al., Distributed Prioritized Experience Replay",
+            "one prioritized replay for many actors, which compute the first priorities themselves",
         ),
         Architecture(
             "impala",

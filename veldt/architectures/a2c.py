@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from veldt.errors import ConfigurationError
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -33,7 +34,16 @@ class Config(ActorCriticSettings, OptimizerSettings):
     correction: str = "none"
     learning_rate: float = 2e-3
     trajectory_steps: int = 16
-    """Environment steps per trajectory, and so between two barriers."""
+    """Environment steps per trajectory, and so per update."""
+    barrier: str = "trajectory"
+    """trajectory: actors wait for each other before each update. step: one policy for all
+    environments, which wait for each other at every step (use --vectorization subprocess)."""
+
+    def __post_init__(self) -> None:
+        if self.barrier not in ("trajectory", "step"):
+            raise ConfigurationError(
+                f"unknown barrier '{self.barrier}'; use trajectory or step"
+            )
 
 
 PRESETS = {
@@ -57,20 +67,21 @@ def build(config: Config, problem: Problem) -> Topology:
     make_network = problem.make_network(
         "policy_value", normalize_returns=config.normalize_returns
     )
-    layout = problem.trajectory_layout(
-        make_network(), config.trajectory_steps, problem.envs_per_actor
-    )
+    step_barrier = config.barrier == "step"
+    num_actors = 1 if step_barrier else problem.num_actors
+    num_envs = problem.num_actors * problem.envs_per_actor // num_actors
+    layout = problem.trajectory_layout(make_network(), config.trajectory_steps, num_envs)
     initial = problem.initial_weights(make_network)
 
     topology = Topology("a2c", make_network)
-    trajectories = topology.queue("trajectories", layout, problem.num_actors)
+    trajectories = topology.queue("trajectories", layout, num_actors)
     weights = topology.board("weights", initial.vector, version=initial.version)
-    for _ in range(problem.num_actors):
+    actors = [
         topology.add(
             "actor",
             Actor,
             environment=problem.environment,
-            num_envs=problem.envs_per_actor,
+            num_envs=num_envs,
             num_steps=config.trajectory_steps,
             sink=trajectories.sink,
             policy=LocalPolicyConfig(make_network),
@@ -78,10 +89,12 @@ def build(config: Config, problem: Problem) -> Topology:
             synchronous=True,
             gamma=config.gamma,
         )
-    topology.add(
+        for _ in range(num_actors)
+    ]
+    learner = topology.add(
         "learner",
         Learner,
-        source=trajectories.source(slots_per_batch=problem.num_actors),
+        source=trajectories.source(slots_per_batch=num_actors),
         weights=weights.sink,
         initial=weights.source(),
         make_network=make_network,
@@ -91,4 +104,6 @@ def build(config: Config, problem: Problem) -> Topology:
         device=problem.device,
         torch_threads=problem.learner_threads,
     )
+    if step_barrier:
+        topology.colocate(*actors, learner)  # they never work at the same time
     return topology

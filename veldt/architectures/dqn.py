@@ -18,52 +18,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
-from veldt.algorithms.schedules import linear
-from veldt.context import NodeContext
 from veldt.errors import ConfigurationError
 from veldt.objectives.q_learning import QLearning, QLearningSettings
 from veldt.problem import Problem
-from veldt.replay import RateLimiter, TransitionStore, UniformSampler
+from veldt.replay import TransitionStore, UniformSampler
 from veldt.roles.actor import Actor
 from veldt.roles.gradients import LocalOptimizerConfig
 from veldt.roles.learner import Learner
-from veldt.roles.policy import EpsilonGreedy, LocalPolicyConfig
+from veldt.roles.policy import EpsilonGreedy, LocalPolicyConfig, annealed_epsilon
 from veldt.roles.replay import Replay, batch_layout
-from veldt.settings import OptimizerSettings
+from veldt.settings import EpsilonSettings, OptimizerSettings, ReplaySettings
 from veldt.topology import Topology
 
 
 @dataclass(frozen=True)
-class Config(QLearningSettings, OptimizerSettings):
+class Config(QLearningSettings, ReplaySettings, EpsilonSettings, OptimizerSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
+    n_step: int = 3
     learning_rate: float = 1e-3
     max_grad_norm: float = 10.0
     dueling: bool = False
     """Split the network's head into value and advantage."""
-    batch_size: int = 64
-    """Transitions per update."""
-    replay_transitions: int = 50_000
-    """Transitions kept; the oldest go first."""
-    min_replay_transitions: int = 1_000
-    """Transitions before the first update."""
-    env_steps_per_update: float = 2.0
-    """Environment steps for each update."""
-    trajectory_steps: int = 4
-    """Rows the actor collects before it hands them to the replay."""
-    epsilon_start: float = 1.0
-    """Share of random actions at the start."""
-    epsilon_end: float = 0.05
-    """Share of random actions after the schedule."""
-    epsilon_env_steps: int = 10_000
-    """Environment steps over which epsilon falls."""
 
 
 PRESETS = {
     "control": Config(),
     "atari": Config(
+        n_step=1,
         double=False,
         td_loss="clipped",
         target_period_updates=2_500,
@@ -97,6 +79,10 @@ def build(config: Config, problem: Problem) -> Topology:
     )
     initial = problem.initial_weights(make_network)
 
+    epsilon = partial(
+        annealed_epsilon, config.epsilon_start, config.epsilon_end, config.epsilon_env_steps
+    )
+
     topology = Topology("dqn", make_network)
     trajectories = topology.queue("trajectories", layout, num_slots=2)
     batches = topology.queue("batches", batch_layout(layout, config.batch_size), num_slots=1)
@@ -110,7 +96,7 @@ def build(config: Config, problem: Problem) -> Topology:
         sink=trajectories.sink,
         policy=LocalPolicyConfig(
             make_network,
-            partial(EpsilonGreedy, epsilon=partial(annealed_epsilon, config)),
+            partial(EpsilonGreedy, epsilon=epsilon),
             refresh_rows=1,
         ),
         policy_port=weights.source(),
@@ -126,15 +112,10 @@ def build(config: Config, problem: Problem) -> Topology:
             config.replay_transitions,
             n_step=config.n_step,
             discount=config.gamma,
+            frame_stack=problem.frame_stack,
         ),
         make_sampler=UniformSampler,
-        make_limiter=partial(
-            RateLimiter,
-            config.batch_size / config.env_steps_per_update,
-            config.min_replay_transitions,
-            largest_insert=config.trajectory_steps * problem.envs_per_actor,
-            largest_sample=config.batch_size,
-        ),
+        make_limiter=config.limiter(problem.envs_per_actor),
         batch_size=config.batch_size,
     )
     learner = topology.add(
@@ -152,7 +133,3 @@ def build(config: Config, problem: Problem) -> Topology:
     )
     topology.colocate(actor, replay, learner)
     return topology
-
-
-def annealed_epsilon(config: Config, context: NodeContext, env_steps: int) -> float | np.ndarray:
-    return linear(config.epsilon_start, config.epsilon_end, config.epsilon_env_steps, env_steps)

@@ -7,7 +7,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from veldt.backends.signals import Doorbell
 from veldt.context import NodeContext
@@ -36,6 +39,13 @@ class Backend(Protocol):
         """The newest published weights."""
 
     def queue_fills(self) -> dict[str, float]: ...
+
+    def capture(self) -> dict[str, dict[str, np.ndarray]]:
+        """The state of all nodes and channels, as the parts of a checkpoint."""
+
+    def restore(self, checkpoint: Path, generation: int) -> None:
+        """Begin from a checkpoint instead of anew. `generation` counts checkpoints of the run; it
+        enters the random streams, so that what follows does not repeat what came before."""
 
     def stop(self) -> None:
         """Stop every node and leave nothing behind. May be called at any time, more than once."""
@@ -66,7 +76,7 @@ class RunningNode:
     """A constructed role with its name and its share of time."""
 
     def __init__(self, node: Node, role: Role, telemetry: NodeTelemetry) -> None:
-        self.name, self.role = node.name, role
+        self.name, self.role, self.telemetry = node.name, role, telemetry
         self.waiting = telemetry.stage("wait")
         self.heartbeat = telemetry.gauge("heartbeat_seconds")
 
@@ -105,11 +115,22 @@ def _failure(name: str, error: Exception) -> NodeFailure:
     return NodeFailure(name, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
+Errand = Callable[[list["RunningNode"]], None]
+
+
+def no_errand(nodes: list[RunningNode]) -> None: ...
+
+
 def run_until_stopped(
-    nodes: list[RunningNode], doorbell: Doorbell, stopped: Callable[[], bool]
+    nodes: list[RunningNode],
+    doorbell: Doorbell,
+    stopped: Callable[[], bool],
+    errand: Errand = no_errand,
 ) -> None:
-    """Step `nodes` in turn; when none has anything to do, sleep until the doorbell rings."""
+    """Step `nodes` in turn; when none has anything to do, sleep until the doorbell rings. `errand`
+    is called between steps, when every role is in a state that can be saved."""
     while not stopped():
+        errand(nodes)
         worked = False
         for node in nodes:
             worked |= node.step()
@@ -124,14 +145,20 @@ def run_until_stopped(
 
 
 def run_in_threads(
-    nodes: list[RunningNode], doorbells: dict[str, Doorbell], stopped: Callable[[], bool]
+    nodes: list[RunningNode],
+    doorbells: dict[str, Doorbell],
+    stopped: Callable[[], bool],
+    make_errand: Callable[[], Errand] = lambda: no_errand,
 ) -> None:
     """Step each node in a thread of its own. When one fails the others stop too."""
     failures: list[NodeFailure] = []
 
+    def ended() -> bool:
+        return stopped() or bool(failures)
+
     def run_one(node: RunningNode) -> None:
         try:
-            run_until_stopped([node], doorbells[node.name], lambda: stopped() or bool(failures))
+            run_until_stopped([node], doorbells[node.name], ended, make_errand())
         except NodeFailure as failure:
             failures.append(failure)
 

@@ -121,7 +121,7 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
         elif isinstance(channel, Board):
             fabric.boards[name] = board_memory(channel, between_processes)
         elif isinstance(channel, Requests):
-            fabric.requests[name] = _request_memory(channel.spec, crosses)
+            fabric.requests[name] = request_memory(channel.spec, crosses)
         else:
             fabric.shared[name] = shared_block(channel, between_processes)
     return fabric
@@ -149,7 +149,7 @@ def _within_one_group(topology: Topology, channel: Queue | Board | Shared | Requ
     return len(users) <= 1
 
 
-def _request_memory(spec: RequestsSpec, between_processes: bool) -> RequestMemory:
+def request_memory(spec: RequestsSpec, between_processes: bool) -> RequestMemory:
     kind: type[Indices] = IndexPipe if between_processes else IndexDeque
     return RequestMemory(kind(), [kind() for _ in range(spec.num_clients)])
 
@@ -181,16 +181,14 @@ def shared_block(shared: Shared, between_processes: bool) -> Block:
     return block
 
 
-def newest_parameters(fabric: Fabric, topology: Topology, name: str) -> Parameters:
+def newest_parameters(fabric: Fabric, shared_memory: Iterable[Shared], name: str) -> Parameters:
     """A copy of the newest weights on the board of this name, or of lock-free shared weights. Their
     version is the sum of the counts beside them; the copy may mix updates that are under way."""
     if name in fabric.boards:
         return newest(fabric.boards[name])
     arrays = {
-        shared.spec.name: fabric.shared[shared.spec.name].array(
-            shared.spec.dtype, shared.spec.size
-        )
-        for shared in topology.shared
+        shared.spec.name: fabric.shared[shared.spec.name].array(shared.spec.dtype, shared.spec.size)
+        for shared in shared_memory
         if shared.spec.name in (name, name + UPDATES_SUFFIX)
     }
     return Parameters(arrays[name].copy(), int(arrays[name + UPDATES_SUFFIX].sum()))

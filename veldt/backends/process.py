@@ -9,22 +9,36 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from veldt.backends.base import NodeFailure, RestartBudget, doorbells_of, is_restartable
 from veldt.backends.fabric import build_fabric, newest_parameters
 from veldt.backends.forkserver import server_context
 from veldt.backends.memory import Descriptor, SharedBlock
+from veldt.backends.saving import (
+    CHANNELS,
+    Parts,
+    captured_channels,
+    collect_part,
+    exchange_directory,
+    restore_counters,
+    with_saved_channels,
+)
 from veldt.backends.worker import Launch, run_group
+from veldt.checkpoint import CheckpointError, read_part
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
 from veldt.topology import Group, Topology
 from veldt.types import Parameters
 
 _GRACE_SECONDS = 5.0
+_CAPTURE_SECONDS = 60.0
+_CAPTURE_TICK_SECONDS = 0.02
 
 
 @dataclass
@@ -46,12 +60,15 @@ class ProcessBackend:
     name = "process"
 
     def __init__(self, topology: Topology, seed: int, verify: bool = False) -> None:
-        self._topology, self._seed = topology, seed
+        self._topology, self._seed, self._verify = topology, seed, verify
+        self._checkpoint: Path | None = None
+        self._generation = 0
+        self.run_dir: Path | None = None
         self._groups = topology.groups()
         self._fabric = build_fabric(topology, between_processes=True, verify=verify)
-        for group in self._groups:
-            self._fabric.doorbells.update(doorbells_of(group))
-        self._control = SharedBlock(1, "veldt-control")
+        self._ring_by_group()
+        self._control = SharedBlock(16, "veldt-control")
+        """Byte 0: stop. Bytes 8 to 15: number of the checkpoint that is wanted."""
         self._telemetry_blocks = {
             node.name: SharedBlock(TELEMETRY_BYTES, "veldt-telemetry") for node in topology.nodes
         }
@@ -61,7 +78,47 @@ class ProcessBackend:
 
     def start(self) -> None:
         for number, group in enumerate(self._groups):
-            self._children.append(self._launch(group, holder=number + 1, incarnation=0))
+            self._children.append(self._launch(group, number + 1, self._generation))
+
+    def restore(self, checkpoint: Path, generation: int) -> None:
+        """Before the start: begin from here. During the run: restarted groups begin from here."""
+        self._checkpoint = checkpoint
+        if self._children:
+            return
+        self._generation = generation
+        self._topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
+        self._fabric = build_fabric(self._topology, between_processes=True, verify=self._verify)
+        self._ring_by_group()
+        for node in self._topology.nodes:
+            memory = self._telemetry_blocks[node.name].memory
+            restore_counters(memory, read_part(checkpoint, node.name))
+
+    def capture(self) -> Parts:
+        """Ask every group for its part. One that does not answer in time is left out by name."""
+        assert self.run_dir is not None
+        directory = exchange_directory(self.run_dir)
+        numbers = self._control.memory[8:16].cast("q")
+        numbers[0] += 1
+        for doorbell in self._fabric.doorbells.values():
+            doorbell.ring()
+        parts: Parts = {CHANNELS: captured_channels(self._fabric)}
+        missing = [node.name for node in self._topology.nodes]
+        deadline = time.monotonic() + _CAPTURE_SECONDS
+        while missing and time.monotonic() < deadline:
+            self.advance(_CAPTURE_TICK_SECONDS)
+            for name in list(missing):
+                part = collect_part(directory, numbers[0], name)
+                if part is not None:
+                    parts[name] = part
+                    missing.remove(name)
+        shutil.rmtree(directory, ignore_errors=True)
+        if missing:
+            raise CheckpointError(f"{', '.join(missing)} did not hand over their state in time")
+        return parts
+
+    def _ring_by_group(self) -> None:
+        for group in self._groups:
+            self._fabric.doorbells.update(doorbells_of(group))
 
     def _launch(self, group: Group, holder: int, incarnation: int) -> _Child:
         lifeline_reader, lifeline = os.pipe()
@@ -77,6 +134,8 @@ class ProcessBackend:
             holder=holder,
             seed=self._seed,
             incarnation=incarnation,
+            run_dir=self.run_dir,
+            checkpoint=self._checkpoint,
         )
         process = server_context().Process(target=run_group, args=(launch,), name=group.name)
         try:
@@ -117,7 +176,7 @@ class ProcessBackend:
         return [NodeTelemetry(block.memory).snapshot() for block in blocks]
 
     def parameters(self, board: str) -> Parameters:
-        return newest_parameters(self._fabric, self._topology, board)
+        return newest_parameters(self._fabric, self._topology.shared, board)
 
     def queue_fills(self) -> dict[str, float]:
         return {name: queue.fill() for name, queue in self._fabric.queues.items()}

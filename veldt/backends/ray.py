@@ -53,6 +53,8 @@ class RayBackend:
         self._wiring = Wiring(topology)
         self._queues = {queue.spec.name: queue for queue in topology.queues}
         self._boards = {board.spec.name: board for board in topology.boards}
+        self._known = {b.spec.name: Parameters(b.initial, b.version) for b in topology.boards}
+        self._known |= {s.spec.name: Parameters(s.initial, 0) for s in topology.shared}
         self._cluster: ray_cluster.Cluster | None = None
         self._hosts: dict[str, _Host] = {}
         self._telemetry = {node.name: bytes(TELEMETRY_BYTES) for node in topology.nodes}
@@ -108,8 +110,15 @@ class RayBackend:
                 if name in self._wiring.ends[queue.spec.name].writers
                 and self._wiring.consumer(queue.spec.name) != name
             ],
-            boards=[self._boards[b] for b in self._wiring.used_by(name, self._boards)],
-            shared=[s for s in self._topology.shared if self._wiring.used_by(name, [s.spec.name])],
+            boards=[
+                replace(board, initial=self._known[b].vector, version=self._known[b].version)
+                for b, board in self._boards.items()
+                if self._wiring.uses(name, b)
+            ],
+            shared=[s for s in self._topology.shared if self._wiring.uses(name, s.spec.name)],
+            requests=[
+                r.spec for r in self._topology.requests if self._wiring.uses(name, r.spec.name)
+            ],
             telemetry={node.name: self._telemetry[node.name] for node in host.group.nodes},
         )
 
@@ -155,7 +164,7 @@ class RayBackend:
         try:
             outcome = ray.get(host.running)
         except ray.exceptions.RayActorError as error:
-            if not is_restartable(host.group) or not self._budget.spend():
+            if not self._may_restart(host.group) or not self._budget.spend():
                 raise NodeFailure(host.group.name, f"its process ended: {error}") from error
             self._restart(host)
             return
@@ -163,14 +172,17 @@ class RayBackend:
             raise NodeFailure(host.group.name, str(error)) from error
         raise NodeFailure(*(outcome or (host.group.name, "its roles ended by themselves")))
 
+    def _may_restart(self, group: Group) -> bool:
+        """Unless what it knew was in memory that died with its process."""
+        shared = (memory.spec.name for memory in self._topology.shared)
+        return is_restartable(group) and not any(self._wiring.uses(group.name, s) for s in shared)
+
     def _restart(self, host: _Host) -> None:
         name = host.group.name
         del self._hosts[name]
-        for board in self._wiring.used_by(name, self._boards):
-            newest = self.parameters(board)
-            self._boards[board] = replace(
-                self._boards[board], initial=newest.vector, version=newest.version
-            )
+        for board in self._boards:
+            if self._wiring.uses(name, board):
+                self.parameters(board)  # so that the successor begins with the newest there is
         successor = self._place(host.group, host.incarnation + 1)
         self._prepare([successor])
         self._hosts[name] = successor
@@ -210,17 +222,17 @@ class RayBackend:
 
     def parameters(self, board: str) -> Parameters:
         """The writer's newest weights; where it is gone, the newest that a reader still has."""
-        writer = self._wiring.writer(board)
-        known = [Parameters(self._boards[board].initial, self._boards[board].version)]
-        for groups in ([writer], self._wiring.ends[board].readers):
+        ends = self._wiring.ends[board]
+        for groups in (ends.writers, ends.readers):
             hosts = [self._hosts[name] for name in groups if name in self._hosts]
             calls = [host.handle.parameters.remote(board) for host in hosts]
             if calls:
                 ready, _ = ray.wait(calls, num_returns=len(calls), timeout=_ANSWER_SECONDS)
-                known += [found for found in map(_parameters, ready) if found is not None]
-            if len(known) > 1:
-                break
-        return max(known, key=lambda parameters: parameters.version)
+                found = [parameters for call in ready if (parameters := _parameters(call))]
+                if found:
+                    self._known[board] = max(found, key=lambda parameters: parameters.version)
+                    break
+        return self._known[board]
 
     def process_ids(self) -> dict[str, int]:
         """Group name -> process id on its machine, for fault tests and profilers."""
@@ -243,9 +255,8 @@ class RayBackend:
         for host in hosts:
             host.report = host.handle.report.remote()
             self._take_report(host)
-        for name, board in self._boards.items():
-            last = self.parameters(name)
-            self._boards[name] = replace(board, initial=last.vector, version=last.version)
+        for name in self._known:
+            self.parameters(name)
         for host in hosts:
             ray.kill(host.handle)
 

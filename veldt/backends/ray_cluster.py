@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +87,7 @@ def _reread_environment() -> None:
     """Ray reads these settings when it is imported, which may have been long ago."""
     from ray._private import ray_constants
 
-    with suppress(AttributeError):
-        ray._raylet.Config.initialize("")
+    settings = getattr(ray._raylet, "Config", None)
+    if settings is not None:
+        settings.initialize("")
     ray_constants.ENABLE_RAY_CLUSTER = False

@@ -25,12 +25,28 @@ from veldt.backends.base import (
     run_in_threads,
     run_until_stopped,
 )
-from veldt.backends.fabric import Fabric, board_memory, newest, shared_block
+from veldt.backends.fabric import (
+    Fabric,
+    board_memory,
+    newest_parameters,
+    request_memory,
+    shared_block,
+)
 from veldt.backends.ray_channels import Broadcast, Handle, Intake, Outbox
 from veldt.backends.signals import Doorbell
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.topology import Board, End, Group, Node, QueueSpec, Shared
+from veldt.topology import (
+    READING_SIDES,
+    WRITING_SIDES,
+    Board,
+    End,
+    Group,
+    Node,
+    QueueSpec,
+    RequestsSpec,
+    Shared,
+)
 from veldt.types import Parameters
 
 
@@ -48,6 +64,7 @@ class Assignment:
     """Queues consumed elsewhere, with this group's share of the slots."""
     boards: list[Board]
     shared: list[Shared]
+    requests: list[RequestsSpec]
     telemetry: dict[str, bytes]
     """By node: the counters of the incarnation before, to go on from."""
 
@@ -98,12 +115,13 @@ class NodeHost:
         fabric = Fabric(
             boards={b.spec.name: board_memory(b, False) for b in self._assignment.boards},
             shared={s.spec.name: shared_block(s, False) for s in self._assignment.shared},
+            requests={s.name: request_memory(s, False) for s in self._assignment.requests},
             doorbells=self._doorbells,
         )
         for name in {end.channel.name for _, end in ends}:
             here = [(node, end.side) for node, end in ends if end.channel.name == name]
-            fabric.writers[name] = [node for node, side in here if side in ("sink", "both")]
-            fabric.readers[name] = [node for node, side in here if side in ("source", "both")]
+            fabric.writers[name] = [node for node, side in here if side in WRITING_SIDES]
+            fabric.readers[name] = [node for node, side in here if side in READING_SIDES]
         for name, intake in self._intakes.items():
             fabric.queues[name] = intake.memory
             intake.consumers = self._bells(fabric.readers[name])
@@ -169,7 +187,7 @@ class NodeHost:
             doorbell.ring()
 
     async def parameters(self, board: str) -> Parameters:
-        return newest(self._fabric.boards[board])
+        return newest_parameters(self._fabric, self._assignment.shared, board)
 
     async def report(self) -> Report:
         return Report(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from veldt.errors import ConfigurationError
-from veldt.topology import Channel, Group, Topology
+from veldt.topology import READING_SIDES, WRITING_SIDES, Channel, Group, Topology
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,13 @@ class Wiring:
 
     def __init__(self, topology: Topology) -> None:
         self.groups = {group.name: group for group in topology.groups()}
-        channels = (*topology.queues, *topology.boards, *topology.shared)
-        self.ends = {c.spec.name: _ends(c.spec, self.groups.values()) for c in channels}
-        for shared in topology.shared:
-            self._require_one_group(shared.spec.name)
+        specs: list[Channel] = [queue.spec for queue in topology.queues]
+        specs += [board.spec for board in topology.boards]
+        needs_memory: list[Channel] = [shared.spec for shared in topology.shared]
+        needs_memory += [requests.spec for requests in topology.requests]
+        self.ends = {c.name: _ends(c, self.groups.values()) for c in specs + needs_memory}
+        for channel in needs_memory:
+            self._require_one_group(channel.name)
         for queue in topology.queues:
             self._require_one_consumer(queue.spec.name)
         self._num_slots = {queue.spec.name: queue.spec.num_slots for queue in topology.queues}
@@ -39,8 +42,8 @@ class Wiring:
         groups = self.ends[name].groups
         if len(groups) > 1:
             raise ConfigurationError(
-                f"'{name}' is memory that {', '.join(groups)} write without locks, but processes on"
-                " Ray share no memory; use --backend process, or put these nodes into one process"
+                f"{', '.join(groups)} meet in the memory of '{name}', but processes on Ray share no"
+                " memory; use --backend process, or put these nodes into one process"
             )
 
     def _require_one_consumer(self, name: str) -> None:
@@ -72,15 +75,17 @@ class Wiring:
             shares[group] = max(each, 1) * num_nodes + (extra if each else 0)
         return shares
 
-    def used_by(self, group: str, names: Iterable[str]) -> list[str]:
-        return [name for name in names if group in self.ends[name].groups]
+    def uses(self, group: str, channel: str) -> bool:
+        return group in self.ends[channel].groups
 
 
 def _ends(channel: Channel, groups: Iterable[Group]) -> Ends:
-    counts: dict[str, dict[str, int]] = {"sink": {}, "source": {}}
+    ends = Ends({}, {})
     for group in groups:
         for node in group.nodes:
-            for side in {end.side for _, end in node.ends() if end.channel.name == channel.name}:
-                for one in ("sink", "source") if side == "both" else (side,):
-                    counts[one][group.name] = counts[one].get(group.name, 0) + 1
-    return Ends(counts["sink"], counts["source"])
+            sides = {end.side for _, end in node.ends() if end.channel.name == channel.name}
+            if sides.intersection(WRITING_SIDES):
+                ends.writers[group.name] = ends.writers.get(group.name, 0) + 1
+            if sides.intersection(READING_SIDES):
+                ends.readers[group.name] = ends.readers.get(group.name, 0) + 1
+    return ends

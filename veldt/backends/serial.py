@@ -8,6 +8,7 @@ same bits. A lag bug seen once can be replayed in a debugger.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,23 @@ import torch
 
 from veldt.backends.base import NodeFailure, RunningNode, close_all, construct
 from veldt.backends.fabric import build_fabric, newest_parameters
+from veldt.backends.saving import (
+    CHANNELS,
+    Parts,
+    captured_channels,
+    captured_node,
+    restore_counters,
+    restore_role,
+    with_saved_channels,
+)
+from veldt.checkpoint import read_part
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
 from veldt.topology import End, Node, Topology
 from veldt.types import Parameters
 
 _ROUNDS_PER_ADVANCE = 64
+_ORDER = 0x0DE2  # tells the stream of interleavings from the other streams of a seed
 _IDLE_ROUNDS_UNTIL_DEADLOCK = 1000
 
 
@@ -30,21 +42,50 @@ class SerialBackend:
     name = "serial"
 
     def __init__(self, topology: Topology, seed: int, verify: bool = False) -> None:
-        self._topology, self._seed = topology, seed
+        self._topology, self._seed, self._verify = topology, seed, verify
+        self._checkpoint: Path | None = None
+        self._generation = 0
         self._fabric = build_fabric(topology, between_processes=False, verify=verify)
-        self._order = np.random.default_rng([seed, 0x0DE2])
+        self._order = np.random.default_rng([seed, _ORDER])
         self._telemetry = [NodeTelemetry() for _ in topology.nodes]
         self._nodes: list[RunningNode] = []
         self._idle_rounds = 0
         self._threads_before: int | None = None
         self.restarts = 0
+        self.run_dir: Path | None = None
 
     def start(self) -> None:
         self._threads_before = torch.get_num_threads()
         torch.set_num_threads(1)  # sums over several threads may differ in the last bit
+        self._construct()
+
+    def _construct(self) -> None:
         for node, telemetry in zip(self._topology.nodes, self._telemetry, strict=True):
-            context = NodeContext(node.name, node.index, self._seed, telemetry)
-            self._nodes.append(construct(node, context, self._open))
+            context = NodeContext(
+                node.name, node.index, self._seed, telemetry, self._generation, self.run_dir
+            )
+            running = construct(node, context, self._open)
+            self._nodes.append(running)
+            if self._checkpoint is not None:
+                restore_role(running, read_part(self._checkpoint, node.name))
+
+    def capture(self) -> Parts:
+        parts = {node.name: captured_node(node) for node in self._nodes}
+        return {**parts, CHANNELS: captured_channels(self._fabric)}
+
+    def restore(self, checkpoint: Path, generation: int) -> None:
+        """Also in the middle of a run: every checkpoint is a new beginning, taken by the run that
+        made it and by the one that resumes from it alike. That makes resuming exact."""
+        self._checkpoint, self._generation = checkpoint, generation
+        topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
+        self._fabric = build_fabric(topology, between_processes=False, verify=self._verify)
+        self._order = np.random.default_rng([self._seed, _ORDER, generation])
+        for node, telemetry in zip(self._topology.nodes, self._telemetry, strict=True):
+            restore_counters(telemetry.memory, read_part(checkpoint, node.name))
+        if self._nodes:
+            close_all(self._nodes)
+            self._nodes = []
+            self._construct()
 
     def _open(self, node: Node, end: End) -> Any:
         return self._fabric.open(node, end, holder=1)
@@ -74,7 +115,7 @@ class SerialBackend:
         return [telemetry.snapshot() for telemetry in self._telemetry]
 
     def parameters(self, board: str) -> Parameters:
-        return newest_parameters(self._fabric, self._topology, board)
+        return newest_parameters(self._fabric, self._topology.shared, board)
 
     def queue_fills(self) -> dict[str, float]:
         return {name: queue.fill() for name, queue in self._fabric.queues.items()}

@@ -11,10 +11,12 @@ import os
 import signal
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from veldt.backends.base import (
+    Errand,
     NodeFailure,
     RunningNode,
     close_all,
@@ -24,6 +26,8 @@ from veldt.backends.base import (
 )
 from veldt.backends.fabric import Fabric
 from veldt.backends.memory import Descriptor, SharedBlock
+from veldt.backends.saving import exchange_directory, restore_role, save_for_supervisor
+from veldt.checkpoint import read_part
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Node
@@ -45,6 +49,9 @@ class Launch:
     holder: int
     seed: int
     incarnation: int
+    run_dir: Path | None
+    checkpoint: Path | None
+    """Where this group continues from, if anywhere."""
 
 
 def run_group(launch: Launch) -> None:
@@ -65,8 +72,15 @@ def run_group(launch: Launch) -> None:
 
 def _construct(launch: Launch, node: Node) -> RunningNode:
     telemetry = NodeTelemetry(launch.telemetry[node.name].memory)
-    context = NodeContext(node.name, node.index, launch.seed, telemetry, launch.incarnation)
-    return construct(node, context, lambda user, end: launch.fabric.open(user, end, launch.holder))
+    context = NodeContext(
+        node.name, node.index, launch.seed, telemetry, launch.incarnation, launch.run_dir
+    )
+    running = construct(
+        node, context, lambda user, end: launch.fabric.open(user, end, launch.holder)
+    )
+    if launch.checkpoint is not None:
+        restore_role(running, read_part(launch.checkpoint, node.name))
+    return running
 
 
 def _run(launch: Launch, nodes: list[RunningNode]) -> None:
@@ -76,10 +90,30 @@ def _run(launch: Launch, nodes: list[RunningNode]) -> None:
     def stopped() -> bool:
         return control[0] != 0
 
+    def saver() -> Errand:
+        return SaveOnRequest(launch.control, launch.run_dir)
+
     if launch.threads:
-        run_in_threads(nodes, bells, stopped)
+        run_in_threads(nodes, bells, stopped, saver)
     else:
-        run_until_stopped(nodes, bells[nodes[0].name], stopped)
+        run_until_stopped(nodes, bells[nodes[0].name], stopped, saver())
+
+
+class SaveOnRequest:
+    """Writes the nodes' parts when the supervisor has raised the number of the checkpoint."""
+
+    def __init__(self, control: SharedBlock, run_dir: Path | None) -> None:
+        self._numbers = control.memory[8:16].cast("q")
+        self._directory = exchange_directory(run_dir) if run_dir is not None else None
+        self._seen = self._numbers[0]
+
+    def __call__(self, nodes: list[RunningNode]) -> None:
+        number = self._numbers[0]
+        if number == self._seen or self._directory is None:
+            return
+        self._seen = number
+        for node in nodes:
+            save_for_supervisor(self._directory, number, node)
 
 
 def _die_with_parent(lifeline: int) -> None:

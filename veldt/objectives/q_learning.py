@@ -38,6 +38,7 @@ class QLearning:
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._online = [*network.parameters(), *network.buffers()]
         self._copy = [*self._target.parameters(), *self._target.buffers()]
+        self._copies = 0
         self._leaves = [leaf.name for leaf in network.spec.observation]
         if network.spec.action_mask_size:
             self._leaves.append(ACTION_MASK)
@@ -69,7 +70,10 @@ class QLearning:
         return Loss(loss.loss, metrics, priorities=loss.td.abs())
 
     def after_update(self, version: int) -> None:
-        if version % self._config.target_period_updates == 0:
+        """`version` may jump where others step the weights: a copy is due for each full period."""
+        due = version // self._config.target_period_updates
+        if due > self._copies:
+            self._copies = due
             self.copy_to_target()
 
     @torch.no_grad()

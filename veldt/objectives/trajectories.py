@@ -29,17 +29,25 @@ class TrajectoryReader:
 
     @torch.no_grad()
     def next_values(self, batch: Tensors, values: Tensor, states: tuple[Tensor, ...]) -> Tensor:
-        """V of each row's true successor [T, B]. Where the environment resets within the step, the
-        next row belongs to another episode and V(final observation) takes its place."""
-        following = values[1:].detach()
+        """V of each row's true successor [T, B]."""
+        return self.following(batch, values, states, "value")
+
+    @torch.no_grad()
+    def following(
+        self, batch: Tensors, entries: Tensor, states: tuple[Tensor, ...], output: str
+    ) -> Tensor:
+        """The network's `output` at each row's true successor, [T, B, ...], from that of all rows.
+        Where the environment resets within the step, the next row belongs to another episode and
+        the final observation takes its place."""
+        following = entries[1:].detach()
         if not self._same_step or not bool(batch["truncated"][:-1].any()):
             return following
         rows = batch["truncated"][:-1].nonzero(as_tuple=True)
         finals = {name: batch["final_" + name][rows] for name in self._leaves}
         finals[LAST_ACTION], finals[LAST_REWARD] = batch["action"][rows], batch["reward"][rows]
         after = tuple(state[rows] for state in states)
-        not_first = torch.zeros(len(rows[0]), dtype=torch.bool, device=values.device)
+        not_first = torch.zeros(len(rows[0]), dtype=torch.bool, device=entries.device)
         last, _ = self._network.step(finals, after, not_first)
         following = following.clone()
-        following[rows] = last.value
+        following[rows] = getattr(last, output)
         return following

@@ -52,13 +52,16 @@ class SumTree:
     def set(self, indices: np.ndarray, masses: np.ndarray | float) -> None:
         """Give leaves new masses (finite, not negative); of repeated indices the last counts."""
         indices = np.ascontiguousarray(indices, np.int64)
-        if not indices.size:
-            return
-        masses = np.ascontiguousarray(np.broadcast_to(masses, indices.shape), np.float64)
-        if indices.min() < 0 or indices.max() >= self.num_leaves:
+        if isinstance(masses, float):
+            masses = np.full(indices.shape, masses)
+        else:
+            masses = np.ascontiguousarray(masses, np.float64)
+        if masses.shape != indices.shape:
+            raise ValueError(f"{masses.size} masses for {indices.size} leaves")
+        problem = self._kernels.check(indices, masses, self.num_leaves)
+        if problem == 1:
             raise IndexError(f"leaf outside 0..{self.num_leaves - 1}")
-        # Negated so that NaN, which compares false with everything, is refused as well.
-        if not (masses.min() >= 0.0 and masses.max() < np.inf):
+        if problem == 2:
             raise ValueError("masses must be finite and not negative")
         self._kernels.assign(self._sums, self._offsets, indices, masses)
         if self._minima is not None:

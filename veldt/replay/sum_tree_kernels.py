@@ -15,6 +15,17 @@ FANOUT = 4  # measured on one million leaves: 4 and 8 are level, 2, 16 and 32 sl
 
 
 @numba.njit(cache=True)
+def check(indices: np.ndarray, values: np.ndarray, num_leaves: int) -> int:
+    """0 if all is well, 1 for an index out of range, 2 for a value that is no mass."""
+    for i in range(indices.size):
+        if indices[i] < 0 or indices[i] >= num_leaves:
+            return 1
+        if not 0.0 <= values[i] < np.inf:  # NaN compares false
+            return 2
+    return 0
+
+
+@numba.njit(cache=True)
 def assign(sums: np.ndarray, offsets: np.ndarray, indices: np.ndarray, values: np.ndarray) -> None:
     """Write leaves and recompute what lies above them; of repeated indices the last one counts."""
     for i in range(indices.size):

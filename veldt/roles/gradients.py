@@ -11,6 +11,7 @@ import torch
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerConfig, make_optimizer
+from veldt.ports import GradientSink
 
 
 @dataclass(frozen=True)
@@ -18,20 +19,35 @@ class LocalOptimizerConfig:
     """The learner steps its own weights."""
 
     optimizer: OptimizerConfig
+    others: tuple[tuple[str, OptimizerConfig], ...] = ()
+    """Submodules with an optimizer of their own (an actor beside its critic); with any, they must
+    be all there is, and `optimizer` is not used."""
 
-    def __call__(self, context: NodeContext, flat: FlatParameters, port: object) -> LocalOptimizer:
-        return LocalOptimizer(context, flat, self.optimizer)
+    def __call__(self, context: NodeContext, flat: FlatParameters, port: object) -> GradientSink:
+        if not self.others:
+            return LocalOptimizer(context, flat, self.optimizer)
+        parts = {
+            name: LocalOptimizer(context, flat, config, flat.span(name), f"{name}.")
+            for name, config in self.others
+        }
+        return SplitOptimizer(flat, parts)
 
 
-class LocalOptimizer:
+class LocalOptimizer(GradientSink):
     """Steps the learner's own vector in place; a gradient that is not finite is dropped whole."""
 
     def __init__(
-        self, context: NodeContext, flat: FlatParameters, config: OptimizerConfig
+        self,
+        context: NodeContext,
+        flat: FlatParameters,
+        config: OptimizerConfig,
+        span: slice | None = None,
+        prefix: str = "",
     ) -> None:
-        self._optimizer = make_optimizer(config, flat.vector[: flat.num_trained])
+        span = span or slice(0, flat.num_trained)
+        self._optimizer = make_optimizer(config, flat.vector[span])
         self._not_finite = context.telemetry.counter("dropped.not_finite")
-        self._norm = context.telemetry.gauge("gradient_norm")
+        self._norm = context.telemetry.gauge(f"{prefix}gradient_norm")
 
     def begin(self, version: int) -> int | None:
         return version
@@ -42,16 +58,52 @@ class LocalOptimizer:
         version: int,
         learning_rate_scale: float = 1.0,
         loss: torch.Tensor | None = None,
+        rows: int = 1,
     ) -> int | None:
         applied = self._optimizer.step(gradient, learning_rate_scale)
         self._norm.set(self._optimizer.last_norm)
         if not applied:
             self._not_finite.add()
-            return None
-        return version + 1
+        return version + 1  # also when nothing changed: actors may wait for the next version
 
     def state(self) -> dict[str, np.ndarray]:
         return {"optimizer": self._optimizer.state_vector.cpu().numpy()}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         self._optimizer.state_vector.copy_(torch.from_numpy(state["optimizer"]))
+
+
+class SplitOptimizer(GradientSink):
+    """Steps parts of the learner's vector with optimizers of their own."""
+
+    def __init__(self, flat: FlatParameters, parts: dict[str, LocalOptimizer]) -> None:
+        self._parts = {name: (flat.span(name), part) for name, part in parts.items()}
+        covered = sum(span.stop - span.start for span, _ in self._parts.values())
+        if covered != flat.num_trained:
+            raise ValueError(f"{covered} of {flat.num_trained} weights have an optimizer")
+
+    def begin(self, version: int) -> int | None:
+        return version
+
+    def apply(
+        self,
+        gradient: torch.Tensor,
+        version: int,
+        learning_rate_scale: float = 1.0,
+        loss: torch.Tensor | None = None,
+        rows: int = 1,
+    ) -> int | None:
+        for span, part in self._parts.values():
+            part.apply(gradient[span], version, learning_rate_scale)
+        return version + 1
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {
+            f"{name}.{key}": array
+            for name, (_, part) in self._parts.items()
+            for key, array in part.state().items()
+        }
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        for name, (_, part) in self._parts.items():
+            part.load_state({"optimizer": state[f"{name}.optimizer"]})

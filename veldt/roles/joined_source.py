@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
+from veldt.networks import FlatParameters
 from veldt.ports import ParameterSource
 
 
@@ -14,7 +17,7 @@ def cut(size: int, num_trained: int, num_shards: int) -> list[slice]:
     if not 1 <= num_shards <= num_trained:
         raise ValueError(f"num_shards is {num_shards}; use 1 to {num_trained:,}")
     bounds = [num_trained * shard // num_shards for shard in range(num_shards)] + [size]
-    return [slice(*pair) for pair in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [slice(*pair) for pair in pairwise(bounds)]
 
 
 class JoinedSource:
@@ -34,3 +37,12 @@ class JoinedSource:
             if newest is not None:
                 self.versions[index], changed = newest, True
         return min(self.versions) if changed else None
+
+
+def joined(
+    source: ParameterSource | list[ParameterSource], flat: FlatParameters
+) -> ParameterSource:
+    """One board as it is, or the boards of all shards as one source."""
+    if not isinstance(source, list):
+        return source
+    return JoinedSource(source, cut(flat.size, flat.num_trained, len(source)))

@@ -19,25 +19,31 @@ from veldt.ports import (
     ParameterSink,
     ParameterSource,
 )
+from veldt.roles.joined_source import joined
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
 
 
 class Learner:
-    """One update per `step`: loss, gradient, optimizer, publish."""
+    """One update per `step`: loss, gradient, optimizer, publish.
+
+    Without `weights` it neither publishes nor counts updates: a server or another learner does.
+    `objective_port` is given to `make_objective`; `make_source` wraps the source."""
 
     def __init__(
         self,
         context: NodeContext,
         *,
         source: ExperienceSource,
-        weights: ParameterSink,
-        initial: ParameterSource,
+        weights: ParameterSink | None,
+        initial: ParameterSource | list[ParameterSource],
         make_network: Callable[[], Network],
-        make_objective: Callable[[Network], Objective],
+        make_objective: Callable[..., Objective],
         gradients: Callable[..., GradientSink],
         gradient_port: object = None,
+        objective_port: object = None,
+        make_source: Callable[..., ExperienceSource] | None = None,
         feedback: ExperienceSink | None = None,
         total_env_steps: int | None = None,
         device: str = "cpu",
@@ -48,8 +54,11 @@ class Learner:
         self._source, self._weights, self._feedback = source, weights, feedback
         self._network = make_network().to(self._device).train()
         self._flat = FlatParameters(self._network, device)
-        self._version = self._load(initial)
-        self._objective = make_objective(self._network)
+        self._version = self._load(joined(initial, self._flat))
+        ports = () if objective_port is None else (objective_port,)
+        self._objective = make_objective(self._network, *ports)
+        if make_source is not None:
+            self._source = make_source(context, source)
         self._gradients = gradients(context, self._flat, gradient_port)
         self._total_env_steps = total_env_steps
         self._count(context)
@@ -72,35 +81,50 @@ class Learner:
         return version
 
     def step(self) -> bool:
+        if not self._begin():
+            return False
         batch = self._source.take_batch()
         if batch is None:
             return False
         with self._learning:
-            applied = self._learn(batch)
+            version = self._learn(batch)
         self._source.release(batch)
-        if applied:
-            with self._publishing:
-                self._publish()
+        if version is not None:
+            self._updated(version)
         return True
 
-    def _learn(self, batch: Batch) -> bool:
+    def _begin(self) -> bool:
+        """Take weights that others have changed; False while a gradient would find no place."""
+        version = self._gradients.begin(self._version)
+        if version is None:
+            return False
+        if version != self._version:
+            self._updated(version)
+        return True
+
+    def _updated(self, version: int) -> None:
+        """The learner's own weights have changed to `version`."""
+        self._version = version
+        self._objective.after_update(version)
+        if self._weights is not None:
+            self._updates.add()
+            with self._publishing:
+                vector = self._flat.vector.detach().cpu().numpy()
+                self._weights.publish(Parameters(vector, version))
+
+    def _learn(self, batch: Batch) -> int | None:
         tensors = self._tensors(batch)
-        self._record_lag(batch)
         self._update_statistics(tensors)
         loss = self._objective(tensors)
         self._flat.zero_gradient()
         loss.total.backward()
         scale = self._learning_rate_scale() * loss.learning_rate_scale
-        version = self._gradients.apply(self._flat.gradient, self._version, scale)
-        if version is None:
-            return False
-        self._version = version
-        self._objective.after_update(self._version)
-        self._updates.add()
         self._report(loss.metrics)
+        total, rows = loss.total.detach(), self._record_lag(batch)
+        version = self._gradients.apply(self._flat.gradient, self._version, scale, total, rows)
         if self._feedback is not None and loss.priorities is not None:
-            self._send_priorities(batch, loss.priorities)
-        return True
+            self._send_priorities(batch, loss.priorities.detach().cpu().numpy())
+        return version
 
     def _tensors(self, batch: Batch) -> Tensors:
         tensors = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
@@ -108,23 +132,28 @@ class Learner:
             return tensors
         return {name: t.to(self._device, non_blocking=True) for name, t in tensors.items()}
 
-    def _record_lag(self, batch: Batch) -> None:
+    def _record_lag(self, batch: Batch) -> int:
+        """Count lag and rows, at the moment before the gradient is applied; the number of rows."""
         versions, ignored = batch["parameter_version"], batch.arrays.get("ignored")
         if ignored is None:  # transitions out of a replay, one version each
-            self._telemetry.lag(self._version - versions)
-            self._trained.add(versions.size)
-            return
-        self._telemetry.lag(self._version - versions[:-1].ravel())
-        self._trained.add(ignored[:-1].size - int(np.count_nonzero(ignored[:-1])))
+            rows = versions.size
+        else:
+            versions = versions[:-1].ravel()
+            rows = ignored[:-1].size - int(np.count_nonzero(ignored[:-1]))
+        self._telemetry.lag(self._gradients.newest_version(self._version) - versions)
+        self._trained.add(rows)
+        return rows
 
-    def _send_priorities(self, batch: Batch, priorities: torch.Tensor) -> None:
+    def _send_priorities(self, batch: Batch, priorities: np.ndarray) -> None:
         assert self._feedback is not None
+        if not np.isfinite(priorities).all():
+            return
         slot = self._feedback.reserve()
         if slot is None:
             self._late_priorities.add()
             return
         slot["item_id"][:] = batch["item_id"]
-        slot["priority"][:] = priorities.detach().cpu().numpy()
+        slot["priority"][:] = priorities
         self._feedback.commit(slot)
 
     def _update_statistics(self, tensors: Tensors) -> None:
@@ -144,10 +173,6 @@ class Learner:
         if self._total_env_steps is None:
             return 1.0
         return max(0.0, 1.0 - self._trained.value / self._total_env_steps)
-
-    def _publish(self) -> None:
-        vector = self._flat.vector.detach().cpu().numpy()
-        self._weights.publish(Parameters(vector, self._version))
 
     def _report(self, metrics: Tensors) -> None:
         now = time.monotonic()

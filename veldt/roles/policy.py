@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from veldt.algorithms.schedules import epsilon_ladder, linear
 from veldt.context import NodeContext
-from veldt.networks import MASKED_LOGIT, DPGOutput, FlatParameters, Network, QOutput, masked_q
+from veldt.networks import MASKED_LOGIT, DPGNetwork, DPGOutput, FlatParameters, Network, QOutput, masked_q
 from veldt.ports import ParameterSource
+from veldt.roles.joined_source import joined
 from veldt.types import PolicyReply, Slot
 
 State = tuple[torch.Tensor, ...]
@@ -63,17 +66,17 @@ class EpsilonGreedy:
     ) -> None:
         self._epsilon, self._context = epsilon, context
         self._random = context.random("exploration")
-        self._env_steps = 0
+        # The actor's own counter: it outlives restarts and is part of every checkpoint.
+        self._env_steps = context.telemetry.counter("env_steps")
 
     def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
         q_values = masked_q(outputs.q_values, observations).numpy()
         action = q_values.argmax(-1)
         envs = len(action)
-        explore = self._random.random(envs) < self._epsilon(self._context, self._env_steps)
+        explore = self._random.random(envs) < self._epsilon(self._context, int(self._env_steps.value))
         count = int(np.count_nonzero(explore))
         if count:
             action[explore] = self._any_action(q_values[explore])
-        self._env_steps += envs
         values = {
             "value_taken": q_values[np.arange(envs), action],
             "value_best": q_values.max(-1),
@@ -84,6 +87,56 @@ class EpsilonGreedy:
         keys = self._random.random(q_values.shape)
         keys[q_values <= MASKED_LOGIT] = -1.0
         return keys.argmax(-1)
+
+
+def annealed_epsilon(
+    start: float, end: float, horizon_env_steps: float, context: NodeContext, env_steps: int
+) -> float:
+    """Falls with this actor's own steps."""
+    return linear(start, end, horizon_env_steps, env_steps)
+
+
+def drawn_epsilon(
+    ends: tuple[float, ...],
+    odds: tuple[float, ...],
+    horizon_env_steps: float,
+    network: Network,
+    context: NodeContext,
+) -> EpsilonGreedy:
+    """A selection whose epsilon falls from 1 to an end that each actor draws once (A3C's Q)."""
+    end = float(context.random("epsilon").choice(ends, p=odds))
+    schedule = partial(annealed_epsilon, 1.0, end, horizon_env_steps)
+    return EpsilonGreedy(network, context, schedule)
+
+
+def laddered_epsilon(
+    num_actors: int, base: float, alpha: float, num_envs: int, context: NodeContext, env_steps: int
+) -> np.ndarray:
+    """A fixed rung for each of this actor's environments, on a ladder over those of all actors."""
+    rungs = context.index * num_envs + np.arange(num_envs)
+    return np.asarray(epsilon_ladder(rungs, num_actors * num_envs, base, alpha))
+
+
+class GaussianNoise:
+    """The deterministic policy's action plus Gaussian noise, clipped to the action's bounds.
+
+    `sigma` is in units of half the action's range. Kept with each row: the critic's values of the
+    action taken and of the policy's own, from which the error of an n-step window follows."""
+
+    def __init__(self, network: Network, context: NodeContext, sigma: float) -> None:
+        assert isinstance(network, DPGNetwork)
+        self._network, self._sigma = network, sigma
+        self._random = context.random("exploration")
+
+    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        own = outputs.action
+        noise = self._random.standard_normal(own.shape, np.float32) * np.float32(self._sigma)
+        taken = (own + torch.from_numpy(noise)).clamp_(-1.0, 1.0)
+        twice = {name: torch.cat((entry, entry)) for name, entry in observations.items()}
+        both = self._network.critic(twice, torch.cat((taken, own))).numpy()
+        action = taken.numpy()
+        values = {"value_taken": both[: len(action)], "value_best": both[len(action) :]}
+        return PolicyReply(action, self._network.env_action(action), values, 0)
 
 
 def greedy_actions(
@@ -117,7 +170,7 @@ class LocalPolicy:
     def __init__(
         self,
         context: NodeContext,
-        parameters: ParameterSource,
+        parameters: ParameterSource | list[ParameterSource],
         widths: list[int],
         config: LocalPolicyConfig,
     ) -> None:
@@ -125,7 +178,7 @@ class LocalPolicy:
         self._flat = FlatParameters(self._network)
         self._weights = self._flat.numpy()
         self._select = config.make_selection(self._network, context)
-        self._parameters, self._version = parameters, -1
+        self._parameters, self._version = joined(parameters, self._flat), -1
         self._refresh_rows, self._rows_since_refresh = config.refresh_rows, 0
         self._states: list[State] = [self._network.initial_state(width) for width in widths]
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,14 +12,14 @@ from veldt.context import NodeContext
 from veldt.ports import ExperienceSink, ExperienceSource
 from veldt.replay import PrioritizedSampler, RateLimiter, TransitionStore, UniformSampler
 from veldt.replay.layouts import transition_layout
-from veldt.types import Field, Layout
+from veldt.types import Field, Layout, Slot
 
 VALUE_TAKEN, VALUE_BEST = "value_taken", "value_best"
 
 
-def batch_layout(trajectories: Layout, batch_size: int) -> Layout:
-    """What a learner gets: transitions and their importance weights."""
-    fields = dict(transition_layout(trajectories, batch_size).fields)
+def batch_layout(trajectories: Layout, batch_size: int, outputs: Sequence[str] = ()) -> Layout:
+    """What a learner gets: transitions, their importance weights and the kept `outputs`."""
+    fields = dict(transition_layout(trajectories, batch_size, outputs).fields)
     fields["weight"] = Field((batch_size,), "float32")
     return Layout(tuple(fields.items()))
 
@@ -31,15 +32,16 @@ def priority_layout(batch_size: int) -> Layout:
 
 
 class Replay:
-    """Between actors and one learner. Batches wait in the queue to the learner, so that it never
-    waits for a draw; the limiter counts them when they are drawn."""
+    """Between actors and learners. Batches wait in the queue to a learner, so that it never waits
+    for a draw; the limiter counts them when they are drawn. Several learners, each with a queue of
+    its own, are served in turn."""
 
     def __init__(
         self,
         context: NodeContext,
         *,
         source: ExperienceSource,
-        sink: ExperienceSink,
+        sink: ExperienceSink | list[ExperienceSink],
         feedback: ExperienceSource | None = None,
         make_store: Callable[[], TransitionStore],
         make_sampler: Callable[[TransitionStore], UniformSampler | PrioritizedSampler],
@@ -47,16 +49,23 @@ class Replay:
         batch_size: int,
         initial_priorities: bool = False,
     ) -> None:
-        self._source, self._sink, self._feedback = source, sink, feedback
+        self._source, self._feedback = source, feedback
+        self._sinks = deque(sink if isinstance(sink, list) else [sink])
         self._store = make_store()
         self._sampler = make_sampler(self._store)
         self._limiter = make_limiter()
         self._batch_size, self._initial_priorities = batch_size, initial_priorities
         self._random = context.random("sampling")
+        self._count(context)
+
+    def _count(self, context: NodeContext) -> None:
         telemetry = context.telemetry
         self._adding, self._drawing = telemetry.stage("add"), telemetry.stage("draw")
         self._items = telemetry.gauge("replay.items")
         self._age = telemetry.gauge("replay.mean_age_inserts")
+        self._oldest = telemetry.gauge("replay.max_age_inserts")
+        self._drawn = telemetry.gauge("replay.sampled_priority")
+        self._most = telemetry.gauge("replay.max_sampled_priority")
         self._ratio = telemetry.gauge("replay.samples_per_insert")
         self._priority = telemetry.gauge("replay.mean_priority")
         self._stale = telemetry.counter("dropped.stale_priorities")
@@ -89,19 +98,38 @@ class Replay:
     def _hand_out(self) -> bool:
         if not self._limiter.can_sample(self._batch_size) or not len(self._store):
             return False
-        slot = self._sink.reserve()
+        sink, slot = self._place()
         if slot is None:
             return False
         with self._drawing:
             indices, weights = self._sampler.sample(self._batch_size, self._random)
             self._store.sample(indices, out=slot.arrays)
             slot["weight"][:] = weights
-        self._age.set(float(slot["age"].mean()))
-        self._sink.commit(slot)
+        self._record(indices, slot["age"])
+        sink.commit(slot)
         self._limiter.sampled(self._batch_size)
         self._ratio.set(self._limiter.num_sampled / max(1, self._limiter.num_inserted))
-        self._store.trim()
+        self._sampler.apply(self._store.trim())
+        self._items.set(len(self._store))
         return True
+
+    def _place(self) -> tuple[ExperienceSink, Slot | None]:
+        """Room for a batch with the learner that has waited longest."""
+        for _ in range(len(self._sinks)):
+            sink = self._sinks[0]
+            self._sinks.rotate(-1)
+            slot = sink.reserve()
+            if slot is not None:
+                return sink, slot
+        return self._sinks[0], None
+
+    def _record(self, indices: np.ndarray, age: np.ndarray) -> None:
+        self._age.set(float(age.mean()))
+        self._oldest.set(float(age.max()))
+        if isinstance(self._sampler, PrioritizedSampler):
+            priorities = self._sampler.priorities(indices)
+            self._drawn.set(float(priorities.mean()))
+            self._most.set(float(priorities.max()))
 
     def _follow_priorities(self) -> bool:
         if self._feedback is None:

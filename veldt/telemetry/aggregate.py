@@ -197,6 +197,20 @@ class RunTelemetry:
     def _counts(self, name: str) -> bool:
         return self.kinds[name] != EVALUATOR_KIND
 
+    def state(self) -> dict[str, np.ndarray]:
+        """What a resumed run needs beside its nodes' counters: the window of returns."""
+        seen = [self._episodes_seen[name] for name in self.kinds]
+        return {
+            "returns": np.array(self._returns, np.float64),
+            "lengths": np.array(self._lengths, np.int64),
+            "episodes_seen": np.array(seen, np.int64),
+        }
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        self._returns.extend(state["returns"].tolist())
+        self._lengths.extend(state["lengths"].tolist())
+        self._episodes_seen = dict(zip(self.kinds, state["episodes_seen"].tolist(), strict=True))
+
     def _add_up(self, included: Callable[[str], bool]) -> dict[str, float]:
         values: dict[str, list[float]] = {}
         gauges: set[str] = set()

@@ -117,6 +117,11 @@ class NodeTelemetry:
         self._counters: dict[str, Counter] = {}
         self._stages: dict[str, Stage] = {}
 
+    @property
+    def memory(self) -> memoryview:
+        """The whole block; writing to it is for restoring a checkpoint only."""
+        return self._memory
+
     def counter(self, name: str) -> Counter:
         """The counter of this name; a run shows the sum over its nodes. Same name, same counter."""
         return self._counters.get(name) or self._register(name, gauge=False)

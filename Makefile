@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# Needs make and Python 3.11 or newer; everything else is installed into .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TEST_EXTRAS := test,atari,box2d,classic,mujoco,ray,plots,video
+SOURCES := pyproject.toml constraints.txt
+
+.PHONY: demo test lint bench
+
+demo: $(VENV)/.installed-core
+	$(BIN)/veldt train impala --env CartPole-v1 --target-return 475
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p veldt
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/throughput.py
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Veldt needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.installed-core: $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(TEST_EXTRAS)]"
+	@touch $@ $(VENV)/.installed-core

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Env-only ceiling, trained steps/s and their ratio for each architecture and backend, in one run.
+
+The ceiling is what one process reaches with the same environment adapter and random actions, as
+wide as an actor of the process backend would be. On more cores several actors can exceed it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from typing import Any
+
+import measuring
+import numpy as np
+
+from veldt.architectures import ARCHITECTURES
+from veldt.options import BACKENDS, RunOptions
+from veldt.resolve import make_plan
+
+_START_SECONDS = {"serial": 4.0, "process": 4.0, "ray": 15.0}  # added to what is measured
+_WIDTHS = (8, 16, 32, 64, 128, 256)
+
+
+def ceiling(options: RunOptions, seconds: float) -> dict[str, float]:
+    """Steps/s of the environments alone, at the width an actor would have and at the best one."""
+    plan = make_plan("impala", options, {})
+    chosen = plan.problem.envs_per_actor
+    widths = sorted({chosen, *(width for width in _WIDTHS if width <= 2 * chosen)})
+    share = seconds / len(widths)
+    rates = {width: _env_rate(plan.problem.environment, width, share) for width in widths}
+    best = max(rates, key=lambda width: rates[width])
+    return {
+        "envs": chosen,
+        "steps_per_second": rates[chosen],
+        "best_envs": best,
+        "best_steps_per_second": rates[best],
+    }
+
+
+def _env_rate(factory: Any, width: int, seconds: float) -> float:
+    environment = factory.make(width, seed=0)
+    random = np.random.default_rng(0)
+    actions = [random.permutation(environment.random_actions(random)) for _ in range(64)]
+    environment.reset()
+    for row in range(50):
+        environment.step(actions[row % 64])
+    steps, row, begun = 0, 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - begun) < seconds:
+        steps += environment.step(actions[row % 64]).env_steps
+        row += 1
+    environment.close()
+    return steps / elapsed
+
+
+def measure(
+    architecture: str, backend: str, arguments: argparse.Namespace, most: float
+) -> dict[str, Any]:
+    """One entry of the table; a combination that does not run says why."""
+    entry: dict[str, Any] = {"architecture": architecture, "backend": backend}
+    seconds = arguments.seconds + _START_SECONDS[backend]
+    try:
+        training = measuring.train(
+            architecture,
+            seconds + 120,
+            env=arguments.env,
+            network=arguments.network,
+            backend=backend,
+            max_seconds=seconds,
+            evaluation_episodes=0,
+        )
+    except RuntimeError as error:
+        return {**entry, "error": str(error)}
+    result = training.result
+    rate = result["env_steps_per_second"] or math.nan
+    return {
+        **entry,
+        "env_steps_per_second": rate,
+        "ratio_to_ceiling": rate / most,
+        "trained_steps_per_second": training.trained_steps_per_second,
+        "updates_per_second": training.updates_per_second,
+        "start_seconds": result["start_seconds"],
+        "policy_lag": {name: result["policy_lag"][name] for name in ("mean", "max")},
+        "bottleneck": result["bottleneck"],
+    }
+
+
+def show(entry: dict[str, Any]) -> tuple[object, ...]:
+    names = ("env_steps_per_second", "ratio_to_ceiling", "trained_steps_per_second")
+    numbers = (entry.get(name, math.nan) for name in (*names, "updates_per_second"))
+    return (f"{entry['architecture']} {entry['backend']}", *numbers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES))
+    parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--network", default="auto")
+    parser.add_argument("--seconds", type=float, default=8.0, help="per run, beside the start")
+    arguments = parser.parse_args()
+    machine = measuring.machine()
+    options = RunOptions(env=arguments.env, network=arguments.network, max_seconds=1.0)
+    alone = ceiling(options, arguments.seconds)
+    most = max(alone["steps_per_second"], alone["best_steps_per_second"])
+    print(
+        f"{arguments.env} alone: {alone['steps_per_second']:,.0f} steps/s with {alone['envs']} envs"
+    )
+    print(f"best: {most:,.0f} steps/s with {alone['best_envs']}, one process; ratios are to this")
+    entries = []
+    for architecture in arguments.architectures:
+        for backend in arguments.backends:
+            entries.append(measure(architecture, backend, arguments, most))
+            print(f"  {architecture} {backend}: {entries[-1].get('error', 'done')}", flush=True)
+    name = "throughput" + ("" if arguments.env == "CartPole-v1" else f"_{_slug(arguments.env)}")
+    payload = {"machine": machine, "env": arguments.env, "ceiling": alone, "entries": entries}
+    path = measuring.save(name, payload)
+    header = ("architecture backend", "env steps/s", "of ceiling", "trained steps/s", "updates/s")
+    measuring.print_table(header, [show(entry) for entry in entries])
+    print(f"with replay a step is trained on several times; {path.relative_to(measuring.ROOT)}")
+
+
+def _slug(env: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in env).lower()
+
+
+if __name__ == "__main__":
+    main()

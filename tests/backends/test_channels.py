@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues and boards over plain memory: hand-over, reclaiming, lag, torn slots and torn vectors."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from veldt.backends.channels import (
+    BoardMemory,
+    BoardSource,
+    QueueMemory,
+    QueueSink,
+    QueueSource,
+    TornSlotError,
+    checksum,
+)
+from veldt.backends.memory import PlainBlock
+from veldt.backends.signals import IndexDeque
+from veldt.topology import BoardSpec, QueueSpec
+from veldt.types import PROVENANCE_SEQUENCE, Field, Layout, Parameters
+
+LAYOUT = Layout.of(
+    row=Field((2, 3), "float32", join_axis=1),
+    flag=Field((3,), "bool", join_axis=0),
+    provenance=Field((1, 4), "int64", join_axis=0),
+)
+
+
+def queue_memory(num_slots: int = 3, verify: bool = True) -> QueueMemory:
+    spec = QueueSpec("queue", LAYOUT, num_slots)
+    block = PlainBlock(QueueMemory.nbytes(spec))
+    memory = QueueMemory(spec, block, IndexDeque(), IndexDeque())
+    memory.verify = verify
+    for index in range(num_slots):
+        memory.free.push(index)
+    return memory
+
+
+def put(sink: QueueSink, value: int) -> None:
+    slot = sink.reserve()
+    assert slot is not None
+    slot["row"][:] = value
+    slot["flag"][:] = value % 2
+    slot["provenance"][0, PROVENANCE_SEQUENCE] = value
+    sink.commit(slot)
+
+
+def board_memory(history: int = 2, size: int = 5) -> BoardMemory:
+    spec = BoardSpec("board", size, history)
+    return BoardMemory(spec, PlainBlock(BoardMemory.nbytes(spec)))
+
+
+def publish(memory: BoardMemory, version: int) -> None:
+    memory.publish(Parameters(np.full(memory.spec.size, version, np.float32), version))
+
+
+def test_slots_do_not_overlap_each_other_or_the_list_of_holders() -> None:
+    memory = queue_memory(num_slots=9)
+    for slot in memory.slots:
+        slot.raw[:] = slot.index + 1
+    assert not memory.holders.any()
+    assert all((slot.raw == slot.index + 1).all() for slot in memory.slots)
+
+
+def test_a_full_queue_refuses_and_a_released_slot_makes_room() -> None:
+    memory = queue_memory(num_slots=2)
+    sink, source = QueueSink(memory, 1, ()), QueueSource(memory, 2, ())
+    put(sink, 1)
+    put(sink, 2)
+    assert sink.reserve() is None
+    assert memory.fill() == 1.0
+    batch = source.take_batch()
+    assert batch is not None
+    assert sink.reserve() is None  # it is taken, not yet given back
+    source.release(batch)
+    put(sink, 3)
+    taken = [source.take_batch() for _ in range(3)]
+    assert [b["row"][0, 0] if b else None for b in taken] == [2.0, 3.0, None]
+
+
+def test_joined_slots_lie_side_by_side_and_go_back_at_once() -> None:
+    memory = queue_memory(num_slots=2)
+    sink, source = QueueSink(memory, 1, ()), QueueSource(memory, 2, (), slots_per_batch=3)
+    put(sink, 1)
+    put(sink, 2)
+    assert source.take_batch() is None
+    assert len(memory.free) == 2
+    put(sink, 3)
+    batch = source.take_batch()
+    assert batch is not None
+    np.testing.assert_array_equal(batch["row"], np.tile(np.repeat([1, 2, 3], 3), (2, 1)))
+    np.testing.assert_array_equal(batch["flag"], np.repeat([True, False, True], 3))
+    assert batch["provenance"][:, PROVENANCE_SEQUENCE].tolist() == [1, 2, 3]
+
+
+def test_reclaiming_frees_what_a_holder_had_and_nothing_else() -> None:
+    memory = queue_memory(num_slots=5)
+    dead, alive = QueueSink(memory, 1, ()), QueueSink(memory, 2, ())
+    put(dead, 1)
+    dead.reserve()
+    dead.reserve()
+    alive.reserve()
+    assert memory.reclaim(1) == 2
+    assert memory.reclaim(1) == 0
+    assert len(memory.free) == 3
+    batch = QueueSource(memory, 3, ()).take_batch()
+    assert batch is not None
+    assert batch["row"][0, 0] == 1.0  # what it had committed still arrives
+
+
+def test_reclaiming_frees_what_a_dead_consumer_was_reading() -> None:
+    memory = queue_memory(num_slots=2)
+    put(QueueSink(memory, 1, ()), 1)
+    assert QueueSource(memory, 3, ()).take_batch() is not None
+    assert memory.reclaim(3) == 1
+    assert len(memory.free) == 2
+
+
+@pytest.mark.parametrize("field", ["row", "flag", "provenance"])
+def test_bytes_changed_after_the_commit_are_noticed(field: str) -> None:
+    memory = queue_memory()
+    put(QueueSink(memory, 1, ()), 1)
+    memory.slots[0][field].reshape(-1).view(np.uint8)[0] ^= 1
+    with pytest.raises(TornSlotError, match="slot 0"):
+        QueueSource(memory, 2, ()).take_batch()
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 1000])
+def test_a_checksum_depends_on_every_byte(size: int) -> None:
+    data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    reference = checksum(data)
+    assert 0 <= reference < 1 << 63
+    for position in range(size):
+        data[position] ^= 4
+        assert checksum(data) != reference
+        data[position] ^= 4
+    assert checksum(data) == reference
+
+
+def test_a_board_gives_only_what_is_newer() -> None:
+    memory, vector = board_memory(), np.zeros(5, np.float32)
+    assert memory.version() == -1
+    assert memory.pull(vector, newer_than=-1) is None
+    publish(memory, 3)
+    assert memory.version() == 3
+    assert memory.pull(vector, newer_than=2) == 3
+    assert vector.tolist() == [3.0] * 5
+    assert memory.pull(vector, newer_than=3) is None
+
+
+@pytest.mark.parametrize("lag", [0, 1, 4])
+def test_a_lagging_reader_is_that_many_updates_behind(lag: int) -> None:
+    memory, vector = board_memory(history=6), np.zeros(5, np.float32)
+    source = BoardSource(memory, extra_lag_updates=lag)
+    seen = -1
+    for version in range(20):
+        publish(memory, version)
+        version_read = source.pull(vector, newer_than=seen)
+        seen = seen if version_read is None else version_read
+        assert seen == max(0, version - lag)
+        assert (vector == seen).all()
+
+
+def test_a_lag_longer_than_the_history_reads_the_oldest_that_is_not_being_overwritten() -> None:
+    memory, vector = board_memory(history=4), np.zeros(5, np.float32)
+    for version in range(10):
+        publish(memory, version)
+    assert memory.pull(vector, newer_than=-1, extra_lag=100) == 7
+
+
+def test_a_writer_that_died_in_the_midst_does_not_spoil_the_board() -> None:
+    memory, vector = board_memory(), np.zeros(5, np.float32)
+    publish(memory, 1)
+    memory._guards[0, 0] |= 1  # as a kill between the first and the last line of publish leaves it
+    memory._vectors[0, :2] = 99.0
+    assert memory.pull(vector, newer_than=-1) == 1
+    for version in (2, 3, 4):
+        publish(memory, version)
+        assert memory.pull(vector, newer_than=version - 1) == version
+        assert (vector == version).all()
+
+
+def test_a_vector_that_does_not_match_its_checksum_is_never_returned() -> None:
+    memory, vector = board_memory(), np.zeros(5, np.float32)
+    publish(memory, 1)
+    memory._vectors[1, 3] = 99.0
+    with pytest.raises(RuntimeError, match="'board' changed faster"):
+        memory.pull(vector, newer_than=-1)
+
+
+def test_a_reader_beside_a_writer_at_full_speed_sees_whole_growing_versions() -> None:
+    memory, versions = board_memory(size=5000), 4000
+    publish(memory, 0)
+    writer = threading.Thread(target=lambda: [publish(memory, v) for v in range(1, versions)])
+    writer.start()
+    vector, seen, reads = np.zeros(5000, np.float32), -1, 0
+    while seen < versions - 1:
+        version = memory.pull(vector, newer_than=seen)
+        if version is not None:
+            assert version > seen
+            assert (vector == version).all()
+            seen, reads = version, reads + 1
+    writer.join()
+    assert reads > 1

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is drawn how often, with which weight, and what happens to late priorities."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from replay_streams import Actor, make_spec
+
+from veldt.replay import PrioritizedSampler, TransitionStore, UniformSampler
+
+
+def filled(num_trajectories: int = 8, capacity: int = 160) -> tuple[TransitionStore, Actor]:
+    actor = Actor(make_spec(), 5, 4, seed=1)
+    store = TransitionStore(actor.layout, capacity, n_step=2)
+    for _ in range(num_trajectories):
+        store.add(actor.trajectory())
+    return store, actor
+
+
+def prioritized(**options: object) -> tuple[PrioritizedSampler, TransitionStore, np.ndarray]:
+    """A sampler over a filled store, and the priorities of all its items."""
+    actor = Actor(make_spec(), 5, 4, seed=1)
+    store = TransitionStore(actor.layout, 160, n_step=2)
+    sampler = PrioritizedSampler(store, **options)  # type: ignore[arg-type]
+    random = np.random.default_rng(5)
+    priorities = np.zeros(store.capacity)
+    for _ in range(12):
+        changes = store.add(actor.trajectory())
+        fresh = random.random(changes.inserted.size) * 5 + 0.01
+        sampler.apply(changes, fresh)
+        priorities[changes.removed] = 0.0
+        priorities[changes.inserted] = fresh
+    return sampler, store, priorities
+
+
+def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> float:
+    """Statistic in standard deviations above its mean; the fit is bad far above 0."""
+    drawn = probabilities > 0
+    assert not counts[~drawn].any()
+    expected = counts.sum() * probabilities[drawn]
+    freedom = drawn.sum() - 1
+    return ((counts[drawn] - expected) ** 2 / expected).sum() / freedom * (freedom / 2) ** 0.5 - (
+        freedom / 2
+    ) ** 0.5
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("stratified", [False, True])
+def test_counts_fit_the_priorities(alpha: float, stratified: bool) -> None:
+    """Chi-square: within 5 standard deviations of p^alpha, and far off for another exponent."""
+    sampler, store, priorities = prioritized(alpha=alpha, stratified=stratified)
+    random = np.random.default_rng(0)
+    counts = np.zeros(store.capacity)
+    for _ in range(200):
+        indices, _ = sampler.sample(512, random)
+        np.add.at(counts, indices, 1)
+    masses = np.where(priorities > 0, priorities**alpha, 0.0)
+    assert chi_square(counts, masses / masses.sum()) < 5
+    wrong = np.where(priorities > 0, priorities ** (alpha + 0.3), 0.0)
+    assert chi_square(counts, wrong / wrong.sum()) > 20
+
+
+@pytest.mark.parametrize("global_max", [False, True])
+@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
+def test_weights_match_the_equation(global_max: bool, beta: float) -> None:
+    sampler, store, priorities = prioritized(alpha=0.6, beta=beta, global_max=global_max)
+    indices, weights = sampler.sample(64, np.random.default_rng(3))
+    # P(i) = p_i^alpha / sum_k p_k^alpha; w_i = (N P(i))^-beta / max w
+    present = priorities > 0
+    masses = np.where(present, priorities, 0) ** 0.6 * present
+    probabilities = masses / masses.sum()
+    unscaled = (present.sum() * probabilities[indices]) ** -beta
+    largest = unscaled.max()
+    if global_max:
+        largest = ((present.sum() * probabilities[present]) ** -beta).max()
+    np.testing.assert_allclose(weights, unscaled / largest, rtol=1e-6)
+    np.testing.assert_allclose(sampler.probabilities(indices), probabilities[indices], rtol=1e-9)
+    np.testing.assert_allclose(sampler.priorities(indices), priorities[indices], rtol=1e-9)
+    assert weights.dtype == np.float32
+    assert present.sum() == store.size
+
+
+def test_updates_change_what_is_drawn() -> None:
+    sampler, store, _ = prioritized(alpha=1.0)
+    valid = np.flatnonzero(store.valid)
+    assert sampler.update(store.ids(valid), np.full(valid.size, 1e-5)) == 0
+    favourite = valid[17]
+    sampler.update(store.ids(np.array([favourite])), np.array([1e3]))
+    indices, _ = sampler.sample(256, np.random.default_rng(0))
+    assert (indices == favourite).all()
+
+
+def test_updates_of_evicted_items_are_counted_and_left_alone() -> None:
+    actor = Actor(make_spec(), 5, 4, seed=2)
+    store = TransitionStore(actor.layout, 60, n_step=2)
+    sampler = PrioritizedSampler(store, alpha=1.0)
+    seen: dict[int, tuple[float, ...]] = {}
+    stale = 0
+    for _ in range(12):
+        sampler.apply(store.add(actor.trajectory()))
+        before = sampler.masses().copy()
+        gone = [item for item in seen if item not in store.ids(np.flatnonzero(store.valid))]
+        if gone:
+            assert sampler.update(np.array(gone), np.full(len(gone), 7.0)) == len(gone)
+            stale += len(gone)
+            np.testing.assert_array_equal(sampler.masses(), before)
+        batch = store.sample(np.flatnonzero(store.valid))
+        for item, place in zip(batch["item_id"], batch["observation.place"], strict=True):
+            assert seen.setdefault(int(item), tuple(place)) == tuple(place)  # never used twice
+    assert sampler.num_stale_updates == stale > 0
+    mixed = np.array([gone[0], store.ids(np.flatnonzero(store.valid)[:1])[0]])
+    assert sampler.update(mixed, np.array([9.0, 9.0])) == 1
+    assert (sampler.masses() == 9.0).sum() == 1
+
+
+def test_new_items_enter_at_the_largest_priority() -> None:
+    actor = Actor(make_spec(), 5, 4)
+    store = TransitionStore(actor.layout, 160)
+    sampler = PrioritizedSampler(store, alpha=0.5)
+    changes = store.add(actor.trajectory())
+    sampler.apply(changes)
+    assert (sampler.masses()[changes.inserted] == 1.0).all()
+    sampler.update(store.ids(changes.inserted[:1]), np.array([16.0]))
+    changes = store.add(actor.trajectory())
+    sampler.apply(changes)
+    assert (sampler.masses()[changes.inserted] == 4.0).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_priorities_that_are_not_finite_are_refused(bad: float) -> None:
+    sampler, store, _ = prioritized()
+    ids = store.ids(np.flatnonzero(store.valid)[:2])
+    with pytest.raises(ValueError, match="finite"):
+        sampler.update(ids, np.array([1.0, bad]))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_uniform_draws_are_uniform_over_valid_items(sparse: bool) -> None:
+    store, _ = filled()
+    if sparse:
+        store._invalidate(np.flatnonzero(store.valid)[10:])
+    sampler = UniformSampler(store)
+    random = np.random.default_rng(0)
+    counts = np.zeros(store.capacity)
+    for _ in range(100):
+        indices, weights = sampler.sample(512, random)
+        assert indices.size == 512
+        assert (weights == 1).all()
+        np.add.at(counts, indices, 1)
+    assert chi_square(counts, store.valid / store.size) < 5
+
+
+def test_uniform_replay_does_not_load_numba() -> None:
+    program = (
+        "import sys, veldt.replay as r; from veldt.replay import UniformSampler, TransitionStore;"
+        "print('numba' in sys.modules, 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""veldt.train and veldt.evaluate: the same runs, results and refusals as the command line's."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+import veldt
+from veldt.run_directory import RunDirectory
+from veldt.telemetry.result import RunResult
+
+SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 2}
+
+
+def make_cart(length: float = 0.5) -> gymnasium.Env:
+    env = gymnasium.make("CartPole-v1", render_mode="rgb_array")
+    env.unwrapped.length = length
+    return env
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    veldt.train("impala", "CartPole-v1", total_env_steps=400, run_dir=str(path), **SMALL)
+    return path
+
+
+def test_train_returns_what_it_writes(run_dir):
+    saved = RunResult.load(run_dir / "result.json")
+    assert saved.architecture == "impala"
+    assert saved.stopped_by == "env_steps"
+    assert saved.env_steps >= 400
+    config = json.loads((run_dir / "config.json").read_text())
+    assert config["options"]["envs_per_actor"] == 4
+    assert config["config"]["gamma"] == 0.99
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path):
+    hashes = [
+        veldt.train(
+            "impala",
+            "CartPole-v1",
+            total_env_steps=200,
+            run_dir=str(tmp_path / name),
+            seed=seed,
+            **SMALL,
+        ).parameters_sha256
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    ]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_evaluate_plays_the_saved_weights(run_dir):
+    first = veldt.evaluate(run_dir, episodes=5, seed=3)
+    again = veldt.evaluate(run_dir, episodes=5, seed=3)
+    other = veldt.evaluate(run_dir, episodes=5, seed=4)
+    assert first == again
+    assert first.returns != other.returns
+    assert len(first.returns) == 5
+    np.testing.assert_allclose(
+        [first.mean, first.std, first.min, first.max],
+        [np.mean(first.returns), np.std(first.returns), min(first.returns), max(first.returns)],
+    )
+    assert f"{first.mean:.1f} over 5 episodes" in first.text()
+
+
+def test_evaluate_draws_a_video(run_dir):
+    pytest.importorskip("pygame")
+    from PIL import Image
+
+    result = veldt.evaluate(run_dir, episodes=1, video=True)
+    assert result.video is not None
+    if result.video.endswith(".gif"):
+        with Image.open(result.video) as picture:
+            assert picture.n_frames > 5
+            assert picture.size == (600, 400)
+    else:
+        with open(result.video, "rb") as file:
+            assert file.read(12)[4:8] == b"ftyp"
+
+
+def test_evaluate_refuses_a_run_without_a_checkpoint(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(veldt.ConfigurationError, match="no checkpoint yet"):
+        veldt.evaluate(tmp_path)
+
+
+def test_evaluate_refuses_another_networks_weights(run_dir, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run_dir, copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["options"]["hidden_sizes"] = [8]
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(veldt.ConfigurationError, match="has changed since"):
+        veldt.evaluate(copy)
+
+
+def test_a_callable_environment_is_kept_by_name(tmp_path):
+    path = tmp_path / "run"
+    make = functools.partial(make_cart, length=0.7)
+    veldt.train("impala", make, total_env_steps=100, run_dir=str(path), **SMALL)
+    config = json.loads((path / "config.json").read_text())
+    assert config["options"]["env"] == f"{__name__}:make_cart"
+    assert veldt.evaluate(path, episodes=2).env == f"{__name__}:make_cart"
+
+
+def test_a_lambda_runs_on_serial_but_cannot_be_evaluated_later(tmp_path):
+    path = tmp_path / "run"
+    veldt.train("impala", lambda: make_cart(), total_env_steps=100, run_dir=str(path), **SMALL)
+    with pytest.raises(veldt.ConfigurationError, match="top level of a module"):
+        veldt.evaluate(path)
+
+
+def test_a_lambda_is_refused_where_it_would_have_to_travel(tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(
+        veldt.ConfigurationError, match="environment of actor-0 cannot be sent"
+    ) as refusal:
+        veldt.train("impala", lambda: make_cart(), run_dir=str(path), envs_per_actor=4)
+    assert "--backend serial" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert not path.exists()
+
+
+def test_a_function_of_the_prompt_is_refused_where_it_would_have_to_travel(tmp_path):
+    code = (
+        "import gymnasium, veldt\n"
+        "def make(): return gymnasium.make('CartPole-v1')\n"
+        "try: veldt.train('impala', make, envs_per_actor=4)\n"
+        "except veldt.ConfigurationError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(veldt.api.__file__).parent.parent)},
+        timeout=100,
+    )
+    assert "prompt" in done.stdout, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_options_are_met_with_the_nearest(tmp_path):
+    with pytest.raises(veldt.ConfigurationError, match="did you mean learning_rate"):
+        veldt.train(
+            "impala", "CartPole-v1", learning_rat=1.0, run_dir=str(tmp_path / "run"), **SMALL
+        )
+
+
+def test_a_run_directory_has_one_owner(tmp_path):
+    first = RunDirectory(str(tmp_path / "run"), "impala", "X")
+    with pytest.raises(veldt.ConfigurationError, match="in use"):
+        RunDirectory(str(tmp_path / "run"), "impala", "X")
+    first.close()
+    RunDirectory(str(tmp_path / "run"), "impala", "X").close()

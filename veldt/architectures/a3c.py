@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A3C (Mnih et al., 2016).
+
+    worker x N:  actor --trajectory--> learner
+                   ^                    |   ^
+                   +------- copy -------+   | gradients, lock-free; then a copy back
+                                            v
+                     shared weights and RMSProp statistics (Hogwild)
+
+New since Gorila: one machine instead of a server. Each worker acts with its own copy, computes the
+gradient on exactly that copy and writes it into shared memory without locks or barriers. No replay:
+many workers in different places decorrelate the data.
+One datum: actor -> its own learner; only its gradient leaves the worker.
+Lag: updates by other workers since the copy was taken.
+Deviation: a worker steps several environments per forward pass instead of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from veldt.errors import ConfigurationError
+from veldt.networks import FlatParameters
+from veldt.objectives import Objective
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
+from veldt.objectives.asynchronous_q import AsynchronousQ, AsynchronousQSettings
+from veldt.problem import Problem
+from veldt.roles.actor import Actor
+from veldt.roles.hogwild import share_hogwild
+from veldt.roles.learner import Learner
+from veldt.roles.policy import LocalPolicyConfig, SampleActions, Selection, drawn_epsilon
+from veldt.settings import OptimizerSettings
+from veldt.topology import Topology
+
+BACKENDS = ("serial", "process")
+WHY_NOT_EVERYWHERE = (
+    "a3c's workers write into the memory of one machine, which Ray's actors do not share; use"
+    " --backend process, or impala or gorila on a cluster"
+)
+_Q_WORKERS = {"one_step_q": "one_step", "n_step_q": "n_step", "one_step_sarsa": "sarsa"}
+
+
+@dataclass(frozen=True)
+class Config(ActorCriticSettings, AsynchronousQSettings, OptimizerSettings):
+    """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
+
+    algorithm: str = "a3c"
+    """What workers compute: a3c, one_step_q, n_step_q or one_step_sarsa."""
+    correction: str = "none"
+    optimizer: str = "rmsprop"
+    learning_rate: float = 2e-3
+    shared_statistics: bool = True
+    """All workers use and change one mean square; sgd's momentum is always the worker's own."""
+    trajectory_steps: int = 16
+    """Environment steps between two updates of a worker (t_max)."""
+    epsilon_ends: tuple[float, ...] = (0.1, 0.01, 0.5)
+    """Q and Sarsa workers: where epsilon ends, drawn once per worker."""
+    epsilon_odds: tuple[float, ...] = (0.4, 0.3, 0.3)
+    """Q and Sarsa workers: how likely each of these ends is."""
+    epsilon_env_steps: int = 20_000
+    """Q and Sarsa workers: env steps of a worker over which epsilon falls from 1."""
+    clusters: int = 1
+    """Copies of the weights; more than one is Hogwild++: deltas go around a ring of clusters."""
+    ring_period_updates: int = 8
+    """Updates of a cluster's first worker between two turns of the ring."""
+
+    def __post_init__(self) -> None:
+        if self.algorithm != "a3c" and self.algorithm not in _Q_WORKERS:
+            known = ", ".join(("a3c", *_Q_WORKERS))
+            raise ConfigurationError(f"unknown algorithm '{self.algorithm}'; use {known}")
+        if self.clusters < 1 or self.ring_period_updates < 1:
+            raise ConfigurationError("clusters and ring_period_updates must be 1 or more")
+        odds = self.epsilon_odds
+        if len(self.epsilon_ends) != len(odds) or abs(sum(odds) - 1.0) > 1e-6:
+            raise ConfigurationError("epsilon_odds must add up to 1, one for each of epsilon_ends")
+
+    def selection(self) -> Callable[..., Selection]:
+        if self.algorithm == "a3c":
+            return SampleActions
+        ends = (self.epsilon_ends, self.epsilon_odds, self.epsilon_env_steps)
+        return partial(drawn_epsilon, *ends)
+
+    def objective(self) -> Callable[..., Objective]:
+        if self.algorithm == "a3c":
+            return partial(ActorCritic, config=self)
+        kind = _Q_WORKERS[self.algorithm]
+        settings = {"gamma": self.gamma, "reduction": self.reduction, "config": self}
+        return partial(AsynchronousQ, kind=kind, **settings)
+
+
+PRESETS = {
+    "control": Config(),
+    "atari": Config(
+        trajectory_steps=5,
+        reduction="sum",
+        learning_rate=7e-4,
+        decay_learning_rate=True,
+        optimizer_epsilon=0.1,
+        max_grad_norm=40.0,
+        # The gradient of the value is halved before a plain square; here it is half a square.
+        value_coefficient=1.0,
+        target_period_updates=8_000,
+        epsilon_env_steps=4_000_000,
+    ),
+}
+
+
+def default_actors(cores: int) -> int:
+    return cores  # one worker each
+
+
+def build(config: Config, problem: Problem) -> Topology:
+    value_based = config.algorithm in _Q_WORKERS
+    if value_based:
+        problem.require_action_kind(config.algorithm, "discrete")
+    if config.clusters > problem.num_actors:
+        raise ConfigurationError(
+            f"{config.clusters} clusters need as many workers; use --num-actors or fewer clusters"
+        )
+    make_network = problem.make_network(
+        "q" if value_based else "policy_value", normalize_returns=config.normalize_returns
+    )
+    network = make_network()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, problem.envs_per_actor)
+    initial = problem.initial_weights(make_network)
+
+    topology = Topology("a3c", make_network)
+    sinks = share_hogwild(
+        topology,
+        initial,
+        FlatParameters(network).num_trained,
+        config.optimizer_config(),
+        problem.num_actors,
+        config.shared_statistics and config.optimizer != "sgd",
+        config.clusters,
+        config.ring_period_updates,
+    )
+    target = config.share_target(topology, initial) if value_based else None
+    for worker, (gradients, gradient_port) in enumerate(sinks):
+        trajectory = topology.queue(f"trajectory-{worker}", layout, num_slots=1)
+        own_copy = topology.board(f"copy-{worker}", initial.vector, version=initial.version)
+        actor = topology.add(
+            "actor",
+            Actor,
+            environment=problem.environment,
+            num_envs=problem.envs_per_actor,
+            num_steps=config.trajectory_steps,
+            sink=trajectory.sink,
+            policy=LocalPolicyConfig(make_network, config.selection()),
+            policy_port=own_copy.source(),
+            synchronous=True,
+            gamma=config.gamma,
+        )
+        learner = topology.add(
+            "learner",
+            Learner,
+            source=trajectory.source(),
+            weights=own_copy.sink,
+            initial=own_copy.source(),
+            make_network=make_network,
+            make_objective=config.objective(),
+            objective_port=target,
+            gradients=gradients,
+            gradient_port=gradient_port,
+            total_env_steps=_share_of_steps(problem) if config.decay_learning_rate else None,
+        )
+        topology.colocate(actor, learner, restartable=True)  # all it knows is in shared memory
+    return topology
+
+
+def _share_of_steps(problem: Problem) -> int | None:
+    """Each worker decays its learning rate by its own steps: nobody counts them all."""
+    total = problem.total_env_steps
+    return None if total is None else -(-total // problem.num_actors)

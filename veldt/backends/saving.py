@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a backend puts into a checkpoint and takes out of it: roles, counters, weights on boards.
+
+Trajectories under way and episodes in progress are not part of it: whoever continues from a checkpoint
+begins new episodes. Parts are named after nodes; CHANNELS holds what lies between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from veldt.backends.base import RunningNode
+from veldt.backends.fabric import Fabric, newest
+from veldt.checkpoint import CheckpointStore, read_part
+from veldt.topology import SharedSpec, Topology
+
+Parts = dict[str, dict[str, np.ndarray]]
+
+CHANNELS = "channels"
+_COUNTERS = "telemetry"
+_ROLE = "role."
+
+
+def captured_node(node: RunningNode) -> dict[str, np.ndarray]:
+    """A role's state and the counters it has reached."""
+    counters = np.frombuffer(node.telemetry.to_bytes(), np.uint8)
+    role = {_ROLE + name: array for name, array in node.role.state().items()}
+    return {_COUNTERS: counters, **role}
+
+
+def restore_role(node: RunningNode, part: dict[str, np.ndarray]) -> None:
+    node.role.load_state(
+        {name.removeprefix(_ROLE): array for name, array in part.items() if name != _COUNTERS}
+    )
+
+
+def restore_counters(memory: memoryview, part: dict[str, np.ndarray]) -> None:
+    """Let a node's counters go on where the checkpoint was made."""
+    counters = part[_COUNTERS].tobytes()
+    memory[: len(counters)] = counters
+
+
+def captured_channels(fabric: Fabric) -> dict[str, np.ndarray]:
+    """What lies on boards and in shared memory."""
+    arrays = {}
+    for name, board in fabric.boards.items():
+        parameters = newest(board)
+        arrays[f"board.{name}"] = parameters.vector
+        arrays[f"version.{name}"] = np.array(parameters.version)
+    for name, block in fabric.shared.items():
+        arrays[f"shared.{name}"] = np.frombuffer(block.memory, np.uint8).copy()
+    return arrays
+
+
+def with_saved_channels(topology: Topology, part: dict[str, np.ndarray]) -> Topology:
+    """The topology with boards and shared memory as they were."""
+    boards = [
+        replace(
+            board,
+            initial=part[f"board.{board.spec.name}"],
+            version=int(part[f"version.{board.spec.name}"]),
+        )
+        for board in topology.boards
+    ]
+    shared = [
+        replace(memory, initial=_as_before(part[f"shared.{memory.spec.name}"], memory.spec))
+        for memory in topology.shared
+    ]
+    return replace(topology, boards=boards, shared=shared)
+
+
+def _as_before(memory: np.ndarray, spec: SharedSpec) -> np.ndarray:
+    return memory[: spec.size * np.dtype(spec.dtype).itemsize].view(spec.dtype)
+
+
+def exchange_directory(run_dir: Path) -> Path:
+    """Where node processes leave their parts until the supervisor has joined them."""
+    return run_dir / ".exchange"
+
+
+def save_for_supervisor(directory: Path, number: int, node: RunningNode) -> None:
+    """A node process hands its part over as a small checkpoint of its own."""
+    CheckpointStore(directory / node.name, keep=1).save(number, {node.name: captured_node(node)}, {})
+
+
+def collect_part(directory: Path, number: int, name: str) -> dict[str, np.ndarray] | None:
+    """The part that `save_for_supervisor` left, or None while it is not there."""
+    path = directory / name / f"checkpoint-{number:012d}"
+    return read_part(path, name) if path.exists() else None

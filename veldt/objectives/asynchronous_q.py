@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Action values from trajectories: A3C's one-step Q, n-step Q and one-step Sarsa workers, whose
+target network lies in memory that all of them share."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from veldt.algorithms.q_learning import LOSSES, chosen, worker_targets
+from veldt.algorithms.reduction import reduce_over_valid
+from veldt.networks import FlatParameters, Network
+from veldt.objectives import Loss, Tensors
+from veldt.objectives.trajectories import TrajectoryReader
+from veldt.topology import End, Topology
+from veldt.types import ACTION_MASK, Parameters
+
+
+@dataclass(frozen=True)
+class AsynchronousQSettings:
+    """What the value-based workers need beside gamma and reduction."""
+
+    td_loss: str = "squared"
+    """Q and Sarsa workers: squared, huber or clipped."""
+    target_period_updates: int = 200
+    """Q and Sarsa workers: updates of all workers between two copies into the target network."""
+
+    def share_target(self, topology: Topology, initial: Parameters) -> list[End]:
+        """Lay out the target network of all workers; the port of each."""
+        refreshes = np.array([initial.version // self.target_period_updates])
+        target = topology.share("target", np.array(initial.vector))
+        return [target.end, topology.share("target.refreshes", refreshes).end]
+
+
+class AsynchronousQ:
+    """Loss over a batch of trajectories [T+1, B]. `kind` is one_step, n_step or sarsa.
+
+    `port` is the shared target vector and how many times it was refreshed. Whichever worker's
+    update is the first of a new period refreshes it; the others notice and copy. Sarsa does not
+    learn from rows whose next action is not known yet: the last of each trajectory, and truncated
+    ones where the environment resets within the step."""
+
+    def __init__(
+        self,
+        network: Network,
+        port: Sequence[np.ndarray],
+        kind: str,
+        gamma: float,
+        reduction: str,
+        config: AsynchronousQSettings,
+    ) -> None:
+        self._network, self._config, self._kind = network, config, kind
+        self._gamma, self._reduction = gamma, reduction
+        self._shared, self._refreshes = port
+        self._target = copy.deepcopy(network).requires_grad_(False)
+        self._online_entries = [*network.parameters(), *network.buffers()]
+        self._target_entries = [*self._target.parameters(), *self._target.buffers()]
+        # Frozen parameters and statistics have the order of the trained ones in a network's own.
+        self._flat = FlatParameters(self._target)
+        self._reader, self._target_reader = TrajectoryReader(network), TrajectoryReader(self._target)
+        self._seen = -1
+
+    def __call__(self, batch: Tensors) -> Loss:
+        self._follow_target()
+        q = self._reader.unroll(batch)[0].q_values[:-1]
+        with torch.no_grad():
+            targets = worker_targets(
+                self._kind,
+                batch["reward"][:-1] * self._network.reward_scale(),
+                self._next_q(batch),
+                batch["action"][1:],
+                batch["terminated"][:-1],
+                batch["truncated"][:-1],
+                batch["ignored"][:-1],
+                self._gamma,
+                batch[ACTION_MASK][1:] if ACTION_MASK in batch else None,
+            )
+        td = targets - chosen(q, batch["action"][:-1])
+        terms = LOSSES[self._config.td_loss](td)
+        loss = reduce_over_valid(terms, self._valid(batch), self._reduction)
+        metrics = {"td": td.detach().abs().mean(), "value": q.mean(), "q": loss}
+        return Loss(loss, metrics)
+
+    def _next_q(self, batch: Tensors) -> Tensor:
+        outputs, states = self._target_reader.unroll(batch)
+        return self._target_reader.following(batch, outputs.q_values, states, "q_values")
+
+    def _valid(self, batch: Tensors) -> Tensor:
+        valid = ~batch["ignored"][:-1]
+        if self._kind == "sarsa":
+            known = batch["terminated"][:-1].clone()
+            known[:-1] |= True
+            if self._network.spec.same_step_reset:
+                known &= batch["terminated"][:-1] | ~batch["truncated"][:-1]
+            valid = valid & known
+        return valid
+
+    def _follow_target(self) -> None:
+        refreshes = int(self._refreshes[0])
+        if refreshes != self._seen:
+            self._seen = refreshes
+            self._flat.load(self._shared)
+
+    @torch.no_grad()
+    def after_update(self, version: int) -> None:
+        due = version // self._config.target_period_updates
+        if due <= int(self._refreshes[0]):
+            return
+        self._refreshes[0] = self._seen = due
+        torch._foreach_copy_(self._target_entries, self._online_entries)
+        self._shared[:] = self._flat.numpy()

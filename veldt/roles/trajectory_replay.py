@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IMPALA's replay variant: a learner-side FIFO of trajectories from which part of each batch comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veldt.context import NodeContext
+from veldt.ports import ExperienceSource
+from veldt.types import Batch, Layout
+
+_LEFT_OUT = ("provenance",)
+
+
+@dataclass(frozen=True)
+class TrajectoryReplayConfig:
+    """How much is kept and how much of it comes back."""
+
+    layout: Layout
+    """Of the slots that the source joins."""
+    capacity: int
+    """Trajectories of one environment each; the oldest go first."""
+    fraction: float
+    """Replayed share of each batch, 0 <= fraction < 1."""
+
+    def __call__(self, context: NodeContext, source: ExperienceSource) -> TrajectoryReplay:
+        return TrajectoryReplay(context, source, self)
+
+
+class TrajectoryReplay:
+    """Joins each batch of its source with trajectories of earlier ones, drawn uniformly.
+
+    Batches pass alone until there is enough to draw from. The unit is one environment's trajectory,
+    so a replayed batch mixes columns of many actors and times. Everything is copied once into
+    memory of fixed size; rows keep the version they were acted with, so lag is measured as ever."""
+
+    def __init__(
+        self, context: NodeContext, source: ExperienceSource, config: TrajectoryReplayConfig
+    ) -> None:
+        self._source, self._config = source, config
+        self._random = context.random("replay")
+        self._axes = {
+            name: field.join_axis for name, field in config.layout.fields if name not in _LEFT_OUT
+        }
+        self._stored: dict[str, np.ndarray] = {}
+        self._joined: dict[str, np.ndarray] = {}
+        self._size = self._next = 0
+        self._replayed = context.telemetry.counter("replayed_env_steps")
+
+    def take_batch(self) -> Batch | None:
+        fresh = self._source.take_batch()
+        if fresh is None:
+            return None
+        columns = {name: self._columns(fresh, name) for name in self._axes}
+        width = columns["reward"].shape[0]
+        extra = round(width * self._config.fraction / (1.0 - self._config.fraction))
+        if not self._stored:
+            self._allocate(columns, extra)
+        chosen = None
+        if self._size >= extra:
+            chosen = self._random.integers(self._size, size=extra)
+        joined = self._join(columns, chosen) if chosen is not None else fresh.arrays
+        self._insert(columns, width)
+        self._source.release(fresh)
+        return Batch(joined)
+
+    def release(self, batch: Batch) -> None:
+        """Nothing is held: a fresh batch's slots went back once it was copied."""
+
+    def _columns(self, batch: Batch, name: str) -> np.ndarray:
+        """[columns, ...] with one entry per environment; versions are one per slot and repeated."""
+        array = np.moveaxis(batch[name], self._axes[name], 0)
+        repeats = batch["reward"].shape[1] // array.shape[0]
+        return np.repeat(array, repeats, axis=0) if repeats > 1 else array
+
+    def _allocate(self, columns: dict[str, np.ndarray], extra: int) -> None:
+        capacity = max(self._config.capacity, extra, columns["reward"].shape[0])
+        for name, array in columns.items():
+            self._stored[name] = np.zeros((capacity, *array.shape[1:]), array.dtype)
+            shape = list(array.shape[1:])
+            shape.insert(self._axes[name], array.shape[0] + extra)
+            self._joined[name] = np.zeros(shape, array.dtype)
+
+    def _join(self, columns: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
+        for name, array in columns.items():
+            place = np.moveaxis(self._joined[name], self._axes[name], 0)
+            place[: len(array)] = array
+            place[len(array) :] = self._stored[name][chosen]
+        ignored = self._stored["ignored"][chosen, :-1]
+        self._replayed.add(ignored.size - int(np.count_nonzero(ignored)))
+        return self._joined
+
+    def _insert(self, columns: dict[str, np.ndarray], width: int) -> None:
+        capacity = len(self._stored["reward"])
+        places = (self._next + np.arange(width)) % capacity
+        for name, array in columns.items():
+            self._stored[name][places] = array
+        self._next = (self._next + width) % capacity
+        self._size = min(capacity, self._size + width)

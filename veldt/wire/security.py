@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may connect: a token for everybody, TLS wherever bytes leave the machine."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from veldt.errors import ConfigurationError
+
+TOKEN_HEADER = "veldt-token"
+TLS_NAME = "veldt"
+"""The name in the certificate. Nodes have changing addresses, so it is not one of them."""
+
+
+@dataclass(frozen=True)
+class Security:
+    """A run's secret, and its certificate where TLS is used. Printing it shows neither."""
+
+    token: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    certificate: bytes | None = field(default=None, repr=False)
+    key: bytes | None = field(default=None, repr=False)
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.certificate is not None
+
+    def for_clients(self) -> Security:
+        """Without the server's private key."""
+        return Security(self.token, self.certificate)
+
+    def admits(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Whether a caller knows the token; takes equally long for every wrong one."""
+        given = next((value for name, value in metadata if name == TOKEN_HEADER), "")
+        text = given if isinstance(given, bytes) else given.encode()
+        return bool(self.token) and hmac.compare_digest(text, self.token.encode())
+
+
+def is_on_this_machine(address: str) -> bool:
+    """Whether a gRPC address is a Unix socket or a loopback interface."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_address(address: str, security: Security) -> None:
+    """Refuse to listen where others could listen in or take part."""
+    if is_on_this_machine(address):
+        return
+    if not security.token or not (security.certificate and security.key):
+        raise ConfigurationError(
+            f"central inference would listen on {address}, which other machines can reach, without"
+            " token and TLS; give it a certificate, or keep all nodes on one machine"
+        )

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gRPC server of central inference: one thread with an event loop serves the streams of all actors.
+
+An event loop and not a thread per stream, so that idle or hostile connections cost no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import grpc
+
+from veldt.wire.desk import Desk, Received, Session
+from veldt.wire.messages import Refused, StreamFormat
+from veldt.wire.security import Security, check_address
+
+SERVICE, METHOD = "veldt.wire.CentralInference", "Infer"
+_GRACE_SECONDS = 0.2
+_CODES = {
+    "oversized": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "out_of_turn": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "old_incarnation": grpc.StatusCode.FAILED_PRECONDITION,
+    "superseded": grpc.StatusCode.ABORTED,
+}
+
+
+def keepalive_options(max_receive_bytes: int) -> list[tuple[str, int]]:
+    """A dead peer is noticed within 15 s by either end; both must agree that pings are welcome."""
+    return [
+        ("grpc.max_receive_message_length", max_receive_bytes),
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+class StreamServer:
+    """The answering port: `take` a row, `answer` it. Listens from its construction on."""
+
+    def __init__(
+        self,
+        format: StreamFormat,
+        num_clients: int,
+        groups_per_client: int,
+        address: str,
+        security: Security,
+        ring: Callable[[], None],
+    ) -> None:
+        check_address(address, security)
+        self._format, self._security = format, security
+        self._desk = Desk(format, num_clients, groups_per_client, ring)
+        # A new stream may come before the old one is known to be dead, so each actor has two.
+        self._max_streams = 2 * num_clients + 8
+        self._loop = asyncio.new_event_loop()
+        listening: Future[int] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(address, listening), name="wire-server", daemon=True
+        )
+        self._thread.start()
+        self.port = listening.result()
+        """The TCP port, which the system chose if the address asked for port 0."""
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Messages and callers refused so far, by reason."""
+        return dict(self._desk.refused)
+
+    def take(self) -> Received | None:
+        return self._desk.take()
+
+    def answer(self, received: Received, data: bytes) -> None:
+        self._desk.answer(received, data)
+
+    def close(self) -> None:
+        """End all streams; actors see it as a lost connection."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._closing.set)
+            self._thread.join()
+
+    def _run(self, address: str, listening: Future[int]) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._listen(address, listening))
+        self._loop.close()
+
+    async def _listen(self, address: str, listening: Future[int]) -> None:
+        self._closing = asyncio.Event()
+        try:
+            server = self._make_server(address)
+            await server.start()
+        except Exception as error:
+            listening.set_exception(error)
+            return
+        listening.set_result(self._bound_port)
+        await self._closing.wait()
+        await server.stop(_GRACE_SECONDS)
+
+    def _make_server(self, address: str) -> grpc.aio.Server:
+        server = grpc.aio.server(
+            # Twice what is allowed, so that a message a little too large is ours to count.
+            options=keepalive_options(2 * self._format.max_request_bytes),
+            maximum_concurrent_rpcs=self._max_streams,
+        )
+        handler = grpc.stream_stream_rpc_method_handler(self._serve)
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
+        )
+        security = self._security
+        if security.certificate and security.key:
+            pair = ((security.key, security.certificate),)
+            self._bound_port = server.add_secure_port(address, grpc.ssl_server_credentials(pair))
+        else:
+            self._bound_port = server.add_insecure_port(address)
+        return server
+
+    async def _serve(self, _: object, context: grpc.aio.ServicerContext) -> None:
+        if not self._security.admits(context.invocation_metadata() or ()):
+            self._desk.refuse("unauthenticated")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "unknown token")
+        outgoing: asyncio.Queue[bytes] = asyncio.Queue()
+
+        def send(message: bytes) -> None:
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(outgoing.put_nowait, message)
+
+        session = self._desk.connect(send)
+        writing = asyncio.create_task(_write(context, outgoing))
+        try:
+            await self._read(session, context)
+        finally:
+            writing.cancel()
+
+    async def _read(self, session: Session, context: grpc.aio.ServicerContext) -> None:
+        while (message := await context.read()) is not grpc.aio.EOF:
+            try:
+                session.receive(message)
+            except Refused as refusal:
+                code = _CODES.get(refusal.reason, grpc.StatusCode.INVALID_ARGUMENT)
+                await context.abort(code, str(refusal))
+
+
+async def _write(context: grpc.aio.ServicerContext, outgoing: asyncio.Queue[bytes]) -> None:
+    while True:
+        await context.write(await outgoing.get())
