@@ -26,12 +26,12 @@ ARCHITECTURE_FILES = sorted(
 LAYERS = (
     {"errors", "types"},
     {"ports"},
-    {"algorithms", "networks", "environments", "telemetry", "checkpoint", "optimizers", "topology",
-     "context", "options", "replay", "command_options"},
+    {"algorithms", "networks", "environments", "telemetry", "replay", "optimizers", "topology",
+     "checkpoint", "checkpoint_format", "random_states", "context", "options", "command_options"},
     {"objectives", "problem", "settings", "run_directory"},
     {"roles", "backends", "wire"},
     {"architectures"},
-    {"resolve", "run", "api", "evaluation"},
+    {"resolve", "run", "run_checkpoints", "api", "evaluation"},
     {"cli", "completion", "__main__", "__init__"},
 )  # fmt: skip
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,8 @@ class NodeContext:
     """How often this node has been restarted; data of an older incarnation is refused."""
     run_dir: Path | None = None
     """Where a node may leave evidence of something that went wrong."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds. On the serial backend they do not pass by themselves but with each round."""
 
     def derived_seed(self, purpose: str) -> int:
         """A 63-bit seed of this node, incarnation and purpose, independent of the others."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
@@ -62,6 +63,22 @@ class Problem:
         if environment.is_atari and environment.frame_stack == 1:
             return int(dict(environment.options).get("stack_num", 4))
         return environment.frame_stack
+
+    def for_actor(self, num_steps: int) -> dict[str, Any]:
+        """Arguments of every actor."""
+        return {
+            "environment": self.environment,
+            "num_envs": self.envs_per_actor,
+            "num_steps": num_steps,
+        }
+
+    def for_learner(self, decay_learning_rate: bool) -> dict[str, Any]:
+        """Arguments of every learner."""
+        return {
+            "total_env_steps": self.total_env_steps if decay_learning_rate else None,
+            "device": self.device,
+            "torch_threads": self.learner_threads,
+        }
 
     def require_action_kind(self, architecture: str, *kinds: str) -> None:
         if self.spec.action.kind not in kinds:

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from veldt.optimizers import OptimizerConfig
-from veldt.replay import RateLimiter
+from veldt.replay import Fifo, PrioritizedSampler, RateLimiter, SoftCap, TransitionStore
+from veldt.types import VALUE_BEST, VALUE_TAKEN, Layout
+
+MakeStore = Callable[[], TransitionStore]
+
+_ROOM = 1.25  # memory of a softly capped replay, in terms of its cap
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,55 @@ class ReplaySettings:
             self.min_replay_transitions,
             largest_insert=self.trajectory_steps * envs_per_actor,
             largest_sample=self.batch_size,
+        )
+
+
+    def store(self, layout: Layout, n_step: int, discount: float, frame_stack: int) -> MakeStore:
+        """Makes the store; by default a plain ring of transitions."""
+        return partial(
+            TransitionStore,
+            layout,
+            self.replay_transitions,
+            n_step=n_step,
+            discount=discount,
+            frame_stack=frame_stack,
+        )
+
+
+@dataclass(frozen=True)
+class PrioritizedReplaySettings(ReplaySettings):
+    """What is learned from first, and how much of it waits."""
+
+    actor_priorities: bool = True
+    """Use the actors' values for first priorities; otherwise new data enters at the maximum."""
+    priority_exponent: float = 0.6
+    """Probability of an item: its priority to this power; 0: uniform."""
+    importance_exponent: float = 0.4
+    """How far importance weights undo the priorities' bias; 1: fully."""
+    trim_period_updates: int = 100
+    """Updates between two trims to replay_transitions; 0: a hard cap."""
+    prefetch_batches: int = 4
+    """Batches that wait for the learner."""
+
+    def store(self, layout: Layout, n_step: int, discount: float, frame_stack: int) -> MakeStore:
+        """Softly capped: nothing is evicted between two trims unless the room above the cap is
+        used up. Items appear once their actor's values are all there."""
+        cap, period = self.replay_transitions, self.trim_period_updates
+        return partial(
+            TransitionStore,
+            layout,
+            int(cap * _ROOM) if period else cap,
+            n_step=n_step,
+            discount=discount,
+            frame_stack=frame_stack,
+            outputs=(VALUE_TAKEN, VALUE_BEST),
+            wait_for_outputs=True,
+            remover=SoftCap(cap, period) if period else Fifo(),
+        )
+
+    def sampler(self) -> Callable[[TransitionStore], PrioritizedSampler]:
+        return partial(
+            PrioritizedSampler, alpha=self.priority_exponent, beta=self.importance_exponent
         )
 
 

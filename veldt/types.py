@@ -124,6 +124,8 @@ class ActionSpec:
 ACTION_MASK = "action_mask"
 LAST_ACTION = "last_action"
 LAST_REWARD = "last_reward"
+VALUE_TAKEN, VALUE_BEST = "value_taken", "value_best"
+"""What an actor thinks of the action it takes and of the best one, kept for first priorities."""
 DISCOUNTED_RETURN = "discounted_return"
 """Running discounted return of each environment, for the learner's reward scale."""
 

@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 
-from veldt.backends.memory import Block, PlainBlock, SharedBlock
+from veldt.backends.memory import Block, PlainBlock, SharedBlock, available_bytes
 
 
 @pytest.mark.parametrize("kind", [PlainBlock, SharedBlock])
@@ -55,6 +55,9 @@ def open_memory() -> str:
         return maps.read()
 
 
-def test_more_memory_than_there_is_names_the_remedy() -> None:
-    with pytest.raises(MemoryError, match=r"bytes of shared memory for 'replay'.*lower the number"):
+def test_more_memory_than_there_is_names_amounts_and_remedy() -> None:
+    available = available_bytes()
+    assert 1 << 20 < available < 1 << 60
+    message = r"^1,152,921,504,606,846,976 bytes .* 'replay', but [\d,]+ are available; lower the"
+    with pytest.raises(MemoryError, match=message):
         SharedBlock(1 << 60, "replay")

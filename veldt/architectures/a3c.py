@@ -39,15 +39,12 @@ WHY_NOT_EVERYWHERE = (
     "a3c's workers write into the memory of one machine, which Ray's actors do not share; use"
     " --backend process, or impala or gorila on a cluster"
 )
-_Q_WORKERS = {"one_step_q": "one_step", "n_step_q": "n_step", "one_step_sarsa": "sarsa"}
 
 
 @dataclass(frozen=True)
 class Config(ActorCriticSettings, AsynchronousQSettings, OptimizerSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
-    algorithm: str = "a3c"
-    """What workers compute: a3c, one_step_q, n_step_q or one_step_sarsa."""
     correction: str = "none"
     optimizer: str = "rmsprop"
     learning_rate: float = 2e-3
@@ -55,39 +52,15 @@ class Config(ActorCriticSettings, AsynchronousQSettings, OptimizerSettings):
     """All workers use and change one mean square; sgd's momentum is always the worker's own."""
     trajectory_steps: int = 16
     """Environment steps between two updates of a worker (t_max)."""
-    epsilon_ends: tuple[float, ...] = (0.1, 0.01, 0.5)
-    """Q and Sarsa workers: where epsilon ends, drawn once per worker."""
-    epsilon_odds: tuple[float, ...] = (0.4, 0.3, 0.3)
-    """Q and Sarsa workers: how likely each of these ends is."""
-    epsilon_env_steps: int = 20_000
-    """Q and Sarsa workers: env steps of a worker over which epsilon falls from 1."""
     clusters: int = 1
     """Copies of the weights; more than one is Hogwild++: deltas go around a ring of clusters."""
     ring_period_updates: int = 8
     """Updates of a cluster's first worker between two turns of the ring."""
 
     def __post_init__(self) -> None:
-        if self.algorithm != "a3c" and self.algorithm not in _Q_WORKERS:
-            known = ", ".join(("a3c", *_Q_WORKERS))
-            raise ConfigurationError(f"unknown algorithm '{self.algorithm}'; use {known}")
+        super().__post_init__()
         if self.clusters < 1 or self.ring_period_updates < 1:
             raise ConfigurationError("clusters and ring_period_updates must be 1 or more")
-        odds = self.epsilon_odds
-        if len(self.epsilon_ends) != len(odds) or abs(sum(odds) - 1.0) > 1e-6:
-            raise ConfigurationError("epsilon_odds must add up to 1, one for each of epsilon_ends")
-
-    def selection(self) -> Callable[..., Selection]:
-        if self.algorithm == "a3c":
-            return SampleActions
-        ends = (self.epsilon_ends, self.epsilon_odds, self.epsilon_env_steps)
-        return partial(drawn_epsilon, *ends)
-
-    def objective(self) -> Callable[..., Objective]:
-        if self.algorithm == "a3c":
-            return partial(ActorCritic, config=self)
-        kind = _Q_WORKERS[self.algorithm]
-        settings = {"gamma": self.gamma, "reduction": self.reduction, "config": self}
-        return partial(AsynchronousQ, kind=kind, **settings)
 
 
 PRESETS = {
@@ -112,7 +85,7 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    value_based = config.algorithm in _Q_WORKERS
+    value_based = config.is_value_based
     if value_based:
         problem.require_action_kind(config.algorithm, "discrete")
     if config.clusters > problem.num_actors:
@@ -138,6 +111,15 @@ def build(config: Config, problem: Problem) -> Topology:
         config.ring_period_updates,
     )
     target = config.share_target(topology, initial) if value_based else None
+    selection: Callable[..., Selection] = SampleActions
+    objective: Callable[..., Objective] = partial(ActorCritic, config=config)
+    if value_based:
+        selection = partial(
+            drawn_epsilon, config.epsilon_ends, config.epsilon_odds, config.epsilon_env_steps
+        )
+        objective = partial(
+            AsynchronousQ, gamma=config.gamma, reduction=config.reduction, config=config
+        )
     for worker, (gradients, gradient_port) in enumerate(sinks):
         trajectory = topology.queue(f"trajectory-{worker}", layout, num_slots=1)
         own_copy = topology.board(f"copy-{worker}", initial.vector, version=initial.version)
@@ -148,7 +130,7 @@ def build(config: Config, problem: Problem) -> Topology:
             num_envs=problem.envs_per_actor,
             num_steps=config.trajectory_steps,
             sink=trajectory.sink,
-            policy=LocalPolicyConfig(make_network, config.selection()),
+            policy=LocalPolicyConfig(make_network, selection),
             policy_port=own_copy.source(),
             synchronous=True,
             gamma=config.gamma,
@@ -160,7 +142,7 @@ def build(config: Config, problem: Problem) -> Topology:
             weights=own_copy.sink,
             initial=own_copy.source(),
             make_network=make_network,
-            make_objective=config.objective(),
+            make_objective=objective,
             objective_port=target,
             gradients=gradients,
             gradient_port=gradient_port,

@@ -20,6 +20,7 @@ from veldt.backends.channels import (
 from veldt.backends.memory import Block, PlainBlock, SharedBlock
 from veldt.backends.requests import RequestClient, RequestMemory, RequestServer
 from veldt.backends.signals import Bell, Doorbell, IndexDeque, IndexPipe, Indices
+from veldt.backends.streams import Link, LocalLink, Silence, unix_link
 from veldt.topology import (
     READING_SIDES,
     UPDATES_SUFFIX,
@@ -33,6 +34,8 @@ from veldt.topology import (
     Requests,
     RequestsSpec,
     Shared,
+    Stream,
+    StreamSpec,
     Topology,
 )
 from veldt.types import Parameters
@@ -46,6 +49,7 @@ class Fabric:
     boards: dict[str, BoardMemory] = field(default_factory=dict)
     shared: dict[str, Block] = field(default_factory=dict)
     requests: dict[str, RequestMemory] = field(default_factory=dict)
+    streams: dict[str, Link] = field(default_factory=dict)
     doorbells: dict[str, Doorbell] = field(default_factory=dict)
     """By node name. Empty on the serial backend, where nobody sleeps."""
     readers: dict[str, list[str]] = field(default_factory=dict)
@@ -71,6 +75,11 @@ class Fabric:
             return BoardSource(board, **options)
         if isinstance(channel, RequestsSpec):
             return self._open_requests(node, end, channel)
+        if isinstance(channel, StreamSpec):
+            link, bell = self.streams[channel.name], self.doorbells.get(node.name, Silence())
+            if end.side == "client":
+                return link.client(options["client"], bell)
+            return link.server(bell)
         return self.shared[channel.name].array(channel.dtype, channel.size)
 
     def _open_requests(
@@ -97,6 +106,7 @@ class Fabric:
             boards={name: memory for name, memory in self.boards.items() if name in names},
             shared={name: block for name, block in self.shared.items() if name in names},
             requests={name: memory for name, memory in self.requests.items() if name in names},
+            streams={name: link for name, link in self.streams.items() if name in names},
             readers={name: self.readers[name] for name in names},
             writers={name: self.writers[name] for name in names},
         )
@@ -122,13 +132,16 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
             fabric.boards[name] = board_memory(channel, between_processes)
         elif isinstance(channel, Requests):
             fabric.requests[name] = request_memory(channel.spec, crosses)
+        elif isinstance(channel, Stream):
+            fabric.streams[name] = unix_link(channel.spec) if crosses else LocalLink(channel.spec)
         else:
             fabric.shared[name] = shared_block(channel, between_processes)
     return fabric
 
 
-def _channels(topology: Topology) -> list[Queue | Board | Shared | Requests]:
-    return [*topology.queues, *topology.boards, *topology.shared, *topology.requests]
+def _channels(topology: Topology) -> list[Queue | Board | Shared | Requests | Stream]:
+    memory = [*topology.queues, *topology.boards, *topology.shared]
+    return [*memory, *topology.requests, *topology.streams]
 
 
 def _channel_names(node: Node) -> Iterator[str]:
@@ -139,7 +152,9 @@ def _channel_names(node: Node) -> Iterator[str]:
             yield end.channel.queue.name
 
 
-def _within_one_group(topology: Topology, channel: Queue | Board | Shared | Requests) -> bool:
+def _within_one_group(
+    topology: Topology, channel: Queue | Board | Shared | Requests | Stream
+) -> bool:
     name = channel.spec.name
     users = [
         group

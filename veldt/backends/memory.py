@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import tempfile
+from contextlib import suppress
 from multiprocessing import reduction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +43,9 @@ class SharedBlock:
 
     def __init__(self, nbytes: int, name: str = "veldt") -> None:
         self.nbytes = max(nbytes, mmap.PAGESIZE)
+        available = available_bytes()
+        if self.nbytes > available:  # allocating would take it all, and the kernel kill somebody
+            raise _shortage(self.nbytes, name, f"{available:,} are available")
         self._descriptor = Descriptor(_anonymous_file(name))
         try:
             # ftruncate alone would succeed, and the first write die with SIGBUS if memory is short.
@@ -48,10 +54,7 @@ class SharedBlock:
                 os.posix_fallocate(self._descriptor.fd, 0, self.nbytes)
         except OSError as error:
             self._descriptor.close()
-            raise MemoryError(
-                f"{self.nbytes:,} bytes of shared memory for '{name}' are not available ({error});"
-                " lower the number of slots, environments per actor or replay size"
-            ) from error
+            raise _shortage(self.nbytes, name, f"the system says: {error.strerror}") from error
         self._map = mmap.mmap(self._descriptor.fd, self.nbytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -67,6 +70,25 @@ class SharedBlock:
     def close(self) -> None:
         """Give up the descriptor; the mapping goes when the last view does."""
         self._descriptor.close()
+
+
+def available_bytes() -> int:
+    """Memory that may still be taken: the machine's, or the container's where it has less."""
+    amounts = [sys.maxsize]
+    with suppress(OSError, ValueError):
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        amounts.append(int(fields["MemAvailable"].split()[0]) * 1024)
+    with suppress(OSError, ValueError):  # a limit of "max" is none
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        amounts.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    return min(amounts)
+
+
+def _shortage(nbytes: int, name: str, reason: str) -> MemoryError:
+    return MemoryError(
+        f"{nbytes:,} bytes of shared memory are needed for '{name}', but {reason}; lower the number"
+        " of slots, environments per actor or the replay's capacity"
+    )
 
 
 def _attach(descriptor: Descriptor, nbytes: int) -> SharedBlock:

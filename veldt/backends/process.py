@@ -63,6 +63,7 @@ class ProcessBackend:
         self._topology, self._seed, self._verify = topology, seed, verify
         self._checkpoint: Path | None = None
         self._generation = 0
+        self._answered_number = 0
         self.run_dir: Path | None = None
         self._groups = topology.groups()
         self._fabric = build_fabric(topology, between_processes=True, verify=verify)
@@ -112,6 +113,7 @@ class ProcessBackend:
                     parts[name] = part
                     missing.remove(name)
         shutil.rmtree(directory, ignore_errors=True)
+        self._answered_number = numbers[0]
         if missing:
             raise CheckpointError(f"{', '.join(missing)} did not hand over their state in time")
         return parts
@@ -136,6 +138,7 @@ class ProcessBackend:
             incarnation=incarnation,
             run_dir=self.run_dir,
             checkpoint=self._checkpoint,
+            checkpoint_number=self._answered_number,
         )
         process = server_context().Process(target=run_group, args=(launch,), name=group.name)
         try:
@@ -211,6 +214,8 @@ class ProcessBackend:
             board.block.close()
         for requests in self._fabric.requests.values():
             requests.close()
+        for link in self._fabric.streams.values():
+            link.close()
         self._control.close()
 
 

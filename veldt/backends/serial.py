@@ -32,6 +32,7 @@ from veldt.topology import End, Node, Topology
 from veldt.types import Parameters
 
 _ROUNDS_PER_ADVANCE = 64
+_SECONDS_PER_ROUND = 1e-3  # what roles that wait for each other a little take a round for
 _ORDER = 0x0DE2  # tells the stream of interleavings from the other streams of a seed
 _IDLE_ROUNDS_UNTIL_DEADLOCK = 1000
 
@@ -50,6 +51,7 @@ class SerialBackend:
         self._telemetry = [NodeTelemetry() for _ in topology.nodes]
         self._nodes: list[RunningNode] = []
         self._idle_rounds = 0
+        self._rounds = 0
         self._threads_before: int | None = None
         self.restarts = 0
         self.run_dir: Path | None = None
@@ -62,7 +64,13 @@ class SerialBackend:
     def _construct(self) -> None:
         for node, telemetry in zip(self._topology.nodes, self._telemetry, strict=True):
             context = NodeContext(
-                node.name, node.index, self._seed, telemetry, self._generation, self.run_dir
+                node.name,
+                node.index,
+                self._seed,
+                telemetry,
+                self._generation,
+                self.run_dir,
+                self._clock,
             )
             running = construct(node, context, self._open)
             self._nodes.append(running)
@@ -95,8 +103,12 @@ class SerialBackend:
         for _ in range(_ROUNDS_PER_ADVANCE):
             self._round()
 
+    def _clock(self) -> float:
+        return self._rounds * _SECONDS_PER_ROUND
+
     def _round(self) -> None:
         worked = False
+        self._rounds += 1
         busy = []
         started = clock = time.perf_counter()
         for index in self._order.permutation(len(self._nodes)):

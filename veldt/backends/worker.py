@@ -52,6 +52,8 @@ class Launch:
     run_dir: Path | None
     checkpoint: Path | None
     """Where this group continues from, if anywhere."""
+    checkpoint_number: int
+    """The last checkpoint that this group need not answer for."""
 
 
 def run_group(launch: Launch) -> None:
@@ -91,7 +93,7 @@ def _run(launch: Launch, nodes: list[RunningNode]) -> None:
         return control[0] != 0
 
     def saver() -> Errand:
-        return SaveOnRequest(launch.control, launch.run_dir)
+        return SaveOnRequest(launch.control, launch.run_dir, launch.checkpoint_number)
 
     if launch.threads:
         run_in_threads(nodes, bells, stopped, saver)
@@ -102,10 +104,10 @@ def _run(launch: Launch, nodes: list[RunningNode]) -> None:
 class SaveOnRequest:
     """Writes the nodes' parts when the supervisor has raised the number of the checkpoint."""
 
-    def __init__(self, control: SharedBlock, run_dir: Path | None) -> None:
+    def __init__(self, control: SharedBlock, run_dir: Path | None, seen: int) -> None:
         self._numbers = control.memory[8:16].cast("q")
         self._directory = exchange_directory(run_dir) if run_dir is not None else None
-        self._seen = self._numbers[0]
+        self._seen = seen
 
     def __call__(self, nodes: list[RunningNode]) -> None:
         number = self._numbers[0]

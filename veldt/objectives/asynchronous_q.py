@@ -21,14 +21,37 @@ from veldt.topology import End, Topology
 from veldt.types import ACTION_MASK, Parameters
 
 
+_KINDS = {"one_step_q": "one_step", "n_step_q": "n_step", "one_step_sarsa": "sarsa"}
+
+
 @dataclass(frozen=True)
 class AsynchronousQSettings:
-    """What the value-based workers need beside gamma and reduction."""
+    """What workers compute, and what the value-based ones need beside gamma and reduction."""
 
+    algorithm: str = "a3c"
+    """What workers compute: a3c, one_step_q, n_step_q or one_step_sarsa."""
     td_loss: str = "squared"
     """Q and Sarsa workers: squared, huber or clipped."""
     target_period_updates: int = 200
     """Q and Sarsa workers: updates of all workers between two copies into the target network."""
+    epsilon_ends: tuple[float, ...] = (0.1, 0.01, 0.5)
+    """Q and Sarsa workers: where epsilon ends, drawn once per worker."""
+    epsilon_odds: tuple[float, ...] = (0.4, 0.3, 0.3)
+    """Q and Sarsa workers: how likely each of these ends is."""
+    epsilon_env_steps: int = 20_000
+    """Q and Sarsa workers: env steps of a worker over which epsilon falls from 1."""
+
+    def __post_init__(self) -> None:
+        if self.algorithm != "a3c" and self.algorithm not in _KINDS:
+            known = ", ".join(("a3c", *_KINDS))
+            raise ValueError(f"unknown algorithm '{self.algorithm}'; use {known}")
+        odds = self.epsilon_odds
+        if len(self.epsilon_ends) != len(odds) or abs(sum(odds) - 1.0) > 1e-6:
+            raise ValueError("epsilon_odds must add up to 1, one for each of epsilon_ends")
+
+    @property
+    def is_value_based(self) -> bool:
+        return self.algorithm in _KINDS
 
     def share_target(self, topology: Topology, initial: Parameters) -> list[End]:
         """Lay out the target network of all workers; the port of each."""
@@ -38,7 +61,7 @@ class AsynchronousQSettings:
 
 
 class AsynchronousQ:
-    """Loss over a batch of trajectories [T+1, B]. `kind` is one_step, n_step or sarsa.
+    """Loss over a batch of trajectories [T+1, B].
 
     `port` is the shared target vector and how many times it was refreshed. Whichever worker's
     update is the first of a new period refreshes it; the others notice and copy. Sarsa does not
@@ -49,12 +72,12 @@ class AsynchronousQ:
         self,
         network: Network,
         port: Sequence[np.ndarray],
-        kind: str,
         gamma: float,
         reduction: str,
         config: AsynchronousQSettings,
     ) -> None:
-        self._network, self._config, self._kind = network, config, kind
+        self._network, self._config = network, config
+        self._kind = _KINDS[config.algorithm]
         self._gamma, self._reduction = gamma, reduction
         self._shared, self._refreshes = port
         self._target = copy.deepcopy(network).requires_grad_(False)

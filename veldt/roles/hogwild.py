@@ -56,7 +56,8 @@ class Hogwild(GradientSink):
         weights, self._updates, *others = port
         self._own_updates = self._updates[(config.writer + 1) * _COUNT_STRIDE :][:1]
         self._flat, self._shared = flat, torch.from_numpy(weights)
-        statistics = torch.from_numpy(others.pop(0)) if config.shared_statistics else None
+        self._shares = config.shared_statistics
+        statistics = torch.from_numpy(others.pop(0)) if self._shares else None
         trained = self._shared[: flat.num_trained]
         self._optimizer = make_optimizer(config.optimizer, trained, statistics)
         self._ring = Ring(config.ring, weights[: flat.num_trained], others) if config.ring else None
@@ -91,10 +92,12 @@ class Hogwild(GradientSink):
         return int(self._updates.sum())
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"optimizer": self._optimizer.state_vector.numpy()}
+        """The worker's own statistics; shared ones are saved with all other shared memory."""
+        return {} if self._shares else {"optimizer": self._optimizer.state_vector.numpy()}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self._optimizer.state_vector.copy_(torch.from_numpy(state["optimizer"]))
+        if not self._shares:
+            self._optimizer.state_vector.copy_(torch.from_numpy(state["optimizer"]))
 
 
 def share_hogwild(

@@ -12,9 +12,7 @@ from veldt.context import NodeContext
 from veldt.ports import ExperienceSink, ExperienceSource
 from veldt.replay import PrioritizedSampler, RateLimiter, TransitionStore, UniformSampler
 from veldt.replay.layouts import transition_layout
-from veldt.types import Field, Layout, Slot
-
-VALUE_TAKEN, VALUE_BEST = "value_taken", "value_best"
+from veldt.types import VALUE_BEST, VALUE_TAKEN, Field, Layout, Slot
 
 
 def batch_layout(trajectories: Layout, batch_size: int, outputs: Sequence[str] = ()) -> Layout:

@@ -80,6 +80,7 @@ class GroupLeader(GradientSink):
         self._missing = 0
         self._version, self._scale = 0, 1.0
         self._not_finite = context.telemetry.counter("dropped.not_finite")
+        self._other_version = context.telemetry.counter("dropped.other_version")
         self._norm = context.telemetry.gauge("gradient_norm")
 
     def begin(self, version: int) -> int | None:
@@ -105,10 +106,13 @@ class GroupLeader(GradientSink):
             if batch is None:
                 return None
             learner, version, rows = (int(number) for number in batch["about"])
-            if version != self._version:
-                raise RuntimeError(f"learner {learner} is at {version}, not {self._version}")
-            self._gradients[learner].copy_(torch.from_numpy(batch["gradient"]))
-            self._rows[learner] = rows
+            if version == self._version:
+                self._gradients[learner].copy_(torch.from_numpy(batch["gradient"]))
+                self._rows[learner] = rows
+            else:  # it continues from a checkpoint that was made a moment apart
+                self._gradients[learner].zero_()
+                self._rows[learner] = 0
+                self._other_version.add()
             self._source.release(batch)
             self._missing -= 1
         return self._step()
@@ -161,11 +165,11 @@ class GroupFollower(GradientSink):
 
     def begin(self, version: int) -> int | None:
         if self._sent:
-            newer = self._weights.pull(self._vector, newer_than=version)
-            if newer is None:
+            newest = self._weights.pull(self._vector, newer_than=-1)
+            if newest is None or newest == version:
                 return None
             self._flat.load(self._vector)
-            self._sent, version = False, newer
+            self._sent, version = False, newest
         if self._slot is None:
             self._slot = self._sink.reserve()
         return version if self._slot is not None else None

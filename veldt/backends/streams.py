@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the ends of a stream find each other: in one thread, or over a Unix socket that only this user
+can reach. gRPC is imported where a socket is used, and only then."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from veldt.topology import StreamSpec
+from veldt.wire.desk import Desk
+from veldt.wire.local import LocalClient
+from veldt.wire.messages import StreamFormat
+from veldt.wire.security import Security
+
+_PREFIX = "veldt-streams-"
+
+
+class Bell(Protocol):
+    """What a port rings when something came in."""
+
+    def ring(self) -> None: ...
+
+
+class Silence:
+    """Nobody sleeps."""
+
+    def ring(self) -> None: ...
+
+
+class Link(Protocol):
+    """Makes the ports of one stream."""
+
+    def client(self, index: int, bell: Bell) -> Any: ...
+
+    def server(self, bell: Bell) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class LocalLink:
+    """All ends in one process and fed by one thread."""
+
+    def __init__(self, spec: StreamSpec) -> None:
+        self._spec = spec
+        self._bell: Bell = Silence()
+        self._desk = Desk(
+            stream_format(spec), spec.num_clients, spec.groups_per_client, lambda: self._bell.ring()
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalLink, (self._spec,)
+
+    def client(self, index: int, bell: Bell) -> LocalClient:
+        return LocalClient(self._desk.format, index, self._desk, bell.ring)
+
+    def server(self, bell: Bell) -> Desk:
+        self._bell = bell
+        return self._desk
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class SocketLink:
+    """Ends in several processes. Travels to each of them; the server's listens, the others call."""
+
+    spec: StreamSpec
+    address: str
+    security: Security = field(default_factory=Security)
+    directory: Path | None = None
+
+    def client(self, index: int, bell: Bell) -> Any:
+        from veldt.wire.client import StreamClient
+
+        format = stream_format(self.spec)
+        return StreamClient(format, index, self.address, self.security, bell.ring)
+
+    def server(self, bell: Bell) -> Any:
+        from veldt.wire.server import StreamServer
+
+        spec = self.spec
+        return StreamServer(
+            stream_format(spec),
+            spec.num_clients,
+            spec.groups_per_client,
+            self.address,
+            self.security,
+            bell.ring,
+        )
+
+    def close(self) -> None:
+        if self.directory is not None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def stream_format(spec: StreamSpec) -> StreamFormat:
+    return StreamFormat(spec.request, spec.reply)
+
+
+def unix_link(spec: StreamSpec) -> SocketLink:
+    """A link over a socket in a new directory of mode 0700."""
+    _remove_orphans()
+    directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    return SocketLink(spec, f"unix:{directory}/socket", directory=directory)
+
+
+def _remove_orphans() -> None:
+    """Directories of supervisors that were killed before they could tidy up."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        pid = path.name.removeprefix(_PREFIX).partition("-")[0]
+        with suppress(OSError):
+            if path.stat().st_uid == os.getuid() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A copy of a network that holds the goal of Q-learning still between two refreshes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+
+from veldt.networks import Network
+
+AnyNetwork = TypeVar("AnyNetwork", bound=Network)
+
+
+class TargetNetwork(Generic[AnyNetwork]):
+    """Overwritten by `online` once per `period_updates` versions."""
+
+    def __init__(self, online: AnyNetwork, period_updates: int) -> None:
+        self.network: AnyNetwork = copy.deepcopy(online).requires_grad_(False)
+        self._period, self._copies = period_updates, 0
+        self._from = [*online.parameters(), *online.buffers()]
+        self._to = [*self.network.parameters(), *self.network.buffers()]
+
+    @torch.no_grad()
+    def after_update(self, version: int) -> None:
+        """Versions may jump where others step the weights: a copy is due for each full period."""
+        due = version // self._period
+        if due > self._copies:
+            self._copies = due
+            torch._foreach_copy_(self._to, self._from)
+
+    def state(self) -> dict[str, np.ndarray]:
+        arrays = {f"target.{i}": entry.cpu().numpy() for i, entry in enumerate(self._to)}
+        return {**arrays, "target_copies": np.array(self._copies)}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        for i, entry in enumerate(self._to):
+            entry.copy_(torch.from_numpy(state[f"target.{i}"]))
+        self._copies = int(state["target_copies"])
