@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be learned and with how much machine: the part of a run that no architecture decides."""
+"""What is to be learned and with how much machine: what no architecture decides."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Problem:
     def trajectory_layout(
         self, network: Network, num_steps: int, num_envs: int, **extra: Field
     ) -> Layout:
-        """Slots for `num_steps` of `num_envs` environments with what this network's actors store."""
+        """Slots for `num_steps` of `num_envs` environments with what the network's actors store."""
         outputs = {**network.output_fields(), **network.input_fields(), **extra}
         if network.return_moments is not None:
             outputs[DISCOUNTED_RETURN] = Field((), "float32")
@@ -86,4 +86,3 @@ class Problem:
                 f"{architecture} needs {' or '.join(kinds)} actions, but {self.spec.id} has"
                 f" {self.spec.action.kind} actions; try impala, which takes any"
             )
-

@@ -75,7 +75,6 @@ class ReplaySettings:
             largest_sample=self.batch_size,
         )
 
-
     def store(self, layout: Layout, n_step: int, discount: float, frame_stack: int) -> MakeStore:
         """Makes the store; by default a plain ring of transitions."""
         return partial(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from driving import (
 
 import veldt.backends
 from veldt.backends.base import Backend, NodeFailure
+from veldt.checkpoint import CheckpointStore
 from veldt.topology import Topology
 
 RAY = pytest.param("ray", marks=pytest.mark.ray)
@@ -275,3 +277,43 @@ def run_and_stop(name: str, records: int) -> None:
     finally:
         backend.stop()
         backend.stop()
+
+
+@every_backend
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_run_continues_from_what_was_captured(
+    name: str, threads: bool, make_backend: MakeBackend, tmp_path: Path
+) -> None:
+    """Roles, counters and boards; two colocated nodes, because each gives its own part."""
+    first = make_backend(name, keepers(threads))
+    first.run_dir = tmp_path / "first"
+    first.start()
+    advance_until(first, lambda: counter(first, 1, "version") >= 50, "some versions")
+    parts = first.capture()
+    saved = [int(parts[node]["role.steps"]) for node in ("keeper-0", "writer-0")]
+    assert saved[0] > 0
+    assert saved[1] >= 50
+    first.stop()
+    store = CheckpointStore(tmp_path / "checkpoints")
+    path = store.save(1, parts, {})
+
+    second = make_backend(name, keepers(threads))
+    second.run_dir = tmp_path / "second"
+    second.restore(path, generation=1)
+    assert second.parameters("weights").version == int(parts["channels"]["version.weights"])
+    second.start()
+    advance_until(second, lambda: counter(second, 0, "steps") > saved[0] + 10, "more steps")
+    assert counter(second, 0, "began_at") == saved[0]
+    assert counter(second, 1, "began_at") == saved[1]
+
+
+def keepers(threads: bool) -> Topology:
+    topology = Topology("keepers", make_network=object)
+    board = topology.board("weights", np.zeros(10))
+    nodes = [
+        topology.add("keeper", roles.Keeper),
+        topology.add("writer", roles.KeptWriter, weights=board.sink),
+    ]
+    topology.add("reader", roles.Reader, weights=board.source(), size=10)
+    topology.colocate(*nodes, threads=threads)
+    return topology

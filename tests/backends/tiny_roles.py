@@ -248,3 +248,40 @@ class Lemming(Idle):
     def step(self) -> bool:
         os.kill(os.getpid(), signal.SIGKILL)
         return True
+
+
+class Keeper:
+    """Counts its steps and remembers the count."""
+
+    def __init__(self, context: NodeContext) -> None:
+        self._steps = 0
+        self._shown = context.telemetry.counter("steps")
+        self._began_at = context.telemetry.counter("began_at")
+
+    def step(self) -> bool:
+        self._steps += 1
+        self._shown.set(self._steps)
+        time.sleep(0.0005)
+        return True
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"steps": np.array(self._steps)}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self._steps = int(state["steps"])
+        self._began_at.set(self._steps)
+
+
+class KeptWriter(Keeper):
+    """Publishes its count."""
+
+    def __init__(self, context: NodeContext, *, weights: ParameterSink) -> None:
+        super().__init__(context)
+        self._weights = weights
+        self._version = context.telemetry.counter("version")
+
+    def step(self) -> bool:
+        super().step()
+        self._weights.publish(Parameters(np.full(10, self._steps, np.float32), self._steps))
+        self._version.set(self._steps)
+        return True

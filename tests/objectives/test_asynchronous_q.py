@@ -63,18 +63,18 @@ def slow_loss(kind, network, target, batch, same_step):
             if row["terminated"]:
                 bootstrap = 0.0
             elif kind == "sarsa":
-                bootstrap = float(after[batch["action"][t + 1, env]])
+                bootstrap = float(after.detach()[batch["action"][t + 1, env]])
             elif kind == "n_step" and not end and following is not None:
                 bootstrap = following
             else:
-                bootstrap = float(after.max())
+                bootstrap = float(after.detach().max())
             goal = float(row["reward"]) + GAMMA * bootstrap
             following = goal
             unknown = not row["terminated"] and (t == STEPS - 1 or truncated_here)
             if kind == "sarsa" and unknown:
                 continue
             q = values(network, row["observation"])[row["action"]]
-            terms.append(0.5 * (goal - float(q)) ** 2)
+            terms.append(0.5 * (goal - float(q.detach())) ** 2)
     return float(np.mean(terms))
 
 

@@ -53,6 +53,12 @@ ARCHITECTURES = {
             "actors wait for each other, so every gradient is on-policy: lag 0",
         ),
         Architecture(
+            "ga3c",
+            2017,
+            "Babaeizadeh et al., Reinforcement Learning through Asynchronous A3C on a GPU",
+            "agents without a model ask predictors; trainers share it; their numbers are annealed",
+        ),
+        Architecture(
             "apex",
             2018,
             "Horgan et al., Distributed Prioritized Experience Replay",
@@ -63,6 +69,13 @@ ARCHITECTURES = {
             2018,
             "Espeholt et al., IMPALA: Scalable Distributed Deep-RL",
             "trajectories instead of gradients travel, V-trace corrects the lag",
+        ),
+        Architecture(
+            "seed_rl",
+            2019,
+            "Espeholt et al., SEED RL: Scalable and Efficient Deep-RL with Accelerated Central"
+            " Inference",
+            "actors hold no weights: they stream observations to a server beside the learner",
         ),
         Architecture(
             "sample_factory",

@@ -7,10 +7,10 @@
 
 New: replay breaks the correlation between steps, a target network holds the goal still.
 One datum: actor -> queue -> replay -> learner.
-Lag: none between acting and learning (the actor takes new weights every row); replayed data is as old
-as the buffer is long, which an off-policy method may use.
-Deviation: the actor steps several environments at once; the ratio of env steps to updates is kept by
-the replay's limiter, not by counting in a loop.
+Lag: none between acting and learning (the actor takes new weights every row); replayed data is as
+old as the buffer is long, which an off-policy method may use.
+Deviation: the actor steps several environments at once; the ratio of env steps to updates is kept
+by the replay's limiter, not by counting in a loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import partial
 from veldt.errors import ConfigurationError
 from veldt.objectives.q_learning import QLearning, QLearningSettings
 from veldt.problem import Problem
-from veldt.replay import TransitionStore, UniformSampler
+from veldt.replay import UniformSampler
 from veldt.roles.actor import Actor
 from veldt.roles.gradients import LocalOptimizerConfig
 from veldt.roles.learner import Learner
@@ -78,7 +78,6 @@ def build(config: Config, problem: Problem) -> Topology:
         make_network(), config.trajectory_steps, problem.envs_per_actor
     )
     initial = problem.initial_weights(make_network)
-
     epsilon = partial(
         annealed_epsilon, config.epsilon_start, config.epsilon_end, config.epsilon_env_steps
     )
@@ -90,30 +89,19 @@ def build(config: Config, problem: Problem) -> Topology:
     actor = topology.add(
         "actor",
         Actor,
-        environment=problem.environment,
-        num_envs=problem.envs_per_actor,
-        num_steps=config.trajectory_steps,
         sink=trajectories.sink,
         policy=LocalPolicyConfig(
-            make_network,
-            partial(EpsilonGreedy, epsilon=epsilon),
-            refresh_rows=1,
+            make_network, partial(EpsilonGreedy, epsilon=epsilon), refresh_rows=1
         ),
         policy_port=weights.source(),
+        **problem.for_actor(config.trajectory_steps),
     )
     replay = topology.add(
         "replay",
         Replay,
         source=trajectories.source(),
         sink=batches.sink,
-        make_store=partial(
-            TransitionStore,
-            layout,
-            config.replay_transitions,
-            n_step=config.n_step,
-            discount=config.gamma,
-            frame_stack=problem.frame_stack,
-        ),
+        make_store=config.store(layout, config.n_step, config.gamma, problem.frame_stack),
         make_sampler=UniformSampler,
         make_limiter=config.limiter(problem.envs_per_actor),
         batch_size=config.batch_size,
@@ -127,9 +115,7 @@ def build(config: Config, problem: Problem) -> Topology:
         make_network=make_network,
         make_objective=partial(QLearning, config=config),
         gradients=LocalOptimizerConfig(config.optimizer_config()),
-        total_env_steps=problem.total_env_steps if config.decay_learning_rate else None,
-        device=problem.device,
-        torch_threads=problem.learner_threads,
+        **problem.for_learner(config.decay_learning_rate),
     )
     topology.colocate(actor, replay, learner)
     return topology

@@ -24,8 +24,10 @@ from veldt.errors import ConfigurationError
 from veldt.objectives.appo import Appo, AppoSettings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
+from veldt.roles.batch_rule import BatchRule
+from veldt.roles.batched_policy import state_size
 from veldt.roles.gradients import LocalOptimizerConfig
-from veldt.roles.inference_server import BatchRule, InferenceServer, state_size
+from veldt.roles.inference_server import InferenceServer
 from veldt.roles.learner import Learner
 from veldt.roles.policy import SampleActions
 from veldt.roles.remote_policy import RemotePolicyConfig

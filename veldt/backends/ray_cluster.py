@@ -50,6 +50,10 @@ def join() -> Cluster:
     return Cluster(joined_here=True)
 
 
+def is_one_machine() -> bool:
+    return len({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}) == 1
+
+
 def _check_version() -> None:
     version = tuple(int(part) for part in ray.__version__.split(".")[:2])
     if version < _OLDEST:

@@ -11,12 +11,14 @@ import os
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ray
 
 from veldt.backends.base import (
+    Errand,
     NodeFailure,
     RunningNode,
     close_all,
@@ -33,7 +35,9 @@ from veldt.backends.fabric import (
     shared_block,
 )
 from veldt.backends.ray_channels import Broadcast, Handle, Intake, Outbox
+from veldt.backends.saving import captured_channels, captured_node, restore_role
 from veldt.backends.signals import Doorbell
+from veldt.backends.streams import Link
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import (
@@ -65,8 +69,14 @@ class Assignment:
     boards: list[Board]
     shared: list[Shared]
     requests: list[RequestsSpec]
+    streams: dict[str, Link]
     telemetry: dict[str, bytes]
     """By node: the counters of the incarnation before, to go on from."""
+    answers_for: set[str]
+    """Boards and shared memory whose content this group puts into checkpoints."""
+    run_dir: Path | None
+    parts: dict[str, dict[str, np.ndarray]]
+    """By node: the state its role continues from; empty for a fresh start."""
 
 
 @dataclass
@@ -87,6 +97,15 @@ class Report:
     queue_fills: dict[str, float]
 
 
+@dataclass
+class Captured:
+    """What a group puts into a checkpoint."""
+
+    parts: dict[str, Any]
+    """By node: a reference to its arrays, which went to the object store between two steps."""
+    channels: dict[str, np.ndarray]
+
+
 class NodeHost:
     """A Ray actor. All methods are coroutines, so they run in one thread, the event loop's."""
 
@@ -94,6 +113,7 @@ class NodeHost:
         """Build the channels; returns the process id. Comes before everything else."""
         self._assignment = assignment
         self._stopping = threading.Event()
+        self._captures = Captures([node.name for node in assignment.group.nodes])
         self._doorbells = doorbells_of(assignment.group)
         self._telemetry = {
             node.name: NodeTelemetry(memoryview(bytearray(assignment.telemetry[node.name])))
@@ -116,6 +136,7 @@ class NodeHost:
             boards={b.spec.name: board_memory(b, False) for b in self._assignment.boards},
             shared={s.spec.name: shared_block(s, False) for s in self._assignment.shared},
             requests={s.name: request_memory(s, False) for s in self._assignment.requests},
+            streams=self._assignment.streams,
             doorbells=self._doorbells,
         )
         for name in {end.channel.name for _, end in ends}:
@@ -152,21 +173,27 @@ class NodeHost:
         nodes: list[RunningNode] = []
         try:
             for node in self._assignment.group.nodes:
-                nodes.append(construct(node, self._context(node.name, node.index), self._open))
+                nodes.append(self._construct(node))
+            stopped, errand = self._stopping.is_set, self._captures.errand
             if self._assignment.group.threads:
-                run_in_threads(nodes, self._doorbells, self._stopping.is_set)
+                run_in_threads(nodes, self._doorbells, stopped, errand)
             else:
-                doorbell = self._doorbells[nodes[0].name]
-                run_until_stopped(nodes, doorbell, self._stopping.is_set)
+                run_until_stopped(nodes, self._doorbells[nodes[0].name], stopped, errand())
         except NodeFailure as failure:
             return failure.node, failure.cause, failure.trace
         finally:
             close_all(nodes)
         return None
 
-    def _context(self, name: str, index: int) -> NodeContext:
-        assignment, telemetry = self._assignment, self._telemetry[name]
-        return NodeContext(name, index, assignment.seed, telemetry, assignment.incarnation)
+    def _construct(self, node: Node) -> RunningNode:
+        given, telemetry = self._assignment, self._telemetry[node.name]
+        context = NodeContext(
+            node.name, node.index, given.seed, telemetry, given.incarnation, given.run_dir
+        )
+        running = construct(node, context, self._open)
+        if node.name in given.parts:
+            restore_role(running, given.parts[node.name])
+        return running
 
     def _open(self, node: Node, end: End) -> Any:
         return self._fabric.open(node, end, holder=1)
@@ -195,13 +222,64 @@ class NodeHost:
             {name: intake.memory.fill() for name, intake in self._intakes.items()},
         )
 
+    async def capture(self) -> Captured:
+        """The state of roles and channels for a checkpoint, each role's taken between two steps."""
+        self._captures.begin()
+        self._ring()
+        owned = self._assignment.answers_for
+        fabric = Fabric(
+            boards={name: b for name, b in self._fabric.boards.items() if name in owned},
+            shared={name: s for name, s in self._fabric.shared.items() if name in owned},
+        )
+        return Captured(await self._captures.parts, captured_channels(fabric))
+
     async def stop(self) -> None:
         """Ask the roles to end; `run` returns when they have."""
         self._stopping.set()
         for intake in self._intakes.values():
             intake.close()
+        self._ring()
+
+    def _ring(self) -> None:
         for doorbell in self._doorbells.values():
             doorbell.ring()
+
+
+class Captures:
+    """Collects the parts of a checkpoint from the threads that run the roles."""
+
+    def __init__(self, nodes: list[str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._nodes = set(nodes)
+        self._number = 0
+        self._collected: dict[str, Any] = {}
+        self.parts: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+
+    def begin(self) -> None:
+        """Ask for a new set. One that is under way is dropped."""
+        self._collected, self.parts = {}, self._loop.create_future()
+        self._number += 1
+
+    def errand(self) -> Errand:
+        """What a thread calls between its steps."""
+        seen = self._number
+
+        def save_if_asked(nodes: list[RunningNode]) -> None:
+            nonlocal seen
+            if self._number == seen:
+                return
+            seen = self._number
+            parts = {node.name: ray.put(captured_node(node)) for node in nodes}
+            self._loop.call_soon_threadsafe(self._add, seen, parts)
+
+        return save_if_asked
+
+    def _add(self, number: int, parts: dict[str, Any]) -> None:
+        if number != self._number:
+            return
+        self._collected |= parts
+        if self._nodes <= self._collected.keys() and not self.parts.done():
+            self.parts.set_result(self._collected)
 
 
 def _use_one_core() -> None:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from veldt.errors import ConfigurationError
-from veldt.topology import READING_SIDES, WRITING_SIDES, Channel, Group, Topology
+from veldt.topology import READING_SIDES, WRITING_SIDES, Channel, Group, QueueSpec, Topology
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Wiring:
         self.groups = {group.name: group for group in topology.groups()}
         specs: list[Channel] = [queue.spec for queue in topology.queues]
         specs += [board.spec for board in topology.boards]
+        specs += [stream.spec for stream in topology.streams]
         needs_memory: list[Channel] = [shared.spec for shared in topology.shared]
         needs_memory += [requests.spec for requests in topology.requests]
         self.ends = {c.name: _ends(c, self.groups.values()) for c in specs + needs_memory}
@@ -36,7 +37,7 @@ class Wiring:
             self._require_one_group(channel.name)
         for queue in topology.queues:
             self._require_one_consumer(queue.spec.name)
-        self._num_slots = {queue.spec.name: queue.spec.num_slots for queue in topology.queues}
+        self._queues = {queue.spec.name: queue.spec for queue in topology.queues}
 
     def _require_one_group(self, name: str) -> None:
         groups = self.ends[name].groups
@@ -60,6 +61,11 @@ class Wiring:
     def writer(self, board: str) -> str | None:
         return next(iter(self.ends[board].writers), None)
 
+    def owner(self, channel: str) -> str | None:
+        """The group that knows best what lies there."""
+        ends = self.ends[channel]
+        return next(iter((*ends.writers, *ends.readers)), None)
+
     def readers_elsewhere(self, board: str) -> list[str]:
         writer = self.writer(board)
         return [group for group in self.ends[board].readers if group != writer]
@@ -67,13 +73,30 @@ class Wiring:
     def shares(self, queue: str) -> dict[str, int]:
         """Group -> how many of the queue's slots it may hold; at least one per producing node."""
         writers = self.ends[queue].writers
-        each, rest = divmod(self._num_slots[queue], max(1, sum(writers.values())))
+        each, rest = divmod(self._queues[queue].num_slots, max(1, sum(writers.values())))
         shares = {}
         for group, num_nodes in writers.items():
             extra = min(rest, num_nodes)
             rest -= extra
             shares[group] = max(each, 1) * num_nodes + (extra if each else 0)
         return shares
+
+    def inbound(self, group: str) -> list[QueueSpec]:
+        """Queues that live in `group`. With more producers than slots, each still has one."""
+        found = []
+        for name, spec in self._queues.items():
+            if self.consumer(name) == group:
+                num_slots = max(spec.num_slots, sum(self.shares(name).values()))
+                found.append(replace(spec, num_slots=num_slots))
+        return found
+
+    def outbound(self, group: str) -> list[QueueSpec]:
+        """Queues that `group` fills but that live elsewhere, with its share of their slots."""
+        return [
+            replace(spec, num_slots=self.shares(name)[group])
+            for name, spec in self._queues.items()
+            if group in self.ends[name].writers and self.consumer(name) != group
+        ]
 
     def uses(self, group: str, channel: str) -> bool:
         return group in self.ends[channel].groups

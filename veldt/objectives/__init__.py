@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a learner minimises: a network, a batch and the pure functions of `algorithms` put together."""
+"""What a learner minimises: a network, a batch and the pure functions of `algorithms` together."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
 from torch import Tensor
 
 Tensors = dict[str, Tensor]
@@ -28,3 +29,10 @@ class Objective(Protocol):
 
     def after_update(self, version: int) -> None:
         """Called when `version` has been applied."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a restart needs beside the network's weights."""
+        return {}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        return None

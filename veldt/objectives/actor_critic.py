@@ -10,7 +10,7 @@ import torch
 from veldt.algorithms.policy_gradient import policy_gradient_loss
 from veldt.algorithms.vtrace import corrected_targets
 from veldt.networks import Network
-from veldt.objectives import Loss, Tensors
+from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.trajectories import TrajectoryReader
 
 _EPSILON_FLOOR = 1e-6
@@ -40,7 +40,7 @@ class ActorCriticSettings:
     """Scale rewards by the spread of the discounted return, as seen by all actors."""
 
 
-class ActorCritic:
+class ActorCritic(Objective):
     """Loss over a batch of trajectories [T+1, B]."""
 
     def __init__(self, network: Network, config: ActorCriticSettings) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from veldt.algorithms.ppo import ppo_loss
 from veldt.algorithms.vtrace import vtrace
 from veldt.networks import Network
-from veldt.objectives import Loss, Tensors
+from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.trajectories import TrajectoryReader
 
 
@@ -43,7 +43,7 @@ class AppoSettings:
     """Rows that are this many updates old or older are masked out."""
 
 
-class Appo:
+class Appo(Objective):
     """Loss over a batch of trajectories [T+1, B]. The learning rate is scaled by the share of rows
     that are young enough, so that a thinned batch does not take a full step."""
 

@@ -15,11 +15,10 @@ from torch import Tensor
 from veldt.algorithms.q_learning import LOSSES, chosen, worker_targets
 from veldt.algorithms.reduction import reduce_over_valid
 from veldt.networks import FlatParameters, Network
-from veldt.objectives import Loss, Tensors
+from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.trajectories import TrajectoryReader
 from veldt.topology import End, Topology
 from veldt.types import ACTION_MASK, Parameters
-
 
 _KINDS = {"one_step_q": "one_step", "n_step_q": "n_step", "one_step_sarsa": "sarsa"}
 
@@ -60,7 +59,7 @@ class AsynchronousQSettings:
         return [target.end, topology.share("target.refreshes", refreshes).end]
 
 
-class AsynchronousQ:
+class AsynchronousQ(Objective):
     """Loss over a batch of trajectories [T+1, B].
 
     `port` is the shared target vector and how many times it was refreshed. Whichever worker's
@@ -85,7 +84,10 @@ class AsynchronousQ:
         self._target_entries = [*self._target.parameters(), *self._target.buffers()]
         # Frozen parameters and statistics have the order of the trained ones in a network's own.
         self._flat = FlatParameters(self._target)
-        self._reader, self._target_reader = TrajectoryReader(network), TrajectoryReader(self._target)
+        self._reader, self._target_reader = (
+            TrajectoryReader(network),
+            TrajectoryReader(self._target),
+        )
         self._seen = -1
 
     def __call__(self, batch: Tensors) -> Loss:

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from veldt.algorithms.dpg import actor_loss, critic_loss, critic_targets
 from veldt.networks import DPGNetwork, Network
-from veldt.objectives import Loss, Tensors
+from veldt.objectives import Loss, Objective, Tensors
+from veldt.objectives.target_network import TargetNetwork
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,15 @@ class DPGSettings:
 
     target_period_updates: int = 100
     """Updates between two copies of the network into the target network."""
+    actor_learning_rate: float = 1e-3
+    """dpg: step size of the policy; learning_rate is the critic's."""
+    noise_sigma: float = 0.3
+    """dpg: deviation of the noise on actions, in units of half their range."""
     action_gradient_clip: float = 1.0
-    """Bound of each entry of dq/da on its way into the policy; 0: none."""
+    """dpg: bound of each entry of dq/da on its way into the policy; 0: none."""
 
 
-class DPG:
+class DPG(Objective):
     """Loss of critic and actor over a batch of transitions [B]; owns the target networks.
 
     The two losses touch separate weights: the critic's gradient ends at the stored action, the
@@ -32,14 +37,11 @@ class DPG:
     def __init__(self, network: Network, config: DPGSettings) -> None:
         assert isinstance(network, DPGNetwork)
         self._network, self._config = network, config
-        self._target = copy.deepcopy(network).requires_grad_(False)
-        self._online = [*network.parameters(), *network.buffers()]
-        self._copy = [*self._target.parameters(), *self._target.buffers()]
-        self._copies = 0
+        self._target = TargetNetwork(network, config.target_period_updates)
         self._leaves = [leaf.name for leaf in network.spec.observation]
 
     def __call__(self, batch: Tensors) -> Loss:
-        network, target = self._network, self._target
+        network, target = self._network, self._target.network
         now = {name: batch[name] for name in self._leaves}
         later = {name: batch["next_" + name] for name in self._leaves}
         with torch.no_grad():
@@ -54,12 +56,10 @@ class DPG:
         return Loss(critic.loss + actor, metrics, priorities=critic.td.abs())
 
     def after_update(self, version: int) -> None:
-        """`version` may jump where others step the weights: a copy is due for each full period."""
-        due = version // self._config.target_period_updates
-        if due > self._copies:
-            self._copies = due
-            self.copy_to_target()
+        self._target.after_update(version)
 
-    @torch.no_grad()
-    def copy_to_target(self) -> None:
-        torch._foreach_copy_(self._copy, self._online)
+    def state(self) -> dict[str, np.ndarray]:
+        return self._target.state()
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self._target.load_state(state)

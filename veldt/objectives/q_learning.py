@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from veldt.algorithms.q_learning import q_loss
 from veldt.networks import Network
-from veldt.objectives import Loss, Tensors
+from veldt.objectives import Loss, Objective, Tensors
+from veldt.objectives.target_network import TargetNetwork
 from veldt.types import ACTION_MASK
 
 
@@ -30,15 +31,12 @@ class QLearningSettings:
     """Updates between two copies of the network into the target network."""
 
 
-class QLearning:
+class QLearning(Objective):
     """Loss over a batch of transitions [B]; owns the target network."""
 
     def __init__(self, network: Network, config: QLearningSettings) -> None:
         self._network, self._config = network, config
-        self._target = copy.deepcopy(network).requires_grad_(False)
-        self._online = [*network.parameters(), *network.buffers()]
-        self._copy = [*self._target.parameters(), *self._target.buffers()]
-        self._copies = 0
+        self._target = TargetNetwork(network, config.target_period_updates)
         self._leaves = [leaf.name for leaf in network.spec.observation]
         if network.spec.action_mask_size:
             self._leaves.append(ACTION_MASK)
@@ -50,7 +48,7 @@ class QLearning:
         later = {name: batch["next_" + name] for name in self._leaves}
         q = self._network.step(now, (), first)[0].q_values
         with torch.no_grad():
-            target = self._target.step(later, (), first)[0].q_values
+            target = self._target.network.step(later, (), first)[0].q_values
             online = target
             if self._config.double:
                 online = self._network.step(later, (), first)[0].q_values
@@ -70,12 +68,10 @@ class QLearning:
         return Loss(loss.loss, metrics, priorities=loss.td.abs())
 
     def after_update(self, version: int) -> None:
-        """`version` may jump where others step the weights: a copy is due for each full period."""
-        due = version // self._config.target_period_updates
-        if due > self._copies:
-            self._copies = due
-            self.copy_to_target()
+        self._target.after_update(version)
 
-    @torch.no_grad()
-    def copy_to_target(self) -> None:
-        torch._foreach_copy_(self._copy, self._online)
+    def state(self) -> dict[str, np.ndarray]:
+        return self._target.state()
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self._target.load_state(state)

@@ -14,10 +14,9 @@ import numpy as np
 from veldt.errors import ConfigurationError
 from veldt.replay.blocks import FREE
 from veldt.replay.items import Changes, ItemStore
+from veldt.replay.layouts import SEQUENCE_FLAGS, sequence_layout
 from veldt.replay.removers import Remover
-from veldt.types import Field, Layout
-
-_FLAGS = ("first", "ignored", "terminated", "truncated")
+from veldt.types import Layout
 
 
 class SequenceStore(ItemStore):
@@ -39,7 +38,7 @@ class SequenceStore(ItemStore):
         outputs: Sequence[str] = (),
         remover: Remover | None = None,
     ) -> None:
-        fields = ("action", "reward", *_FLAGS, *outputs)
+        fields = ("action", "reward", *SEQUENCE_FLAGS, *outputs)
         super().__init__(layout, capacity, fields, frame_stack, remover, per_row=False)
         self.burn_in, self.unroll, self.length = burn_in, unroll, burn_in + unroll
         steps, num_blocks = self.blocks.num_steps, self.blocks.num_blocks
@@ -55,7 +54,7 @@ class SequenceStore(ItemStore):
                 f"one sequence needs {self._blocks_per_item} trajectories, and the replay has room"
                 f" for {num_blocks}; raise the capacity"
             )
-        self._layout, self._fields = layout, fields
+        self._layout, self._fields, self._outputs = layout, fields, tuple(outputs)
         self._reach_before = self.length // steps * steps
         self._reach_after = frame_stack - 1
         self._position = np.zeros(num_blocks, np.int64)
@@ -141,19 +140,7 @@ class SequenceStore(ItemStore):
 
     def batch_layout(self, batch_size: int) -> Layout:
         """What `sample` writes: rows time-major [length + 1, B, ...], the rest [B, ...]."""
-        fields: dict[str, Field] = {}
-        rows = self.length + 1
-        final = ["final_" + name for name in self.blocks.final_leaves]
-        for name in (*self.blocks.leaves, *final, *self._fields):
-            spec = self._layout[name]
-            fields[name] = Field((rows, batch_size, *spec.shape[2:]), spec.dtype, join_axis=1)
-        fields["parameter_version"] = Field((rows, batch_size), "int64", join_axis=1)
-        for name in self._states:
-            spec = self._layout[name]
-            fields[name] = Field((batch_size, *spec.shape[1:]), spec.dtype)
-        for name in ("age", "item_id"):
-            fields[name] = Field((batch_size,), "int64")
-        return Layout(tuple(fields.items()))
+        return sequence_layout(self._layout, self.length, batch_size, self._outputs)
 
     def sample(
         self, indices: np.ndarray, out: dict[str, np.ndarray] | None = None

@@ -16,6 +16,7 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.environments import EnvironmentFactory, Step, VectorEnvironment
 from veldt.ports import ExperienceSink, Policy
+from veldt.roles.population import Gate
 from veldt.types import (
     DISCOUNTED_RETURN,
     LAST_ACTION,
@@ -70,6 +71,8 @@ class Actor:
         num_groups: int = 1,
         synchronous: bool = False,
         gamma: float = 0.99,
+        gate: Callable[..., Gate] | None = None,
+        gate_port: object = None,
     ) -> None:
         self._context, self._sink, self._gamma = context, sink, gamma
         self._num_steps, self._synchronous = num_steps, synchronous
@@ -78,6 +81,7 @@ class Actor:
             _make_group(context, environment, width, index) for index in range(num_groups)
         ]
         self._policy = policy(context, policy_port, [width] * num_groups)
+        self._gate = gate(gate_port, index=context.index) if gate else None
         telemetry = context.telemetry
         self._inferring, self._stepping = telemetry.stage("infer"), telemetry.stage("step")
         self._env_steps = telemetry.counter("env_steps")
@@ -105,6 +109,8 @@ class Actor:
     def _begin(self, group: _Group) -> bool:
         """Row 0 of a new trajectory, if there is room for it and the weights are as asked."""
         if group.slot is None:
+            if self._gate is not None and not self._gate.is_open():
+                return False
             group.slot = self._sink.reserve()
         if group.slot is None or not self._policy.refresh(group.minimum_version):
             return False

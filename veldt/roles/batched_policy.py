@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.networks import FlatParameters, Network
+from veldt.networks import Network
 from veldt.ports import ParameterSource
+from veldt.roles.one_model import model_memory
 from veldt.roles.policy import SampleActions, Selection
 from veldt.types import PolicyReply, Slot
 
@@ -27,24 +28,27 @@ Row = tuple[Slot, int]
 class BatchedPolicy:
     """The newest weights, and the recurrent state of every environment, [groups, width, size].
 
-    `state` is memory that several servers of one policy share; without it the state is its own."""
+    `memory` makes the network one model that trainers of the same process change under it.
+    `state` is memory that several servers of one policy share; without it, the state of
+    `num_groups` groups is its own."""
 
     def __init__(
         self,
         context: NodeContext,
-        parameters: ParameterSource,
+        parameters: ParameterSource | None,
         make_network: Callable[[], Network],
         group_width: int,
-        num_groups: int,
         most_groups: int,
         state: np.ndarray | None = None,
+        num_groups: int = 0,
         make_selection: Callable[..., Selection] = SampleActions,
         device: str = "cpu",
+        memory: Sequence[np.ndarray] | None = None,
     ) -> None:
         self._device = torch.device(device)
         self._parameters, self._width = parameters, group_width
         self._network = make_network().to(self._device).eval()
-        self._flat = FlatParameters(self._network, device)
+        self._flat, self._updates = model_memory(self._network, device, memory)
         self._incoming = np.empty(self._flat.size, np.float32)
         self.version = -1
         self._select = make_selection(self._network, context, device)
@@ -54,10 +58,14 @@ class BatchedPolicy:
         self._states = _state_views(self._network, state, group_width)
         self._most_groups = most_groups
         self._batch: dict[str, np.ndarray] = {}
-        self._environments = np.arange(num_groups * group_width).reshape(num_groups, group_width)
+        self._columns = np.arange(group_width)
 
     def refresh(self) -> None:
-        """Take the newest weights."""
+        """Take the newest weights; where there is one model for all, they are always there."""
+        if self._updates is not None:
+            self.version = int(self._updates.sum())
+            return
+        assert self._parameters is not None
         newer = self._parameters.pull(self._incoming, newer_than=self.version)
         if newer is not None:
             self._flat.load(self._incoming)
@@ -73,7 +81,8 @@ class BatchedPolicy:
         each row, and in rows 0 the recurrent state from before it."""
         chosen = list(groups)
         tensors = self._gather(rows)
-        tensors[ENVIRONMENT] = torch.from_numpy(self._environments[chosen].reshape(-1))
+        first_of_group = np.multiply(chosen, self._width)[:, None]
+        tensors[ENVIRONMENT] = torch.from_numpy((first_of_group + self._columns).reshape(-1))
         with torch.inference_mode():
             state = self._read_states(rows, chosen)
             outputs, state = self._network.step(tensors, state, tensors["first"])

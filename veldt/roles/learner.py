@@ -20,6 +20,8 @@ from veldt.ports import (
     ParameterSource,
 )
 from veldt.roles.joined_source import joined
+from veldt.roles.one_model import model_memory
+from veldt.roles.population import Gate
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
@@ -29,7 +31,8 @@ class Learner:
     """One update per `step`: loss, gradient, optimizer, publish.
 
     Without `weights` it neither publishes nor counts updates: a server or another learner does.
-    `objective_port` is given to `make_objective`; `make_source` wraps the source."""
+    `objective_port` is given to `make_objective`; `make_source` wraps the source. `memory` makes the
+    network one model that others use and change too (GA3C); then there is no copy to load."""
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class Learner:
         *,
         source: ExperienceSource,
         weights: ParameterSink | None,
-        initial: ParameterSource | list[ParameterSource],
+        initial: ParameterSource | list[ParameterSource] | None = None,
         make_network: Callable[[], Network],
         make_objective: Callable[..., Objective],
         gradients: Callable[..., GradientSink],
@@ -48,13 +51,21 @@ class Learner:
         total_env_steps: int | None = None,
         device: str = "cpu",
         torch_threads: int = 1,
+        memory: list[np.ndarray] | None = None,
+        gate: Callable[..., Gate] | None = None,
+        gate_port: object = None,
     ) -> None:
         torch.set_num_threads(torch_threads)
         self._device = torch.device(device)
         self._source, self._weights, self._feedback = source, weights, feedback
         self._network = make_network().to(self._device).train()
-        self._flat = FlatParameters(self._network, device)
-        self._version = self._load(joined(initial, self._flat))
+        self._flat, updates = model_memory(self._network, device, memory)
+        if updates is not None:
+            self._version = int(updates.sum())
+        else:
+            assert initial is not None
+            self._version = self._load(joined(initial, self._flat))
+        self._gate = gate(gate_port, index=context.index) if gate else None
         ports = () if objective_port is None else (objective_port,)
         self._objective = make_objective(self._network, *ports)
         if make_source is not None:
@@ -81,6 +92,8 @@ class Learner:
         return version
 
     def step(self) -> bool:
+        if self._gate is not None and not self._gate.is_open():
+            return False
         if not self._begin():
             return False
         batch = self._source.take_batch()
@@ -187,12 +200,16 @@ class Learner:
             "vector": self._flat.vector.cpu().numpy(),
             "version": np.array(self._version),
             **{f"gradients.{name}": array for name, array in self._gradients.state().items()},
+            **{f"objective.{name}": array for name, array in self._objective.state().items()},
         }
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         self._flat.load(state["vector"])
         self._version = int(state["version"])
-        prefix = "gradients."
-        self._gradients.load_state(
-            {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-        )
+        self._gradients.load_state(_below("gradients.", state))
+        self._objective.load_state(_below("objective.", state))
+
+
+def _below(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    found = state.items()
+    return {name.removeprefix(prefix): array for name, array in found if name.startswith(prefix)}

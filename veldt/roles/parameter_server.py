@@ -14,24 +14,45 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
+from veldt.networks import FlatParameters, Network
 from veldt.optimizers import OptimizerConfig, make_optimizer
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
+from veldt.roles.joined_source import cut
 from veldt.roles.outliers import OutlierFilter, OutlierSettings
 from veldt.types import Field, Layout, Parameters
 
 
-def gradient_layout(num_trained: int, num_statistics: int) -> Layout:
-    """What a learner sends to one shard: its slice of the gradient and where it comes from.
+@dataclass(frozen=True)
+class Shard:
+    """A slice of the flat vector: weights, and in the last one also the running statistics."""
 
-    `statistics` are the learner's running statistics (observation normaliser), sent to the shard
-    that owns them: an estimate, not a step, so the newest one replaces the last."""
-    return Layout.of(
-        gradient=Field((num_trained,), "float32"),
-        statistics=Field((num_statistics,), "float32"),
-        version=Field((1,), "int64"),
-        loss=Field((1,), "float32"),
-        learning_rate_scale=Field((1,), "float32"),
-    )
+    index: int
+    part: slice
+    num_trained: int
+
+    @property
+    def layout(self) -> Layout:
+        """What a learner sends: its slice of the gradient and where it comes from.
+
+        Statistics (of an observation normaliser) are an estimate, not a step: the newest replaces
+        the last."""
+        num_statistics = self.part.stop - self.part.start - self.num_trained
+        return Layout.of(
+            gradient=Field((self.num_trained,), "float32"),
+            statistics=Field((num_statistics,), "float32"),
+            version=Field((1,), "int64"),
+            loss=Field((1,), "float32"),
+            learning_rate_scale=Field((1,), "float32"),
+        )
+
+
+def shards(network: Network, num_shards: int) -> list[Shard]:
+    """The slices of a network's flat vector, one per node of the server."""
+    flat = FlatParameters(network)
+    return [
+        Shard(index, part, min(part.stop, flat.num_trained) - part.start)
+        for index, part in enumerate(cut(flat.size, flat.num_trained, num_shards))
+    ]
 
 
 @dataclass(frozen=True)
@@ -61,19 +82,18 @@ class ParameterServer:
         gradients: ExperienceSource,
         weights: ParameterSink,
         initial: ParameterSource,
-        num_trained: int,
-        num_statistics: int,
+        shard: Shard,
         optimizer: OptimizerConfig,
         settings: ShardSettings,
     ) -> None:
         self._gradients, self._weights, self._settings = gradients, weights, settings
-        self._vector = np.empty(num_trained + num_statistics, np.float32)
+        self._vector = np.empty(shard.part.stop - shard.part.start, np.float32)
         version = initial.pull(self._vector, newer_than=-1)
         if version is None:
             raise RuntimeError("the board holds no initial weights")
         self._version = version
-        self._statistics = self._vector[num_trained:]
-        trained = torch.from_numpy(self._vector)[:num_trained]
+        self._statistics = self._vector[shard.num_trained :]
+        trained = torch.from_numpy(self._vector)[: shard.num_trained]
         # A norm is the whole gradient's, of which this is a slice: learners clip before they send.
         self._optimizer = make_optimizer(replace(optimizer, max_grad_norm=0.0), trained)
         self._outliers = OutlierFilter(settings)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LocalPolicy: an actor's own copy of the network, and the ways to turn its outputs into actions."""
+"""LocalPolicy: an actor's own copy of the network, and the ways to turn outputs into actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ import torch
 
 from veldt.algorithms.schedules import epsilon_ladder, linear
 from veldt.context import NodeContext
-from veldt.networks import MASKED_LOGIT, DPGNetwork, DPGOutput, FlatParameters, Network, QOutput, masked_q
+from veldt.networks import (
+    MASKED_LOGIT,
+    DPGNetwork,
+    DPGOutput,
+    FlatParameters,
+    Network,
+    QOutput,
+    masked_q,
+)
 from veldt.ports import ParameterSource
 from veldt.roles.joined_source import joined
 from veldt.types import PolicyReply, Slot
@@ -73,7 +81,9 @@ class EpsilonGreedy:
         q_values = masked_q(outputs.q_values, observations).numpy()
         action = q_values.argmax(-1)
         envs = len(action)
-        explore = self._random.random(envs) < self._epsilon(self._context, int(self._env_steps.value))
+        explore = self._random.random(envs) < self._epsilon(
+            self._context, int(self._env_steps.value)
+        )
         count = int(np.count_nonzero(explore))
         if count:
             action[explore] = self._any_action(q_values[explore])
@@ -160,7 +170,9 @@ class LocalPolicyConfig:
     refresh_rows: int = 0
     """Take new weights every so many rows; 0: at the start of each trajectory only."""
 
-    def __call__(self, context: NodeContext, port: ParameterSource, widths: list[int]) -> LocalPolicy:
+    def __call__(
+        self, context: NodeContext, port: ParameterSource, widths: list[int]
+    ) -> LocalPolicy:
         return LocalPolicy(context, port, widths, self)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replay as a role: takes trajectories in, hands batches out, follows priorities, keeps the ratio."""
+"""Replay as a role: takes trajectories in, hands batches out, follows priorities, keeps a ratio."""
 
 from __future__ import annotations
 

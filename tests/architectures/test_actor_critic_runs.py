@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A3C, A2C and IMPALA as whole runs on the serial backend: the same bits, the right lag."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import veldt
+from veldt.errors import ConfigurationError
+
+TINY = {
+    "env": "CartPole-v1",
+    "backend": "serial",
+    "num_actors": 2,
+    "envs_per_actor": 4,
+    "trajectory_steps": 5,
+    "total_env_steps": 2_000,
+    "evaluation_episodes": 0,
+    "hidden_sizes": (16,),
+}
+
+
+def train(tmp_path, architecture, **options):
+    run_dir = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+    return veldt.train(architecture, **{**TINY, **options}, run_dir=str(run_dir))
+
+
+VARIANTS = [
+    ("a3c", {}),
+    ("a3c", {"shared_statistics": False}),
+    ("a3c", {"optimizer": "sgd", "momentum": 0.9}),
+    ("a3c", {"num_actors": 4, "clusters": 2, "ring_period_updates": 2}),
+    ("a3c", {"algorithm": "one_step_q", "target_period_updates": 10}),
+    ("a3c", {"algorithm": "n_step_q"}),
+    ("a3c", {"algorithm": "one_step_sarsa"}),
+    ("a3c", {"recurrent": "lstm", "recurrent_size": 8}),
+    ("a2c", {}),
+    ("a2c", {"barrier": "step"}),
+    ("impala", {}),
+    ("impala", {"num_learners": 2}),
+    ("impala", {"num_learners": 3, "reduction": "sum"}),
+    ("impala", {"replay_fraction": 0.5, "replay_trajectories": 64}),
+    ("impala", {"extra_lag": 3}),
+    ("impala", {"recurrent": "lstm", "recurrent_size": 8, "last_action_and_reward": True}),
+]
+
+
+@pytest.mark.parametrize(("architecture", "options"), VARIANTS, ids=str)
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(architecture, options, tmp_path):
+    first = train(tmp_path, architecture, seed=1, **options)
+    again = train(tmp_path, architecture, seed=1, **options)
+    other = train(tmp_path, architecture, seed=2, **options)
+    assert first.updates >= 10
+    assert first.parameters_sha256 == again.parameters_sha256
+    assert (first.env_steps, first.updates) == (again.env_steps, again.updates)
+    assert first.policy_lag == again.policy_lag
+    assert first.parameters_sha256 != other.parameters_sha256
+
+
+@pytest.mark.parametrize("barrier", ["trajectory", "step"])
+def test_a2c_has_no_lag(barrier, tmp_path):
+    result = train(tmp_path, "a2c", barrier=barrier)
+    assert result.policy_lag["max"] == result.policy_lag["min"] == 0
+    assert len(result.policy_lag["histogram"]) == 1
+
+
+def test_a3cs_lag_is_that_of_the_other_workers(tmp_path):
+    """One worker has none. With three in turns, about two others update between copy and use."""
+    alone = train(tmp_path, "a3c", num_actors=1)
+    assert alone.policy_lag["max"] == 0
+    three = train(tmp_path, "a3c", num_actors=3)
+    assert three.policy_lag["min"] >= 0
+    assert three.policy_lag["mean"] == pytest.approx(2.0, abs=0.3)
+
+
+def test_updates_count_what_was_applied(tmp_path):
+    """Two learners make one update together; A3C's workers each make their own."""
+    two = train(tmp_path, "impala", num_learners=2)
+    rows = two.updates * 2 * 4 * 5
+    assert abs(two.env_steps - rows) < 0.1 * two.env_steps
+    a3c = train(tmp_path, "a3c")
+    assert abs(a3c.env_steps - a3c.updates * 4 * 5) < 0.1 * a3c.env_steps
+
+
+def test_replay_makes_half_of_what_is_learned_and_widens_the_lag(tmp_path):
+    plain = train(tmp_path, "impala")
+    replayed = train(tmp_path, "impala", replay_fraction=0.5, replay_trajectories=200)
+    counters = replayed_counters(replayed.run_dir)
+    share = counters["counter/replayed_env_steps"] / counters["counter/trained_env_steps"]
+    assert share == pytest.approx(0.5, abs=0.02)  # the first batch has nothing to replay
+    assert replayed.policy_lag["max"] > 10 * max(1, plain.policy_lag["max"])
+    assert replayed.policy_lag["mean"] > plain.policy_lag["mean"] + 5
+
+
+def replayed_counters(run_dir):
+    import json
+    from pathlib import Path
+
+    lines = (Path(run_dir) / "metrics.jsonl").read_text().splitlines()
+    return json.loads(lines[-1])
+
+
+@pytest.mark.parametrize("extra", [1, 7])
+def test_the_lag_dial_adds_exactly_so_many_updates(extra, tmp_path):
+    """Each row is as much older as the dial says, once there are so many versions. Before, actors
+    have version 0, so the first rows count upwards."""
+    options = {"num_actors": 1, "total_env_steps": 4_000}
+    plain = train(tmp_path, "impala", **options)
+    lagged = train(tmp_path, "impala", extra_lag=extra, **options)
+    before, after = (np.array(r.policy_lag["histogram"]) for r in (plain, lagged))
+    assert lagged.policy_lag["max"] == plain.policy_lag["max"] + extra
+    settled = after[extra:]
+    # All but the rows of the first updates: at most `extra` of them and one more under way.
+    early = after[:extra].sum()
+    assert early <= (extra + 1) * 20
+    assert settled.sum() > 10 * early
+    assert len(settled) == len(before)
+
+
+def test_values_that_do_not_fit_together_end_before_the_start(tmp_path):
+    refused = [
+        ("a2c", {"extra_lag": 2}, "try impala"),
+        ("a3c", {"extra_lag": 2}, "try impala"),
+        ("impala", {"extra_lag": -1}, "0 or more"),
+        ("a2c", {"barrier": "none"}, "trajectory or step"),
+        ("impala", {"replay_fraction": 1.0}, "below 1"),
+        ("impala", {"num_learners": 0}, "1 or more"),
+        ("a3c", {"clusters": 3}, "num-actors"),
+        ("a3c", {"algorithm": "two_step_q"}, "one_step_q"),
+        ("a3c", {"algorithm": "n_step_q", "env": "Pendulum-v1"}, "discrete"),
+        ("a3c", {"epsilon_odds": (0.5, 0.1)}, "add up to 1"),
+        ("a3c", {"backend": "ray"}, "--backend process"),
+    ]
+    for architecture, options, remedy in refused:
+        with pytest.raises(ConfigurationError, match=remedy):
+            train(tmp_path, architecture, **options)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's side of one node process on Ray: where it is placed, and the calls under way."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from veldt.backends.base import NodeFailure
+from veldt.backends.ray_cluster import ray
+from veldt.backends.ray_node import NodeHost, Report
+from veldt.topology import Group
+
+START_SECONDS = 120.0
+ANSWER_SECONDS = 10.0
+_REPORT_INTERVAL_SECONDS = 0.1
+_SPARE_CALLS = 64  # beside deliveries, a process answers few calls at a time
+
+
+@dataclass
+class Host:
+    """One process group. `running` is the call that returns when the group's roles end."""
+
+    group: Group
+    incarnation: int
+    handle: Any
+    process_id: int = 0
+    running: Any = None
+    report: Any = None
+    reported_at: float = 0.0
+
+    def died(self, error: Exception) -> NodeFailure:
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        return NodeFailure(self.group.name, f"its process ended: {first}", str(error))
+
+    def answer(self, call: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        try:
+            return ray.get(call, timeout=seconds)
+        except ray.exceptions.RayError as error:
+            raise self.died(error) from error
+
+    def ask_for_report(self) -> None:
+        """At most one question at a time, and not too often."""
+        now = time.monotonic()
+        if self.report is None and now - self.reported_at >= _REPORT_INTERVAL_SECONDS:
+            self.report, self.reported_at = self.handle.report.remote(), now
+
+
+def place(group: Group, incarnation: int, groups: list[Group], num_slots: int) -> Host:
+    """Ask Ray for a process. `num_slots` is how many deliveries may wait in it at a time."""
+    resources = ray.cluster_resources()
+    options = {
+        "num_cpus": _fraction(resources.get("CPU", 1.0), len(groups)),
+        "max_concurrency": 2 * num_slots + _SPARE_CALLS,
+        "max_restarts": 0,  # restarts are ours: a successor has to be connected
+    }
+    if _wants_gpu(group):
+        wanting = sum(_wants_gpu(other) for other in groups)
+        options["num_gpus"] = _fraction(resources.get("GPU", 1.0), wanting)
+    return Host(group, incarnation, ray.remote(NodeHost).options(**options).remote())
+
+
+def _fraction(available: float, num_groups: int) -> float:
+    """A whole unit for each group where there are enough, else an even part of half of them."""
+    return 1.0 if available >= num_groups else round(available / (2 * num_groups), 3)
+
+
+def _wants_gpu(group: Group) -> bool:
+    devices = (str(node.arguments.get("device", "")) for node in group.nodes)
+    return any(device.startswith("cuda") for device in devices)
+
+
+def answers(calls: list[Any], seconds: float = ANSWER_SECONDS) -> list[Any]:
+    """What those calls returned that succeeded in time."""
+    ready, _ = ray.wait(calls, num_returns=len(calls), timeout=seconds) if calls else ([], [])
+    found = []
+    for call in ready:
+        try:
+            found.append(ray.get(call))
+        except ray.exceptions.RayError:
+            continue  # a dead process; its `running` says so too, and why
+    return found
+
+
+def reports(hosts: list[Host], seconds: float = 0.0) -> list[Report]:
+    """The reports that have been asked for and are there, or come within `seconds`."""
+    asked = {host.report: host for host in hosts if host.report is not None}
+    if not asked:
+        return []
+    ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=seconds)
+    for call in ready:
+        asked[call].report = None
+    return answers(ready)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent replay: n-step double Q-learning on stored sequences (Kapturowski et al., 2019, R2D2).
+
+The stored state is old, so both networks first run over the burn-in rows without gradient, and learn
+from the rows after them.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from veldt.algorithms.r2d2 import sequence_loss, sequence_priority, sequence_targets
+from veldt.networks import Network
+from veldt.objectives import Loss, Tensors
+from veldt.objectives.trajectories import TrajectoryReader
+from veldt.types import ACTION_MASK, LAST_ACTION, LAST_REWARD
+
+_PER_SEQUENCE = ("age", "item_id", "weight")
+
+
+@dataclass(frozen=True)
+class R2D2Settings:
+    """What a sequence is, and how its errors are weighed."""
+
+    n_step: int = 5
+    """r2d2: rewards summed before the target bootstraps."""
+    burn_in_steps: int = 10
+    """r2d2: rows that only bring the recurrent state up to date."""
+    unroll_steps: int = 20
+    """r2d2: rows of a sequence that are learned from."""
+    target_period_updates: int = 100
+    """r2d2: updates between two copies of the network into the target network."""
+    priority_eta: float = 0.9
+    """r2d2: weight of a sequence's largest error in its priority; the rest is the mean's."""
+
+
+class R2D2:
+    """Loss over a batch of sequences [burn-in + unroll + 1, B]; owns the target network."""
+
+    def __init__(self, network: Network, config: R2D2Settings, gamma: float) -> None:
+        self._network, self._config, self._gamma = network, config, gamma
+        self._target = copy.deepcopy(network).requires_grad_(False)
+        self._online_entries = [*network.parameters(), *network.buffers()]
+        self._target_entries = [*self._target.parameters(), *self._target.buffers()]
+        self._reader, self._target_reader = TrajectoryReader(network), TrajectoryReader(self._target)
+        self._copies = 0
+
+    def __call__(self, batch: Tensors) -> Loss:
+        batch = _with_last_inputs(batch)
+        burn_in, config = self._config.burn_in_steps, self._config
+        online = after_burn_in(self._network, batch, burn_in)
+        outputs, states = self._reader.unroll(online)
+        q = outputs.q_values
+        action, ignored = online["action"][:-1], online["ignored"][:-1]
+        targets = sequence_targets(
+            online["reward"][:-1] * self._network.reward_scale(),
+            self._reader.following(online, q, states, "q_values"),
+            self._next_target_q(after_burn_in(self._target, batch, burn_in)),
+            online["terminated"][:-1],
+            online["truncated"][:-1],
+            ignored,
+            self._gamma,
+            config.n_step,
+            online[ACTION_MASK][1:] if ACTION_MASK in online else None,
+        )
+        loss = sequence_loss(q[:-1], action, targets, ~ignored, batch.get("weight"))
+        errors = loss.td.abs()
+        metrics = {"td": errors.mean(), "value": q.detach().mean(), "q": loss.loss}
+        priorities = sequence_priority(errors, ~ignored, config.priority_eta)
+        return Loss(loss.loss, metrics, priorities=priorities)
+
+    @torch.no_grad()
+    def _next_target_q(self, batch: Tensors) -> Tensor:
+        outputs, states = self._target_reader.unroll(batch)
+        return self._target_reader.following(batch, outputs.q_values, states, "q_values")
+
+    def after_update(self, version: int) -> None:
+        due = version // self._config.target_period_updates
+        if due > self._copies:
+            self._copies = due
+            self.copy_to_target()
+
+    @torch.no_grad()
+    def copy_to_target(self) -> None:
+        torch._foreach_copy_(self._target_entries, self._online_entries)
+
+
+def after_burn_in(network: Network, batch: Tensors, burn_in: int) -> Tensors:
+    """The rows after burn-in, with the state that `network` has reached by then. No gradient."""
+    if not burn_in:
+        return batch
+    names = [f"state.{name}" for name in network.state_fields()]
+    rows = [name for name in batch if name not in names and name not in _PER_SEQUENCE]
+    head = {name: batch[name][:burn_in] for name in rows}
+    with torch.no_grad():
+        _, states = network.unroll(head, tuple(batch[name] for name in names), head["first"])
+    tail = {name: batch[name][burn_in:] for name in rows}
+    return tail | {name: state[-1] for name, state in zip(names, states, strict=True)}
+
+
+def _with_last_inputs(batch: Tensors) -> Tensors:
+    """A replay keeps of the bootstrap row what was seen, not what was done just before it."""
+    if LAST_ACTION not in batch:
+        return batch
+    completed = dict(batch)
+    for name, source in ((LAST_ACTION, "action"), (LAST_REWARD, "reward")):
+        completed[name] = batch[name].clone()
+        completed[name][-1] = batch[source][-2]
+    return completed

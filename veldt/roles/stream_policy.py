@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StreamPolicy: an actor without weights sends what it sees to central inference and gets actions.
+
+What goes up with a row is its observation and what the environment answered to the row before it;
+what comes down is the action. Trajectories are assembled where they are learned from.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from veldt.context import NodeContext
+from veldt.types import (
+    ACTION_MASK,
+    DISCOUNTED_RETURN,
+    ActionSpec,
+    Field,
+    Layout,
+    PolicyReply,
+    Slot,
+    slots_over,
+)
+
+ENV_ACTION = "env_action"
+_ANSWERED = ("reward", "terminated", "truncated", "ignored", DISCOUNTED_RETURN)
+
+
+class StreamPort(Protocol):
+    """The asking end of a stream."""
+
+    def connect(self, incarnation: int) -> None: ...
+
+    def send(self, group: int, data: bytes) -> None: ...
+
+    def receive(self) -> tuple[int, dict[str, np.ndarray]] | None: ...
+
+
+def is_answer_of_environment(name: str) -> bool:
+    """Whether a field says what followed the action of a row, and so travels with the next row."""
+    return name in _ANSWERED or name.startswith("final_")
+
+
+def request_layout(trajectories: Layout) -> Layout:
+    """One row of what an actor knows about its environments."""
+    fields = {}
+    for name, field in trajectories.items():
+        seen = name.split(".")[0] == "observation" or name in (ACTION_MASK, "first")
+        if seen or is_answer_of_environment(name):
+            fields[name] = Field(field.shape[1:], field.dtype)
+    return Layout(tuple(fields.items()))
+
+
+def answer_layout(action: ActionSpec, group_width: int) -> Layout:
+    """What the environments of one group receive: independent of any network."""
+    return Layout.of(**{ENV_ACTION: Field((group_width, *action.shape), action.field_dtype)})
+
+
+@dataclass(frozen=True)
+class ScratchSink:
+    """A sink for an actor whose trajectories nobody takes: its slots are used over and over.
+
+    One more slot than groups, so that the last row of a group's old slot is still there while row 0
+    of its next one is sent."""
+
+    layout: Layout
+    num_groups: int = 1
+
+    @cached_property
+    def _free(self) -> deque[Slot]:
+        count = self.num_groups + 1
+        return deque(slots_over(self.layout, np.zeros(count * self.layout.nbytes, np.uint8), count))
+
+    def reserve(self) -> Slot:
+        return self._free.popleft()
+
+    def commit(self, slot: Slot) -> None:
+        self._free.append(slot)
+
+
+@dataclass(frozen=True)
+class StreamPolicyConfig:
+    """How an actor acts over a stream."""
+
+    request: Layout
+
+    def __call__(self, context: NodeContext, port: StreamPort, widths: list[int]) -> StreamPolicy:
+        return StreamPolicy(context, port, len(widths), self.request)
+
+
+class StreamPolicy:
+    """Sends each row once. It holds neither network nor weights nor recurrent state."""
+
+    def __init__(
+        self, context: NodeContext, port: StreamPort, num_groups: int, request: Layout
+    ) -> None:
+        self._port = port
+        buffer = np.zeros(num_groups * request.nbytes, np.uint8)
+        self._outgoing = slots_over(request, buffer, num_groups)
+        self._seen = [name for name in request if not is_answer_of_environment(name)]
+        self._answered = [name for name in request if is_answer_of_environment(name)]
+        self._last: list[tuple[Slot, int] | None] = [None] * num_groups
+        self._replies: list[PolicyReply | None] = [None] * num_groups
+        self._bytes_up = context.telemetry.counter("wire.bytes_up")
+        self._bytes_down = context.telemetry.counter("wire.bytes_down")
+        port.connect(context.incarnation)
+
+    def refresh(self, minimum_version: int = 0) -> bool:
+        return True  # the server always answers with its newest weights
+
+    def request(self, group: int, slot: Slot, row: int) -> None:
+        message, last = self._outgoing[group], self._last[group]
+        for name in self._seen:
+            message[name][:] = slot[name][row]
+        if last is not None:
+            last_slot, last_row = last
+            for name in self._answered:
+                message[name][:] = last_slot[name][last_row]
+        self._last[group] = (slot, row)
+        self._port.send(group, message.raw.tobytes())
+        self._bytes_up.add(message.raw.size)
+
+    def reply(self, group: int) -> PolicyReply | None:
+        while (answer := self._port.receive()) is not None:
+            answered, arrays = answer
+            action = arrays[ENV_ACTION]
+            self._replies[answered] = PolicyReply(action, action, {}, 0)
+            self._bytes_down.add(action.nbytes)
+        reply, self._replies[group] = self._replies[group], None
+        return reply
