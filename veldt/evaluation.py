@@ -16,7 +16,7 @@ from veldt.environments.lookup import missing_extra, one_line
 from veldt.errors import ConfigurationError
 from veldt.resolve import Plan, make_plan
 from veldt.roles.evaluator import Evaluator
-from veldt.run import WEIGHTS
+from veldt.run_checkpoints import WEIGHTS
 from veldt.run_directory import CHECKPOINTS, CONFIG_FILE
 from veldt.types import Parameters
 

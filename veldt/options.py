@@ -82,6 +82,12 @@ class RunOptions:
     """Seconds between two checkpoints (process and ray)."""
     checkpoint_env_steps: int = 500_000
     """Env steps between two checkpoints (serial, where episodes begin anew at each)."""
+    hang_seconds: float = 60.0
+    """A node that is silent for so long is replaced (process)."""
+    chaos: str | None = None
+    """SEED,RATE: kill, stop and delay nodes about RATE times per second (process)."""
+    chaos_spares: str = "learner"
+    """Kinds of nodes that chaos leaves alone, comma separated."""
     evaluation_episodes: int = 20
     """Fresh episodes that confirm a target, and that close a run; 0: none at the end."""
     quiet: bool = False

@@ -146,6 +146,8 @@ def _with_an_end(options: RunOptions) -> RunOptions:
             raise ConfigurationError(f"{name} is {value}; use a positive number")
     if not 0 <= options.seed < 2**63:
         raise ConfigurationError(f"seed is {options.seed}; use a whole number from 0 on")
+    if options.chaos is not None and options.backend != "process":
+        raise ConfigurationError("chaos strikes processes; use --backend process with --chaos")
     if options.learner_threads < 1:
         raise ConfigurationError("learner_threads must be 1 or more")
     if options.evaluation_episodes < 0:

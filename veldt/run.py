@@ -15,6 +15,7 @@ import numpy as np
 
 from veldt.backends import make_backend
 from veldt.backends.base import Backend, NodeFailure
+from veldt.backends.chaos import Chaos
 from veldt.resolve import Plan
 from veldt.roles.evaluator import Evaluator
 from veldt.run_checkpoints import RunCheckpoints
@@ -45,8 +46,11 @@ class Run:
         self._directory = RunDirectory(
             options.run_dir, plan.architecture, plan.problem.environment.name, resume
         )
-        self._backend: Backend = make_backend(options.backend, plan.topology, options.seed)
+        self._backend: Backend = make_backend(
+            options.backend, plan.topology, options.seed, hang_seconds=options.hang_seconds
+        )
         self._backend.run_dir = self._directory.path
+        self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         take_turns = [
             node.name
             for group in plan.topology.groups()
@@ -111,6 +115,7 @@ class Run:
             if self._telemetry.env_steps and self._result.start_seconds is None:
                 self._result.start_seconds = elapsed
             progress.update(self._telemetry, elapsed)
+            self._report_notes()
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 writer.write(self._telemetry.env_steps, self._telemetry.metrics())
@@ -118,6 +123,12 @@ class Run:
             if reason is not None:
                 return reason
             self._checkpoints.save_if_due(elapsed, self._weights)
+            if self._chaos is not None:
+                self._chaos.act(self._backend, elapsed)
+
+    def _report_notes(self) -> None:
+        while self._backend.notes:
+            self._progress.note(self._backend.notes.pop(0))
 
     def _observe(self) -> None:
         names = (node.name for node in self._plan.topology.nodes)

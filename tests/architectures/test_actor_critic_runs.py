@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -15,7 +18,7 @@ TINY = {
     "num_actors": 2,
     "envs_per_actor": 4,
     "trajectory_steps": 5,
-    "total_env_steps": 2_000,
+    "total_env_steps": 800,
     "evaluation_episodes": 0,
     "hidden_sizes": (16,),
 }
@@ -68,6 +71,7 @@ def test_a2c_has_no_lag(barrier, tmp_path):
 def test_a3cs_lag_is_that_of_the_other_workers(tmp_path):
     """One worker has none. With three in turns, about two others update between copy and use."""
     alone = train(tmp_path, "a3c", num_actors=1)
+    assert alone.updates > 10
     assert alone.policy_lag["max"] == 0
     three = train(tmp_path, "a3c", num_actors=3)
     assert three.policy_lag["min"] >= 0
@@ -76,27 +80,24 @@ def test_a3cs_lag_is_that_of_the_other_workers(tmp_path):
 
 def test_updates_count_what_was_applied(tmp_path):
     """Two learners make one update together; A3C's workers each make their own."""
-    two = train(tmp_path, "impala", num_learners=2)
+    two = train(tmp_path, "impala", num_learners=2, total_env_steps=3_000)
     rows = two.updates * 2 * 4 * 5
     assert abs(two.env_steps - rows) < 0.1 * two.env_steps
-    a3c = train(tmp_path, "a3c")
+    a3c = train(tmp_path, "a3c", total_env_steps=3_000)
     assert abs(a3c.env_steps - a3c.updates * 4 * 5) < 0.1 * a3c.env_steps
 
 
 def test_replay_makes_half_of_what_is_learned_and_widens_the_lag(tmp_path):
-    plain = train(tmp_path, "impala")
-    replayed = train(tmp_path, "impala", replay_fraction=0.5, replay_trajectories=200)
-    counters = replayed_counters(replayed.run_dir)
+    plain = train(tmp_path, "impala", total_env_steps=4_000)
+    replayed = train(tmp_path, "impala", replay_fraction=0.5, replay_trajectories=200, total_env_steps=4_000)
+    counters = last_metrics(replayed.run_dir)
     share = counters["counter/replayed_env_steps"] / counters["counter/trained_env_steps"]
     assert share == pytest.approx(0.5, abs=0.02)  # the first batch has nothing to replay
     assert replayed.policy_lag["max"] > 10 * max(1, plain.policy_lag["max"])
     assert replayed.policy_lag["mean"] > plain.policy_lag["mean"] + 5
 
 
-def replayed_counters(run_dir):
-    import json
-    from pathlib import Path
-
+def last_metrics(run_dir):
     lines = (Path(run_dir) / "metrics.jsonl").read_text().splitlines()
     return json.loads(lines[-1])
 
@@ -114,7 +115,7 @@ def test_the_lag_dial_adds_exactly_so_many_updates(extra, tmp_path):
     # All but the rows of the first updates: at most `extra` of them and one more under way.
     early = after[:extra].sum()
     assert early <= (extra + 1) * 20
-    assert settled.sum() > 10 * early
+    assert settled.sum() > 5 * early
     assert len(settled) == len(before)
 
 

@@ -99,10 +99,14 @@ async def test_a_repeated_delivery_and_one_of_an_older_incarnation_are_dropped()
     await intake.deliver("actor", 1, 0, record(2))
     await intake.deliver("actor", 0, 0, record(3))
     assert waiting_in(intake) == [1]
+    gap = asyncio.create_task(intake.deliver("actor", 1, 7, record(5)))  # 1 to 6 never come
+    await settle()
+    assert not gap.done()
     successor = asyncio.create_task(intake.deliver("actor", 2, 0, record(4)))
     await settle()
     assert waiting_in(intake) == [1, 4]
-    intake.close()
+    assert gap.done()
+    await intake.close()
     await settle()
     assert first.done()
     assert successor.done()
@@ -116,7 +120,7 @@ async def test_closing_answers_those_that_wait_for_a_slot() -> None:
         for number in range(3)
     ]
     await settle()
-    intake.close()
+    await intake.close()
     await settle()
     assert all(delivery.done() for delivery in deliveries)
     assert waiting_in(intake) == [0]

@@ -61,7 +61,9 @@ class Config(QLearningSettings, DPGSettings, PrioritizedReplaySettings, Optimize
 
 PRESETS = {
     "control": Config(),
-    "control_dpg": Config(algorithm="dpg"),
+    "control_dpg": Config(
+        algorithm="dpg", gamma=0.95, learning_rate=3e-3, env_steps_per_update=4.0
+    ),
     "atari": Config(
         td_loss="squared",
         target_period_updates=2_500,

@@ -7,7 +7,9 @@ from veldt.backends.base import Backend
 from veldt.topology import Topology
 
 
-def make_backend(name: str, topology: Topology, seed: int, verify: bool = False) -> Backend:
+def make_backend(
+    name: str, topology: Topology, seed: int, verify: bool = False, hang_seconds: float = 60.0
+) -> Backend:
     """The backend of this name; each is imported only when it is used."""
     if name == "serial":
         from veldt.backends.serial import SerialBackend
@@ -16,7 +18,7 @@ def make_backend(name: str, topology: Topology, seed: int, verify: bool = False)
     if name == "process":
         from veldt.backends.process import ProcessBackend
 
-        return ProcessBackend(topology, seed, verify)
+        return ProcessBackend(topology, seed, verify, hang_seconds)
     from veldt.backends.ray import RayBackend
 
     return RayBackend(topology, seed, verify)

@@ -26,6 +26,9 @@ class Backend(Protocol):
     """Runs a topology. Between `start` and `stop`, `advance` lets work happen."""
 
     restarts: int
+    run_dir: Path | None
+    notes: list[str]
+    """What the backend saw and did about it, for the run to report and clear."""
 
     def start(self) -> None: ...
 

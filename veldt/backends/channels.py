@@ -26,9 +26,10 @@ def checksum(raw: np.ndarray) -> int:
 
 
 class QueueMemory:
-    """The slots of one queue and who holds each of them."""
+    """The slots of one queue and who holds each of them: a producer (its number), the consumer (its
+    number, negative), or nobody because the slot is free or queued."""
 
-    FREE_OR_QUEUED = 0
+    FREE, QUEUED = 0, 1 << 40
 
     def __init__(self, spec: QueueSpec, block: Block, free: Indices, full: Indices) -> None:
         self.spec, self.block, self.free, self.full = spec, block, free, full
@@ -63,11 +64,32 @@ class QueueMemory:
 
     def reclaim(self, holder: int) -> int:
         """Free the slots a dead process held. What it had half written is lost, never delivered."""
-        lost = [int(i) for i in np.flatnonzero(np.abs(self.holders) == holder)]
-        for index in lost:
-            self.holders[index] = self.FREE_OR_QUEUED
+        return self._free_again(np.flatnonzero(np.abs(self.holders) == holder))
+
+    def suspects(self) -> set[int]:
+        """Slots that are nowhere: a process died between taking a number from a pipe and writing
+        down that it has it. A live process passes through that moment too, in microseconds; only
+        who is still a suspect a while later is lost."""
+        present = []
+        while (index := self.free.pop()) is not None:
+            present.append(index)
+        missing = set(np.flatnonzero(self.holders == self.FREE).tolist()) - set(present)
+        for index in present:
             self.free.push(index)
-        return len(lost)
+        if not len(self.full):
+            missing |= set(np.flatnonzero(self.holders == self.QUEUED).tolist())
+        return missing
+
+    def recover(self, lost: set[int]) -> int:
+        return self._free_again(lost)
+
+    def _free_again(self, indices: Iterable[int]) -> int:
+        count = 0
+        for index in indices:
+            self.holders[index] = self.FREE
+            self.free.push(int(index))
+            count += 1
+        return count
 
 
 def _holders_nbytes(spec: QueueSpec) -> int:
@@ -99,7 +121,7 @@ class QueueSink:
         if self._memory.verify and "provenance" in slot.arrays:
             slot["provenance"][0, PROVENANCE_CHECKSUM] = 0
             slot["provenance"][0, PROVENANCE_CHECKSUM] = checksum(slot.raw)
-        self._memory.holders[slot.index] = QueueMemory.FREE_OR_QUEUED
+        self._memory.holders[slot.index] = QueueMemory.QUEUED
         self._memory.full.push(slot.index)
         for doorbell in self._consumers:
             doorbell.ring()
@@ -162,7 +184,7 @@ class QueueSource:
         self._give_back(slot)
 
     def _give_back(self, slot: Slot) -> None:
-        self._memory.holders[slot.index] = QueueMemory.FREE_OR_QUEUED
+        self._memory.holders[slot.index] = QueueMemory.FREE
         self._memory.free.push(slot.index)
         for doorbell in self._producers:
             doorbell.ring()

@@ -17,7 +17,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from veldt.backends.base import NodeFailure, RestartBudget, doorbells_of, is_restartable
+from veldt.backends.base import NodeFailure, doorbells_of, is_restartable
 from veldt.backends.fabric import build_fabric, newest_parameters
 from veldt.backends.forkserver import server_context
 from veldt.backends.memory import Descriptor, SharedBlock
@@ -30,6 +30,7 @@ from veldt.backends.saving import (
     restore_counters,
     with_saved_channels,
 )
+from veldt.backends.supervision import RestartPolicy, silent_seconds
 from veldt.backends.worker import Launch, run_group
 from veldt.checkpoint import CheckpointError, read_part
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
@@ -38,6 +39,8 @@ from veldt.types import Parameters
 
 _GRACE_SECONDS = 5.0
 _CAPTURE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
+_STACK_SECONDS = 0.3
 _CAPTURE_TICK_SECONDS = 0.02
 
 
@@ -52,6 +55,7 @@ class _Child:
     """Write end of a pipe; the child dies when this process, and with it this end, is gone."""
     errors: int
     incarnation: int
+    started: float
 
 
 class ProcessBackend:
@@ -59,7 +63,9 @@ class ProcessBackend:
 
     name = "process"
 
-    def __init__(self, topology: Topology, seed: int, verify: bool = False) -> None:
+    def __init__(
+        self, topology: Topology, seed: int, verify: bool = False, hang_seconds: float = 60.0
+    ) -> None:
         self._topology, self._seed, self._verify = topology, seed, verify
         self._checkpoint: Path | None = None
         self._generation = 0
@@ -74,7 +80,14 @@ class ProcessBackend:
             node.name: SharedBlock(TELEMETRY_BYTES, "veldt-telemetry") for node in topology.nodes
         }
         self._children: list[_Child] = []
-        self._budget = RestartBudget(len(self._groups))
+        self._waiting: list[tuple[float, _Child]] = []
+        """Dead groups and when they may start again."""
+        self._policies: dict[str, RestartPolicy] = {}
+        self._suspects: dict[str, set[int]] = {}
+        self._next_look = 0.0
+        self._hang_seconds = hang_seconds
+        self.notes: list[str] = []
+        """What the supervisor saw and did, for the run to report."""
         self.restarts = 0
 
     def start(self) -> None:
@@ -147,13 +160,44 @@ class ProcessBackend:
             os.close(lifeline_reader)
             os.close(errors_writer)
         os.set_blocking(errors, False)
-        return _Child(group, holder, process, lifeline, errors, incarnation)
+        return _Child(group, holder, process, lifeline, errors, incarnation, time.monotonic())
 
     def advance(self, seconds: float) -> None:
         connection.wait([child.process.sentinel for child in self._children], timeout=seconds)
         for child in list(self._children):
             if not child.process.is_alive():
                 self._ended(child)
+        self._start_due()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_SECONDS
+            self._look_for_silence()
+            self._look_for_lost_slots()
+
+    def _look_for_silence(self) -> None:
+        """Kill what hangs, with its Python stack as evidence; it then ends like any dead process."""
+        for child in self._children:
+            blocks = (self._telemetry_blocks[node.name] for node in child.group.nodes)
+            snapshots = [NodeTelemetry(block.memory).snapshot() for block in blocks]
+            silent = silent_seconds(snapshots, child.started)
+            if silent > self._hang_seconds and child.process.is_alive():
+                stack = self._stack_of(child)
+                self.notes.append(f"{child.group.name} was silent for {silent:.0f} s\n{stack}")
+                child.process.kill()
+
+    def _stack_of(self, child: _Child) -> str:
+        assert child.process.pid is not None
+        os.kill(child.process.pid, signal.SIGUSR1)
+        time.sleep(_STACK_SECONDS)
+        try:
+            return os.read(child.errors, 1 << 16).decode(errors="replace")
+        except BlockingIOError:
+            return "(no Python stack: the process does not react to signals)"
+
+    def _look_for_lost_slots(self) -> None:
+        for name, queue in self._fabric.queues.items():
+            suspects = queue.suspects() if self.restarts else set()
+            queue.recover(suspects & self._suspects.get(name, set()))
+            self._suspects[name] = suspects
 
     def _ended(self, child: _Child) -> None:
         child.process.join()
@@ -162,17 +206,24 @@ class ProcessBackend:
             raise failure
         code = child.process.exitcode
         cause = signal.Signals(-code).name if code and code < 0 else f"exit code {code}"
-        if not is_restartable(child.group) or not self._budget.spend():
+        policy = self._policies.setdefault(child.group.name, RestartPolicy())
+        delay = policy.next_delay() if is_restartable(child.group) else None
+        if delay is None:
             raise NodeFailure(child.group.name, f"its process ended with {cause}")
-        self._restart(child)
-
-    def _restart(self, child: _Child) -> None:
+        self.notes.append(f"{child.group.name} ended with {cause} and is restarted")
         for queue in self._fabric.queues.values():
             queue.reclaim(child.holder)
         self._children.remove(child)
         _close(child)
-        self._children.append(self._launch(child.group, child.holder, child.incarnation + 1))
-        self.restarts += 1
+        self._waiting.append((time.monotonic() + delay, child))
+        self._start_due()
+
+    def _start_due(self) -> None:
+        for due in [entry for entry in self._waiting if entry[0] <= time.monotonic()]:
+            self._waiting.remove(due)
+            child = due[1]
+            self._children.append(self._launch(child.group, child.holder, child.incarnation + 1))
+            self.restarts += 1
 
     def snapshots(self) -> list[NodeSnapshot]:
         blocks = (self._telemetry_blocks[node.name] for node in self._topology.nodes)
@@ -227,7 +278,10 @@ def _reported(errors: int) -> NodeFailure | None:
         return None
     if not text:
         return None
-    report = json.loads(text)
+    try:
+        report = json.loads(text)
+    except ValueError:  # a stack that was asked for, not a report
+        return None
     return NodeFailure(report["node"], report["cause"], report["trace"])
 
 

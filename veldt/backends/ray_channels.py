@@ -37,6 +37,10 @@ class _Turn:
     next: int = 0
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
+    async def wake(self) -> None:
+        async with self.moved:
+            self.moved.notify_all()
+
 
 class Intake:
     """The consumer's side: copies what arrives into its own slots, in each producer's order.
@@ -62,17 +66,17 @@ class Intake:
         self, producer: str, incarnation: int, number: int, payload: np.ndarray
     ) -> None:
         """Take one record. Returns when its slot was given back: the producer's credit."""
-        if self._closed:
-            return
-        turn = self._turns.get(producer)
-        if turn is None or turn.incarnation < incarnation:
-            turn = self._turns[producer] = _Turn(incarnation)
-        if incarnation < turn.incarnation:
+        turn = await self._turn(producer, incarnation)
+        if self._closed or turn.incarnation != incarnation:
             return  # of a process that is gone and has been replaced
+
+        def decided() -> bool:
+            return turn.next >= number or turn is not self._turns[producer] or self._closed
+
         # Ray may run calls out of order, and repeats one whose answer was lost.
         async with turn.moved:
-            await turn.moved.wait_for(lambda: turn.next >= number)
-            if turn.next > number:
+            await turn.moved.wait_for(decided)
+            if turn.next != number:
                 return
             index = await self._free_slot()
             if index is None:
@@ -81,6 +85,14 @@ class Intake:
             turn.next += 1
             turn.moved.notify_all()
         await credit
+
+    async def _turn(self, producer: str, incarnation: int) -> _Turn:
+        """The producer's turn. A new incarnation begins a new one, and ends waiting in the old."""
+        turn = self._turns.setdefault(producer, _Turn(incarnation))
+        if turn.incarnation < incarnation:
+            self._turns[producer] = _Turn(incarnation)
+            await turn.wake()
+        return self._turns[producer]
 
     async def _free_slot(self) -> int | None:
         while not self._closed:
@@ -99,13 +111,14 @@ class Intake:
             doorbell.ring()
         return credit
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Answer every call that waits, so that none is cut off when the process ends."""
         self._closed = True
         self._returned.set()
-        for credit in self._credits.values():
-            if not credit.done():
-                credit.set_result(None)
+        for credit in list(self._credits.values()):
+            self._grant(credit)
+        for turn in self._turns.values():
+            await turn.wake()
 
     def returned(self, index: int) -> None:
         """The consumer is done with a slot."""

@@ -237,7 +237,7 @@ class NodeHost:
         """Ask the roles to end; `run` returns when they have."""
         self._stopping.set()
         for intake in self._intakes.values():
-            intake.close()
+            await intake.close()
         self._ring()
 
     def _ring(self) -> None:

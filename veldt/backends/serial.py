@@ -55,6 +55,7 @@ class SerialBackend:
         self._threads_before: int | None = None
         self.restarts = 0
         self.run_dir: Path | None = None
+        self.notes: list[str] = []
 
     def start(self) -> None:
         self._threads_before = torch.get_num_threads()

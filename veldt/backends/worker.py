@@ -5,6 +5,7 @@ its parent."""
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
 import json
 import os
@@ -60,6 +61,8 @@ def run_group(launch: Launch) -> None:
     """Entry point of a node process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     _die_with_parent(launch.lifeline.fd)
+    # The supervisor asks a silent process for its stack before it replaces it.
+    faulthandler.register(signal.SIGUSR1, file=launch.errors.fd, all_threads=True)
     torch.set_num_threads(1)
     try:
         nodes = [_construct(launch, node) for node in launch.nodes]

@@ -7,15 +7,16 @@ from the rows after them.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from veldt.algorithms.r2d2 import sequence_loss, sequence_priority, sequence_targets
 from veldt.networks import Network
-from veldt.objectives import Loss, Tensors
+from veldt.objectives import Loss, Objective, Tensors
+from veldt.objectives.target_network import TargetNetwork
 from veldt.objectives.trajectories import TrajectoryReader
 from veldt.types import ACTION_MASK, LAST_ACTION, LAST_REWARD
 
@@ -38,16 +39,14 @@ class R2D2Settings:
     """r2d2: weight of a sequence's largest error in its priority; the rest is the mean's."""
 
 
-class R2D2:
+class R2D2(Objective):
     """Loss over a batch of sequences [burn-in + unroll + 1, B]; owns the target network."""
 
     def __init__(self, network: Network, config: R2D2Settings, gamma: float) -> None:
         self._network, self._config, self._gamma = network, config, gamma
-        self._target = copy.deepcopy(network).requires_grad_(False)
-        self._online_entries = [*network.parameters(), *network.buffers()]
-        self._target_entries = [*self._target.parameters(), *self._target.buffers()]
-        self._reader, self._target_reader = TrajectoryReader(network), TrajectoryReader(self._target)
-        self._copies = 0
+        self._target = TargetNetwork(network, config.target_period_updates)
+        self._reader = TrajectoryReader(network)
+        self._target_reader = TrajectoryReader(self._target.network)
 
     def __call__(self, batch: Tensors) -> Loss:
         batch = _with_last_inputs(batch)
@@ -59,7 +58,7 @@ class R2D2:
         targets = sequence_targets(
             online["reward"][:-1] * self._network.reward_scale(),
             self._reader.following(online, q, states, "q_values"),
-            self._next_target_q(after_burn_in(self._target, batch, burn_in)),
+            self._next_target_q(after_burn_in(self._target.network, batch, burn_in)),
             online["terminated"][:-1],
             online["truncated"][:-1],
             ignored,
@@ -79,14 +78,13 @@ class R2D2:
         return self._target_reader.following(batch, outputs.q_values, states, "q_values")
 
     def after_update(self, version: int) -> None:
-        due = version // self._config.target_period_updates
-        if due > self._copies:
-            self._copies = due
-            self.copy_to_target()
+        self._target.after_update(version)
 
-    @torch.no_grad()
-    def copy_to_target(self) -> None:
-        torch._foreach_copy_(self._target_entries, self._online_entries)
+    def state(self) -> dict[str, np.ndarray]:
+        return self._target.state()
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self._target.load_state(state)
 
 
 def after_burn_in(network: Network, batch: Tensors, burn_in: int) -> Tensors:

@@ -51,7 +51,7 @@ class BatchedPolicy:
         self._flat, self._updates = model_memory(self._network, device, memory)
         self._incoming = np.empty(self._flat.size, np.float32)
         self.version = -1
-        self._select = make_selection(self._network, context, device)
+        self._select = make_selection(self._network, context)
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]
         if state is None:
             state = np.zeros(state_size(self._network, num_groups, group_width), np.float32)

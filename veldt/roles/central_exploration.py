@@ -13,8 +13,7 @@ from veldt.algorithms.schedules import epsilon_ladder
 from veldt.context import NodeContext
 from veldt.networks import MASKED_LOGIT, Network, masked_q
 from veldt.roles.batched_policy import ENVIRONMENT
-from veldt.roles.replay import VALUE_BEST, VALUE_TAKEN
-from veldt.types import PolicyReply
+from veldt.types import VALUE_BEST, VALUE_TAKEN, PolicyReply
 
 
 class LadderGreedy:

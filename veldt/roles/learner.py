@@ -34,6 +34,8 @@ class Learner:
     `objective_port` is given to `make_objective`; `make_source` wraps the source. `memory` makes the
     network one model that others use and change too (GA3C); then there is no copy to load."""
 
+    restartable = True
+
     def __init__(
         self,
         context: NodeContext,
@@ -65,6 +67,7 @@ class Learner:
         else:
             assert initial is not None
             self._version = self._load(joined(initial, self._flat))
+        self._is_trainer = memory is not None
         self._gate = gate(gate_port, index=context.index) if gate else None
         ports = () if objective_port is None else (objective_port,)
         self._objective = make_objective(self._network, *ports)
@@ -104,6 +107,8 @@ class Learner:
         self._source.release(batch)
         if version is not None:
             self._updated(version)
+            if self._is_trainer:
+                self._updates.add()
         return True
 
     def _begin(self) -> bool:
@@ -204,8 +209,11 @@ class Learner:
         }
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self._flat.load(state["vector"])
-        self._version = int(state["version"])
+        # A learner that died finds newer weights on its board than in the last checkpoint; actors
+        # already use them, and versions never go back.
+        if int(state["version"]) >= self._version:
+            self._flat.load(state["vector"])
+            self._version = int(state["version"])
         self._gradients.load_state(_below("gradients.", state))
         self._objective.load_state(_below("objective.", state))
 

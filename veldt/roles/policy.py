@@ -39,21 +39,16 @@ class SampleActions:
     """Draws from the policy's distribution and keeps its parameters: the behaviour policy mu.
     `keep_value`: also what the critic thought while acting, for PPO's value clipping."""
 
-    def __init__(
-        self,
-        network: Network,
-        context: NodeContext,
-        device: str = "cpu",
-        keep_value: bool = False,
-    ) -> None:
+    def __init__(self, network: Network, context: NodeContext, keep_value: bool = False) -> None:
         assert network.distribution is not None
         self._distribution, self._keep_value = network.distribution, keep_value
-        self._generator = torch.Generator(device).manual_seed(context.derived_seed("actions"))
+        self._random = context.random("actions")
 
     def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
-        action = self._distribution.sample(outputs.logits, self._generator).cpu().numpy()
+        logits = outputs.logits.cpu().numpy()
+        action = self._distribution.sample(logits, self._random)
         env_action = self._distribution.env_action(action)
-        kept = {"behaviour_logits": outputs.logits.cpu().numpy()}
+        kept = {"behaviour_logits": logits}
         if self._keep_value:
             kept["behaviour_value"] = outputs.value.cpu().numpy()
         return PolicyReply(action, env_action, kept, 0)

@@ -34,6 +34,8 @@ class Replay:
     for a draw; the limiter counts them when they are drawn. Several learners, each with a queue of
     its own, are served in turn."""
 
+    restartable = True
+
     def __init__(
         self,
         context: NodeContext,

@@ -1,19 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences whose first priority follows from the values that the acting network had: no second forward
-pass and no target network are needed (SEED's R2D2)."""
+"""A replay of sequences, ranked by what the acting network thought of them (SEED's R2D2).
+
+The first priority needs no second forward pass and no target network: the values of the action taken
+and of the best one come with each row.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from veldt.algorithms.r2d2 import sequence_priority, sequence_targets
-from veldt.replay import SequenceStore
+from veldt.objectives.r2d2 import R2D2Settings
+from veldt.replay import PrioritizedSampler, RateLimiter, SequenceStore
 from veldt.replay.layouts import sequence_layout
-from veldt.roles.replay import VALUE_BEST, VALUE_TAKEN
-from veldt.types import LAST_ACTION, LAST_REWARD, Field, Layout
+from veldt.types import LAST_ACTION, LAST_REWARD, VALUE_BEST, VALUE_TAKEN, Field, Layout
+
+
+@dataclass(frozen=True)
+class SequenceReplaySettings(R2D2Settings):
+    """What is kept, how often it is learned from, and how actors explore."""
+
+    batch_sequences: int = 32
+    """r2d2: sequences per update."""
+    replay_sequences: int = 5_000
+    """r2d2: sequences kept; the oldest go first."""
+    min_replay_sequences: int = 200
+    """r2d2: sequences before the first update."""
+    replay_ratio: float = 1.0
+    """r2d2: how often each sequence is learned from on average."""
+    priority_exponent: float = 0.9
+    """r2d2: probability of a sequence: its priority to this power; 0: uniform."""
+    importance_exponent: float = 0.6
+    """r2d2: how far importance weights undo the priorities' bias; 1: fully."""
+    epsilon_base: float = 0.4
+    """r2d2: share of random actions of the most curious environment."""
+    epsilon_alpha: float = 7.0
+    """r2d2: the least curious environment has epsilon_base to the power 1 + this."""
+    prefetch_batches: int = 2
+    """r2d2: batches that wait for the learner."""
+
+    @property
+    def sequence_steps(self) -> int:
+        return self.burn_in_steps + self.unroll_steps
+
+    def store(
+        self, layout: Layout, gamma: float, frame_stack: int
+    ) -> Callable[[], RankedSequences]:
+        return partial(
+            RankedSequences,
+            layout,
+            self.replay_sequences * self.unroll_steps,
+            gamma=gamma,
+            n_step=self.n_step,
+            eta=self.priority_eta,
+            burn_in=self.burn_in_steps,
+            unroll=self.unroll_steps,
+            frame_stack=frame_stack,
+        )
+
+    def sampler(self) -> Callable[[SequenceStore], PrioritizedSampler]:
+        return partial(
+            PrioritizedSampler, alpha=self.priority_exponent, beta=self.importance_exponent
+        )
+
+    def limiter(self, group_width: int) -> Callable[[], RateLimiter]:
+        return partial(
+            RateLimiter,
+            self.replay_ratio,
+            self.min_replay_sequences,
+            largest_insert=group_width,
+            largest_sample=self.batch_sequences,
+        )
+
+    def batch_layout(self, trajectories: Layout) -> Layout:
+        """What a learner gets: sequences and their importance weights."""
+        kept = kept_outputs(trajectories)
+        batch = sequence_layout(trajectories, self.sequence_steps, self.batch_sequences, kept)
+        weight = Field((self.batch_sequences,), "float32")
+        return Layout((*batch.fields, ("weight", weight)))
 
 
 def kept_outputs(trajectories: Layout) -> tuple[str, ...]:
@@ -22,19 +92,18 @@ def kept_outputs(trajectories: Layout) -> tuple[str, ...]:
     return tuple(name for name in optional if name in trajectories)
 
 
-def sequence_batch_layout(trajectories: Layout, num_steps: int, batch_size: int) -> Layout:
-    """What a learner gets: sequences of `num_steps` + 1 rows and their importance weights."""
-    kept = kept_outputs(trajectories)
-    fields = dict(sequence_layout(trajectories, num_steps, batch_size, kept).fields)
-    fields["weight"] = Field((batch_size,), "float32")
-    return Layout(tuple(fields.items()))
-
-
 class RankedSequences(SequenceStore):
     """A SequenceStore that knows how much its sequences surprised whoever acted."""
 
     def __init__(
-        self, layout: Layout, capacity: int, *, gamma: float, n_step: int, eta: float, **options: Any
+        self,
+        layout: Layout,
+        capacity: int,
+        *,
+        gamma: float,
+        n_step: int,
+        eta: float,
+        **options: Any,
     ) -> None:
         super().__init__(layout, capacity, outputs=kept_outputs(layout), **options)
         self._gamma, self._n_step, self._eta = gamma, n_step, eta

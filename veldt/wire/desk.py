@@ -70,9 +70,7 @@ class Session:
         self._next_sequence += 1
         self._asked[group] = True
         self._desk.put(
-            Received(
-                self._client, group, self._incarnation, self.number, arrays, self, sequence
-            )
+            Received(self._client, group, self._incarnation, self.number, arrays, self, sequence)
         )
 
     def answer(self, received: Received, data: bytes) -> None:

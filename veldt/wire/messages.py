@@ -62,7 +62,9 @@ class StreamFormat:
 
     def decode_request(self, message: bytes) -> pb.Open | Row:
         if len(message) > self.max_request_bytes:
-            raise Refused("oversized", f"{len(message):,} bytes, {self.max_request_bytes:,} allowed")
+            raise Refused(
+                "oversized", f"{len(message):,} bytes, {self.max_request_bytes:,} allowed"
+            )
         request = _parse(pb.Request, message)
         if request.WhichOneof("kind") == "open":
             self._check_digest(request.open.format)

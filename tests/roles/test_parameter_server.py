@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from wiring import OpenRun, context, counted, live
+
+from veldt.networks import FlatParameters
+from veldt.optimizers import OptimizerConfig, make_optimizer
+from veldt.roles.joined_source import JoinedSource, cut
+from veldt.roles.outliers import OutlierFilter, OutlierSettings
+from veldt.roles.parameter_server import ParameterServer, ShardSettings, shards
+from veldt.roles.remote_gradients import RemoteGradientsConfig
+from veldt.topology import Topology
+
+ADAGRAD = OptimizerConfig("adagrad", 0.1, epsilon=1e-5)
+NO_OUTLIERS = {"outlier_deviations": 0.0}
+
+
+class Network(torch.nn.Module):
+    """Ten weights, and three statistics that no gradient reaches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 2)
+        self.register_buffer("statistics", torch.arange(3.0))
+
+
+class Servers:
+    """Shards over live channels, and learners' ends to them."""
+
+    def __init__(self, num_shards: int, settings: ShardSettings, optimizer=ADAGRAD) -> None:
+        topology = Topology("test", Network)
+        self.initial = FlatParameters(Network()).numpy().copy()
+        parts = shards(Network(), num_shards)
+        queues = [topology.queue(f"g{each.index}", each.layout, 32) for each in parts]
+        self.boards = [
+            topology.board(f"w{each.index}", self.initial[each.part]) for each in parts
+        ]
+        self._open = live(topology)
+        self._ends = [*(queue.sink for queue in queues), *(b.source() for b in self.boards)]
+        self.contexts = [context(f"parameter_server-{i}", i) for i in range(num_shards)]
+        self.roles = [
+            ParameterServer(
+                told,
+                gradients=self._open(queue.source()),
+                weights=self._open(board.sink),
+                initial=self._open(board.source()),
+                shard=part,
+                optimizer=optimizer,
+                settings=settings,
+            )
+            for told, queue, board, part in zip(
+                self.contexts, queues, self.boards, parts, strict=True
+            )
+        ]
+
+    def learner(self, **settings: float):
+        """(gradient sink, flat weights, its context) of one more learner."""
+        flat, told = FlatParameters(Network()), context("learner-0")
+        config = RemoteGradientsConfig(OutlierSettings(**settings))
+        return config(told, flat, [self._open(end) for end in self._ends]), flat, told
+
+    def work(self) -> None:
+        while any([role.step() for role in self.roles]):
+            pass
+
+    def weights(self) -> np.ndarray:
+        joined = np.empty_like(self.initial)
+        sources = [self._open(board.source()) for board in self.boards]
+        JoinedSource(sources, cut(joined.size, 10, len(sources))).pull(joined, -1)
+        return joined
+
+    def counted(self, name: str) -> list[float]:
+        return [counted(told, name) for told in self.contexts]
+
+
+def send(sink, gradient: np.ndarray, loss: float = 1.0, version: int = 0) -> None:
+    sink.apply(torch.from_numpy(gradient.copy()), version, 1.0, torch.tensor(loss))
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 3, 10])
+def test_shards_cover_the_vector_once(num_shards):
+    parts = shards(Network(), num_shards)
+    flat = FlatParameters(Network())
+    covered = np.concatenate([np.arange(flat.size)[each.part] for each in parts])
+    assert (covered == np.arange(flat.size)).all()
+    assert sum(each.num_trained for each in parts) == flat.num_trained == 10
+    assert max(each.num_trained for each in parts) - min(e.num_trained for e in parts) <= 1
+    assert [each.layout["statistics"].shape[0] for each in parts] == [0] * (num_shards - 1) + [3]
+
+
+def test_more_shards_than_weights_are_refused():
+    with pytest.raises(ValueError, match="1 to 10"):
+        shards(Network(), 11)
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 3])
+@pytest.mark.parametrize("name", ["adagrad", "adam", "sgd"])
+def test_shards_together_are_one_optimizer(num_shards, name):
+    config = OptimizerConfig(name, 0.1, epsilon=1e-5)
+    servers = Servers(num_shards, ShardSettings(**NO_OUTLIERS), config)
+    sink, _, _ = servers.learner(**NO_OUTLIERS)
+    whole = torch.from_numpy(servers.initial[:10].copy())
+    optimizer = make_optimizer(config, whole)
+    random = np.random.default_rng(0)
+    for update in range(5):
+        gradient = random.standard_normal(10).astype(np.float32)
+        assert sink.begin(update) == update
+        send(sink, gradient, version=update)
+        servers.work()
+        optimizer.step(torch.from_numpy(gradient.copy()))
+    np.testing.assert_array_equal(servers.weights()[:10], whole.numpy())
+    assert servers.counted("updates")[0] == 5
+
+
+def test_adagrad_never_forgets():
+    servers = Servers(1, ShardSettings(**NO_OUTLIERS))
+    sink, _, _ = servers.learner(**NO_OUTLIERS)
+    random, before = np.random.default_rng(0), np.zeros(10)
+    for _ in range(4):
+        sink.begin(0)
+        send(sink, random.standard_normal(10).astype(np.float32))
+        servers.work()
+        squares = servers.roles[0].state()["optimizer"][:10].copy()
+        assert (squares > before).all()
+        before = squares
+
+
+@pytest.mark.parametrize("num_delayed", [1, 3])
+def test_exactly_the_delayed_gradients_are_stale(num_delayed):
+    servers = Servers(2, ShardSettings(max_gradient_age_updates=4, **NO_OUTLIERS))
+    slow = [servers.learner(**NO_OUTLIERS)[0] for _ in range(num_delayed)]
+    quick, _, _ = servers.learner(**NO_OUTLIERS)
+    gradient = np.ones(10, np.float32)
+    for sink in slow:
+        sink.begin(0)  # pulls version 0 and holds its gradient back
+    for update in range(5):
+        quick.begin(update)
+        send(quick, gradient, version=update)
+        servers.work()
+    before = servers.weights()
+    for sink in slow:
+        send(sink, gradient)
+    servers.work()
+    assert servers.counted("dropped.stale") == [num_delayed] * 2
+    np.testing.assert_array_equal(servers.weights(), before)
+
+
+def test_a_gradient_at_the_threshold_is_applied():
+    servers = Servers(1, ShardSettings(max_gradient_age_updates=4, **NO_OUTLIERS))
+    slow, quick = servers.learner(**NO_OUTLIERS)[0], servers.learner(**NO_OUTLIERS)[0]
+    slow.begin(0)
+    for update in range(4):
+        quick.begin(update)
+        send(quick, np.ones(10, np.float32), version=update)
+        servers.work()
+    send(slow, np.ones(10, np.float32))
+    servers.work()
+    assert servers.counted("dropped.stale") == [0]
+    assert servers.counted("updates") == [5]
+
+
+@pytest.mark.parametrize("guard", ["learner", "server"])
+def test_an_unusual_loss_leaves_the_weights_alone(guard):
+    alert = {"outlier_deviations": 4.0, "outlier_memory_gradients": 20}
+    on_server = alert if guard == "server" else NO_OUTLIERS
+    servers = Servers(2, ShardSettings(**on_server))
+    sink, _, told = servers.learner(**(alert if guard == "learner" else NO_OUTLIERS))
+    random = np.random.default_rng(0)
+    for update in range(30):
+        sink.begin(update)
+        send(sink, np.ones(10, np.float32), 1.0 + 0.1 * random.random(), update)
+        servers.work()
+    before = servers.weights()
+    sink.begin(30)
+    send(sink, np.ones(10, np.float32), 1e6, 30)
+    servers.work()
+    np.testing.assert_array_equal(servers.weights(), before)
+    dropped = (counted(told, "dropped.outlier"), *servers.counted("dropped.outlier"))
+    assert dropped == ((1, 0, 0) if guard == "learner" else (0, 1, 1))
+    sink.begin(30)
+    send(sink, np.ones(10, np.float32), 1.05, 30)
+    servers.work()
+    assert (servers.weights()[:10] != before[:10]).all()
+
+
+def test_the_bound_follows_mean_and_deviation():
+    losses = np.random.default_rng(0).standard_normal(50)
+    judge = OutlierFilter(OutlierSettings(outlier_deviations=3.0, outlier_memory_gradients=50))
+    for loss in losses:
+        assert judge.accepts(float(loss))
+    sizes = np.abs(losses)
+    assert judge.bound == pytest.approx(sizes.mean() + 3 * sizes.std())
+    assert not judge.accepts(float("nan"))
+    assert not judge.accepts(float("inf"))
+
+
+def test_a_lasting_change_of_scale_is_accepted_in_the_end():
+    judge = OutlierFilter(OutlierSettings(outlier_deviations=4.0, outlier_memory_gradients=20))
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        judge.accepts(1.0 + random.random())
+    assert not judge.accepts(100.0)
+    assert any(judge.accepts(100.0) for _ in range(100))
+
+
+def test_a_gradient_that_is_not_finite_goes_nowhere():
+    servers = Servers(2, ShardSettings(**NO_OUTLIERS))
+    sink, _, told = servers.learner(**NO_OUTLIERS)
+    sink.begin(0)
+    send(sink, np.full(10, np.nan, np.float32))
+    servers.work()
+    assert counted(told, "dropped.not_finite") == 1
+    assert counted(told, "gradients_sent") == 0
+    np.testing.assert_array_equal(servers.weights(), servers.initial)
+
+
+def test_a_damaged_vector_goes_back_to_the_last_good_version():
+    config = OptimizerConfig("sgd", 1.0)
+    servers = Servers(1, ShardSettings(**NO_OUTLIERS), config)
+    sink, _, _ = servers.learner(**NO_OUTLIERS)
+    sink.begin(0)
+    send(sink, np.ones(10, np.float32))
+    servers.work()
+    good = servers.weights()
+    sink.begin(1)
+    huge = torch.full((10,), 1e18)
+    sink.apply(huge, 1, 1e30, torch.tensor(1.0))  # finite, but the step is not
+    servers.work()
+    np.testing.assert_array_equal(servers.weights(), good)
+    assert servers.counted("rollbacks") == [1]
+    assert sink.begin(1) == 2, "a roll-back is a version too, so that learners fetch it"
+
+
+def test_roll_back_reaches_the_kept_versions_and_no_further():
+    servers = Servers(1, ShardSettings(kept_versions=3, **NO_OUTLIERS), OptimizerConfig("sgd", 1.0))
+    sink, _, _ = servers.learner(**NO_OUTLIERS)
+    seen = [servers.initial.copy()]
+    for update in range(4):
+        sink.begin(update)
+        send(sink, np.full(10, 1.0 + update, np.float32), version=update)
+        servers.work()
+        seen.append(servers.weights())
+    role = servers.roles[0]
+    role.roll_back(1)
+    np.testing.assert_array_equal(role.state()["vector"], seen[3])
+    role.roll_back(9)
+    np.testing.assert_array_equal(role.state()["vector"], seen[2])
+
+
+def test_statistics_travel_and_the_newest_counts():
+    servers = Servers(2, ShardSettings(**NO_OUTLIERS))
+    sink, flat, _ = servers.learner(**NO_OUTLIERS)
+    other, other_flat, _ = servers.learner(**NO_OUTLIERS)
+    sink.begin(0)
+    flat.vector[10:] = torch.tensor([7.0, 8.0, 9.0])
+    send(sink, np.ones(10, np.float32))
+    servers.work()
+    other.begin(0)
+    assert other_flat.vector[10:].tolist() == [7.0, 8.0, 9.0]
+
+
+def test_a_learner_waits_while_the_server_is_behind():
+    servers = Servers(1, ShardSettings(**NO_OUTLIERS))
+    sink, _, _ = servers.learner(**NO_OUTLIERS)
+    for _ in range(32):
+        assert sink.begin(0) == 0
+        send(sink, np.ones(10, np.float32))
+    assert sink.begin(0) is None
+    servers.work()
+    assert sink.begin(0) == 32
+
+
+def test_state_restores_a_shard():
+    servers, fresh = (Servers(1, ShardSettings()) for _ in range(2))
+    sink, _, _ = servers.learner()
+    for update in range(3):
+        sink.begin(update)
+        send(sink, np.arange(10, dtype=np.float32), version=update)
+        servers.work()
+    state = {name: np.copy(array) for name, array in servers.roles[0].state().items()}
+    fresh.roles[0].load_state(state)
+    for name, array in fresh.roles[0].state().items():
+        np.testing.assert_array_equal(array, state[name])
+
+
+@pytest.mark.parametrize("replay", ["bundled", "global"])
+def test_a_learners_copy_changes_only_by_a_pull(replay):
+    options = {"replay": replay, "num_shards": 3, "batch_size": 16, "env_steps_per_update": 8}
+    with OpenRun("gorila", num_actors=2, min_replay_transitions=64, **options) as run:
+        learners = [name for name in run.nodes if name.startswith("learner")]
+        assert len(learners) == 2
+        pulls = 0
+        for _ in range(300):
+            for name in run.nodes:
+                vectors = {each: run.role(each)._flat.vector.clone() for each in learners}
+                run.step(name)
+                for each in learners:
+                    now = run.role(each)._flat.vector
+                    if not torch.equal(now, vectors[each]):
+                        assert each == name
+                        np.testing.assert_array_equal(now.numpy(), run.weights())
+                        pulls += 1
+        assert pulls > 20
+        assert run.counter("gradients_sent") > 20
+        sizes = [board.spec.size for board in run.topology.boards]
+        assert len(sizes) == 3
+        assert sum(sizes) == run.role(learners[0])._flat.size
+
+
+def test_the_target_is_the_servers_copy_every_n_server_updates():
+    options = {"num_shards": 2, "batch_size": 16, "env_steps_per_update": 8}
+    options |= {"target_period_updates": 5, "outlier_deviations": 0.0}
+    with OpenRun("gorila", num_actors=2, min_replay_transitions=64, **options) as run:
+        learner = run.role("learner-0")
+        target = learner._objective._target
+        published = {0: run.weights()}
+        copies = 0
+        for _ in range(400):
+            for name in run.nodes:
+                before = target._copies
+                run.step(name)
+                published[len(published)] = run.weights()
+                if target._copies != before:
+                    assert target._copies == learner._version // 5
+                    copied = FlatParameters(target.network).numpy()
+                    assert any((copied == each).all() for each in published.values())
+                    copies += 1
+        assert copies >= 5

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live channels without a backend, and a look into the roles of a serial run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from veldt.backends.fabric import build_fabric
+from veldt.backends.serial import SerialBackend
+from veldt.context import NodeContext
+from veldt.options import RunOptions
+from veldt.resolve import make_plan
+from veldt.telemetry.counters import NodeTelemetry
+from veldt.topology import End, Topology
+
+
+def context(name: str = "node-0", index: int = 0, seed: int = 0) -> NodeContext:
+    return NodeContext(name, index, seed, NodeTelemetry())
+
+
+def counted(told: NodeContext, name: str) -> float:
+    return told.telemetry.snapshot().counters.get(name, 0.0)
+
+
+def live(topology: Topology) -> Callable[[End], Any]:
+    """Opens the ends of a topology's channels as ports of one bystander."""
+    bystander = topology.add("bystander", dict)
+    fabric = build_fabric(topology, between_processes=False, verify=False)
+    return lambda end: fabric.open(bystander, end, holder=1)
+
+
+class OpenRun:
+    """A serial run whose nodes are stepped by hand."""
+
+    def __init__(self, architecture: str, env: str = "CartPole-v1", **options: Any) -> None:
+        common = {name: options.pop(name) for name in ("num_actors", "seed") if name in options}
+        width = options.pop("envs_per_actor", 4)
+        plan = make_plan(
+            architecture,
+            RunOptions(env=env, backend="serial", envs_per_actor=width, quiet=True, **common),
+            options,
+        )
+        self.topology = plan.topology
+        self.backend = SerialBackend(plan.topology, plan.options.seed)
+        self.backend.start()
+        self.nodes = {node.name: node for node in self.backend._nodes}
+
+    def role(self, name: str) -> Any:
+        return self.nodes[name].role
+
+    def step(self, *names: str) -> None:
+        for name in names or self.nodes:
+            self.nodes[name].step()
+
+    def weights(self) -> np.ndarray:
+        """What the boards hold now."""
+        boards = [self.backend.parameters(name) for name in self.topology.weights]
+        return np.concatenate([board.vector for board in boards])
+
+    def counter(self, name: str) -> float:
+        return sum(each.counters.get(name, 0.0) for each in self.backend.snapshots())
+
+    def __enter__(self) -> OpenRun:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.backend.stop()

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults on purpose: kills, stops and delays processes of a run at seeded moments."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import Protocol
+
+import numpy as np
+
+from veldt.errors import ConfigurationError
+
+_ACTIONS = ("kill", "kill", "stop", "delay")  # a stopped process must be found by its silence
+_DELAY_SECONDS = 1.0
+
+
+class Killable(Protocol):
+    def process_ids(self) -> dict[str, int]: ...
+
+
+class Chaos:
+    """About `rate` faults per second, drawn from `seed`: which process, what happens to it, when.
+
+    The moments follow from the seed; what a process is doing then does not, which is the point."""
+
+    def __init__(self, seed: int, rate: float, spared: tuple[str, ...]) -> None:
+        self._random = np.random.default_rng(seed)
+        self._rate, self._spared = rate, spared
+        self._next = self._random.exponential(1.0 / rate)
+        self._asleep: list[tuple[float, int]] = []
+        self.log: list[tuple[float, str, str]] = []
+
+    @staticmethod
+    def parse(text: str, spared: str) -> Chaos:
+        """From "SEED,RATE" and a comma-separated list of node kinds that are left alone."""
+        try:
+            seed, rate = text.split(",")
+            chaos = (int(seed), float(rate))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"chaos is '{text}'; give SEED,RATE such as 1,0.2 for a fault every five seconds"
+            ) from error
+        if chaos[1] <= 0:
+            raise ConfigurationError("chaos needs a rate above 0 faults per second")
+        return Chaos(*chaos, tuple(kind for kind in spared.split(",") if kind))
+
+    def act(self, backend: Killable, elapsed_seconds: float) -> None:
+        """Do what is due by now."""
+        for wake_at, pid in list(self._asleep):
+            if elapsed_seconds >= wake_at:
+                self._asleep.remove((wake_at, pid))
+                _signal(pid, signal.SIGCONT)
+        while elapsed_seconds >= self._next:
+            self._next += self._random.exponential(1.0 / self._rate)
+            self._strike(backend, elapsed_seconds)
+
+    def _strike(self, backend: Killable, elapsed_seconds: float) -> None:
+        victims = [
+            (name, pid)
+            for name, pid in sorted(backend.process_ids().items())
+            if not any(part.rsplit("-", 1)[0] in self._spared for part in name.split("+"))
+        ]
+        choice, action = self._random.random(), str(self._random.choice(_ACTIONS))
+        if not victims:
+            return
+        name, pid = victims[int(choice * len(victims))]
+        self.log.append((elapsed_seconds, action, name))
+        _signal(pid, signal.SIGKILL if action == "kill" else signal.SIGSTOP)
+        if action == "delay":
+            self._asleep.append((elapsed_seconds + _DELAY_SECONDS, pid))
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
