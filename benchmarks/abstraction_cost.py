@@ -12,9 +12,22 @@ import json
 import subprocess
 import sys
 
+import bare_impala
 import measuring
 
 TARGET_RATIO = 0.85
+SETTINGS: dict[str, object] = {  # what bare_impala.py does, whatever the preset says
+    "num_actors": 1,
+    "batch_trajectories": 1,
+    "queue_trajectories": bare_impala.NUM_BUFFERS,
+    "gamma": bare_impala.GAMMA,
+    "learning_rate": bare_impala.LEARNING_RATE,
+    "max_grad_norm": bare_impala.MAX_GRAD_NORM,
+    "value_coefficient": bare_impala.VALUE_COEFFICIENT,
+    "entropy_coefficient": bare_impala.ENTROPY_COEFFICIENT,
+    "trace_lambda": 1.0,
+    "normalize_returns": False,
+}
 _WARM_UP_SECONDS, _START_SECONDS = 3.0, 3.0
 
 
@@ -32,11 +45,9 @@ def framework(envs: int, steps: int, seconds: float) -> float:
         300,
         env="CartPole-v1",
         backend="process",
-        num_actors=1,
         envs_per_actor=envs,
         trajectory_steps=steps,
-        batch_trajectories=1,
-        queue_trajectories=2,
+        **SETTINGS,
         max_seconds=_START_SECONDS + _WARM_UP_SECONDS + seconds,
         evaluation_episodes=0,
     )

@@ -39,7 +39,7 @@ def train(architecture: str, limit_seconds: float, **options: object) -> Trainin
         run_dir = Path(directory) / "run"
         command = [sys.executable, "-m", "veldt", "train", architecture, "--quiet"]
         for name, value in {"run_dir": run_dir, **options}.items():
-            command += ["--" + name.replace("_", "-"), str(value)]
+            command += _flag(name.replace("_", "-"), value)
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=limit_seconds, check=False
         )
@@ -51,6 +51,12 @@ def train(architecture: str, limit_seconds: float, **options: object) -> Trainin
     rows = [json.loads(line) for line in lines]
     trained = _steady_rate(rows, "counter/trained_env_steps")
     return Training(result, trained, _steady_rate(rows, "updates"))
+
+
+def _flag(name: str, value: object) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    return [f"--{name}", str(value)]
 
 
 def _steady_rate(rows: list[dict[str, Any]], counter: str) -> float:

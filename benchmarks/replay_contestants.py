@@ -123,7 +123,7 @@ class Cpprb:
         self._buffer.update_priorities(self._batch["indexes"], priorities)
 
 
-class CpprbCompressed:
+class CpprbCompressed(Cpprb):
     """cpprb keeping each frame once (`next_of`, `stack_compress`); one environment, frames last."""
 
     def __init__(self, case: str, stream: Stream) -> None:
@@ -151,12 +151,6 @@ class CpprbCompressed:
 
     def add(self, number: int) -> None:
         self._buffer.add(**self._chunks[number % 2])
-
-    def sample(self) -> None:
-        self._batch = self._buffer.sample(BATCH, BETA)
-
-    def update(self, priorities: np.ndarray) -> None:
-        self._buffer.update_priorities(self._batch["indexes"], priorities)
 
 
 class TorchRL:

@@ -104,10 +104,9 @@ def main() -> None:
     options = RunOptions(env=arguments.env, network=arguments.network, max_seconds=1.0)
     alone = ceiling(options, arguments.seconds)
     most = max(alone["steps_per_second"], alone["best_steps_per_second"])
-    print(
-        f"{arguments.env} alone: {alone['steps_per_second']:,.0f} steps/s with {alone['envs']} envs"
-    )
-    print(f"best: {most:,.0f} steps/s with {alone['best_envs']}, one process; ratios are to this")
+    print(f"{arguments.env} alone, one process, random actions (ratios are to the larger):")
+    for envs, rate in ((alone["envs"], alone["steps_per_second"]), (alone["best_envs"], most)):
+        print(f"  {envs:>3} envs: {rate:,.0f} steps/s")
     entries = []
     for architecture in arguments.architectures:
         for backend in arguments.backends:

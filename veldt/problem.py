@@ -64,6 +64,16 @@ class Problem:
             return int(dict(environment.options).get("stack_num", 4))
         return environment.frame_stack
 
+    def group_width(self, groups_per_actor: int) -> int:
+        """Environments that an actor steps together when it takes turns among its groups."""
+        if self.envs_per_actor % groups_per_actor:
+            raise ConfigurationError(
+                f"{self.envs_per_actor} environments per actor do not split into"
+                f" {groups_per_actor} equal groups; choose a multiple with --envs-per-actor, or"
+                " other --groups-per-actor"
+            )
+        return self.envs_per_actor // groups_per_actor
+
     def for_actor(self, num_steps: int) -> dict[str, Any]:
         """Arguments of every actor."""
         return {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from veldt.errors import ConfigurationError
 from veldt.optimizers import OptimizerConfig
 from veldt.replay import Fifo, PrioritizedSampler, RateLimiter, SoftCap, TransitionStore
 from veldt.types import VALUE_BEST, VALUE_TAKEN, Layout
@@ -32,6 +33,8 @@ class OptimizerSettings:
     """RMSProp divides by the standard deviation instead of the root mean square."""
     momentum: float = 0.0
     """Momentum of sgd and rmsprop."""
+    adam_beta1: float = 0.9
+    """Decay of Adam's mean gradient."""
     optimizer_epsilon: float = 1e-5
     """Added inside the root by rmsprop and adagrad, outside by adam."""
     max_grad_norm: float = 0.5
@@ -44,6 +47,7 @@ class OptimizerSettings:
             decay=self.rms_decay,
             epsilon=self.optimizer_epsilon,
             momentum=self.momentum,
+            betas=(self.adam_beta1, 0.999),
             centered=self.rms_centered,
             max_grad_norm=self.max_grad_norm,
         )
@@ -66,6 +70,7 @@ class ReplaySettings:
 
     def limiter(self, envs_per_actor: int) -> Callable[[], RateLimiter]:
         """Makes the limiter that keeps the ratio of samples to inserts."""
+        self._check(envs_per_actor)
         per_update = self.env_steps_per_update
         return partial(
             RateLimiter,
@@ -74,6 +79,16 @@ class ReplaySettings:
             largest_insert=self.trajectory_steps * envs_per_actor,
             largest_sample=self.batch_size,
         )
+
+    def _check(self, envs_per_actor: int) -> None:
+        room, trajectory = self.replay_transitions, self.trajectory_steps * envs_per_actor
+        if room < max(2 * trajectory, self.min_replay_transitions):
+            raise ConfigurationError(
+                f"replay_transitions is {room:,}, less than two trajectories of {trajectory:,} or"
+                f" min_replay_transitions ({self.min_replay_transitions:,}); raise it"
+            )
+        if self.env_steps_per_update is not None and self.env_steps_per_update <= 0:
+            raise ConfigurationError("env_steps_per_update must be positive, or none for no limit")
 
     def store(self, layout: Layout, n_step: int, discount: float, frame_stack: int) -> MakeStore:
         """Makes the store; by default a plain ring of transitions."""
@@ -134,3 +149,13 @@ class EpsilonSettings:
     """Share of random actions after the schedule."""
     epsilon_env_steps: int = 20_000
     """Environment steps, of all actors together, over which epsilon falls."""
+
+
+@dataclass(frozen=True)
+class LadderSettings:
+    """Exploration that differs between environments and stays."""
+
+    epsilon_base: float = 0.1
+    """dqn: share of random actions of the most curious environment."""
+    epsilon_alpha: float = 7.0
+    """dqn: the least curious environment has epsilon_base to the power 1 + this."""

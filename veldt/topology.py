@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who talks to whom, as a value.
 
-An architecture builds a Topology: channels (queues of slots, boards of weights) and nodes (roles with
-their arguments). Passing a channel's end to a node is the edge. A backend decides where nodes run and
-replaces each end by a live port; the topology never knows which backend that is.
+An architecture builds a Topology: channels (queues of slots, boards of weights) and nodes (roles
+with their arguments). Passing a channel's end to a node is the edge. A backend decides where nodes
+run and replaces each end by a live port; the topology never knows which backend that is.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class SharedSpec:
     dtype: str
 
 
-UPDATES_SUFFIX = ".updates"
-"""Shared weights have beside them, under their name with this suffix, counts of updates (int64)."""
+UPDATES_SUFFIX = ".updates"  # beside shared weights, under their name: counts of updates, int64
 
 
 @dataclass(frozen=True)
@@ -192,8 +191,7 @@ class Group:
     nodes: list[Node]
     threads: bool = False
     restartable: bool = False
-    """The group may be restarted as a whole although one of its roles alone may not: what it knows
-    lies in shared memory (A3C's workers)."""
+    """It may be restarted whatever its roles say: all it knows lies in shared memory."""
 
     @property
     def name(self) -> str:
@@ -215,15 +213,13 @@ class Topology:
     requests: list[Requests] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
-    _colocated: list[Group] = field(default_factory=list)
+    colocated: list[Group] = field(default_factory=list)
 
     def queue(self, name: str, layout: Layout, num_slots: int) -> Queue:
         self.queues.append(Queue(QueueSpec(name, layout, num_slots)))
         return self.queues[-1]
 
-    def board(
-        self, name: str, initial: np.ndarray, history: int = 2, version: int = 0
-    ) -> Board:
+    def board(self, name: str, initial: np.ndarray, history: int = 2, version: int = 0) -> Board:
         spec = BoardSpec(name, int(initial.size), history)
         self.boards.append(Board(spec, np.asarray(initial, dtype=np.float32), version))
         return self.boards[-1]
@@ -245,7 +241,12 @@ class Topology:
         return self.requests[-1]
 
     def stream(
-        self, name: str, request: Layout, reply: Layout, num_clients: int, groups_per_client: int = 1
+        self,
+        name: str,
+        request: Layout,
+        reply: Layout,
+        num_clients: int,
+        groups_per_client: int = 1,
     ) -> Stream:
         """A channel for questions that carry all they are about."""
         spec = StreamSpec(name, request, reply, num_clients, groups_per_client)
@@ -261,13 +262,13 @@ class Topology:
 
     def colocate(self, *nodes: Node, threads: bool = False, restartable: bool = False) -> None:
         """Run these nodes in one process."""
-        self._colocated.append(Group(list(nodes), threads, restartable))
+        self.colocated.append(Group(list(nodes), threads, restartable))
 
     def groups(self) -> list[Group]:
         """All nodes as process groups, in the order they were added."""
         groups: list[Group] = []
         for node in self.nodes:
-            home = next((group for group in self._colocated if node in group.nodes), None)
+            home = next((group for group in self.colocated if node in group.nodes), None)
             if home is None:
                 groups.append(Group([node]))
             elif home not in groups:
@@ -276,13 +277,12 @@ class Topology:
 
     def describe(self, format: str = "text") -> str:
         """The diagram of the real wiring, as text or Mermaid."""
-        if format == "mermaid":
-            return self._mermaid()
-        if format != "text":
-            raise ValueError(f"unknown format '{format}'; use text or mermaid")
-        return self._text()
+        from veldt.diagram import drawing
 
-    def _kinds(self) -> dict[str, list[Node]]:
+        return drawing(self, format)
+
+    def kinds(self) -> dict[str, list[Node]]:
+        """Nodes by the name of their role."""
         kinds: dict[str, list[Node]] = {}
         for node in self.nodes:
             kinds.setdefault(node.kind, []).append(node)
@@ -298,51 +298,3 @@ class Topology:
                 if end.side in READING_SIDES:
                     found[(end.channel.name, node.kind, argument)] = None
         return list(found)
-
-    def _text(self) -> str:
-        lines = [f"{self.architecture}: {len(self.nodes)} nodes in {len(self.groups())} processes"]
-        for kind, nodes in self._kinds().items():
-            lines.append(f"  {kind} x{len(nodes)}")
-            for source, target, argument in self.edges():
-                if source == kind:
-                    lines.append(f"    {argument} -> [{target}]")
-                if target == kind:
-                    lines.append(f"    {argument} <- [{source}]")
-        lines.extend(f"  {text}" for text in self._channel_lines())
-        for group in self._colocated:
-            manner = "threads" if group.threads else "turns"
-            lines.append(f"  one process ({manner}): {group.name}")
-        return "\n".join(lines)
-
-    def _channel_lines(self) -> Iterator[str]:
-        for queue in self.queues:
-            spec = queue.spec
-            yield f"[{spec.name}] queue of {spec.num_slots} slots, {spec.layout.nbytes:,} bytes each"
-        for board in self.boards:
-            yield f"[{board.spec.name}] board, {board.spec.size:,} float32, {board.spec.history} kept"
-        for requests in self.requests:
-            yield f"[{requests.spec.name}] requests about rows of [{requests.spec.queue.name}]"
-        for stream in self.streams:
-            up, down = stream.spec.request.nbytes, stream.spec.reply.nbytes
-            yield f"[{stream.spec.name}] streams, {up:,} bytes up and {down:,} bytes down per row"
-        for shared in self.shared:
-            spec = shared.spec
-            yield f"[{spec.name}] shared memory, {spec.size:,} {spec.dtype}, lock-free"
-
-    def _mermaid(self) -> str:
-        lines = ["flowchart LR"]
-        for kind, nodes in self._kinds().items():
-            lines.append(f'  {_identifier(kind)}["{kind} x{len(nodes)}"]')
-        for queue in self.queues:
-            lines.append(f'  {_identifier(queue.spec.name)}[("{queue.spec.name}")]')
-        for requests in [*self.requests, *self.streams]:
-            lines.append(f'  {_identifier(requests.spec.name)}(["{requests.spec.name}"])')
-        for memory in [*self.boards, *self.shared]:
-            lines.append(f"  {_identifier(memory.spec.name)}{{{{{memory.spec.name}}}}}")
-        for source, target, argument in self.edges():
-            lines.append(f"  {_identifier(source)} -->|{argument}| {_identifier(target)}")
-        return "\n".join(lines)
-
-
-def _identifier(name: str) -> str:
-    return name.replace("-", "_").replace(" ", "_")

@@ -80,7 +80,7 @@ class Uneven(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self) -> None:
-        slow = multiprocessing.current_process().name == "actor-0"
+        slow = multiprocessing.current_process().name.startswith("actor-0")
         self._seconds = SLOW_STEP_SECONDS if slow else 0.0
 
     def reset(self, *, seed=None, options=None):

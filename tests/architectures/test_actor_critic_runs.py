@@ -89,7 +89,8 @@ def test_updates_count_what_was_applied(tmp_path):
 
 def test_replay_makes_half_of_what_is_learned_and_widens_the_lag(tmp_path):
     plain = train(tmp_path, "impala", total_env_steps=4_000)
-    replayed = train(tmp_path, "impala", replay_fraction=0.5, replay_trajectories=200, total_env_steps=4_000)
+    options = {"replay_fraction": 0.5, "replay_trajectories": 200, "total_env_steps": 4_000}
+    replayed = train(tmp_path, "impala", **options)
     counters = last_metrics(replayed.run_dir)
     share = counters["counter/replayed_env_steps"] / counters["counter/trained_env_steps"]
     assert share == pytest.approx(0.5, abs=0.02)  # the first batch has nothing to replay

@@ -43,9 +43,9 @@ def make_backend(request: pytest.FixtureRequest) -> Iterator[MakeBackend]:
     """Builds a backend by name; checksums are on."""
     made: list[Backend] = []
 
-    def make(name: str, topology: Topology, seed: int = 1) -> Backend:
+    def make(name: str, topology: Topology, seed: int = 1, **options: float) -> Backend:
         request.getfixturevalue("ray_cluster" if name == "ray" else "fork_server")
-        made.append(veldt.backends.make_backend(name, topology, seed, verify=True))
+        made.append(veldt.backends.make_backend(name, topology, seed, verify=True, **options))
         return made[-1]
 
     yield make

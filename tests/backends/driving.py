@@ -69,4 +69,5 @@ def mapped_memory() -> list[str]:
 
 
 def shared_memory_names() -> set[str]:
-    return set(os.listdir("/dev/shm"))
+    """Named segments. Semaphores come and go with other programs, and no backend has any."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.")}

@@ -93,6 +93,15 @@ class Hoarder(Producer):
         return True
 
 
+class Sleeper(Producer):
+    """Its first incarnation never comes back from a step."""
+
+    def step(self) -> bool:
+        while not self._context.incarnation:
+            time.sleep(60.0)
+        return super().step()
+
+
 class Consumer(_Stateless):
     """Takes batches and checks content, and that each producer's records arrive in order, once.
 

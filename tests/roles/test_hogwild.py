@@ -105,7 +105,7 @@ def workers_in_this_process(num_workers, shared_statistics):
 
 
 def test_statistics_of_its_own_see_only_the_workers_own_gradients():
-    arrays, [(_, first), (_, second)] = workers_in_this_process(2, shared_statistics=False)
+    _, [(_, first), (_, second)] = workers_in_this_process(2, shared_statistics=False)
     first.apply(gradient_of(0, 0), 0)
     second.apply(gradient_of(1, 1), 0)
     for sink, gradient in ((first, gradient_of(0, 0)), (second, gradient_of(1, 1))):

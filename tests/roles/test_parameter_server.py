@@ -36,9 +36,7 @@ class Servers:
         self.initial = FlatParameters(Network()).numpy().copy()
         parts = shards(Network(), num_shards)
         queues = [topology.queue(f"g{each.index}", each.layout, 32) for each in parts]
-        self.boards = [
-            topology.board(f"w{each.index}", self.initial[each.part]) for each in parts
-        ]
+        self.boards = [topology.board(f"w{each.index}", self.initial[each.part]) for each in parts]
         self._open = live(topology)
         self._ends = [*(queue.sink for queue in queues), *(b.source() for b in self.boards)]
         self.contexts = [context(f"parameter_server-{i}", i) for i in range(num_shards)]
@@ -64,7 +62,7 @@ class Servers:
         return config(told, flat, [self._open(end) for end in self._ends]), flat, told
 
     def work(self) -> None:
-        while any([role.step() for role in self.roles]):
+        while sum(role.step() for role in self.roles):
             pass
 
     def weights(self) -> np.ndarray:

@@ -7,8 +7,14 @@ import pytest
 from veldt.context import NodeContext
 from veldt.roles.trajectory_replay import TrajectoryReplayConfig
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.types import ActionSpec, Batch, EnvironmentSpec, Field, ObservationLeaf
-from veldt.types import trajectory_layout
+from veldt.types import (
+    ActionSpec,
+    Batch,
+    EnvironmentSpec,
+    Field,
+    ObservationLeaf,
+    trajectory_layout,
+)
 
 STEPS, ENVS = 3, 4
 SPEC = EnvironmentSpec(

@@ -32,8 +32,12 @@ class Config(ActorCriticSettings, OptimizerSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
     correction: str = "none"
-    learning_rate: float = 2e-3
-    trajectory_steps: int = 16
+    optimizer: str = "rmsprop"
+    learning_rate: float = 5e-3
+    max_grad_norm: float = 2.0
+    trace_lambda: float = 0.95
+    normalize_returns: bool = True
+    trajectory_steps: int = 10
     """Environment steps per trajectory, and so per update."""
     barrier: str = "trajectory"
     """trajectory: actors wait for each other before each update. step: one policy for all
@@ -41,16 +45,16 @@ class Config(ActorCriticSettings, OptimizerSettings):
 
     def __post_init__(self) -> None:
         if self.barrier not in ("trajectory", "step"):
-            raise ConfigurationError(
-                f"unknown barrier '{self.barrier}'; use trajectory or step"
-            )
+            raise ConfigurationError(f"unknown barrier '{self.barrier}'; use trajectory or step")
 
 
 PRESETS = {
     "control": Config(),
     "atari": Config(
         trajectory_steps=5,
-        optimizer="rmsprop",
+        trace_lambda=1.0,
+        normalize_returns=False,
+        max_grad_norm=0.5,
         learning_rate=7e-4,
         decay_learning_rate=True,
         # 0.5 before a plain square in the published loss is 1.0 before half a square.
@@ -64,9 +68,7 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    make_network = problem.make_network(
-        "policy_value", normalize_returns=config.normalize_returns
-    )
+    make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
     step_barrier = config.barrier == "step"
     num_actors = 1 if step_barrier else problem.num_actors
     num_envs = problem.num_actors * problem.envs_per_actor // num_actors

@@ -17,20 +17,17 @@ Deviation: a worker steps several environments per forward pass instead of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from veldt.errors import ConfigurationError
 from veldt.networks import FlatParameters
-from veldt.objectives import Objective
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
+from veldt.objectives.actor_critic import ActorCritic
 from veldt.objectives.asynchronous_q import AsynchronousQ, AsynchronousQSettings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.hogwild import share_hogwild
 from veldt.roles.learner import Learner
-from veldt.roles.policy import LocalPolicyConfig, SampleActions, Selection, drawn_epsilon
+from veldt.roles.policy import LocalPolicyConfig, SampleActions, drawn_epsilon
 from veldt.settings import OptimizerSettings
 from veldt.topology import Topology
 
@@ -42,31 +39,31 @@ WHY_NOT_EVERYWHERE = (
 
 
 @dataclass(frozen=True)
-class Config(ActorCriticSettings, AsynchronousQSettings, OptimizerSettings):
+class Config(AsynchronousQSettings, OptimizerSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
     correction: str = "none"
     optimizer: str = "rmsprop"
-    learning_rate: float = 2e-3
+    learning_rate: float = 5e-3
+    max_grad_norm: float = 2.0
+    trace_lambda: float = 0.95
+    normalize_returns: bool = True
     shared_statistics: bool = True
     """All workers use and change one mean square; sgd's momentum is always the worker's own."""
-    trajectory_steps: int = 16
+    trajectory_steps: int = 10
     """Environment steps between two updates of a worker (t_max)."""
     clusters: int = 1
     """Copies of the weights; more than one is Hogwild++: deltas go around a ring of clusters."""
     ring_period_updates: int = 8
     """Updates of a cluster's first worker between two turns of the ring."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.clusters < 1 or self.ring_period_updates < 1:
-            raise ConfigurationError("clusters and ring_period_updates must be 1 or more")
-
 
 PRESETS = {
     "control": Config(),
     "atari": Config(
         trajectory_steps=5,
+        trace_lambda=1.0,
+        normalize_returns=False,
         reduction="sum",
         learning_rate=7e-4,
         decay_learning_rate=True,
@@ -88,10 +85,6 @@ def build(config: Config, problem: Problem) -> Topology:
     value_based = config.is_value_based
     if value_based:
         problem.require_action_kind(config.algorithm, "discrete")
-    if config.clusters > problem.num_actors:
-        raise ConfigurationError(
-            f"{config.clusters} clusters need as many workers; use --num-actors or fewer clusters"
-        )
     make_network = problem.make_network(
         "q" if value_based else "policy_value", normalize_returns=config.normalize_returns
     )
@@ -110,16 +103,11 @@ def build(config: Config, problem: Problem) -> Topology:
         config.clusters,
         config.ring_period_updates,
     )
+    # Nobody counts the steps of all workers, so each decays its learning rate by its own.
+    steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
     target = config.share_target(topology, initial) if value_based else None
-    selection: Callable[..., Selection] = SampleActions
-    objective: Callable[..., Objective] = partial(ActorCritic, config=config)
-    if value_based:
-        selection = partial(
-            drawn_epsilon, config.epsilon_ends, config.epsilon_odds, config.epsilon_env_steps
-        )
-        objective = partial(
-            AsynchronousQ, gamma=config.gamma, reduction=config.reduction, config=config
-        )
+    selection = partial(drawn_epsilon, config) if value_based else SampleActions
+    objective = partial(AsynchronousQ if value_based else ActorCritic, config=config)
     for worker, (gradients, gradient_port) in enumerate(sinks):
         trajectory = topology.queue(f"trajectory-{worker}", layout, num_slots=1)
         own_copy = topology.board(f"copy-{worker}", initial.vector, version=initial.version)
@@ -146,13 +134,7 @@ def build(config: Config, problem: Problem) -> Topology:
             objective_port=target,
             gradients=gradients,
             gradient_port=gradient_port,
-            total_env_steps=_share_of_steps(problem) if config.decay_learning_rate else None,
+            total_env_steps=steps_per_worker if config.decay_learning_rate else None,
         )
         topology.colocate(actor, learner, restartable=True)  # all it knows is in shared memory
     return topology
-
-
-def _share_of_steps(problem: Problem) -> int | None:
-    """Each worker decays its learning rate by its own steps: nobody counts them all."""
-    total = problem.total_env_steps
-    return None if total is None else -(-total // problem.num_actors)

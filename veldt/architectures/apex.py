@@ -11,8 +11,8 @@ is chosen among all that many actors, each with its own share of random actions,
 first priority of a transition comes from the values its actor computed when it acted.
 One datum: actor -> queue -> replay -> learner, and its new priority -> queue -> replay.
 Lag: none that matters to an off-policy method; the age of what is replayed is reported.
-Deviation: the actor sends its values with each row and the replay does the subtraction when it cuts
-the n-step window, so that windows may run from one send into the next.
+Deviation: the replay subtracts the actor's values where it cuts n-step windows, which may then run
+from one send into the next.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ from veldt.roles.gradients import LocalOptimizerConfig
 from veldt.roles.learner import Learner
 from veldt.roles.policy import EpsilonGreedy, GaussianNoise, LocalPolicyConfig, laddered_epsilon
 from veldt.roles.replay import Replay, batch_layout, priority_layout
-from veldt.settings import OptimizerSettings, PrioritizedReplaySettings
+from veldt.settings import LadderSettings, OptimizerSettings, PrioritizedReplaySettings
 from veldt.topology import Topology
 from veldt.types import VALUE_BEST, VALUE_TAKEN, Field
 
 
 @dataclass(frozen=True)
-class Config(QLearningSettings, DPGSettings, PrioritizedReplaySettings, OptimizerSettings):
+class Config(
+    QLearningSettings, DPGSettings, PrioritizedReplaySettings, LadderSettings, OptimizerSettings
+):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
     algorithm: str = "dqn"
@@ -47,10 +49,6 @@ class Config(QLearningSettings, DPGSettings, PrioritizedReplaySettings, Optimize
     max_grad_norm: float = 10.0
     dueling: bool = True
     """dqn: split the network's head into value and advantage."""
-    epsilon_base: float = 0.1
-    """dqn: share of random actions of the most curious environment."""
-    epsilon_alpha: float = 7.0
-    """dqn: the least curious environment has epsilon_base to the power 1 + this."""
     refresh_env_steps: int = 20
     """Steps of each environment between two refreshes of an actor's weights."""
 
@@ -61,9 +59,7 @@ class Config(QLearningSettings, DPGSettings, PrioritizedReplaySettings, Optimize
 
 PRESETS = {
     "control": Config(),
-    "control_dpg": Config(
-        algorithm="dpg", gamma=0.95, learning_rate=3e-3, env_steps_per_update=4.0
-    ),
+    "control_dpg": Config(algorithm="dpg", gamma=0.95, learning_rate=3e-3, env_steps_per_update=4),
     "atari": Config(
         td_loss="squared",
         target_period_updates=2_500,
@@ -103,7 +99,6 @@ def build(config: Config, problem: Problem) -> Topology:
     initial = problem.initial_weights(make_network)
     critic = config.optimizer_config()
     actor = replace(critic, learning_rate=config.actor_learning_rate)
-    own = (("actor_part", actor), ("critic_part", critic))
 
     topology = Topology("apex", make_network)
     trajectories = topology.queue("trajectories", layout, 2 * problem.num_actors)
@@ -141,7 +136,7 @@ def build(config: Config, problem: Problem) -> Topology:
         initial=weights.source(),
         make_network=make_network,
         make_objective=partial(DPG if is_dpg else QLearning, config=config),
-        gradients=LocalOptimizerConfig(critic, own if is_dpg else ()),
+        gradients=LocalOptimizerConfig(critic, {"actor_part": actor} if is_dpg else {}),
         feedback=priorities.sink,
         **problem.for_learner(config.decay_learning_rate),
     )
@@ -151,6 +146,5 @@ def build(config: Config, problem: Problem) -> Topology:
 def _exploration(config: Config, problem: Problem) -> Callable[..., Any]:
     if config.algorithm == "dpg":
         return partial(GaussianNoise, sigma=config.noise_sigma)
-    envs, actors = problem.envs_per_actor, problem.num_actors
-    ladder = partial(laddered_epsilon, actors, config.epsilon_base, config.epsilon_alpha, envs)
-    return partial(EpsilonGreedy, epsilon=ladder)
+    rungs = (problem.num_actors, config.epsilon_base, config.epsilon_alpha, problem.envs_per_actor)
+    return partial(EpsilonGreedy, epsilon=partial(laddered_epsilon, *rungs))

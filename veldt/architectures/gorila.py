@@ -9,8 +9,7 @@ New since DQN: many actors and many learners at once. A learner keeps no weights
 sends gradients to a server cut into shards and pulls what became of them, without any barrier.
 One datum: actor -> queue -> replay -> learner -> gradient queues -> shards.
 Lag: a gradient is as old as the updates applied since its learner pulled; too old ones are dropped.
-Deviation: in a bundle actor and learner pull for themselves instead of sharing one replica; each
-shard judges age by its own version, as the slices of one pull may be a few updates apart.
+Deviation: in a bundle actor and learner pull for themselves instead of sharing one replica.
 """
 
 from __future__ import annotations
@@ -31,6 +30,8 @@ from veldt.roles.replay import Replay, batch_layout
 from veldt.settings import EpsilonSettings, OptimizerSettings, ReplaySettings
 from veldt.topology import Board, Node, Queue, Topology
 
+Server = list[tuple[Queue, Board]]
+
 
 @dataclass(frozen=True)
 class Config(QLearningSettings, ReplaySettings, EpsilonSettings, ShardSettings, OptimizerSettings):
@@ -46,11 +47,6 @@ class Config(QLearningSettings, ReplaySettings, EpsilonSettings, ShardSettings, 
     optimizer: str = "adagrad"
     learning_rate: float = 0.03
     max_grad_norm: float = 10.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.replay not in ("bundled", "global") or self.num_learners < 1:
-            raise ConfigurationError("replay is bundled or global, num_learners 1 or more")
 
 
 PRESETS = {
@@ -77,23 +73,25 @@ def default_actors(cores: int) -> int:
 
 def build(config: Config, problem: Problem) -> Topology:
     problem.require_action_kind("gorila", "discrete")
+    if config.replay not in ("bundled", "global") or config.num_learners < 1:
+        raise ConfigurationError("replay is bundled or global, num_learners 1 or more")
+    bundled, actors = config.replay == "bundled", problem.num_actors
+    users = [(1, 1)] * actors if bundled else [(actors, config.num_learners)]
     topology = Topology("gorila", problem.make_network("q"))
-    server = _add_server(topology, config, problem)
-    if config.replay == "global":
-        _add_replay(topology, config, problem, server, problem.num_actors, config.num_learners)
-        return topology
-    for _ in range(problem.num_actors):
-        topology.colocate(*_add_replay(topology, config, problem, server, 1, 1))
+    server = _add_server(topology, config, problem, sum(learners for _, learners in users))
+    for each in users:
+        nodes = _add_replay(topology, config, problem, server, each)
+        if bundled:
+            topology.colocate(*nodes)
     return topology
 
 
-def _add_server(topology: Topology, config: Config, problem: Problem) -> list[tuple[Queue, Board]]:
+def _add_server(topology: Topology, config: Config, problem: Problem, learners: int) -> Server:
     """The shards, each with a queue for its slice of the gradients and a board for its weights."""
     initial = problem.initial_weights(topology.make_network)
-    num_learners = config.num_learners if config.replay == "global" else problem.num_actors
     server = []
     for shard in shards(topology.make_network(), config.num_shards):
-        queue = topology.queue(f"gradients-{shard.index}", shard.layout, 2 * num_learners)
+        queue = topology.queue(f"gradients-{shard.index}", shard.layout, 2 * learners)
         values = initial.vector[shard.part]
         board = topology.board(f"weights-{shard.index}", values, version=initial.version)
         topology.add(
@@ -112,14 +110,10 @@ def _add_server(topology: Topology, config: Config, problem: Problem) -> list[tu
 
 
 def _add_replay(
-    topology: Topology,
-    config: Config,
-    problem: Problem,
-    server: list[tuple[Queue, Board]],
-    num_actors: int,
-    num_learners: int,
+    topology: Topology, config: Config, problem: Problem, server: Server, users: tuple[int, int]
 ) -> list[Node]:
     """A replay with its actors and learners: one of each in a bundle, all on a global one."""
+    num_actors, num_learners = users
     make_network, steps = topology.make_network, config.trajectory_steps
     layout = problem.trajectory_layout(make_network(), steps, problem.envs_per_actor)
     boards = [board.source() for _, board in server]

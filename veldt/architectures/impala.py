@@ -94,9 +94,7 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    make_network = problem.make_network(
-        "policy_value", normalize_returns=config.normalize_returns
-    )
+    make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
     network = make_network()
     layout = problem.trajectory_layout(network, config.trajectory_steps, problem.envs_per_actor)
     initial = problem.initial_weights(make_network)

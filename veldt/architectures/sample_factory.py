@@ -20,7 +20,6 @@ from functools import partial
 
 import numpy as np
 
-from veldt.errors import ConfigurationError
 from veldt.objectives.appo import Appo, AppoSettings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -88,15 +87,8 @@ def default_actors(cores: int) -> int:
 
 def build(config: Config, problem: Problem) -> Topology:
     groups, actors = config.groups_per_actor, problem.num_actors
-    if problem.envs_per_actor % groups:
-        raise ConfigurationError(
-            f"{problem.envs_per_actor} environments per actor do not split into {groups} equal"
-            " groups; choose a multiple with --envs-per-actor, or other --groups-per-actor"
-        )
-    width = problem.envs_per_actor // groups
-    make_network = problem.make_network(
-        "policy_value", normalize_returns=config.normalize_returns
-    )
+    width = problem.group_width(groups)
+    make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
     network = make_network()
     layout = problem.trajectory_layout(
         network, config.trajectory_steps, width, behaviour_value=Field((), "float32")

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from veldt.errors import ConfigurationError
 from veldt.networks import Network
@@ -29,16 +28,19 @@ from veldt.objectives.r2d2 import R2D2
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.batch_rule import BatchRule
-from veldt.roles.central_exploration import LadderGreedy
 from veldt.roles.central_inference import CentralInference
 from veldt.roles.gradients import LocalOptimizerConfig
 from veldt.roles.learner import Learner
-from veldt.roles.policy import SampleActions, Selection
-from veldt.roles.replay import Replay, priority_layout
-from veldt.roles.sequence_replay import SequenceReplaySettings
-from veldt.roles.stream_policy import ScratchSink, StreamPolicyConfig, answer_layout, request_layout
+from veldt.roles.policy import SampleActions
+from veldt.roles.sequence_replay import (
+    PUBLISHED_SEQUENCES,
+    SequenceReplaySettings,
+    recurrent_q_network,
+)
+from veldt.roles import stream_policy
+from veldt.roles.stream_policy import SCRATCH_STEPS, ScratchSink, StreamPolicyConfig
 from veldt.settings import OptimizerSettings
-from veldt.topology import Node, Queue, Topology
+from veldt.topology import Node, Topology
 
 
 @dataclass(frozen=True)
@@ -67,20 +69,32 @@ class Config(ActorCriticSettings, SequenceReplaySettings, OptimizerSettings):
     def network(self, problem: Problem) -> Callable[[], Network]:
         if self.algorithm == "vtrace":
             return problem.make_network("policy_value", normalize_returns=self.normalize_returns)
-        problem.require_action_kind("seed_rl with r2d2", "discrete")
-        core = problem.network.recurrent
-        return problem.make_network("q", dueling=True, recurrent="lstm" if core == "none" else core)
-
-    def selection(self, num_envs: int) -> Callable[..., Selection]:
-        if self.algorithm == "vtrace":
-            return SampleActions
-        base, alpha = self.epsilon_base, self.epsilon_alpha
-        return partial(LadderGreedy, num_envs=num_envs, base=base, alpha=alpha)
+        return recurrent_q_network(problem)
 
 
 PRESETS = {
     "control": Config(),
     "control_r2d2": Config(algorithm="r2d2", learning_rate=1e-3, max_grad_norm=40.0),
+    "atari": Config(
+        learning_rate=4.8e-4,
+        decay_learning_rate=True,
+        adam_beta1=0.0,
+        optimizer_epsilon=3.125e-7,
+        max_grad_norm=0.0,
+        trace_lambda=1.0,
+        entropy_coefficient=2.5e-4,
+        normalize_returns=False,
+        trajectory_steps=100,
+    ),
+    "atari_r2d2": Config(
+        algorithm="r2d2",
+        gamma=0.997,
+        learning_rate=1e-4,
+        optimizer_epsilon=1e-3,
+        max_grad_norm=80.0,
+        trajectory_steps=40,
+        **PUBLISHED_SEQUENCES,
+    ),
 }
 
 
@@ -90,16 +104,11 @@ def default_actors(cores: int) -> int:
 
 def build(config: Config, problem: Problem) -> Topology:
     groups = config.groups_per_actor
-    width, rest = divmod(problem.envs_per_actor, groups)
-    if rest:
-        raise ConfigurationError(
-            f"{problem.envs_per_actor} environments per actor do not split into {groups} equal"
-            " groups; choose a multiple with --envs-per-actor, or other --groups-per-actor"
-        )
-    num_groups = groups * problem.num_actors
-    make_network = config.network(problem)
+    width, num_groups = problem.group_width(groups), groups * problem.num_actors
+    vtrace, make_network = config.algorithm == "vtrace", config.network(problem)
     layout = problem.trajectory_layout(make_network(), config.trajectory_steps, width)
-    request, answer = request_layout(layout), answer_layout(problem.spec.action, width)
+    request = stream_policy.request_layout(layout)
+    answer = stream_policy.answer_layout(problem.spec.action, width)
 
     topology = Topology("seed_rl", make_network)
     stream = topology.stream("stream", request, answer, problem.num_actors, groups)
@@ -114,7 +123,7 @@ def build(config: Config, problem: Problem) -> Topology:
             policy_port=stream.client(index),
             num_groups=groups,
             gamma=config.gamma,
-            **problem.for_actor(config.trajectory_steps),
+            **problem.for_actor(SCRATCH_STEPS),
         )
     initial = problem.initial_weights(make_network)
     weights = topology.board("weights", initial.vector, version=initial.version)
@@ -125,7 +134,7 @@ def build(config: Config, problem: Problem) -> Topology:
         sink=trajectories.sink,
         parameters=weights.source(),
         make_network=make_network,
-        make_selection=config.selection(num_groups * width),
+        make_selection=SampleActions if vtrace else config.exploration(num_groups * width),
         answer=answer,
         num_steps=config.trajectory_steps,
         group_width=width,
@@ -134,7 +143,15 @@ def build(config: Config, problem: Problem) -> Topology:
         rule=BatchRule(max(1, num_groups // 2), num_groups, config.patience_seconds),
         device=problem.device,
     )
-    experience, replay = _experience(config, problem, topology, trajectories)
+    if vtrace:
+        source = trajectories.source(config.batch_trajectories)
+        experience = {"source": source, "make_objective": partial(ActorCritic, config=config)}
+        replay: list[Node] = []
+    else:
+        ports, *replay = config.add_replay(
+            topology, trajectories, config.gamma, problem.frame_stack
+        )
+        experience = {**ports, "make_objective": partial(R2D2, config=config, gamma=config.gamma)}
     learner = topology.add(
         "learner",
         Learner,
@@ -147,30 +164,3 @@ def build(config: Config, problem: Problem) -> Topology:
     )
     topology.colocate(server, *replay, learner, threads=True)
     return topology
-
-
-def _experience(
-    config: Config, problem: Problem, topology: Topology, trajectories: Queue
-) -> tuple[dict[str, Any], list[Node]]:
-    """What the learner learns and from where; the replay, if there is one."""
-    if config.algorithm == "vtrace":
-        source = trajectories.source(config.batch_trajectories)
-        return {"source": source, "make_objective": partial(ActorCritic, config=config)}, []
-    layout, size, ahead = trajectories.spec.layout, config.batch_sequences, config.prefetch_batches
-    batches = topology.queue("batches", config.batch_layout(layout), ahead)
-    priorities = topology.queue("priorities", priority_layout(size), ahead + 2)
-    replay = topology.add(
-        "replay",
-        Replay,
-        source=trajectories.source(),
-        sink=batches.sink,
-        feedback=priorities.source(),
-        make_store=config.store(layout, config.gamma, problem.frame_stack),
-        make_sampler=config.sampler(),
-        make_limiter=config.limiter(layout["first"].shape[1]),
-        batch_size=size,
-        initial_priorities=True,
-    )
-    objective = partial(R2D2, config=config, gamma=config.gamma)
-    learner = {"source": batches.source(), "feedback": priorities.sink, "make_objective": objective}
-    return learner, [replay]

@@ -21,4 +21,4 @@ def make_backend(
         return ProcessBackend(topology, seed, verify, hang_seconds)
     from veldt.backends.ray import RayBackend
 
-    return RayBackend(topology, seed, verify)
+    return RayBackend(topology, seed, verify, hang_seconds)

@@ -184,20 +184,3 @@ def doorbells_of(group: Group) -> dict[str, Doorbell]:
 def is_restartable(group: Group) -> bool:
     by_role = (getattr(node.role, "restartable", False) for node in group.nodes)
     return group.restartable or all(by_role)
-
-
-class RestartBudget:
-    """Bounds restarts, so that a node that cannot live ends the run instead of looping."""
-
-    _PER_MINUTE = 12
-
-    def __init__(self, num_groups: int) -> None:
-        self._allowed = self._PER_MINUTE * num_groups
-        self._times: list[float] = []
-
-    def spend(self) -> bool:
-        """Count one restart; False when there were too many within a minute."""
-        now = time.monotonic()
-        self._times = [then for then in self._times if now - then < 60]
-        self._times.append(now)
-        return len(self._times) <= self._allowed

@@ -140,8 +140,10 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
 
 
 def _channels(topology: Topology) -> list[Queue | Board | Shared | Requests | Stream]:
-    memory = [*topology.queues, *topology.boards, *topology.shared]
-    return [*memory, *topology.requests, *topology.streams]
+    found: list[Queue | Board | Shared | Requests | Stream] = []
+    for channels in (topology.queues, topology.boards, topology.shared):
+        found.extend(channels)
+    return [*found, *topology.requests, *topology.streams]
 
 
 def _channel_names(node: Node) -> Iterator[str]:

@@ -43,6 +43,7 @@ class SharedBlock:
 
     def __init__(self, nbytes: int, name: str = "veldt") -> None:
         self.nbytes = max(nbytes, mmap.PAGESIZE)
+        _require_available(self.nbytes, name)
         available = available_bytes()
         if self.nbytes > available:  # allocating would take it all, and the kernel kill somebody
             raise _shortage(self.nbytes, name, f"{available:,} are available")
@@ -97,6 +98,21 @@ def _attach(descriptor: Descriptor, nbytes: int) -> SharedBlock:
     block._descriptor = descriptor
     block._map = mmap.mmap(descriptor.fd, nbytes)
     return block
+
+
+def _require_available(nbytes: int, name: str) -> None:
+    """Refuse what does not fit: the kernel would not, but kill some process later."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        available = int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return
+    if nbytes > available:
+        raise MemoryError(
+            f"'{name}' needs {nbytes:,} bytes of shared memory but {available:,} are available;"
+            " lower the number of slots, environments per actor or trajectory steps"
+        )
 
 
 def _anonymous_file(name: str) -> int:

@@ -174,7 +174,7 @@ class ProcessBackend:
             self._look_for_lost_slots()
 
     def _look_for_silence(self) -> None:
-        """Kill what hangs, with its Python stack as evidence; it then ends like any dead process."""
+        """Kill what hangs and keep its Python stack; it then ends like any dead process."""
         for child in self._children:
             blocks = (self._telemetry_blocks[node.name] for node in child.group.nodes)
             snapshots = [NodeTelemetry(block.memory).snapshot() for block in blocks]

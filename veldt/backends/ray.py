@@ -10,19 +10,20 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from veldt.backends import ray_cluster
-from veldt.backends.base import NodeFailure, RestartBudget, is_restartable
+from veldt.backends.base import NodeFailure, is_restartable
 from veldt.backends.ray_cluster import ray
 from veldt.backends.ray_host import START_SECONDS, Host, answers, place, reports
-from veldt.backends.ray_node import Assignment, Captured, Peers, Report
+from veldt.backends.ray_messages import Assignment, Captured, Peers, Report
 from veldt.backends.ray_wiring import Wiring
 from veldt.backends.saving import CHANNELS, Parts, restore_counters, with_saved_channels
-from veldt.backends.streams import Link, LocalLink, unix_link
+from veldt.backends.streams import Link
+from veldt.backends.supervision import RestartPolicy
 from veldt.checkpoint import CheckpointError, read_part
-from veldt.errors import ConfigurationError
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot
 from veldt.topology import Board, Group, Topology
 from veldt.types import Parameters
@@ -30,6 +31,7 @@ from veldt.types import Parameters
 _GRACE_SECONDS = 5.0
 _CAPTURE_SECONDS = 60.0
 _CAPTURE_TICK_SECONDS = 0.05
+_IDLE_SECONDS = 0.1
 
 
 class RayBackend:
@@ -37,7 +39,9 @@ class RayBackend:
 
     name = "ray"
 
-    def __init__(self, topology: Topology, seed: int, verify: bool = False) -> None:
+    def __init__(
+        self, topology: Topology, seed: int, verify: bool = False, hang_seconds: float = 60.0
+    ) -> None:
         self._seed, self._verify = seed, verify
         self._wiring = Wiring(topology)
         self._take_topology(topology)
@@ -46,7 +50,11 @@ class RayBackend:
         self._hosts: dict[str, Host] = {}
         self._telemetry = {node.name: bytes(TELEMETRY_BYTES) for node in topology.nodes}
         self._queue_fills = {queue.spec.name: 0.0 for queue in topology.queues}
-        self._budget = RestartBudget(len(self._wiring.groups))
+        self._waiting: list[tuple[float, Host]] = []
+        """Dead groups and when they may start again."""
+        self._policies = {name: RestartPolicy() for name in self._wiring.groups}
+        self._hang_seconds = hang_seconds
+        self.notes: list[str] = []
         self._checkpoint: Path | None = None
         self._generation = 0
         self.run_dir: Path | None = None
@@ -59,7 +67,7 @@ class RayBackend:
 
     def start(self) -> None:
         self._cluster = ray_cluster.join()
-        self._links = self._make_links()
+        self._links = self._wiring.links(ray_cluster.is_one_machine())
         for group in self._wiring.groups.values():
             self._hosts[group.name] = self._place(group, self._generation)
         hosts = list(self._hosts.values())
@@ -67,18 +75,6 @@ class RayBackend:
         self._connect(hosts, set(self._hosts))
         for host in hosts:
             host.running = host.handle.run.remote()
-
-    def _make_links(self) -> dict[str, Link]:
-        specs = [stream.spec for stream in self._topology.streams]
-        between = [spec for spec in specs if len(self._wiring.ends[spec.name].groups) > 1]
-        if between and not ray_cluster.is_one_machine():
-            raise ConfigurationError(
-                f"'{between[0].name}' goes over a socket of one machine, but this Ray cluster has"
-                " several; use a cluster of one machine"
-            )
-        return {
-            spec.name: unix_link(spec) if spec in between else LocalLink(spec) for spec in specs
-        }
 
     def _place(self, group: Group, incarnation: int) -> Host:
         num_slots = sum(spec.num_slots for spec in self._wiring.inbound(group.name))
@@ -145,45 +141,60 @@ class RayBackend:
 
     def advance(self, seconds: float) -> None:
         running = {host.running: host for host in self._hosts.values()}
-        ended, _ = ray.wait(list(running), num_returns=1, timeout=seconds)
+        if running:
+            ended, _ = ray.wait(list(running), num_returns=1, timeout=seconds)
+        else:
+            ended = []
+            time.sleep(min(seconds, _IDLE_SECONDS))
         for call in ended:
             self._ended(running[call])
-        hosts = list(self._hosts.values())
-        self._take(reports(hosts))
-        for host in hosts:
-            host.ask_for_report()
+        for due in [entry for entry in self._waiting if entry[0] <= time.monotonic()]:
+            self._waiting.remove(due)
+            self._restart(due[1])
+        self._exchange_reports()
 
     def _ended(self, host: Host) -> None:
         try:
             outcome = ray.get(host.running)
         except ray.exceptions.RayActorError as error:
-            if not self._may_restart(host.group) or not self._budget.spend():
+            may = is_restartable(host.group) and not self._holds_memory(host.group)
+            delay = self._policies[host.group.name].next_delay() if may else None
+            if delay is None:
                 raise host.died(error) from error
-            self._restart(host)
-            return
+            self.notes.append(f"{host.died(error)} and is restarted")
+            ray.kill(host.handle)  # it may be out of reach rather than dead
+            del self._hosts[host.group.name]
+            self._waiting.append((time.monotonic() + delay, host))
         except ray.exceptions.RayError as error:
             raise host.died(error) from error
-        raise NodeFailure(*(outcome or (host.group.name, "its roles ended by themselves")))
+        else:
+            raise NodeFailure(*(outcome or (host.group.name, "its roles ended by themselves")))
 
-    def _may_restart(self, group: Group) -> bool:
-        """Unless what it knew was in memory that died with its process."""
+    def _holds_memory(self, group: Group) -> bool:
+        """Whether what the group knew died with its process, instead of lying in checkpoints."""
         shared = (memory.spec.name for memory in self._topology.shared)
-        return is_restartable(group) and not any(self._wiring.uses(group.name, s) for s in shared)
+        return any(self._wiring.uses(group.name, name) for name in shared)
 
-    def _restart(self, host: Host) -> None:
-        name = host.group.name
-        ray.kill(host.handle)  # it may be out of reach rather than dead
-        del self._hosts[name]
+    def _restart(self, dead: Host) -> None:
+        name = dead.group.name
         for board in (board.spec.name for board in self._topology.boards):
             if self._wiring.uses(name, board):
                 self.parameters(board)  # so that the successor begins with the newest there is
-        successor = self._place(host.group, host.incarnation + 1)
+        successor = self._place(dead.group, dead.incarnation + 1)
         self._prepare([successor])
         self._hosts[name] = successor
         self._connect([successor], set(self._hosts))
         self._connect([h for h in self._hosts.values() if h is not successor], {name})
         successor.running = successor.handle.run.remote()
         self.restarts += 1
+
+    def _exchange_reports(self) -> None:
+        hosts = list(self._hosts.values())
+        self._take(reports(hosts))
+        for host in hosts:
+            host.ask_for_report()
+            if host.silent_seconds() > self._hang_seconds:
+                self.notes.append(host.kill_silent())  # it then ends like any dead process
 
     def _take(self, found: list[Report]) -> None:
         for report in found:
@@ -211,20 +222,22 @@ class RayBackend:
         return self._known[board]
 
     def capture(self) -> Parts:
-        """Ask every group for its part, while the run goes on."""
-        waiting = {host.handle.capture.remote(): name for name, host in self._hosts.items()}
-        calls, deadline = list(waiting), time.monotonic() + _CAPTURE_SECONDS
-        found: list[Captured] = []
-        while waiting and time.monotonic() < deadline:
+        """Ask every group for its part, while the run goes on; a dead one's successor is asked."""
+        asked: dict[str, tuple[Host, Any]] = {}
+        found: dict[str, Captured] = {}
+        deadline = time.monotonic() + _CAPTURE_SECONDS
+        while missing := [name for name in self._wiring.groups if name not in found]:
+            if time.monotonic() > deadline:
+                raise CheckpointError(f"{', '.join(missing)} did not hand over their state in time")
+            for name in missing:
+                host = self._hosts.get(name)
+                if host is not None and (name not in asked or asked[name][0] is not host):
+                    asked[name] = (host, host.handle.capture.remote())
             self.advance(_CAPTURE_TICK_SECONDS)
-            ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
-            for call in ready:
-                del waiting[call]
-            found += answers(ready)
-        if len(found) < len(calls):
-            missing = ", ".join(waiting.values()) or "a node that had to be restarted"
-            raise CheckpointError(f"{missing} did not hand over their state in time")
-        return _joined(found)
+            for name in asked.keys() - found.keys():
+                for captured in answers([asked[name][1]], seconds=0):
+                    found[name] = captured
+        return _joined(list(found.values()))
 
     def restore(self, checkpoint: Path, generation: int) -> None:
         """Before the start: begin from here. During the run: restarted groups begin from here."""
@@ -263,7 +276,8 @@ class RayBackend:
         self._take(reports(hosts, _GRACE_SECONDS))
         for name in self._known:
             self.parameters(name)
-        for host in hosts:
+        # Senders first, so that nobody is left with a call that cannot be answered.
+        for host in sorted(hosts, key=lambda host: not self._wiring.outbound(host.group.name)):
             ray.kill(host.handle)
 
 

@@ -22,11 +22,9 @@ import ray
 from veldt.backends.channels import BoardMemory, QueueMemory
 from veldt.backends.fabric import newest
 from veldt.backends.memory import PlainBlock
+from veldt.backends.ray_messages import Handle
 from veldt.backends.signals import Doorbell, IndexDeque
 from veldt.topology import QueueSpec
-
-Handle = Any
-"""Ray's handle of a node process; calling one of its methods never waits."""
 
 
 @dataclass

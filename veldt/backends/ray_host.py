@@ -9,12 +9,14 @@ from typing import Any
 
 from veldt.backends.base import NodeFailure
 from veldt.backends.ray_cluster import ray
-from veldt.backends.ray_node import NodeHost, Report
+from veldt.backends.ray_messages import Handle, Report
+from veldt.backends.ray_node import NodeHost
 from veldt.topology import Group
 
 START_SECONDS = 120.0
 ANSWER_SECONDS = 10.0
 _REPORT_INTERVAL_SECONDS = 0.1
+_STACK_SECONDS = 1.0
 _SPARE_CALLS = 64  # beside deliveries, a process answers few calls at a time
 
 
@@ -24,11 +26,13 @@ class Host:
 
     group: Group
     incarnation: int
-    handle: Any
+    handle: Handle
     process_id: int = 0
     running: Any = None
     report: Any = None
-    reported_at: float = 0.0
+    asked_at: float = 0.0
+    silent: float = 0.0
+    """Seconds without a heartbeat, by the process's own clock at its last report."""
 
     def died(self, error: Exception) -> NodeFailure:
         first, *_ = str(error).splitlines() or [type(error).__name__]
@@ -43,8 +47,22 @@ class Host:
     def ask_for_report(self) -> None:
         """At most one question at a time, and not too often."""
         now = time.monotonic()
-        if self.report is None and now - self.reported_at >= _REPORT_INTERVAL_SECONDS:
-            self.report, self.reported_at = self.handle.report.remote(), now
+        if self.report is None and now - self.asked_at >= _REPORT_INTERVAL_SECONDS:
+            self.report, self.asked_at = self.handle.report.remote(), now
+
+    def silent_seconds(self) -> float:
+        """How long the roles, or the whole process, have not been heard of."""
+        unanswered = time.monotonic() - self.asked_at if self.report is not None else 0.0
+        return max(self.silent, unanswered)
+
+    def kill_silent(self) -> str:
+        """End a process that hangs; says how long it did, and where."""
+        stack = answers([self.handle.stack.remote()], _STACK_SECONDS)
+        text = stack[0] if stack else "(no Python stack: the process does not answer)"
+        note = f"{self.group.name} was silent for {self.silent_seconds():.0f} s\n{text}"
+        ray.kill(self.handle)
+        self.report, self.silent, self.asked_at = None, 0.0, time.monotonic()
+        return note
 
 
 def place(group: Group, incarnation: int, groups: list[Group], num_slots: int) -> Host:
@@ -89,6 +107,11 @@ def reports(hosts: list[Host], seconds: float = 0.0) -> list[Report]:
     if not asked:
         return []
     ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=seconds)
+    found = []
     for call in ready:
-        asked[call].report = None
-    return answers(ready)
+        host = asked[call]
+        host.report = None
+        for report in answers([call]):
+            host.silent = report.silent_seconds
+            found.append(report)
+    return found

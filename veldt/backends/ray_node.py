@@ -10,8 +10,9 @@ import asyncio
 import os
 import sys
 import threading
-from dataclasses import dataclass
-from pathlib import Path
+import time
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,76 +35,17 @@ from veldt.backends.fabric import (
     request_memory,
     shared_block,
 )
-from veldt.backends.ray_channels import Broadcast, Handle, Intake, Outbox
+from veldt.backends.ray_channels import Broadcast, Intake, Outbox
+from veldt.backends.ray_messages import Assignment, Captured, Peers, Report
 from veldt.backends.saving import captured_channels, captured_node, restore_role
 from veldt.backends.signals import Doorbell
-from veldt.backends.streams import Link
+from veldt.backends.supervision import silent_seconds
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.topology import (
-    READING_SIDES,
-    WRITING_SIDES,
-    Board,
-    End,
-    Group,
-    Node,
-    QueueSpec,
-    RequestsSpec,
-    Shared,
-)
+from veldt.topology import READING_SIDES, WRITING_SIDES, End, Node
 from veldt.types import Parameters
 
-
-@dataclass
-class Assignment:
-    """All a node process is given."""
-
-    group: Group
-    seed: int
-    incarnation: int
-    verify: bool
-    inbound: list[QueueSpec]
-    """Queues consumed here."""
-    outbound: list[QueueSpec]
-    """Queues consumed elsewhere, with this group's share of the slots."""
-    boards: list[Board]
-    shared: list[Shared]
-    requests: list[RequestsSpec]
-    streams: dict[str, Link]
-    telemetry: dict[str, bytes]
-    """By node: the counters of the incarnation before, to go on from."""
-    answers_for: set[str]
-    """Boards and shared memory whose content this group puts into checkpoints."""
-    run_dir: Path | None
-    parts: dict[str, dict[str, np.ndarray]]
-    """By node: the state its role continues from; empty for a fresh start."""
-
-
-@dataclass
-class Peers:
-    """Handles of other processes. A later message replaces only what it names."""
-
-    consumers: dict[str, Handle]
-    """By queue."""
-    readers: dict[str, dict[str, Handle]]
-    """By board, then by group."""
-
-
-@dataclass
-class Report:
-    """What the driver wants to know now and then."""
-
-    telemetry: dict[str, bytes]
-    queue_fills: dict[str, float]
-
-
-@dataclass
-class Captured:
-    """What a group puts into a checkpoint."""
-
-    parts: dict[str, Any]
-    """By node: a reference to its arrays, which went to the object store between two steps."""
-    channels: dict[str, np.ndarray]
+ChannelsOf = Callable[[list[RunningNode]], dict[str, np.ndarray]]
 
 
 class NodeHost:
@@ -112,8 +54,10 @@ class NodeHost:
     async def prepare(self, assignment: Assignment) -> int:
         """Build the channels; returns the process id. Comes before everything else."""
         self._assignment = assignment
+        self._started = time.monotonic()
         self._stopping = threading.Event()
-        self._captures = Captures([node.name for node in assignment.group.nodes])
+        names = {node.name for node in assignment.group.nodes}
+        self._captures = Captures(names, self._channels_of)
         self._doorbells = doorbells_of(assignment.group)
         self._telemetry = {
             node.name: NodeTelemetry(memoryview(bytearray(assignment.telemetry[node.name])))
@@ -170,6 +114,7 @@ class NodeHost:
 
     def _run(self) -> tuple[str, str, str] | None:
         _use_one_core()
+        self._started = time.monotonic()
         nodes: list[RunningNode] = []
         try:
             for node in self._assignment.group.nodes:
@@ -220,18 +165,37 @@ class NodeHost:
         return Report(
             {name: telemetry.to_bytes() for name, telemetry in self._telemetry.items()},
             {name: intake.memory.fill() for name, intake in self._intakes.items()},
+            silent_seconds([t.snapshot() for t in self._telemetry.values()], self._started),
+        )
+
+    async def stack(self) -> str:
+        """Where each thread is, for the report about a process that hangs."""
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        return "\n".join(
+            f"{names.get(ident, 'thread')}:\n{''.join(traceback.format_stack(frame))}"
+            for ident, frame in sys._current_frames().items()
         )
 
     async def capture(self) -> Captured:
         """The state of roles and channels for a checkpoint, each role's taken between two steps."""
         self._captures.begin()
         self._ring()
-        owned = self._assignment.answers_for
-        fabric = Fabric(
-            boards={name: b for name, b in self._fabric.boards.items() if name in owned},
-            shared={name: s for name, s in self._fabric.shared.items() if name in owned},
+        return await self._captures.captured
+
+    def _channels_of(self, nodes: list[RunningNode]) -> dict[str, np.ndarray]:
+        """What lies on the channels that `nodes` write, or that only they here know."""
+        names, first = {node.name for node in nodes}, self._assignment.group.nodes[0].name
+        owned = {
+            channel
+            for channel in self._assignment.answers_for
+            if names.intersection(self._fabric.writers[channel] or [first])
+        }
+        return captured_channels(
+            Fabric(
+                boards={name: b for name, b in self._fabric.boards.items() if name in owned},
+                shared={name: s for name, s in self._fabric.shared.items() if name in owned},
+            )
         )
-        return Captured(await self._captures.parts, captured_channels(fabric))
 
     async def stop(self) -> None:
         """Ask the roles to end; `run` returns when they have."""
@@ -246,23 +210,24 @@ class NodeHost:
 
 
 class Captures:
-    """Collects the parts of a checkpoint from the threads that run the roles."""
+    """Collects the parts of a checkpoint from the threads that run the roles. Between two steps a
+    role and the channels it writes are of the same version."""
 
-    def __init__(self, nodes: list[str]) -> None:
+    def __init__(self, nodes: set[str], channels_of: ChannelsOf) -> None:
         self._loop = asyncio.get_running_loop()
-        self._nodes = set(nodes)
+        self._nodes, self._channels_of = nodes, channels_of
         self._number = 0
-        self._collected: dict[str, Any] = {}
-        self.parts: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self.begin()
 
     def begin(self) -> None:
         """Ask for a new set. One that is under way is dropped."""
-        self._collected, self.parts = {}, self._loop.create_future()
+        self._collected = Captured({}, {})
+        self.captured: asyncio.Future[Captured] = self._loop.create_future()
         self._number += 1
 
     def errand(self) -> Errand:
         """What a thread calls between its steps."""
-        seen = self._number
+        seen = 1  # the beginning; a new process may already have been asked for more
 
         def save_if_asked(nodes: list[RunningNode]) -> None:
             nonlocal seen
@@ -270,16 +235,18 @@ class Captures:
                 return
             seen = self._number
             parts = {node.name: ray.put(captured_node(node)) for node in nodes}
-            self._loop.call_soon_threadsafe(self._add, seen, parts)
+            own = Captured(parts, self._channels_of(nodes))
+            self._loop.call_soon_threadsafe(self._add, seen, own)
 
         return save_if_asked
 
-    def _add(self, number: int, parts: dict[str, Any]) -> None:
+    def _add(self, number: int, own: Captured) -> None:
         if number != self._number:
             return
-        self._collected |= parts
-        if self._nodes <= self._collected.keys() and not self.parts.done():
-            self.parts.set_result(self._collected)
+        self._collected.parts |= own.parts
+        self._collected.channels |= own.channels
+        if self._nodes <= self._collected.parts.keys() and not self.captured.done():
+            self.captured.set_result(self._collected)
 
 
 def _use_one_core() -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from veldt.backends.ray_streams import ClusterLink
+from veldt.backends.streams import Link, LocalLink, unix_link
 from veldt.errors import ConfigurationError
 from veldt.topology import READING_SIDES, WRITING_SIDES, Channel, Group, QueueSpec, Topology
 
@@ -37,6 +39,7 @@ class Wiring:
             self._require_one_group(channel.name)
         for queue in topology.queues:
             self._require_one_consumer(queue.spec.name)
+        self._streams = {stream.spec.name: stream.spec for stream in topology.streams}
         self._queues = {queue.spec.name: queue.spec for queue in topology.queues}
 
     def _require_one_group(self, name: str) -> None:
@@ -97,6 +100,18 @@ class Wiring:
             for name, spec in self._queues.items()
             if group in self.ends[name].writers and self.consumer(name) != group
         ]
+
+    def links(self, one_machine: bool) -> dict[str, Link]:
+        """What carries each stream: a socket where its ends are in different processes."""
+        found: dict[str, Link] = {}
+        for name, spec in self._streams.items():
+            if len(self.ends[name].groups) == 1:
+                found[name] = LocalLink(spec)
+            elif one_machine:
+                found[name] = unix_link(spec)
+            else:
+                found[name] = ClusterLink(spec)
+        return found
 
     def uses(self, group: str, channel: str) -> bool:
         return group in self.ends[channel].groups

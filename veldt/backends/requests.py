@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests for inference over shared memory: four bytes to the server, four bytes back.
 
-A key is slot * rows + row. Observations stay where the actor wrote them, so what travels does not grow
-with their size.
+A key is slot * rows + row. Observations stay where the actor wrote them, so what travels does not
+grow with their size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a backend puts into a checkpoint and takes out of it: roles, counters, weights on boards.
 
-Trajectories under way and episodes in progress are not part of it: whoever continues from a checkpoint
-begins new episodes. Parts are named after nodes; CHANNELS holds what lies between them.
+Trajectories under way and episodes in progress are not part of it: whoever continues from a
+checkpoint begins new episodes. Parts are named after nodes; CHANNELS holds what lies between them.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def exchange_directory(run_dir: Path) -> Path:
 
 def save_for_supervisor(directory: Path, number: int, node: RunningNode) -> None:
     """A node process hands its part over as a small checkpoint of its own."""
-    CheckpointStore(directory / node.name, keep=1).save(number, {node.name: captured_node(node)}, {})
+    CheckpointStore(directory / node.name, keep=1).save(
+        number, {node.name: captured_node(node)}, {}
+    )
 
 
 def collect_part(directory: Path, number: int, name: str) -> dict[str, np.ndarray] | None:

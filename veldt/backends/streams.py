@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the ends of a stream find each other: in one thread, or over a Unix socket that only this user
-can reach. gRPC is imported where a socket is used, and only then."""
+"""How the ends of a stream find each other: in one thread, or over a Unix socket that only this
+user can reach. gRPC is imported where a socket is used, and only then."""
 
 from __future__ import annotations
 

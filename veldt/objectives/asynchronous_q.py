@@ -16,6 +16,7 @@ from veldt.algorithms.q_learning import LOSSES, chosen, worker_targets
 from veldt.algorithms.reduction import reduce_over_valid
 from veldt.networks import FlatParameters, Network
 from veldt.objectives import Loss, Objective, Tensors
+from veldt.objectives.actor_critic import ActorCriticSettings
 from veldt.objectives.trajectories import TrajectoryReader
 from veldt.topology import End, Topology
 from veldt.types import ACTION_MASK, Parameters
@@ -24,8 +25,8 @@ _KINDS = {"one_step_q": "one_step", "n_step_q": "n_step", "one_step_sarsa": "sar
 
 
 @dataclass(frozen=True)
-class AsynchronousQSettings:
-    """What workers compute, and what the value-based ones need beside gamma and reduction."""
+class AsynchronousQSettings(ActorCriticSettings):
+    """What workers compute; the value-based ones use gamma and reduction of what is inherited."""
 
     algorithm: str = "a3c"
     """What workers compute: a3c, one_step_q, n_step_q or one_step_sarsa."""
@@ -71,13 +72,10 @@ class AsynchronousQ(Objective):
         self,
         network: Network,
         port: Sequence[np.ndarray],
-        gamma: float,
-        reduction: str,
         config: AsynchronousQSettings,
     ) -> None:
         self._network, self._config = network, config
         self._kind = _KINDS[config.algorithm]
-        self._gamma, self._reduction = gamma, reduction
         self._shared, self._refreshes = port
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._online_entries = [*network.parameters(), *network.buffers()]
@@ -102,12 +100,12 @@ class AsynchronousQ(Objective):
                 batch["terminated"][:-1],
                 batch["truncated"][:-1],
                 batch["ignored"][:-1],
-                self._gamma,
+                self._config.gamma,
                 batch[ACTION_MASK][1:] if ACTION_MASK in batch else None,
             )
         td = targets - chosen(q, batch["action"][:-1])
         terms = LOSSES[self._config.td_loss](td)
-        loss = reduce_over_valid(terms, self._valid(batch), self._reduction)
+        loss = reduce_over_valid(terms, self._valid(batch), self._config.reduction)
         metrics = {"td": td.detach().abs().mean(), "value": q.mean(), "q": loss}
         return Loss(loss, metrics)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent replay: n-step double Q-learning on stored sequences (Kapturowski et al., 2019, R2D2).
 
-The stored state is old, so both networks first run over the burn-in rows without gradient, and learn
-from the rows after them.
+The stored state is old, so both networks first run over the burn-in rows without gradient, and
+learn from the rows after them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class R2D2Settings:
     """r2d2: rows that only bring the recurrent state up to date."""
     unroll_steps: int = 20
     """r2d2: rows of a sequence that are learned from."""
-    target_period_updates: int = 100
+    target_period_updates: int = 50
     """r2d2: updates between two copies of the network into the target network."""
     priority_eta: float = 0.9
     """r2d2: weight of a sequence's largest error in its priority; the rest is the mean's."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +31,22 @@ class FrameStacks:
                 " set frame_stack to the number of frames that the environment stacks, or to 1"
             )
         self._depth, self._size = depth, int(np.prod(shape)) // depth
-        self.frames = np.zeros((num_entries, self._size), dtype)
+        # Not zeroed: large empty arrays get huge pages, which spare a fault for every frame.
+        self.frames = np.empty((num_entries, self._size), dtype)
+        self.frames[-1] = 0
         self.places = np.zeros((num_entries, depth), np.int32)
         """Where the frames of each entry lie, its own newest one last."""
         # Whole words compare eight times as fast as bytes.
         self._word = np.uint64 if self._size * np.dtype(dtype).itemsize % 8 == 0 else np.uint8
         self._blank = num_entries - 1
+        self._kernel: Any = None
+
+    def use_compiled_copies(self) -> None:
+        """Rebuild stacks by a compiled loop, for those who have loaded numba anyway."""
+        from veldt.replay import frame_copy_kernel
+
+        if self.frames[0].nbytes % frame_copy_kernel.WORD_BYTES == 0:
+            self._kernel = frame_copy_kernel
 
     def put(
         self,
@@ -143,6 +154,10 @@ class FrameStacks:
         """Rebuild the stacks of `entries` into `out` [len(entries), ...], which is contiguous."""
         places = self.places[entries].reshape(-1)
         flat = out.reshape(places.size, self._size)
+        if self._kernel is not None and flat.ctypes.data % self._kernel.WORD_BYTES == 0:
+            address, width = self.frames.ctypes.data, self.frames[0].nbytes
+            self._kernel.gather(address, width, places, flat.ctypes.data)
+            return
         np.take(self.frames, places, axis=0, out=flat, mode="clip")
 
     def intact(self, entries: np.ndarray, live: np.ndarray) -> np.ndarray:

@@ -103,6 +103,11 @@ class ItemStore:
         removed = [self._evict(slot) for slot in self.remover.excess(self)]
         return Changes(removed=np.concatenate(removed)) if removed else Changes()
 
+    def end_streams(self) -> Changes:
+        """No actor goes on where it was (after a resume): every next trajectory begins a chain."""
+        self.blocks.streams.clear()
+        return Changes()
+
     def _make_room(self) -> np.ndarray:
         if not self.blocks.is_full:
             return _NOTHING

@@ -71,6 +71,8 @@ class PrioritizedSampler:
         self._global_max, self._stratified = global_max, stratified
         self._min_priority, self._max_priority = min_priority, 1.0
         self.num_stale_updates = 0
+        for stack in store.blocks.stacks.values():
+            stack.use_compiled_copies()
 
     @property
     def total(self) -> float:

@@ -52,8 +52,8 @@ class SumTree:
     def set(self, indices: np.ndarray, masses: np.ndarray | float) -> None:
         """Give leaves new masses (finite, not negative); of repeated indices the last counts."""
         indices = np.ascontiguousarray(indices, np.int64)
-        if isinstance(masses, float):
-            masses = np.full(indices.shape, masses)
+        if isinstance(masses, float | int):
+            masses = np.full(indices.shape, float(masses))
         else:
             masses = np.ascontiguousarray(masses, np.float64)
         if masses.shape != indices.shape:

@@ -91,6 +91,13 @@ class TransitionStore(ItemStore):
             inserted = np.concatenate([closed, inserted])
         return Changes(inserted, removed)
 
+    def end_streams(self) -> Changes:
+        super().end_streams()
+        recents = [self._still_stored(recent) for recent in self._recent.values()]
+        self._recent.clear()
+        closed = [self._close(recent) for recent in recents if recent is not None]
+        return Changes(np.concatenate(closed)) if closed else Changes()
+
     def _still_stored(self, recent: _Recent) -> _Recent | None:
         """Without the rows that were evicted, and all before them."""
         slots = recent.items[:, 0] // self.items_per_block

@@ -7,7 +7,6 @@ With two groups, one steps while the other waits for its actions (double bufferi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,6 +16,7 @@ from veldt.context import NodeContext
 from veldt.environments import EnvironmentFactory, Step, VectorEnvironment
 from veldt.ports import ExperienceSink, Policy
 from veldt.roles.population import Gate
+from veldt.roles.update_wait import UpdateWait
 from veldt.types import (
     DISCOUNTED_RETURN,
     LAST_ACTION,
@@ -40,11 +40,7 @@ class _Group:
     row: int = 0
     sequence: int = 0
     minimum_version: int = 0
-    began_at: float = 0.0
-    finished_at: float = 0.0
-    """When the first trajectory began and the last one was handed over, perf_counter seconds."""
-    waited_before: float = 0.0
-    """Seconds that an earlier incarnation had waited by then."""
+    wait: UpdateWait | None = None
     past: dict[str, np.ndarray] = field(default_factory=dict)
     """Last action and reward, for networks that want them."""
     discounted: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
@@ -57,6 +53,7 @@ class Actor:
     (A2C's barrier). `gamma` is only used for the statistics of return normalisation."""
 
     restartable = True
+    niceness = 5  # many actors may each wait a little; they all wait for a learner or server
 
     def __init__(
         self,
@@ -87,8 +84,8 @@ class Actor:
         self._env_steps = telemetry.counter("env_steps")
         self._trajectories = telemetry.counter("trajectories")
         if synchronous:
-            self._awaiting_seconds = telemetry.counter("wait_for_update_seconds")
-            self._awaiting_share = telemetry.gauge("wait_for_update_share")
+            for group in self._groups:
+                group.wait = UpdateWait(telemetry)
 
     def step(self) -> bool:
         worked = False
@@ -114,8 +111,8 @@ class Actor:
             group.slot = self._sink.reserve()
         if group.slot is None or not self._policy.refresh(group.minimum_version):
             return False
-        if self._synchronous:
-            self._count_waiting(group)
+        if group.wait is not None:
+            group.wait.trajectory_begins()
         group.begun, group.row = True, 0
         if LAST_ACTION in group.slot.arrays and not group.past:
             self._prepare_past(group)
@@ -189,17 +186,6 @@ class Actor:
         running += step.reward
         group.slot.arrays[DISCOUNTED_RETURN][group.row] = running
 
-    def _count_waiting(self, group: _Group) -> None:
-        """What it costs to wait for weights that know the last trajectory: with A2C's barrier, the
-        time of the learner and of the slowest actor."""
-        now = time.perf_counter()
-        if group.sequence:
-            self._awaiting_seconds.add(now - group.finished_at)
-            waited = self._awaiting_seconds.value - group.waited_before
-            self._awaiting_share.set(waited / (now - group.began_at))
-        else:
-            group.began_at, group.waited_before = now, self._awaiting_seconds.value
-
     def _count(self, step: Step) -> None:
         self._env_steps.add(step.env_steps)
         if step.episode_returns.size:
@@ -218,7 +204,8 @@ class Actor:
         arrays = group.slot.arrays
         if self._synchronous:
             group.minimum_version = int(arrays["parameter_version"][0, 0]) + 1
-            group.finished_at = time.perf_counter()
+        if group.wait is not None:
+            group.wait.trajectory_finished()
         self._sink.commit(group.slot)
         self._trajectories.add()
         group.sequence += 1

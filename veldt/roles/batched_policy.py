@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
+from veldt.devices import Completion
 from veldt.networks import Network
 from veldt.ports import ParameterSource
 from veldt.roles.one_model import model_memory
@@ -50,6 +51,7 @@ class BatchedPolicy:
         self._network = make_network().to(self._device).eval()
         self._flat, self._updates = model_memory(self._network, device, memory)
         self._incoming = np.empty(self._flat.size, np.float32)
+        self._completion = Completion(self._device)
         self.version = -1
         self._select = make_selection(self._network, context)
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]
@@ -86,6 +88,7 @@ class BatchedPolicy:
         with torch.inference_mode():
             state = self._read_states(rows, chosen)
             outputs, state = self._network.step(tensors, state, tensors["first"])
+            self._completion.wait()
             reply = self._select(outputs, tensors)
         for memory, tensor in zip(self._states, state, strict=True):
             memory[chosen] = tensor.cpu().numpy().reshape(len(chosen), self._width, -1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exploration chosen at the server: each environment keeps its rung of one ladder, in whatever batch its
-row is answered."""
+"""Exploration chosen at the server: each environment keeps its rung of one ladder, in whatever
+batch its row is answered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class LadderGreedy:
         self,
         network: Network,
         context: NodeContext,
-        device: str = "cpu",
         *,
         num_envs: int,
         base: float,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SEED's server: answers the rows that actors stream in, and keeps them as trajectories.
 
-Actors hold no weights and store nothing. Recurrent state, last action and unfinished trajectories of
-every environment live here, beside the learner.
+Actors hold no weights and store nothing. Recurrent state, last action and unfinished trajectories
+of every environment live here, beside the learner.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class CentralInference:
 
     def _take(self) -> bool:
         homeless, self._homeless = self._homeless, []
-        for row in homeless:
-            self._place(row)
+        for waiting in homeless:
+            self._place(waiting)
         received = False
         while not self._open.is_full and (row := self._stream.take()) is not None:
             number = self._number(row)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,18 +19,13 @@ class LocalOptimizerConfig:
     """The learner steps its own weights."""
 
     optimizer: OptimizerConfig
-    others: tuple[tuple[str, OptimizerConfig], ...] = ()
-    """Submodules with an optimizer of their own (an actor beside its critic); with any, they must
-    be all there is, and `optimizer` is not used."""
+    others: dict[str, OptimizerConfig] = field(default_factory=dict)
+    """Submodules with an optimizer of their own (an actor beside its critic)."""
 
     def __call__(self, context: NodeContext, flat: FlatParameters, port: object) -> GradientSink:
         if not self.others:
             return LocalOptimizer(context, flat, self.optimizer)
-        parts = {
-            name: LocalOptimizer(context, flat, config, flat.span(name), f"{name}.")
-            for name, config in self.others
-        }
-        return SplitOptimizer(flat, parts)
+        return SplitOptimizer(context, flat, self)
 
 
 class LocalOptimizer(GradientSink):
@@ -74,13 +69,26 @@ class LocalOptimizer(GradientSink):
 
 
 class SplitOptimizer(GradientSink):
-    """Steps parts of the learner's vector with optimizers of their own."""
+    """Steps parts of the learner's vector with optimizers of their own; what they leave over must
+    be in one piece, and is stepped with the main one."""
 
-    def __init__(self, flat: FlatParameters, parts: dict[str, LocalOptimizer]) -> None:
-        self._parts = {name: (flat.span(name), part) for name, part in parts.items()}
-        covered = sum(span.stop - span.start for span, _ in self._parts.values())
-        if covered != flat.num_trained:
-            raise ValueError(f"{covered} of {flat.num_trained} weights have an optimizer")
+    def __init__(
+        self, context: NodeContext, flat: FlatParameters, config: LocalOptimizerConfig
+    ) -> None:
+        spans = {name: flat.span(name) for name in config.others}
+        taken = np.zeros(flat.num_trained, bool)
+        for span in spans.values():
+            taken[span] = True
+        rest = np.flatnonzero(~taken)
+        self._parts: dict[str, tuple[slice, LocalOptimizer]] = {}
+        for name, span in spans.items():
+            part = LocalOptimizer(context, flat, config.others[name], span, f"{name}.")
+            self._parts[name] = (span, part)
+        if rest.size:
+            span = slice(int(rest[0]), int(rest[-1]) + 1)
+            if rest.size != span.stop - span.start:
+                raise ValueError("the weights without an optimizer of their own are not together")
+            self._parts["main"] = (span, LocalOptimizer(context, flat, config.optimizer, span))
 
     def begin(self, version: int) -> int | None:
         return version

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients applied without locks to memory that all workers share (Hogwild, A3C), and the ring that
-keeps one copy per cluster of workers in step (Hogwild++)."""
+"""Gradients applied without locks to memory that all workers share (Hogwild, A3C), and the ring
+that keeps one copy per cluster of workers in step (Hogwild++)."""
 
 from __future__ import annotations
 
@@ -112,6 +112,11 @@ def share_hogwild(
 ) -> list[tuple[HogwildConfig, list[End]]]:
     """Lay out the memory of `num_workers`; each one's gradient sink and its port. Workers are dealt
     to the clusters in turn; the first cluster's weights are called "weights"."""
+    if not 1 <= clusters <= num_workers or ring_period_updates < 1:
+        raise ValueError(
+            f"{clusters} clusters need as many workers (--num-actors is {num_workers}) and a"
+            " ring_period_updates of 1 or more"
+        )
     writers = -(-num_workers // clusters)
     ports: list[list[End]] = []
     for cluster in range(clusters):
@@ -169,10 +174,10 @@ class Ring:
     """Brings each cluster's changes to all others, once around the ring (after Hogwild++, Zhang et
     al. 2016). One worker of each cluster turns it.
 
-    The token is the sum of the last contribution of every cluster. Whoever holds it adds the others'
-    share to its weights and puts its own changes since the last time in the place of its old ones.
-    So every change reaches every copy exactly once. All of it is shared memory: a restarted worker
-    goes on where it died, at worst with one contribution lost or doubled."""
+    The token is the sum of the last contribution of every cluster. Whoever holds it adds the
+    others' share to its weights and puts its own changes since the last time in the place of its
+    old ones. So every change reaches every copy exactly once. All of it is shared memory: a
+    restarted worker goes on where it died, at worst with one contribution lost or doubled."""
 
     def __init__(
         self, config: RingConfig, weights: np.ndarray, arrays: Sequence[np.ndarray]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inference server of one machine: one forward pass for the questions of many actors, which lie in
-memory that it shares with them.
+"""The inference server of one machine: one forward pass for the questions of many actors, which
+lie in memory that it shares with them.
 
 GA3C's predictors and Sample Factory's policy workers are this role with different rules for when a
 batch is large enough.

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
+from veldt.devices import Completion
 from veldt.networks import FlatParameters, Network
 from veldt.objectives import Objective, Tensors
 from veldt.ports import (
@@ -59,6 +60,7 @@ class Learner:
     ) -> None:
         torch.set_num_threads(torch_threads)
         self._device = torch.device(device)
+        self._completion = Completion(self._device)
         self._source, self._weights, self._feedback = source, weights, feedback
         self._network = make_network().to(self._device).train()
         self._flat, updates = model_memory(self._network, device, memory)
@@ -136,6 +138,7 @@ class Learner:
         loss = self._objective(tensors)
         self._flat.zero_gradient()
         loss.total.backward()
+        self._completion.wait()
         scale = self._learning_rate_scale() * loss.learning_rate_scale
         self._report(loss.metrics)
         total, rows = loss.total.detach(), self._record_lag(batch)

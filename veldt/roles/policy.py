@@ -22,6 +22,7 @@ from veldt.networks import (
     QOutput,
     masked_q,
 )
+from veldt.objectives.asynchronous_q import AsynchronousQSettings
 from veldt.ports import ParameterSource
 from veldt.roles.joined_source import joined
 from veldt.types import PolicyReply, Slot
@@ -102,15 +103,11 @@ def annealed_epsilon(
 
 
 def drawn_epsilon(
-    ends: tuple[float, ...],
-    odds: tuple[float, ...],
-    horizon_env_steps: float,
-    network: Network,
-    context: NodeContext,
+    settings: AsynchronousQSettings, network: Network, context: NodeContext
 ) -> EpsilonGreedy:
     """A selection whose epsilon falls from 1 to an end that each actor draws once (A3C's Q)."""
-    end = float(context.random("epsilon").choice(ends, p=odds))
-    schedule = partial(annealed_epsilon, 1.0, end, horizon_env_steps)
+    end = float(context.random("epsilon").choice(settings.epsilon_ends, p=settings.epsilon_odds))
+    schedule = partial(annealed_epsilon, 1.0, end, settings.epsilon_env_steps)
     return EpsilonGreedy(network, context, schedule)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A replay of sequences, ranked by what the acting network thought of them (SEED's R2D2).
 
-The first priority needs no second forward pass and no target network: the values of the action taken
-and of the best one come with each row.
+The first priority needs no second forward pass and no target network: the values of the action
+taken and of the best one come with each row.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ import numpy as np
 import torch
 
 from veldt.algorithms.r2d2 import sequence_priority, sequence_targets
+from veldt.networks import Network
 from veldt.objectives.r2d2 import R2D2Settings
+from veldt.problem import Problem
 from veldt.replay import PrioritizedSampler, RateLimiter, SequenceStore
 from veldt.replay.layouts import sequence_layout
+from veldt.roles.central_exploration import LadderGreedy
+from veldt.roles.replay import Replay, priority_layout
+from veldt.topology import End, Node, Queue, Topology
 from veldt.types import LAST_ACTION, LAST_REWARD, VALUE_BEST, VALUE_TAKEN, Field, Layout
 
 
@@ -32,18 +37,23 @@ class SequenceReplaySettings(R2D2Settings):
     """r2d2: sequences kept; the oldest go first."""
     min_replay_sequences: int = 200
     """r2d2: sequences before the first update."""
-    replay_ratio: float = 1.0
+    replay_ratio: float = 8.0
     """r2d2: how often each sequence is learned from on average."""
     priority_exponent: float = 0.9
     """r2d2: probability of a sequence: its priority to this power; 0: uniform."""
     importance_exponent: float = 0.6
     """r2d2: how far importance weights undo the priorities' bias; 1: fully."""
-    epsilon_base: float = 0.4
+    epsilon_base: float = 0.1
     """r2d2: share of random actions of the most curious environment."""
     epsilon_alpha: float = 7.0
     """r2d2: the least curious environment has epsilon_base to the power 1 + this."""
     prefetch_batches: int = 2
     """r2d2: batches that wait for the learner."""
+
+    def exploration(self, num_envs: int) -> Callable[..., LadderGreedy]:
+        """Each of all environments keeps its own share of random actions."""
+        base, alpha = self.epsilon_base, self.epsilon_alpha
+        return partial(LadderGreedy, num_envs=num_envs, base=base, alpha=alpha)
 
     @property
     def sequence_steps(self) -> int:
@@ -78,12 +88,60 @@ class SequenceReplaySettings(R2D2Settings):
             largest_sample=self.batch_sequences,
         )
 
+    def add_replay(
+        self, topology: Topology, trajectories: Queue, gamma: float, frame_stack: int
+    ) -> tuple[dict[str, End], Node]:
+        """Put a replay behind `trajectories`: the learner's ports, and the replay's node."""
+        layout, size = trajectories.spec.layout, self.batch_sequences
+        batches = topology.queue("batches", self.batch_layout(layout), self.prefetch_batches)
+        errors = priority_layout(size)
+        priorities = topology.queue("priorities", errors, self.prefetch_batches + 2)
+        replay = topology.add(
+            "replay",
+            Replay,
+            source=trajectories.source(),
+            sink=batches.sink,
+            feedback=priorities.source(),
+            make_store=self.store(layout, gamma, frame_stack),
+            make_sampler=self.sampler(),
+            make_limiter=self.limiter(layout["first"].shape[1]),
+            batch_size=size,
+            initial_priorities=True,
+        )
+        return {"source": batches.source(), "feedback": priorities.sink}, replay
+
     def batch_layout(self, trajectories: Layout) -> Layout:
         """What a learner gets: sequences and their importance weights."""
         kept = kept_outputs(trajectories)
         batch = sequence_layout(trajectories, self.sequence_steps, self.batch_sequences, kept)
         weight = Field((self.batch_sequences,), "float32")
         return Layout((*batch.fields, ("weight", weight)))
+
+
+PUBLISHED_SEQUENCES: dict[str, Any] = {
+    "burn_in_steps": 40,
+    "unroll_steps": 80,
+    "n_step": 5,
+    "target_period_updates": 2_500,
+    "batch_sequences": 64,
+    "replay_sequences": 100_000,
+    "min_replay_sequences": 5_000,
+    "replay_ratio": 0.75,
+    "epsilon_base": 0.4,
+}
+"""SEED's constants for Atari; what is missing is a default."""
+
+
+def recurrent_q_network(problem: Problem) -> Callable[[], Network]:
+    """A dueling Q network with a memory; on images it also has R2D2's size and inputs."""
+    problem.require_action_kind("r2d2", "discrete")
+    chosen = problem.network
+    changes: dict[str, Any] = {"recurrent": chosen.recurrent}
+    if chosen.recurrent == "none":
+        changes["recurrent"] = "lstm"
+    if any(leaf.kind == "image" for leaf in problem.spec.observation):
+        changes |= {"recurrent_size": 512, "last_action_and_reward": True}
+    return problem.make_network("q", dueling=True, **changes)
 
 
 def kept_outputs(trajectories: Layout) -> tuple[str, ...]:

@@ -55,25 +55,39 @@ def request_layout(trajectories: Layout) -> Layout:
     return Layout(tuple(fields.items()))
 
 
+def scratch_layout(trajectories: Layout) -> Layout:
+    """What an actor writes into: nothing that only the server knows."""
+    known = {*request_layout(trajectories), "action", "parameter_version"}
+    fields = {
+        name: Field((SCRATCH_STEPS + 1, *field.shape[1:]), field.dtype, field.join_axis)
+        for name, field in trajectories.items()
+        if name in known
+    }
+    return Layout((*fields.items(), ("provenance", trajectories["provenance"])))
+
+
 def answer_layout(action: ActionSpec, group_width: int) -> Layout:
     """What the environments of one group receive: independent of any network."""
     return Layout.of(**{ENV_ACTION: Field((group_width, *action.shape), action.field_dtype)})
 
 
+SCRATCH_STEPS = 8
+
+
 @dataclass(frozen=True)
 class ScratchSink:
-    """A sink for an actor whose trajectories nobody takes: its slots are used over and over.
+    """A sink for an actor whose trajectories nobody takes: a few rows, used over and over.
 
     One more slot than groups, so that the last row of a group's old slot is still there while row 0
     of its next one is sent."""
 
-    layout: Layout
+    trajectories: Layout
     num_groups: int = 1
 
     @cached_property
     def _free(self) -> deque[Slot]:
-        count = self.num_groups + 1
-        return deque(slots_over(self.layout, np.zeros(count * self.layout.nbytes, np.uint8), count))
+        layout, count = scratch_layout(self.trajectories), self.num_groups + 1
+        return deque(slots_over(layout, np.zeros(count * layout.nbytes, np.uint8), count))
 
     def reserve(self) -> Slot:
         return self._free.popleft()

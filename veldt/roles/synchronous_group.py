@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several learners that take every step together: gradients are reduced at the first one, which steps
-and publishes; the weights board brings the result to the others. Reduce and broadcast over the
-channels every backend has, so nothing blocks, and the order of summation is fixed."""
+"""Several learners that take every step together: gradients are reduced at the first one, which
+steps and publishes; the weights board brings the result to the others. Reduce and broadcast over
+the channels every backend has, so nothing blocks, and the order of summation is fixed."""
 
 from __future__ import annotations
 

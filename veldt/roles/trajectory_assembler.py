@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts the rows of many actors together into trajectories, where they are received.
 
-Row T of a trajectory is row 0 of the next one. What an actor had begun before its connection broke is
-dropped whole: nothing is delivered twice, and nothing is joined that does not belong together.
+Row T of a trajectory is row 0 of the next one. What an actor had begun before its connection broke
+is dropped whole: nothing is delivered twice, and nothing is joined that does not belong together.
 """
 
 from __future__ import annotations

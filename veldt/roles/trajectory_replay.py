@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IMPALA's replay variant: a learner-side FIFO of trajectories from which part of each batch comes."""
+"""IMPALA's replay variant: a learner-side FIFO of trajectories, where part of a batch is from."""
 
 from __future__ import annotations
 

@@ -34,13 +34,15 @@ Answer = tuple[int, dict[str, np.ndarray]]
 
 
 class StreamClient:
-    """The asking port. `send` and `receive` never block; the rest happens in a thread of its own."""
+    """The asking port. `send` and `receive` never block; the rest happens in its own thread.
+
+    `address` may be a function that looks it up before each attempt; None: not known yet."""
 
     def __init__(
         self,
         format: StreamFormat,
         actor: int,
-        address: str,
+        address: str | Callable[[], str | None],
         security: Security,
         ring: Callable[[], None],
         give_up_seconds: float = GIVE_UP_SECONDS,
@@ -92,7 +94,7 @@ class StreamClient:
         except asyncio.CancelledError:
             self._failure = ConnectionError("the stream was closed")
         except Exception as error:
-            self._failure = ConnectionError(f"central inference at {self._address}: {error}")
+            self._failure = ConnectionError(f"central inference: {error}")
         self._ring()
 
     async def _stay_connected(self, opening: bytes) -> None:
@@ -110,8 +112,11 @@ class StreamClient:
 
     async def _attend(self, opening: bytes) -> str:
         """One stream from its beginning to its end; why it ended, if another one may help."""
+        address = self._address() if callable(self._address) else self._address
+        if address is None:
+            return "the server has not said where it is"
         try:
-            async with self._channel() as channel:
+            async with self._channel(address) as channel:
                 await asyncio.wait_for(channel.channel_ready(), _CONNECT_SECONDS)
                 call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(
                     metadata=((TOKEN_HEADER, self._security.token),)
@@ -131,16 +136,16 @@ class StreamClient:
         except Refused as refusal:
             raise ConnectionError(f"its answer makes no sense, {refusal}") from refusal
 
-    def _channel(self) -> grpc.aio.Channel:
+    def _channel(self, address: str) -> grpc.aio.Channel:
         options: list[tuple[str, int | str]] = [
             *keepalive_options(self._format.max_reply_bytes),
             ("grpc.use_local_subchannel_pool", 1),
         ]
         if not self._security.uses_tls:
-            return grpc.aio.insecure_channel(self._address, options)
+            return grpc.aio.insecure_channel(address, options)
         credentials = grpc.ssl_channel_credentials(self._security.certificate)
         options.append(("grpc.ssl_target_name_override", TLS_NAME))
-        return grpc.aio.secure_channel(self._address, credentials, options)
+        return grpc.aio.secure_channel(address, credentials, options)
 
     async def _converse(self, call: grpc.aio.StreamStreamCall, opening: bytes) -> None:
         await call.write(opening)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the bytes of a stream mean. The same code encodes and decodes on both ends and on every backend.
+"""What the bytes of a stream mean. The same code encodes and decodes on both ends.
 
 A message that is not exactly what the layouts promise is refused before anything else sees it.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -27,6 +28,8 @@ class Refused(Exception):  # noqa: N818 - it reads as what happened
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
 
+
+Message = TypeVar("Message", pb.Request, pb.Reply)
 
 Row = tuple[int, int, dict[str, np.ndarray]]
 """Sequence, group and the arrays, which are read-only views of the message."""
@@ -103,7 +106,7 @@ class StreamFormat:
             )
 
 
-def _parse(kind: type, message: bytes) -> pb.Request | pb.Reply:
+def _parse(kind: type[Message], message: bytes) -> Message:
     try:
         parsed = kind.FromString(message)
     except DecodeError as error:

@@ -6,14 +6,18 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
+import subprocess
+import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from veldt.errors import ConfigurationError
 
 TOKEN_HEADER = "veldt-token"
 TLS_NAME = "veldt"
 """The name in the certificate. Nodes have changing addresses, so it is not one of them."""
+_CURVE = "ec_paramgen_curve:P-256"
 
 
 @dataclass(frozen=True)
@@ -61,3 +65,22 @@ def check_address(address: str, security: Security) -> None:
             f"central inference would listen on {address}, which other machines can reach, without"
             " token and TLS; give it a certificate, or keep all nodes on one machine"
         )
+
+
+def with_certificate(security: Security) -> Security:
+    """`security` with a new key and a certificate that it signed itself. Clients of the run trust
+    exactly this one, so no authority is needed."""
+    with tempfile.TemporaryDirectory(prefix="veldt-") as directory:
+        key, certificate = Path(directory, "key"), Path(directory, "certificate")
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", _CURVE, "-nodes"]
+        command += ["-days", "365", "-subj", f"/CN={TLS_NAME}"]
+        command += ["-addext", f"subjectAltName=DNS:{TLS_NAME}"]
+        command += ["-keyout", str(key), "-out", str(certificate)]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ConfigurationError(
+                "central inference between machines needs TLS, and no certificate could be made"
+                f" ({error}); install openssl, or keep all nodes on one machine"
+            ) from error
+        return replace(security, certificate=certificate.read_bytes(), key=key.read_bytes())

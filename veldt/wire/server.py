@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gRPC server of central inference: one thread with an event loop serves the streams of all actors.
+"""The gRPC server of central inference: one thread with an event loop serves all actors.
 
 An event loop and not a thread per stream, so that idle or hostile connections cost no thread.
 """
@@ -19,6 +19,9 @@ from veldt.wire.security import Security, check_address
 
 SERVICE, METHOD = "veldt.wire.CentralInference", "Infer"
 _GRACE_SECONDS = 0.2
+_COUNTED_EXCESS_BYTES = 4 << 20
+"""Messages larger than allowed by up to this reach us to be refused and counted. Beyond, gRPC
+itself ends the stream before it holds the message, and does not tell."""
 _CODES = {
     "oversized": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "out_of_turn": grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -102,8 +105,7 @@ class StreamServer:
 
     def _make_server(self, address: str) -> grpc.aio.Server:
         server = grpc.aio.server(
-            # Twice what is allowed, so that a message a little too large is ours to count.
-            options=keepalive_options(2 * self._format.max_request_bytes),
+            options=keepalive_options(self._format.max_request_bytes + _COUNTED_EXCESS_BYTES),
             maximum_concurrent_rpcs=self._max_streams,
         )
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
@@ -128,22 +130,27 @@ class StreamServer:
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(outgoing.put_nowait, message)
 
-        session = self._desk.connect(send)
-        writing = asyncio.create_task(_write(context, outgoing))
+        session, may_write = self._desk.connect(send), asyncio.Lock()
+        writing = asyncio.create_task(_write(context, outgoing, may_write))
         try:
-            await self._read(session, context)
+            await _read(session, context)
+        except Refused as refusal:
+            code = _CODES.get(refusal.reason, grpc.StatusCode.INVALID_ARGUMENT)
+            await may_write.acquire()  # gRPC cannot end a stream in the middle of a write
+            await context.abort(code, str(refusal))
         finally:
             writing.cancel()
 
-    async def _read(self, session: Session, context: grpc.aio.ServicerContext) -> None:
-        while (message := await context.read()) is not grpc.aio.EOF:
-            try:
-                session.receive(message)
-            except Refused as refusal:
-                code = _CODES.get(refusal.reason, grpc.StatusCode.INVALID_ARGUMENT)
-                await context.abort(code, str(refusal))
+
+async def _read(session: Session, context: grpc.aio.ServicerContext) -> None:
+    while (message := await context.read()) is not grpc.aio.EOF:
+        session.receive(message)
 
 
-async def _write(context: grpc.aio.ServicerContext, outgoing: asyncio.Queue[bytes]) -> None:
+async def _write(
+    context: grpc.aio.ServicerContext, outgoing: asyncio.Queue[bytes], may_write: asyncio.Lock
+) -> None:
     while True:
-        await context.write(await outgoing.get())
+        message = await outgoing.get()
+        async with may_write:
+            await context.write(message)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The actor-critic line learns CartPole-v1 on the serial backend, where a seed fixes every bit."""
+
+import pytest
+
+import veldt
+
+BUDGET_ENV_STEPS = 600_000
+
+
+def train(tmp_path, architecture, target_return=475, **options):
+    return veldt.train(
+        architecture,
+        env="CartPole-v1",
+        backend="serial",
+        device="cpu",
+        seed=1,
+        target_return=target_return,
+        total_env_steps=BUDGET_ENV_STEPS,
+        run_dir=str(tmp_path / "run"),
+        **options,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("architecture", "options"),
+    [
+        ("a2c", {}),
+        ("a2c", {"barrier": "step"}),
+        ("a3c", {}),
+        ("impala", {}),
+        ("impala", {"num_learners": 2}),
+        ("impala", {"replay_fraction": 0.5}),
+    ],
+    ids=str,
+)
+def test_reaches_475(architecture, options, tmp_path):
+    result = train(tmp_path, architecture, **options)
+    assert result.reached_target, f"mean return {result.mean_return_100} at the end"
+    assert result.evaluation_return >= 475
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [{"shared_statistics": False}, {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.05}],
+    ids=str,
+)
+def test_a3cs_other_optimizers_reach_400(options, tmp_path):
+    result = train(tmp_path, "a3c", target_return=400, **options)
+    assert result.reached_target, f"mean return {result.mean_return_100} at the end"

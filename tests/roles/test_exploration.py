@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from wiring import context
+
+from veldt.networks import DPGOutput, NetworkConfig, QOutput, make_network
+from veldt.roles.policy import EpsilonGreedy, GaussianNoise, annealed_epsilon, laddered_epsilon
+from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
+
+OBSERVATION = (ObservationLeaf("observation", (3,), "float32", "vector"),)
+
+
+def test_the_ladder_runs_over_the_environments_of_all_actors():
+    # 0.4^(1 + 7 i / 7), i = 0 .. 7, as printed in the paper's notation for N = 8.
+    table = [0.4, 0.16, 0.064, 0.0256, 0.01024, 0.004096, 0.0016384, 0.00065536]
+    rungs = [laddered_epsilon(2, 0.4, 7.0, 4, context("actor", index), 0) for index in range(2)]
+    np.testing.assert_allclose(np.concatenate(rungs), table)
+
+
+def test_the_ladder_stays_while_the_schedule_falls():
+    here = context("actor", 1)
+    first, late = (laddered_epsilon(3, 0.4, 7.0, 2, here, steps) for steps in (0, 10**6))
+    np.testing.assert_array_equal(first, late)
+    rates = [annealed_epsilon(1.0, 0.1, 100, here, steps) for steps in (0, 50, 100, 500)]
+    assert rates == pytest.approx([1.0, 0.55, 0.1, 0.1])
+
+
+def test_each_environment_explores_at_its_own_rate():
+    rates = np.array([0.0, 0.1, 0.5, 1.0])
+    select = EpsilonGreedy(None, context(), epsilon=lambda told, steps: rates)
+    q = torch.tensor([0.0, 1.0, 0.0, 0.0]).repeat(4, 1)
+    actions = np.stack([select(QOutput(q), {}).action for _ in range(4000)])
+    # A random action is the best one a quarter of the time.
+    np.testing.assert_allclose((actions != 1).mean(0), rates * 0.75, atol=0.03)
+
+
+def test_values_of_the_action_taken_and_of_the_best_are_kept():
+    select = EpsilonGreedy(None, context(), epsilon=lambda told, steps: 0.5)
+    q = torch.from_numpy(np.random.default_rng(0).standard_normal((64, 5)).astype(np.float32))
+    reply = select(QOutput(q), {})
+    np.testing.assert_array_equal(reply.outputs["value_best"], q.numpy().max(1))
+    np.testing.assert_array_equal(
+        reply.outputs["value_taken"], q.numpy()[np.arange(64), reply.action]
+    )
+    assert (reply.outputs["value_taken"] < reply.outputs["value_best"]).any()
+
+
+@pytest.fixture
+def dpg_network():
+    action = ActionSpec("box", low=(-2.0, -1.0), high=(2.0, 3.0), shape=(2,))
+    spec = EnvironmentSpec("test", OBSERVATION, action)
+    return make_network(NetworkConfig(), spec, "dpg", 0)
+
+
+def test_noise_has_the_deviation_asked_for_and_stays_within_bounds(dpg_network):
+    select = GaussianNoise(dpg_network, context(), sigma=0.3)
+    observations = {"observation": torch.zeros(20_000, 3)}
+    own = torch.tensor([0.0, 0.9]).repeat(20_000, 1)
+    with torch.inference_mode():
+        reply = select(DPGOutput(own), observations)
+    assert reply.action[:, 0].std() == pytest.approx(0.3, rel=0.03)
+    assert reply.action[:, 0].mean() == pytest.approx(0.0, abs=0.01)
+    assert reply.action.min() >= -1.0
+    assert (reply.action[:, 1] == 1.0).any(), "clipped at the bound"
+    np.testing.assert_allclose(reply.env_action[:, 0], 2.0 * reply.action[:, 0], atol=1e-6)
+    np.testing.assert_allclose(reply.env_action[:, 1], 1 + 2 * reply.action[:, 1], atol=1e-6)
+
+
+def test_the_critics_values_go_with_the_row(dpg_network):
+    select = GaussianNoise(dpg_network, context(), sigma=0.3)
+    observations = {"observation": torch.randn(16, 3, generator=torch.manual_seed(0))}
+    with torch.inference_mode():
+        outputs, _ = dpg_network.step(observations, (), torch.zeros(16, dtype=torch.bool))
+        reply = select(outputs, observations)
+        taken = dpg_network.critic(observations, torch.from_numpy(reply.action)).numpy()
+        best = dpg_network.critic(observations, outputs.action).numpy()
+    np.testing.assert_allclose(reply.outputs["value_taken"], taken, rtol=1e-5)
+    np.testing.assert_allclose(reply.outputs["value_best"], best, rtol=1e-5)
+    assert not np.allclose(taken, best)
+
+
+def test_exploration_is_a_stream_of_its_own():
+    q = SimpleNamespace(q_values=torch.zeros(32, 4))
+    runs = [
+        [EpsilonGreedy(None, context(name), lambda *_: 1.0)(q, {}).action for name in ("a", "b")]
+        for _ in range(2)
+    ]
+    np.testing.assert_array_equal(runs[0][0], runs[1][0])
+    assert (runs[0][0] != runs[0][1]).any()

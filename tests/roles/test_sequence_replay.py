@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First priorities of sequences against the equations; the server's ladder of exploration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from wiring import context
+
+from veldt.networks import QOutput
+from veldt.roles.batched_policy import ENVIRONMENT
+from veldt.roles.central_exploration import LadderGreedy
+from veldt.roles.sequence_replay import RankedSequences, SequenceReplaySettings
+from veldt.types import (
+    VALUE_BEST,
+    VALUE_TAKEN,
+    ActionSpec,
+    EnvironmentSpec,
+    Field,
+    ObservationLeaf,
+    trajectory_layout,
+)
+
+STEPS, ENVS, BURN_IN, UNROLL, GAMMA, N_STEP = 4, 3, 4, 8, 0.9, 3
+
+
+def make_layout():
+    leaf = ObservationLeaf("observation", (2,), "float32", "vector")
+    spec = EnvironmentSpec("test", (leaf,), ActionSpec("discrete", (2,)))
+    values = dict.fromkeys((VALUE_TAKEN, VALUE_BEST), Field((), "float32"))
+    return trajectory_layout(spec, STEPS, ENVS, values, {"hidden": Field((2,), "float32")})
+
+
+def trajectories(count: int):
+    """A stream of rows with random ends, cut into trajectories that share their border rows."""
+    random, layout = np.random.default_rng(1), make_layout()
+    rows = count * STEPS + 1
+    stream = {
+        "observation": random.standard_normal((rows, ENVS, 2), np.float32),
+        "reward": random.standard_normal((rows, ENVS), np.float32),
+        "ignored": random.random((rows, ENVS)) < 0.1,
+        VALUE_TAKEN: random.standard_normal((rows, ENVS), np.float32),
+        VALUE_BEST: random.standard_normal((rows, ENVS), np.float32),
+    }
+    ends = (random.random((rows, ENVS)) < 0.2) & ~stream["ignored"]
+    stream["terminated"] = ends & (random.random((rows, ENVS)) < 0.5)
+    stream["truncated"] = ends & ~stream["terminated"]
+    for number in range(count):
+        arrays = layout.views(np.zeros(layout.nbytes, np.uint8))
+        for name, array in stream.items():
+            arrays[name][:] = array[number * STEPS : (number + 1) * STEPS + 1]
+        arrays["provenance"][0, :3] = (0, 0, number)
+        yield stream, arrays
+
+
+def h(x):
+    return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x
+
+
+def h_inverse(x):
+    e = 1e-3
+    return np.sign(x) * (((np.sqrt(1 + 4 * e * (abs(x) + 1 + e)) - 1) / (2 * e)) ** 2 - 1)
+
+
+def slow_priority(stream, start: int, env: int) -> float:
+    last = start + BURN_IN + UNROLL - 1  # the last row whose value is known
+    errors = []
+    for t in range(start + BURN_IN, last):
+        if stream["ignored"][t, env]:
+            continue
+        reward, factor, row = 0.0, 1.0, t
+        while True:
+            reward += factor * float(stream["reward"][row, env])
+            factor *= GAMMA
+            over = stream["terminated"][row, env] or stream["truncated"][row, env]
+            stops = row == last - 1 or stream["ignored"][row + 1, env]
+            if over or stops or row == t + N_STEP - 1:
+                break
+            row += 1
+        if not stream["terminated"][row, env]:
+            reward += factor * h_inverse(float(stream[VALUE_BEST][row + 1, env]))
+        errors.append(abs(h(reward) - float(stream[VALUE_TAKEN][t, env])))
+    return 0.9 * max(errors) + 0.1 * np.mean(errors)
+
+
+def test_first_priorities_are_those_of_the_equations_on_the_values_of_whoever_acted():
+    store = RankedSequences(
+        make_layout(),
+        4_000,
+        gamma=GAMMA,
+        n_step=N_STEP,
+        eta=0.9,
+        burn_in=BURN_IN,
+        unroll=UNROLL,
+    )
+    checked = 0
+    for number, (stream, arrays) in enumerate(trajectories(12)):
+        inserted = store.add(arrays).inserted
+        found = store.td_errors(inserted, VALUE_TAKEN, VALUE_BEST)
+        start = (number + 1) * STEPS - BURN_IN - UNROLL
+        for item, priority in zip(inserted, found, strict=True):
+            expected = slow_priority(stream, start, int(item % ENVS))
+            assert priority == pytest.approx(expected, rel=1e-4)
+            checked += 1
+    assert checked >= 4 * ENVS
+
+
+def test_a_batch_has_the_layout_that_was_promised():
+    settings = SequenceReplaySettings(burn_in_steps=BURN_IN, unroll_steps=UNROLL, batch_sequences=5)
+    layout = make_layout()
+    store = settings.store(layout, GAMMA, 1)()
+    promised = settings.batch_layout(layout)
+    sampled = store.batch_layout(5)
+    assert dict(promised.items()) == {**dict(sampled.items()), "weight": Field((5,), "float32")}
+
+
+def test_each_environment_keeps_its_rung_whatever_batch_it_is_in():
+    select = LadderGreedy(None, context(), num_envs=40, base=0.4, alpha=7.0)  # type: ignore[arg-type]
+    explored, seen = np.zeros(40), np.zeros(40)
+    random = np.random.default_rng(0)
+    q = torch.zeros(10, 50)
+    q[:, 7] = 1.0
+    for _ in range(3_000):
+        envs = random.choice(40, 10, replace=False)
+        reply = select(QOutput(q), {ENVIRONMENT: torch.from_numpy(envs)})
+        explored[envs] += reply.action != 7
+        seen[envs] += 1
+        assert (reply.outputs[VALUE_BEST] == 1.0).all()
+        assert (reply.outputs[VALUE_TAKEN] == (reply.action == 7)).all()
+    rate = explored / seen
+    expected = 0.4 ** (1 + 7 * np.arange(40) / 39) * (49 / 50)
+    np.testing.assert_allclose(rate, expected, atol=0.06)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small format, its rows, and servers and clients that use it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import numpy as np
+
+from veldt.types import Field, Layout
+from veldt.wire.client import StreamClient
+from veldt.wire.messages import StreamFormat
+from veldt.wire.security import TOKEN_HEADER, Security
+from veldt.wire.server import METHOD, SERVICE, StreamServer
+
+WIDTH = 4
+FORMAT = StreamFormat(
+    Layout.of(
+        observation=Field((WIDTH, 3), "float32"),
+        first=Field((WIDTH,), "bool"),
+        reward=Field((WIDTH,), "float32"),
+    ),
+    Layout.of(env_action=Field((WIDTH,), "int64")),
+)
+SECURITY = Security("the token of these tests")
+PATIENCE_SECONDS = 30.0
+
+Found = TypeVar("Found")
+
+
+def row_bytes(value: float = 0.0, layout: Layout = FORMAT.request) -> bytes:
+    buffer = np.zeros(layout.nbytes, np.uint8)
+    layout.views(buffer)["observation"][:] = value
+    return buffer.tobytes()
+
+
+def answer_bytes(value: int) -> bytes:
+    buffer = np.zeros(FORMAT.reply.nbytes, np.uint8)
+    FORMAT.reply.views(buffer)["env_action"][:] = value
+    return buffer.tobytes()
+
+
+def wait_for(poll: Callable[[], Found | None], what: str) -> Found:
+    """The first thing that `poll` finds; fails when there never is one."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (found := poll()) is None:
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.002)
+    return found
+
+
+def silent() -> None: ...
+
+
+@contextmanager
+def serving(
+    directory: Path, address: str | None = None, num_clients: int = 2, security: Security = SECURITY
+) -> Iterator[tuple[StreamServer, str]]:
+    address = address or f"unix:{directory}/socket"
+    server = StreamServer(FORMAT, num_clients, 1, address, security, silent)
+    try:
+        yield server, address
+    finally:
+        server.close()
+
+
+@contextmanager
+def calling(
+    address: str,
+    actor: int = 0,
+    incarnation: int = 0,
+    security: Security = SECURITY,
+    format: StreamFormat = FORMAT,
+    give_up_seconds: float = PATIENCE_SECONDS,
+) -> Iterator[StreamClient]:
+    client = StreamClient(format, actor, address, security, silent, give_up_seconds)
+    client.connect(incarnation)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def exchange(server: StreamServer, client: StreamClient, value: float) -> None:
+    """One question and its answer, as an honest actor sees it."""
+    client.send(0, row_bytes(value))
+    received = wait_for(server.take, "a row")
+    assert (received.arrays["observation"] == np.float32(value)).all()
+    server.answer(received, answer_bytes(int(value)))
+    group, arrays = wait_for(client.receive, "an answer")
+    assert group == 0
+    assert (arrays["env_action"] == int(value)).all()
+
+
+def raw_call(
+    address: str, messages: list[bytes], token: str | None = SECURITY.token
+) -> grpc.StatusCode:
+    """Send bytes as nobody should, on a stream of one's own; how the server ended it."""
+    metadata = () if token is None else ((TOKEN_HEADER, token),)
+    with grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]) as channel:
+        call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(
+            iter(messages), metadata=metadata, timeout=PATIENCE_SECONDS
+        )
+        try:
+            for _ in call:
+                pass
+        except grpc.RpcError as error:
+            return error.code()
+    return grpc.StatusCode.OK

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same bytes mean the same on both ends, and bytes that mean nothing harm nobody."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google.protobuf import descriptor_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streams import FORMAT, WIDTH, answer_bytes, row_bytes
+
+from veldt.types import Field, Layout
+from veldt.wire import inference_pb2 as pb
+from veldt.wire.messages import Refused, StreamFormat
+
+OTHER_END = StreamFormat(Layout(FORMAT.request.fields), Layout(FORMAT.reply.fields))
+finite = st.floats(-1e6, 1e6, width=32)
+numbers = st.integers(0, 2**63 - 1)
+groups = st.integers(0, 2**32 - 1)
+
+
+@given(numbers, groups, st.lists(finite, min_size=WIDTH, max_size=WIDTH))
+def test_a_row_arrives_as_it_was_sent(sequence, group, rewards):
+    buffer = np.zeros(FORMAT.request.nbytes, np.uint8)
+    sent = FORMAT.request.views(buffer)
+    sent["reward"][:], sent["first"][1] = rewards, True
+    message = FORMAT.encode_row(sequence, group, buffer.tobytes())
+    got_sequence, got_group, arrays = OTHER_END.decode_request(message)
+    assert (got_sequence, got_group) == (sequence, group)
+    for name, array in sent.items():
+        assert arrays[name].tobytes() == array.tobytes()
+        assert arrays[name].dtype == array.dtype
+
+
+@given(numbers, groups, st.integers(-(2**63), 2**63 - 1))
+def test_an_answer_arrives_as_it_was_sent(sequence, group, action):
+    message = FORMAT.encode_answer(sequence, group, answer_bytes(action))
+    got_sequence, got_group, arrays = OTHER_END.decode_answer(message)
+    assert (got_sequence, got_group) == (sequence, group)
+    assert (arrays["env_action"] == action).all()
+
+
+def decoded(format: StreamFormat, message: bytes) -> object:
+    """What an end makes of a message, in a form that can be compared."""
+    try:
+        request = format.decode_request(message)
+    except Refused as refusal:
+        return refusal.reason
+    if isinstance(request, pb.Open):
+        return request.SerializeToString()
+    sequence, group, arrays = request
+    return sequence, group, {name: array.tobytes() for name, array in arrays.items()}
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.binary(max_size=512))
+def test_garbage_is_refused_or_understood_alike_by_both_ends(message):
+    assert decoded(FORMAT, message) == decoded(OTHER_END, message)
+    with suppress(Refused):
+        FORMAT.decode_answer(message)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_damaged_rows_are_refused_or_understood_alike_by_both_ends(data):
+    message = bytearray(FORMAT.encode_row(7, 0, row_bytes(1.0)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(message) - 1))
+        message[place] = data.draw(st.integers(0, 255))
+    cut = bytes(message[: data.draw(st.integers(0, len(message)))])
+    for damaged in (bytes(message), cut):
+        outcome = decoded(FORMAT, damaged)
+        assert outcome == decoded(OTHER_END, damaged)
+        if isinstance(outcome, tuple):
+            assert set(outcome[2]) == set(FORMAT.request)
+
+
+def refusal_of(message: bytes) -> str:
+    with pytest.raises(Refused) as caught:
+        FORMAT.decode_request(message)
+    return caught.value.reason
+
+
+def test_each_kind_of_damage_has_its_name():
+    assert refusal_of(b"") == "malformed"
+    assert refusal_of(FORMAT.encode_row(0, 0, row_bytes()[:-1])) == "malformed"
+    assert refusal_of(b"x" * (FORMAT.max_request_bytes + 1)) == "oversized"
+    assert refusal_of(FORMAT.encode_row(0, 0, row_bytes(np.nan))) == "not_finite"
+    assert refusal_of(FORMAT.encode_row(0, 0, row_bytes(np.inf))) == "not_finite"
+    flags = np.frombuffer(bytearray(row_bytes()), np.uint8)
+    FORMAT.request.views(flags)["first"].view(np.uint8)[0] = 2
+    assert refusal_of(FORMAT.encode_row(0, 0, flags.tobytes())) == "malformed"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Layout((("seen", FORMAT.request["observation"]), *FORMAT.request.fields[1:])),
+        Layout((("observation", Field((WIDTH, 3), "float64")), *FORMAT.request.fields[1:])),
+        Layout((("observation", Field((WIDTH, 4), "float32")), *FORMAT.request.fields[1:])),
+        Layout(FORMAT.request.fields[::-1]),
+    ],
+)
+def test_ends_with_other_layouts_notice_at_once(changed):
+    other = StreamFormat(changed, FORMAT.reply)
+    assert refusal_of(other.encode_open(0, 0)) == "wrong_format"
+    with pytest.raises(Refused, match="wrong_format"):
+        FORMAT.check_opened(other.encode_opened())
+    FORMAT.check_opened(OTHER_END.encode_opened())
+
+
+def test_the_largest_honest_message_is_within_the_limit():
+    largest = FORMAT.encode_row(2**64 - 1, 2**32 - 1, row_bytes(1.0))
+    assert len(largest) <= FORMAT.max_request_bytes
+    answer = FORMAT.encode_answer(2**64 - 1, 2**32 - 1, answer_bytes(-1))
+    assert len(answer) <= FORMAT.max_reply_bytes
+
+
+def test_the_generated_code_is_that_of_the_schema(tmp_path):
+    pytest.importorskip("grpc_tools")
+    schema = Path(pb.__file__).with_name("inference.proto")
+    root = schema.parent.parent.parent
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", str(schema)]
+    subprocess.run([*command, f"--descriptor_set_out={tmp_path}/set"], check=True)
+    found = descriptor_pb2.FileDescriptorSet.FromString((tmp_path / "set").read_bytes())
+    generated = descriptor_pb2.FileDescriptorProto()
+    pb.DESCRIPTOR.CopyToProto(generated)
+    for file in (found.file[0], generated):
+        for message in file.message_type:
+            for field in message.field:
+                field.ClearField("json_name")
+    assert found.file[0] == generated

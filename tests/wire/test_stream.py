@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams over gRPC: honest actors are served whatever others send; broken streams come back."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from contextlib import closing
+
+import grpc
+import pytest
+from streams import (
+    FORMAT,
+    SECURITY,
+    WIDTH,
+    answer_bytes,
+    calling,
+    exchange,
+    raw_call,
+    row_bytes,
+    serving,
+    silent,
+    wait_for,
+)
+
+from veldt.errors import ConfigurationError
+from veldt.types import Field, Layout
+from veldt.wire.messages import StreamFormat
+from veldt.wire.security import Security, is_on_this_machine, with_certificate
+from veldt.wire.server import StreamServer
+
+OPEN = FORMAT.encode_open(1, 0)
+Code = grpc.StatusCode
+
+
+def test_questions_are_answered(tmp_path):
+    with serving(tmp_path) as (server, address), calling(address) as client:
+        for value in range(5):
+            exchange(server, client, float(value))
+        assert client.connections == 1
+        assert server.refused == {}
+
+
+@pytest.mark.parametrize(
+    ("messages", "token", "reason", "code"),
+    [
+        ([OPEN], None, "unauthenticated", Code.UNAUTHENTICATED),
+        ([OPEN], "the token of those tests", "unauthenticated", Code.UNAUTHENTICATED),
+        ([b"\xff" * 40], SECURITY.token, "malformed", Code.INVALID_ARGUMENT),
+        (
+            [FORMAT.encode_row(0, 0, row_bytes())],
+            SECURITY.token,
+            "malformed",
+            Code.INVALID_ARGUMENT,
+        ),
+        (
+            [OPEN, b"x" * (FORMAT.max_request_bytes + 1)],
+            SECURITY.token,
+            "oversized",
+            Code.RESOURCE_EXHAUSTED,
+        ),
+        (
+            [OPEN, FORMAT.encode_row(3, 0, row_bytes())],
+            SECURITY.token,
+            "replayed",
+            Code.INVALID_ARGUMENT,
+        ),
+        (
+            [OPEN, FORMAT.encode_row(0, 0, row_bytes(float("nan")))],
+            SECURITY.token,
+            "not_finite",
+            Code.INVALID_ARGUMENT,
+        ),
+        (
+            [StreamFormat(FORMAT.reply, FORMAT.reply).encode_open(1, 0)],
+            SECURITY.token,
+            "wrong_format",
+            Code.INVALID_ARGUMENT,
+        ),
+    ],
+)
+def test_bad_messages_are_refused_and_counted_while_an_honest_actor_goes_on(
+    tmp_path, messages, token, reason, code
+):
+    with serving(tmp_path) as (server, address), calling(address) as client:
+        exchange(server, client, 1.0)
+        for count in (1, 2):
+            assert raw_call(address, messages, token) == code
+            assert server.refused == {reason: count}
+            exchange(server, client, 1.0 + count)
+        assert client.connections == 1
+
+
+def test_a_message_of_many_megabytes_is_not_even_held(tmp_path):
+    with serving(tmp_path) as (server, address), calling(address) as client:
+        exchange(server, client, 1.0)
+        assert raw_call(address, [OPEN, bytes(64 << 20)]) == Code.RESOURCE_EXHAUSTED
+        exchange(server, client, 2.0)
+        assert client.connections == 1
+
+
+def test_more_streams_than_actors_could_need_are_refused(tmp_path):
+    with serving(tmp_path, num_clients=1) as (server, address), calling(address) as client:
+        exchange(server, client, 1.0)
+        idle = [grpc.insecure_channel(address) for _ in range(20)]
+        hold = threading.Event()
+        for channel in idle:
+            stream = channel.stream_stream("/veldt.wire.CentralInference/Infer")
+            stream(
+                iter(lambda: hold.wait() and b"", b""), metadata=(("veldt-token", SECURITY.token),)
+            )
+        exchange(server, client, 2.0)
+        hold.set()
+        for channel in idle:
+            channel.close()
+
+
+def test_a_restarted_server_is_found_again_and_asked_again(tmp_path):
+    with serving(tmp_path) as (server, address), calling(address) as client:
+        exchange(server, client, 1.0)
+        client.send(0, row_bytes(2.0))
+        first = wait_for(server.take, "a row")
+        server.close()
+        with serving(tmp_path, address) as (successor, _):
+            again = wait_for(successor.take, "the same row on a new stream")
+            assert again.arrays["observation"][0, 0] == first.arrays["observation"][0, 0] == 2.0
+            successor.answer(again, answer_bytes(2))
+            wait_for(client.receive, "its answer")
+            exchange(successor, client, 3.0)
+        assert client.connections == 2
+
+
+def test_a_restarted_actor_takes_over(tmp_path):
+    with serving(tmp_path) as (server, address), calling(address) as old:
+        exchange(server, old, 1.0)
+        with calling(address, incarnation=1) as new:
+            exchange(server, new, 2.0)
+            old.send(0, row_bytes(3.0))  # superseded; its stream is ended, and refused for good
+            with pytest.raises(ConnectionError, match="restarted"):
+                wait_for(old.receive, "the end of the old stream")
+            exchange(server, new, 4.0)
+        assert server.refused == {"superseded": 1, "old_incarnation": 1}
+
+
+def test_an_actor_that_is_refused_says_why_instead_of_trying_for_ever(tmp_path):
+    wider = Layout((("observation", Field((WIDTH, 9), "float32")), *FORMAT.request.fields[1:]))
+    other = StreamFormat(wider, FORMAT.reply)
+    with serving(tmp_path) as (_, address):
+        with (
+            calling(address, format=other) as client,
+            pytest.raises(ConnectionError, match="wrong_format"),
+        ):
+            wait_for(client.receive, "the refusal")
+        with (
+            calling(address, security=Security("wrong")) as client,
+            pytest.raises(ConnectionError, match="unknown token"),
+        ):
+            wait_for(client.receive, "the refusal")
+
+
+def test_an_actor_whose_server_never_comes_gives_up(tmp_path):
+    address = f"unix:{tmp_path}/nobody"
+    with calling(address, give_up_seconds=0.0) as client, pytest.raises(ConnectionError):
+        wait_for(client.receive, "the client to give up")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "example.org"])
+def test_an_unsafe_address_refuses_to_start(host):
+    with pytest.raises(ConfigurationError, match="token and TLS"):
+        StreamServer(FORMAT, 1, 1, f"{host}:0", SECURITY, silent)
+    assert not is_on_this_machine(f"{host}:0")
+
+
+def test_no_token_admits_nobody_and_none_is_ever_shown():
+    assert not Security("").admits([("veldt-token", "")])
+    assert not SECURITY.admits([("other", SECURITY.token)])
+    assert SECURITY.admits([("veldt-token", SECURITY.token)])
+    assert SECURITY.token not in repr(SECURITY)
+    assert len({Security().token for _ in range(10)}) == 10
+
+
+@pytest.fixture(scope="module")
+def tls() -> Security:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    return with_certificate(SECURITY)
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_tls_serves_those_who_know_the_certificate_and_nobody_else(tmp_path, tls):
+    address = f"127.0.0.1:{free_port()}"
+    with serving(tmp_path, address, security=tls) as (server, _):
+        with calling(address, security=tls.for_clients()) as client:
+            exchange(server, client, 1.0)
+            assert tls.for_clients().key is None
+            assert raw_call(address, [OPEN]) == Code.UNAVAILABLE  # plain text
+            exchange(server, client, 2.0)
+        stranger = with_certificate(SECURITY).for_clients()
+        with (
+            calling(address, security=stranger, give_up_seconds=0.0) as client,
+            pytest.raises(ConnectionError),
+        ):
+            wait_for(client.receive, "the refusal")
+
+
+def test_an_address_beyond_this_machine_is_allowed_with_token_and_tls(tmp_path, tls):
+    with serving(tmp_path, f"0.0.0.0:{free_port()}", security=tls) as (server, _):
+        assert server.port > 0
