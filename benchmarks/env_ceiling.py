@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the environments alone can do: random actions in N processes at once, nothing else running.
 
-    python benchmarks/env_ceiling.py --env ALE/Pong-v5 --processes 16 --envs 32 --seconds 10
+python benchmarks/env_ceiling.py --env ALE/Pong-v5 --processes 16 --envs 32 --seconds 10
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """One prioritized replay per class behind the same four calls; run in each library's environment.
 
 `python benchmarks/replay_contestants.py LIBRARY CASE SECONDS FILL` prints one JSON line. Only NumPy
-and the library itself are imported, since a peer's environment holds nothing else.
+and the library are imported, since a peer's environment holds nothing else.
 """
 
 from __future__ import annotations
@@ -244,44 +244,50 @@ CONTESTANTS = {
 }
 
 
-def per_second(action: Any, seconds: float) -> float:
+def per_second(action: Any, seconds: float, clock: Any) -> float:
     """Calls per second of `action(number)`, after a tenth of the time as warm-up."""
-    count, begin, started = 0, 0, time.perf_counter()
+    count, begin, started = 0, 0, clock()
     measured_from = started
-    while (now := time.perf_counter()) - started < seconds * 1.1:
+    while (now := clock()) - started < seconds * 1.1:
         if now - started < seconds * 0.1:
             begin, measured_from = count + 1, now
         action(count)
         count += 1
-    return (count - begin) / (time.perf_counter() - measured_from)
+    return (count - begin) / (clock() - measured_from)
 
 
 def measure(library: str, case: str, seconds: float, fill: float) -> dict[str, float]:
+    # The thread's own time, since others may share the machine; Reverb works in threads of its own.
+    clock = time.perf_counter if library == "reverb" else time.thread_time
     stream = Stream(case)
     before = resident_bytes()
     replay = CONTESTANTS[library](case, stream)
     chunks = int(CAPACITY[case] * fill) // CHUNK
-    started = time.perf_counter()
+    started = clock()
     for number in range(chunks):
         replay.add(number)
-    adding = time.perf_counter() - started
+    adding = clock() - started
     used = resident_bytes() - before
     replay.sample()
     replay.update(stream.priorities[0])
-    samples = per_second(lambda number: replay.sample(), seconds)
-    updates = per_second(lambda number: replay.update(stream.priorities[number % CYCLE]), seconds)
+    samples = per_second(lambda number: replay.sample(), seconds, clock)
+
+    def update(number: int) -> None:
+        replay.update(stream.priorities[number % CYCLE])
+
+    updates = per_second(update, seconds, clock)
 
     def sample_update(number: int) -> None:
         replay.sample()
-        replay.update(stream.priorities[number % CYCLE])
+        update(number)
 
-    pairs = per_second(sample_update, seconds)
+    pairs = per_second(sample_update, seconds, clock)
 
     def cycle(number: int) -> None:
         replay.add(chunks + number)
         sample_update(number)
 
-    cycles = per_second(cycle, seconds)
+    cycles = per_second(cycle, seconds, clock)
     return {
         "items": chunks * CHUNK,
         "adds_per_second": chunks * CHUNK / adding,

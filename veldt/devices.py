@@ -9,8 +9,8 @@ import torch
 class Completion:
     """Sleeps until the work queued on a device is done.
 
-    CUDA's own waits spin, which takes a whole core from the environments; a blocking event does not.
-    On the CPU there is nothing to wait for."""
+    CUDA's own waits spin, which takes a whole core from the environments; a blocking event does
+    not. On the CPU there is nothing to wait for."""
 
     def __init__(self, device: torch.device) -> None:
         self._event = torch.cuda.Event(blocking=True) if device.type == "cuda" else None

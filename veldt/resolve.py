@@ -100,9 +100,7 @@ def add_lag(topology: Topology, updates: int) -> None:
                 " extra_lag does not go with it; try impala"
             )
         channel = replace(end.channel, history=updates + 2)
-        node.arguments["policy_port"] = End(
-            channel, end.side, (("extra_lag_updates", updates),)
-        )
+        node.arguments["policy_port"] = End(channel, end.side, (("extra_lag_updates", updates),))
         lagged.add(channel.name)
     if not lagged:
         raise ConfigurationError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run from start to result: lets the backend work, watches the numbers, decides when to stop."""
+"""One run from start to result: lets the backend work, watches the numbers, decides when to end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EPISODES_BETWEEN_EVALUATIONS = 100
 _CLOSING_EVALUATION_SECONDS = 20.0
 
 
-class Terminated(KeyboardInterrupt):  # noqa: N818 - an order, not an error
+class Terminated(KeyboardInterrupt):
     """SIGTERM: end like after Ctrl-C, but as asked for."""
 
 
@@ -124,7 +124,7 @@ class Run:
                 return reason
             self._checkpoints.save_if_due(elapsed, self._weights)
             if self._chaos is not None:
-                self._chaos.act(self._backend, elapsed)
+                self._chaos.act(self._backend.process_ids(), elapsed)
 
     def _report_notes(self) -> None:
         while self._backend.notes:
@@ -144,9 +144,9 @@ class Run:
             self._result.reached_target = True
             self._result.seconds_to_target = self._elapsed()
             return "target"
-        if options.total_env_steps is not None:
-            if self._telemetry.env_steps >= options.total_env_steps:
-                return "env_steps"
+        budget = options.total_env_steps
+        if budget is not None and self._telemetry.env_steps >= budget:
+            return "env_steps"
         if options.max_seconds is not None and elapsed >= options.max_seconds:
             return "seconds"
         return None

@@ -69,13 +69,13 @@ class RunCheckpoints:
             self._next_env_steps = (env_steps // period + 1) * period
 
     def save_if_due(self, elapsed_seconds: float, weights: Callable[[], Parameters]) -> None:
+        env_steps = self._telemetry.env_steps
         if self._every_seconds is not None and elapsed_seconds >= self._next_seconds:
             self._next_seconds = elapsed_seconds + self._every_seconds
             self.save(weights())
-        elif self._every_env_steps is not None:
-            if self._telemetry.env_steps >= self._next_env_steps:
-                self._schedule_after(self._telemetry.env_steps)
-                self.save(weights())
+        elif self._every_env_steps is not None and env_steps >= self._next_env_steps:
+            self._schedule_after(env_steps)
+            self.save(weights())
 
     def save(self, weights: Parameters) -> Path | None:
         """One complete checkpoint; a failure is reported and the run goes on with the old one."""

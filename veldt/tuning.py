@@ -27,7 +27,8 @@ class Proposal:
 
     def describe(self) -> str:
         verdict = "kept" if self.kept else "restored"
-        return f"{self.change}: {self.previous:,.1f} -> {self.throughput:,.1f} per second, {verdict}"
+        rates = f"{self.previous:,.1f} -> {self.throughput:,.1f} per second"
+        return f"{self.change}: {rates}, {verdict}"
 
 
 @dataclass
@@ -53,9 +54,7 @@ class HillClimber:
             self._throughput = throughput
         else:
             kept = throughput >= self._throughput
-            verdict = Proposal(
-                dict(self.setting), self._change, throughput, self._throughput, kept
-            )
+            verdict = Proposal(dict(self.setting), self._change, throughput, self._throughput, kept)
             self.log.append(verdict)
             if kept:
                 self._throughput = throughput

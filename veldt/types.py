@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What travels between roles: fixed layouts, slots, parameters.
 
-Every buffer is described by a Layout before anything starts and allocated once. A role fills a Slot in
-place and hands over its number; nothing on a hot path is pickled.
+Every buffer is described by a Layout before anything starts and allocated once. A role fills a Slot
+in place and hands over its number; nothing on a hot path is pickled.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def slots_over(layout: Layout, buffer: memoryview | np.ndarray, count: int) -> l
 
 @dataclass(frozen=True)
 class ObservationLeaf:
-    """One array of an observation. A plain Box has one leaf named "observation"; the entries of Dict
-    and Tuple spaces are named "observation.<key>" (nested keys joined by dots)."""
+    """One array of an observation. A plain Box has one leaf named "observation"; the entries of
+    Dict and Tuple spaces are named "observation.<key>" (nested keys joined by dots)."""
 
     name: str
     shape: tuple[int, ...]
@@ -148,7 +148,7 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True)
 class Parameters:
-    """All weights of a network as one flat float32 vector, and the number of updates it has seen."""
+    """All weights of a network as one flat float32 vector, and how many updates it has seen."""
 
     vector: np.ndarray
     version: int
@@ -158,8 +158,8 @@ class Parameters:
 class PolicyReply:
     """Actions for one group of environments and what the learner needs to know about them.
 
-    `action` is stored; `env_action` is what the environment receives (squashed, clipped). The arrays
-    belong to the policy and are valid until the next request of the same group."""
+    `action` is stored; `env_action` is what the environment receives (squashed, clipped). The
+    arrays belong to the policy and are valid until the next request of the same group."""
 
     action: np.ndarray
     env_action: np.ndarray
@@ -177,9 +177,9 @@ def trajectory_layout(
     """The one record of every system: `num_steps` + 1 rows of `num_envs` environments.
 
     Row t holds the observation, whether it begins an episode (`first`), the action taken on it, the
-    policy's `outputs`, and what the environment answered. Row `num_steps` only bootstraps: it has an
-    observation and `first`, and is row 0 of the next trajectory. `ignored` marks reset rows, which
-    are neither learned from nor counted. `state.*` is the recurrent state before row 0.
+    policy's `outputs`, and what the environment answered. Row `num_steps` only bootstraps: it has
+    an observation and `first`, and is row 0 of the next trajectory. `ignored` marks reset rows,
+    which are neither learned from nor counted. `state.*` is the recurrent state before row 0.
     """
     fields: dict[str, Field] = {}
 

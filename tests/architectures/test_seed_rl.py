@@ -77,7 +77,9 @@ def test_r2d2_keeps_the_replay_ratio(tmp_path):
     backend = make_serial(plan)
     for _ in range(30):
         backend.advance(0.0)
-    counters = {name: value for each in backend.snapshots() for name, value in each.counters.items()}
+    counters = {
+        name: value for each in backend.snapshots() for name, value in each.counters.items()
+    }
     backend.stop()
     inserted, per_insert = 8, counters["replay.samples_per_insert"]
     assert per_insert == pytest.approx(3.0, rel=0.1)
@@ -188,7 +190,9 @@ def test_a_killed_actor_comes_back_with_a_new_connection_while_the_other_goes_on
         advance_until(backend, lambda: updates(backend) > before + 20, "training to go on")
         counted = counters(backend)
         assert counted["dropped.broken_connection"] <= 1  # the one trajectory under way
-        refused = {name: value for name, value in counted.items() if name.startswith("dropped.wire")}
+        refused = {
+            name: value for name, value in counted.items() if name.startswith("dropped.wire")
+        }
         assert sum(refused.values()) == 0
 
 
@@ -235,7 +239,7 @@ def test_directories_of_killed_supervisors_are_tidied_up():
     [
         ({"algorithm": "ppo"}, "use vtrace or r2d2"),
         ({"groups_per_actor": 3}, "equal groups"),
-        ({**TINY_R2D2, "unroll_steps": 7}, "multiple of the trajectory length"),
+        ({**TINY_R2D2, "unroll_steps": 7}, "not a multiple of trajectory_steps"),
         ({**TINY_R2D2, "env": "Pendulum-v1"}, "discrete"),
     ],
 )

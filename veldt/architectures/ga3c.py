@@ -7,12 +7,12 @@
                  tuner: changes N_A, N_P, N_T by one, keeps what does not slow training
 
 New since A3C: agents hold no model. Predictors answer whatever questions are waiting in one forward
-pass, trainers learn from whatever trajectories are waiting, and all of them use one model on one device.
+pass, trainers learn from whatever trajectories are waiting, and all of them use one model.
 One datum: agent -> predictor -> agent -> training queue -> trainer.
-Lag: the model changes under a trajectory while it is written and while it waits. GA3C only puts a floor
-under log pi; it has no off-policy correction.
-Deviations: an agent steps several environments; a finished episode keeps its last reward (the reference
-code drops it); agents that are annealed away finish their trajectory first, so nothing is lost.
+Lag: the model changes under a trajectory while it is written and while it waits. GA3C only puts a
+floor under log pi; it has no off-policy correction.
+Deviations: an agent steps several environments; a finished episode keeps its last reward (the
+reference code drops it); agents that are annealed away finish their trajectory first.
 """
 
 from __future__ import annotations
@@ -99,9 +99,7 @@ def default_actors(cores: int) -> int:
 def build(config: Config, problem: Problem) -> Topology:
     agents, width = problem.num_actors, problem.envs_per_actor
     most_agents = config.most_agents or 2 * agents
-    make_network = problem.make_network(
-        "policy_value", normalize_returns=config.normalize_returns
-    )
+    make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
     network = make_network()
     layout = problem.trajectory_layout(network, config.trajectory_steps, width)
     memory = np.zeros(max(1, state_size(network, most_agents, width)), np.float32)

@@ -6,8 +6,9 @@
        +------ slot numbers ------> queue --batch--> learner --------+
 
 New since SEED RL: one machine, so nothing is sent at all. Observations are written once into shared
-slots; queues carry slot and row numbers. Each actor has two groups of environments and steps one while
-the policy workers answer for the other (double buffering). The loss is PPO's clip on V-trace targets.
+slots; queues carry slot and row numbers. Each actor has two groups of environments and steps one
+while the policy workers answer for the other (double buffering). The loss is PPO's clip on V-trace
+targets.
 One datum: actor -> slot -> policy worker -> slot -> learner.
 Lag: weights may change between two rows; each row knows its version, and rows beyond
 `max_policy_lag` are masked out of the loss while the learning rate shrinks with them.

@@ -26,6 +26,7 @@ from veldt.networks import Network
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
 from veldt.objectives.r2d2 import R2D2
 from veldt.problem import Problem
+from veldt.roles import stream_policy
 from veldt.roles.actor import Actor
 from veldt.roles.batch_rule import BatchRule
 from veldt.roles.central_inference import CentralInference
@@ -37,7 +38,6 @@ from veldt.roles.sequence_replay import (
     SequenceReplaySettings,
     recurrent_q_network,
 )
-from veldt.roles import stream_policy
 from veldt.roles.stream_policy import SCRATCH_STEPS, ScratchSink, StreamPolicyConfig
 from veldt.settings import OptimizerSettings
 from veldt.topology import Node, Topology
@@ -65,6 +65,11 @@ class Config(ActorCriticSettings, SequenceReplaySettings, OptimizerSettings):
     def __post_init__(self) -> None:
         if self.algorithm not in ("vtrace", "r2d2"):
             raise ConfigurationError(f"unknown algorithm '{self.algorithm}'; use vtrace or r2d2")
+        if self.algorithm == "r2d2" and self.unroll_steps % self.trajectory_steps:
+            raise ConfigurationError(
+                f"unroll_steps {self.unroll_steps} is not a multiple of trajectory_steps"
+                f" {self.trajectory_steps}; sequences begin where a trajectory does"
+            )
 
     def network(self, problem: Problem) -> Callable[[], Network]:
         if self.algorithm == "vtrace":

@@ -43,6 +43,9 @@ class Backend(Protocol):
 
     def queue_fills(self) -> dict[str, float]: ...
 
+    def process_ids(self) -> dict[str, int]:
+        """Group name -> process id, where groups are processes."""
+
     def capture(self) -> dict[str, dict[str, np.ndarray]]:
         """The state of all nodes and channels, as the parts of a checkpoint."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from typing import Protocol
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -14,10 +14,6 @@ from veldt.errors import ConfigurationError
 
 _ACTIONS = ("kill", "kill", "stop", "delay")  # a stopped process must be found by its silence
 _DELAY_SECONDS = 1.0
-
-
-class Killable(Protocol):
-    def process_ids(self) -> dict[str, int]: ...
 
 
 class Chaos:
@@ -46,20 +42,20 @@ class Chaos:
             raise ConfigurationError("chaos needs a rate above 0 faults per second")
         return Chaos(*chaos, tuple(kind for kind in spared.split(",") if kind))
 
-    def act(self, backend: Killable, elapsed_seconds: float) -> None:
-        """Do what is due by now."""
+    def act(self, process_ids: Mapping[str, int], elapsed_seconds: float) -> None:
+        """Do what is due by now to the processes, given by group name."""
         for wake_at, pid in list(self._asleep):
             if elapsed_seconds >= wake_at:
                 self._asleep.remove((wake_at, pid))
                 _signal(pid, signal.SIGCONT)
         while elapsed_seconds >= self._next:
             self._next += self._random.exponential(1.0 / self._rate)
-            self._strike(backend, elapsed_seconds)
+            self._strike(process_ids, elapsed_seconds)
 
-    def _strike(self, backend: Killable, elapsed_seconds: float) -> None:
+    def _strike(self, process_ids: Mapping[str, int], elapsed_seconds: float) -> None:
         victims = [
             (name, pid)
-            for name, pid in sorted(backend.process_ids().items())
+            for name, pid in sorted(process_ids.items())
             if not any(part.rsplit("-", 1)[0] in self._spared for part in name.split("+"))
         ]
         choice, action = self._random.random(), str(self._random.choice(_ACTIONS))

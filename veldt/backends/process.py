@@ -115,7 +115,7 @@ class ProcessBackend:
         numbers[0] += 1
         for doorbell in self._fabric.doorbells.values():
             doorbell.ring()
-        parts: Parts = {CHANNELS: captured_channels(self._fabric)}
+        parts: Parts = {}
         missing = [node.name for node in self._topology.nodes]
         deadline = time.monotonic() + _CAPTURE_SECONDS
         while missing and time.monotonic() < deadline:
@@ -129,7 +129,8 @@ class ProcessBackend:
         self._answered_number = numbers[0]
         if missing:
             raise CheckpointError(f"{', '.join(missing)} did not hand over their state in time")
-        return parts
+        # Boards last: whoever resumes must not find newer weights in a learner than on its board.
+        return {**parts, CHANNELS: captured_channels(self._fabric)}
 
     def _ring_by_group(self) -> None:
         for group in self._groups:

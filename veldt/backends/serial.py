@@ -133,6 +133,9 @@ class SerialBackend:
     def queue_fills(self) -> dict[str, float]:
         return {name: queue.fill() for name, queue in self._fabric.queues.items()}
 
+    def process_ids(self) -> dict[str, int]:
+        return {}
+
     def stop(self) -> None:
         close_all(self._nodes)
         self._nodes = []

@@ -276,7 +276,7 @@ def _as_vector(leaf: ObservationLeaf, value: Tensor) -> Tensor:
 
 
 def _fast_on_cuda(convolve: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:
-    """Convolutions in bfloat16 where the image is (twice as fast on tensor cores); float32 after."""
+    """Convolutions in bfloat16 where the image is: twice as fast on tensor cores."""
     if image.dtype != torch.bfloat16:
         return convolve(image)
     with torch.autocast("cuda", torch.bfloat16):

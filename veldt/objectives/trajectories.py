@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network over a batch of trajectories: outputs of every row and the value of its true successor."""
+"""A network over a batch of trajectories: outputs of every row, values of true successors."""
 
 from __future__ import annotations
 

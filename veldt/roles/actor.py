@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one actor loop of every architecture.
 
-For each group of environments: take the policy's reply if it is there, step, write the row, ask again.
-With two groups, one steps while the other waits for its actions (double buffering).
+For each group of environments: take the policy's reply if it is there, step, write the row, ask
+again. With two groups, one steps while the other waits for its actions (double buffering).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _MAX_ROWS = 30_000  # longer than any episode of a standard task, so that evalua
 
 
 def whole_games(environment: EnvironmentFactory) -> EnvironmentFactory:
-    """The environment without what only makes learning easier: clipped rewards, lives as episodes."""
+    """The environment without what only eases learning: clipped rewards, lives as episodes."""
     options = tuple(entry for entry in environment.options if entry[0] != "episodic_life")
     return replace(environment, options=options, reward_clip=None)
 

@@ -11,7 +11,7 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.devices import Completion
-from veldt.networks import FlatParameters, Network
+from veldt.networks import Network
 from veldt.objectives import Objective, Tensors
 from veldt.ports import (
     ExperienceSink,
@@ -32,8 +32,8 @@ class Learner:
     """One update per `step`: loss, gradient, optimizer, publish.
 
     Without `weights` it neither publishes nor counts updates: a server or another learner does.
-    `objective_port` is given to `make_objective`; `make_source` wraps the source. `memory` makes the
-    network one model that others use and change too (GA3C); then there is no copy to load."""
+    `objective_port` is given to `make_objective`; `make_source` wraps the source. `memory` makes
+    the network one model that others use and change too (GA3C); there is no copy to load then."""
 
     restartable = True
 

@@ -112,7 +112,5 @@ class Tuner:
         return {"counts": np.array([self._climber.accepted[n] for n in self._config.names])}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self._climber.setting = dict(
-            zip(self._config.names, state["counts"].tolist(), strict=True)
-        )
+        self._climber.setting = dict(zip(self._config.names, state["counts"].tolist(), strict=True))
         self._publish()
