@@ -41,11 +41,17 @@ def train_from(architecture: str, options: dict[str, Any], began: float | None =
         from veldt.backends.forkserver import warm_up
 
         warm_up()
+    from veldt.autotune import autotuned
     from veldt.resolve import make_plan
     from veldt.run import Run
 
-    plan = make_plan(architecture, *split_options(options))
-    return Run(plan, began).execute()
+    common, own = split_options(options)
+    if not common.autotune:
+        return Run(make_plan(architecture, common, own), began).execute()
+    plan, trials = autotuned(architecture, common, own)
+    run = Run(plan, began)
+    run.record_tuning(trials)
+    return run.execute()
 
 
 def resume(run_dir: str | Path, began: float | None = None, **changes: Any) -> RunResult:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: list, describe, train, evaluate, completion.
+"""The command line: list, describe, train, evaluate, compare, completion.
 
 Nothing heavy is imported before it is needed, and while this process imports torch the fork server
 does the same on another core.
@@ -116,6 +116,19 @@ def _evaluate(arguments: list[str], began: float) -> int:
     return _say(dumps(vars(result)) if as_json else result.text())
 
 
+def _compare(arguments: list[str], began: float) -> int:
+    """several architectures and seeds under one budget, with a report"""
+    from veldt.compare.settings import Comparison
+
+    parser = Parser("veldt compare", "Compare " + (_compare.__doc__ or ""))
+    parser.usage = "veldt compare --env ID --out DIR [--architectures a,b|all] [options]"
+    add_fields(parser, Comparison, choices={name: CHOICES[name] for name in ("backend", "network")})
+    comparison = Comparison(**parser.parse(arguments))
+    from veldt.compare.command import compare
+
+    return compare(comparison)
+
+
 def _completion(arguments: list[str], began: float) -> int:
     """a completion script for bash, zsh or fish"""
     from veldt.completion import SHELLS, Words, script
@@ -132,6 +145,7 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "describe": _describe,
     "train": _train,
     "evaluate": _evaluate,
+    "compare": _compare,
     "completion": _completion,
 }
 
@@ -185,10 +199,9 @@ def common_parser(command: str, name: str = "ARCH", description: str = "") -> Pa
 
 def run_parser(command: str, name: str) -> Parser:
     """All options of `train` or `describe` for one architecture: common ones, then its own."""
-    row = ARCHITECTURES[name]
-    parser = common_parser(command, name, f"{name} ({row.year}): {row.new}. {row.paper}.")
+    parser = common_parser(command, name, architectures.summary(name))
     module = architectures.load(name)
-    group = parser.add_argument_group(f"options of {name}")
+    group = parser.add_argument_group(f"options of {architectures.label(name)}")
     add_fields(group, module.Config, module.PRESETS)
     return parser
 

@@ -11,6 +11,17 @@ SHELLS = ("bash", "zsh", "fish")
 _PLAIN = {
     "list": ("--json", "--help"),
     "evaluate": ("--episodes", "--seed", "--video", "--json", "--help"),
+    "compare": (
+        "--env",
+        "--out",
+        "--architectures",
+        "--seeds",
+        "--max-seconds",
+        "--total-env-steps",
+        "--target-return",
+        "--backend",
+        "--help",
+    ),
     "completion": SHELLS,
 }
 

@@ -46,6 +46,10 @@ class RunOptions:
     """Environments each actor steps together; default: from a quick measurement."""
     extra_lag: int = 0
     """For experiments: actors act with weights this many updates older than the newest."""
+    autotune: bool = False
+    """Try actors, environments per actor and batch for some seconds each, then use the fastest."""
+    autotune_seconds: float = 3.0
+    """How long each setting is tried."""
     device: str = "auto"
     """Where learning happens: auto, cpu or cuda."""
     learner_threads: int = 1

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from veldt import architectures
+from veldt.backends.chaos import Chaos
 from veldt.backends.sending import check_can_be_sent
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
@@ -138,7 +139,7 @@ def _check_choice(what: str, given: str, choices: tuple[str, ...]) -> None:
 
 def _with_an_end(options: RunOptions) -> RunOptions:
     positive = ("total_env_steps", "max_seconds", "num_actors", "envs_per_actor")
-    for name in (*positive, "checkpoint_seconds", "checkpoint_env_steps"):
+    for name in (*positive, "checkpoint_seconds", "checkpoint_env_steps", "autotune_seconds"):
         value = getattr(options, name)
         if value is not None and value <= 0:
             raise ConfigurationError(f"{name} is {value}; use a positive number")
@@ -146,6 +147,8 @@ def _with_an_end(options: RunOptions) -> RunOptions:
         raise ConfigurationError(f"seed is {options.seed}; use a whole number from 0 on")
     if options.chaos is not None and options.backend != "process":
         raise ConfigurationError("chaos strikes processes; use --backend process with --chaos")
+    if options.chaos is not None:
+        Chaos.parse(options.chaos, options.chaos_spares)  # raises before anything is written
     if options.learner_threads < 1:
         raise ConfigurationError("learner_threads must be 1 or more")
     if options.evaluation_episodes < 0:

@@ -24,6 +24,7 @@ from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.progress import Progress, RunGoal, make_progress
 from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
 from veldt.telemetry.writers import MetricsWriter
+from veldt.tuning import TUNING_LOG, Proposal
 from veldt.types import Parameters
 
 _TICK_SECONDS = 0.05
@@ -44,7 +45,7 @@ class Run:
         self._plan, self._options = plan, options
         self._began = time.monotonic() if began is None else began
         self._directory = RunDirectory(
-            options.run_dir, plan.architecture, plan.problem.environment.name, resume
+            options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume
         )
         self._backend: Backend = make_backend(
             options.backend, plan.topology, options.seed, hang_seconds=options.hang_seconds
@@ -82,6 +83,13 @@ class Run:
         self._directory.write_config(describe_plan(plan))
         self._evaluated_at_episodes = 0
         self._next_metrics = 0.0
+
+    def record_tuning(self, trials: list[Proposal]) -> None:
+        """Keep what was tried before the run and why this setting was chosen."""
+        with open(self._directory.path / TUNING_LOG, "a", encoding="utf-8") as file:
+            for trial in trials:
+                file.write(trial.to_json() + "\n")
+                self._progress.note(trial.describe())
 
     def execute(self) -> RunResult:
         """Run to the end. Raises NodeFailure or KeyboardInterrupt after everything is saved."""

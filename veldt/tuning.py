@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finding good counts by trying: change one number by a step, keep it unless throughput fell.
 
-GA3C anneals its agents, predictors and trainers this way while a run goes on; `--autotune` uses the
-same climber to choose actors, environments and batch before one. Pure logic: it owns no clock.
+GA3C anneals its agents, predictors and trainers this way while a run goes on (HillClimber); with
+`--autotune` any architecture tries actors, environments and batch before one (climb). Pure logic.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
+
+TUNING_LOG = "tuning.jsonl"
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,9 @@ class Proposal:
     previous: float
     """What the setting before it had reached."""
     kept: bool
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
 
     def describe(self) -> str:
         verdict = "kept" if self.kept else "restored"
@@ -88,3 +94,36 @@ def by_one(most: Mapping[str, int]) -> Callable[[str, int], tuple[int, ...]]:
         return tuple(v for v in (value - 1, value + 1) if 1 <= v <= most[name])
 
     return steps
+
+
+def climb(
+    start: Mapping[str, int],
+    steps: Callable[[str, int], tuple[int, ...]],
+    measure: Callable[[dict[str, int]], float],
+    max_trials: int,
+    gain: float = 1.03,
+) -> tuple[dict[str, int], list[Proposal]]:
+    """Walk uphill one number at a time until no neighbour is better by `gain`; the best setting and
+    every trial. `gain` keeps noise from being taken for progress."""
+    best, log = dict(start), []
+    rate = measure(best)
+    tried = {tuple(best.items())}
+    improved = True
+    while improved:
+        improved = False
+        for name in best:
+            for value in steps(name, best[name]):
+                candidate = {**best, name: value}
+                if tuple(candidate.items()) in tried:
+                    continue
+                if len(log) == max_trials:
+                    return best, log
+                tried.add(tuple(candidate.items()))
+                reached = measure(candidate)
+                kept = reached > rate * gain
+                change = f"{name} {best[name]} -> {value}"
+                log.append(Proposal(candidate, change, reached, rate, kept))
+                if kept:
+                    best, rate, improved = candidate, reached, True
+                    break
+    return best, log

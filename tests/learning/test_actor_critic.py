@@ -29,7 +29,7 @@ def train(tmp_path, architecture, target_return=475, **options):
         ("a2c", {}),
         ("a2c", {"barrier": "step"}),
         ("a3c", {}),
-        ("impala", {}),
+        ("impala", {"optimizer": "rmsprop"}),
         ("impala", {"num_learners": 2}),
         ("impala", {"replay_fraction": 0.5}),
     ],
@@ -41,12 +41,17 @@ def test_reaches_475(architecture, options, tmp_path):
     assert result.evaluation_return >= 475
 
 
+MOMENTUM_SGD = {
+    "optimizer": "sgd",
+    "momentum": 0.9,
+    "learning_rate": 0.1,
+    "max_grad_norm": 0.5,
+    "decay_learning_rate": True,
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [{"shared_statistics": False}, {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.05}],
-    ids=str,
-)
+@pytest.mark.parametrize("options", [{"shared_statistics": False}, MOMENTUM_SGD], ids=str)
 def test_a3cs_other_optimizers_reach_400(options, tmp_path):
     result = train(tmp_path, "a3c", target_return=400, **options)
     assert result.reached_target, f"mean return {result.mean_return_100} at the end"

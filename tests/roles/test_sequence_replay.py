@@ -109,7 +109,7 @@ def test_first_priorities_are_those_of_the_equations_on_the_values_of_whoever_ac
 def test_a_batch_has_the_layout_that_was_promised():
     settings = SequenceReplaySettings(burn_in_steps=BURN_IN, unroll_steps=UNROLL, batch_sequences=5)
     layout = make_layout()
-    store = settings.store(layout, GAMMA, 1)()
+    store = settings.store(layout, 1)()
     promised = settings.batch_layout(layout)
     sampled = store.batch_layout(5)
     assert dict(promised.items()) == {**dict(sampled.items()), "weight": Field((5,), "float32")}

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
 from veldt.errors import ConfigurationError
@@ -87,15 +90,53 @@ ARCHITECTURES = {
 }
 
 
+def is_own(name: str) -> bool:
+    """Whether a name stands for a user's own architecture: "path/to/file.py" or "package.module".
+    Such a module has what those of this folder have: Config, PRESETS, default_actors and build."""
+    return name.endswith(".py") or "." in name.strip(".")
+
+
+def label(name: str) -> str:
+    """A short name for tables and folders."""
+    return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
+
+
 def check(name: str) -> None:
-    """Refuse a name that is not in the table; costs no import."""
-    if name not in ARCHITECTURES:
+    """Refuse a name that is not in the table and not the user's own; costs no import."""
+    if name.endswith(".py") and not Path(name).is_file():
+        raise ConfigurationError(f"there is no file {name}; give the path of an architecture")
+    if name not in ARCHITECTURES and not is_own(name):
         near = difflib.get_close_matches(name, ARCHITECTURES, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(ARCHITECTURES)}"
         raise ConfigurationError(f"unknown architecture '{name}'; {hint}")
 
 
 def load(name: str) -> ModuleType:
-    """The architecture's module: Config, PRESETS and build."""
+    """The architecture's module: Config, PRESETS, default_actors and build."""
     check(name)
-    return importlib.import_module(f"veldt.architectures.{name}")
+    if not is_own(name):
+        return importlib.import_module(f"veldt.architectures.{name}")
+    path = Path(name).resolve() if name.endswith(".py") else None
+    folder = str(path.parent) if path else os.getcwd()
+    if folder not in sys.path:
+        sys.path.append(folder)  # node processes inherit it, and import the module by its name
+    try:
+        module = importlib.import_module(path.stem if path else name)
+    except ImportError as error:
+        raise ConfigurationError(f"cannot import the architecture {name}: {error}") from error
+    if path and Path(module.__file__ or "").resolve() != path:
+        raise ConfigurationError(f"{name} is hidden by another module {path.stem}; rename the file")
+    for needed in ("Config", "PRESETS", "default_actors", "build"):
+        if not hasattr(module, needed):
+            raise ConfigurationError(
+                f"{name} has no {needed}; veldt/architectures/a2c.py shows how"
+            )
+    return module
+
+
+def summary(name: str) -> str:
+    """One line about an architecture."""
+    if name in ARCHITECTURES:
+        row = ARCHITECTURES[name]
+        return f"{name} ({row.year}): {row.new}. {row.paper}."
+    return f"{label(name)}: {(load(name).__doc__ or 'no docstring').strip().splitlines()[0]}"

@@ -9,20 +9,17 @@
 New since IMPALA: actors hold no weights. They stream observations to a server on the learner's
 device, which answers many of them in one forward pass and assembles the trajectories itself.
 One datum: actor -> stream -> inference -> queue [-> replay] -> learner.
-Lag: the wait in the queue and the rows still to come. Weights may change between any two rows, so
-each row keeps its version and what the policy thought.
+Lag: the wait in the queue and the rows still to come; each row has a version of its own.
 Deviation: the server waits for half of all groups, but at most `patience_seconds`: a dead actor
 cannot stall the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from veldt.errors import ConfigurationError
-from veldt.networks import Network
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
 from veldt.objectives.r2d2 import R2D2
 from veldt.problem import Problem
@@ -33,11 +30,7 @@ from veldt.roles.central_inference import CentralInference
 from veldt.roles.gradients import LocalOptimizerConfig
 from veldt.roles.learner import Learner
 from veldt.roles.policy import SampleActions
-from veldt.roles.sequence_replay import (
-    PUBLISHED_SEQUENCES,
-    SequenceReplaySettings,
-    recurrent_q_network,
-)
+from veldt.roles.sequence_replay import PUBLISHED_R2D2, SequenceReplaySettings, memory_network
 from veldt.roles.stream_policy import SCRATCH_STEPS, ScratchSink, StreamPolicyConfig
 from veldt.settings import OptimizerSettings
 from veldt.topology import Node, Topology
@@ -65,16 +58,8 @@ class Config(ActorCriticSettings, SequenceReplaySettings, OptimizerSettings):
     def __post_init__(self) -> None:
         if self.algorithm not in ("vtrace", "r2d2"):
             raise ConfigurationError(f"unknown algorithm '{self.algorithm}'; use vtrace or r2d2")
-        if self.algorithm == "r2d2" and self.unroll_steps % self.trajectory_steps:
-            raise ConfigurationError(
-                f"unroll_steps {self.unroll_steps} is not a multiple of trajectory_steps"
-                f" {self.trajectory_steps}; sequences begin where a trajectory does"
-            )
-
-    def network(self, problem: Problem) -> Callable[[], Network]:
-        if self.algorithm == "vtrace":
-            return problem.make_network("policy_value", normalize_returns=self.normalize_returns)
-        return recurrent_q_network(problem)
+        if self.algorithm == "r2d2":
+            self.check_sequences(self.trajectory_steps)
 
 
 PRESETS = {
@@ -91,15 +76,7 @@ PRESETS = {
         normalize_returns=False,
         trajectory_steps=100,
     ),
-    "atari_r2d2": Config(
-        algorithm="r2d2",
-        gamma=0.997,
-        learning_rate=1e-4,
-        optimizer_epsilon=1e-3,
-        max_grad_norm=80.0,
-        trajectory_steps=40,
-        **PUBLISHED_SEQUENCES,
-    ),
+    "atari_r2d2": Config(algorithm="r2d2", **PUBLISHED_R2D2),
 }
 
 
@@ -110,15 +87,19 @@ def default_actors(cores: int) -> int:
 def build(config: Config, problem: Problem) -> Topology:
     groups = config.groups_per_actor
     width, num_groups = problem.group_width(groups), groups * problem.num_actors
-    vtrace, make_network = config.algorithm == "vtrace", config.network(problem)
+    if vtrace := config.algorithm == "vtrace":
+        scale = config.normalize_returns
+        make_network = problem.make_network("policy_value", normalize_returns=scale)
+    else:
+        make_network = memory_network(problem)
     layout = problem.trajectory_layout(make_network(), config.trajectory_steps, width)
     request = stream_policy.request_layout(layout)
     answer = stream_policy.answer_layout(problem.spec.action, width)
 
     topology = Topology("seed_rl", make_network)
     stream = topology.stream("stream", request, answer, problem.num_actors, groups)
-    num_slots = 2 * config.batch_trajectories + num_groups
-    trajectories = topology.queue("trajectories", layout, num_slots)
+    ahead = 2 * config.batch_trajectories
+    trajectories = topology.queue("trajectories", layout, num_groups + ahead)
     for index in range(problem.num_actors):
         topology.add(
             "actor",
@@ -153,10 +134,8 @@ def build(config: Config, problem: Problem) -> Topology:
         experience = {"source": source, "make_objective": partial(ActorCritic, config=config)}
         replay: list[Node] = []
     else:
-        ports, *replay = config.add_replay(
-            topology, trajectories, config.gamma, problem.frame_stack
-        )
-        experience = {**ports, "make_objective": partial(R2D2, config=config, gamma=config.gamma)}
+        experience, *replay = config.add_replay(topology, trajectories, problem.frame_stack)
+        experience["make_objective"] = partial(R2D2, config=config)
     learner = topology.add(
         "learner",
         Learner,

@@ -17,6 +17,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from veldt.environments import lookup
+from veldt.environments.resilience import ResilientEnvironment, Tally
 from veldt.environments.vector import OpenedVector
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK
@@ -130,13 +131,18 @@ def _open_copies(
     factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
 ) -> OpenedVector:
     mode = _MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
-    if factory.vectorization == "subprocess":
-        # Not a plain fork: the node's process may already run threads.
-        workers = AsyncVectorEnv(
-            [make] * num_envs, copy=False, context="forkserver", autoreset_mode=mode
-        )
-        return OpenedVector(workers, mode)
-    return OpenedVector(_InProcessVector([make] * num_envs, copy=False, autoreset_mode=mode), mode)
+    here = factory.vectorization != "subprocess"
+    tally = Tally() if here else None
+    copies = [
+        functools.partial(ResilientEnvironment, make, factory.name, number, tally)
+        for number in range(num_envs)
+    ]
+    if here:
+        vector = _InProcessVector(copies, copy=False, autoreset_mode=mode)
+        return OpenedVector(vector, mode, tally=tally)
+    # Not a plain fork: the node's process may already run threads.
+    workers = AsyncVectorEnv(copies, copy=False, context="forkserver", autoreset_mode=mode)
+    return OpenedVector(workers, mode)
 
 
 def _native_creator(spec: EnvSpec) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
 from veldt.environments.frame_stack import stacked
 from veldt.environments.masks import MaskReader, mask_size
+from veldt.environments.resilience import EnvironmentFailure
 from veldt.environments.vector import OpenedVector, VectorEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, EnvironmentSpec
@@ -137,6 +138,8 @@ class EnvironmentFactory:
                 environment.step(actions)
                 spent += time.perf_counter() - start
                 steps += num_envs
+        except EnvironmentFailure as error:
+            raise ConfigurationError(str(error)) from error
         finally:
             environment.close()
         return spent / steps
@@ -155,6 +158,8 @@ class EnvironmentFactory:
             opened = open_vector(self._in_this_process(), num_envs=1, seed=0)
             try:
                 object.__setattr__(self, "_read", self._read_from(opened))
+            except EnvironmentFailure as error:
+                raise ConfigurationError(str(error)) from error
             finally:
                 opened.env.close()
         assert self._read is not None

@@ -14,8 +14,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from veldt.environments.finite import bad_rows, cleared
 from veldt.environments.frame_stack import FrameStack
 from veldt.environments.masks import MaskReader
+from veldt.environments.resilience import Tally
 from veldt.environments.spaces import LeafReader, action_offset, random_actions
 from veldt.types import ACTION_MASK, EnvironmentSpec
 
@@ -41,6 +43,8 @@ class Step:
     episode_lengths: np.ndarray
     env_steps: int
     """Environments whose action was used."""
+    aborted_episodes: int = 0
+    """Episodes that ended, truncated, because their environment failed; they are no results."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,14 @@ class OpenedVector:
     life_loss: str = "none"
     """How lost lives end an episode: "none"; "continues": terminated is set but no reset follows
     (ale-py); "resets": a reset row follows but the game goes on (EnvPool)."""
+    tally: Tally | None = None
+    """Where environments that can be rebuilt say that they had to be."""
 
 
 class VectorEnvironment:
-    """E environments stepped together. Call reset() once before the first step."""
+    """E environments stepped together. Call reset() once before the first step.
+
+    All it delivers is finite: zeros stand for what is not, and `bad_rows` counts where."""
 
     def __init__(
         self,
@@ -76,6 +84,7 @@ class VectorEnvironment:
         self.num_envs = num_envs
         self.observations: dict[str, np.ndarray] = {}
         self.first = np.ones(num_envs, dtype=bool)
+        self.bad_rows = 0
         self._env = env
         self._opened = opened
         self._readers = readers
@@ -138,6 +147,7 @@ class VectorEnvironment:
             reward = np.where(ignored, 0, reward)
             terminated = terminated & ~ignored
             truncated = truncated & ~ignored
+        reward = self._finite(reward)
         ended = terminated | truncated
         num_ended = int(np.count_nonzero(ended))
 
@@ -165,6 +175,9 @@ class VectorEnvironment:
                 resetting = over
                 self.first = ignored | (ended & ~over)
             self._resetting, self._num_resetting = resetting, int(np.count_nonzero(resetting))
+        step.aborted_episodes = 0
+        if self._opened.tally is not None and self._opened.tally.rows:
+            over = self._abort_episodes(over, self._opened.tally)
         self._count_episodes(over, num_ended)
         self._observe(observation, info)
         return step
@@ -206,7 +219,7 @@ class VectorEnvironment:
             elif name in self._buffers:
                 np.copyto(self._buffers[name], array, casting="unsafe")
                 array = self._buffers[name]
-            self.observations[name] = array
+            self.observations[name] = self._finite(array)
         if self._mask is not None:
             self.observations[ACTION_MASK] = self._mask.read(observation, info, self._info_rows)
             self._info_rows = None
@@ -243,7 +256,14 @@ class VectorEnvironment:
             last = reader.read(source)[source_rows]
             if name in self._stacks:
                 last = self._stacks[name].ending_with(last, rows)
-            finals["final_" + name][rows] = last
+            finals["final_" + name][rows] = self._finite(last)
+
+    def _finite(self, array: np.ndarray) -> np.ndarray:
+        bad = bad_rows(array)
+        if bad is None:
+            return array
+        self.bad_rows += int(np.count_nonzero(bad))
+        return cleared(array)
 
     def _games_over(
         self, terminated: np.ndarray, truncated: np.ndarray, lives: np.ndarray
@@ -255,6 +275,14 @@ class VectorEnvironment:
             alive = lives > 0
         self._lives = np.array(lives)
         return truncated | (terminated & ~alive)
+
+    def _abort_episodes(self, over: np.ndarray, tally: Tally) -> np.ndarray:
+        """Forget the returns of episodes that failed; the others that are over."""
+        aborted = tally.take(self.num_envs)
+        self._step.aborted_episodes = int(np.count_nonzero(aborted))
+        self._returns[aborted] = 0.0
+        self._lengths[aborted] = 0
+        return over & ~aborted
 
     def _count_episodes(self, over: np.ndarray, num_ended: int) -> None:
         step = self._step

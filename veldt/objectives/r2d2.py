@@ -27,6 +27,8 @@ _PER_SEQUENCE = ("age", "item_id", "weight")
 class R2D2Settings:
     """What a sequence is, and how its errors are weighed."""
 
+    gamma: float = 0.99
+    """Discount per environment step."""
     n_step: int = 5
     """r2d2: rewards summed before the target bootstraps."""
     burn_in_steps: int = 10
@@ -42,8 +44,8 @@ class R2D2Settings:
 class R2D2(Objective):
     """Loss over a batch of sequences [burn-in + unroll + 1, B]; owns the target network."""
 
-    def __init__(self, network: Network, config: R2D2Settings, gamma: float) -> None:
-        self._network, self._config, self._gamma = network, config, gamma
+    def __init__(self, network: Network, config: R2D2Settings) -> None:
+        self._network, self._config = network, config
         self._target = TargetNetwork(network, config.target_period_updates)
         self._reader = TrajectoryReader(network)
         self._target_reader = TrajectoryReader(self._target.network)
@@ -62,7 +64,7 @@ class R2D2(Objective):
             online["terminated"][:-1],
             online["truncated"][:-1],
             ignored,
-            self._gamma,
+            config.gamma,
             config.n_step,
             online[ACTION_MASK][1:] if ACTION_MASK in online else None,
         )

@@ -7,14 +7,13 @@ trajectory first, so that no data is lost when it leaves.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
 
 from veldt.context import NodeContext
 from veldt.ports import ParameterSink, ParameterSource
-from veldt.tuning import HillClimber, Proposal, by_one
+from veldt.tuning import TUNING_LOG, HillClimber, Proposal, by_one
 from veldt.types import Parameters
 
 
@@ -98,15 +97,8 @@ class Tuner:
         (self._kept if verdict.kept else self._restored).add()
         if self._context.run_dir is None:
             return
-        entry = {
-            "change": verdict.change,
-            "setting": verdict.setting,
-            "updates_per_second": verdict.throughput,
-            "previous": verdict.previous,
-            "kept": verdict.kept,
-        }
-        with open(self._context.run_dir / "tuning.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        with open(self._context.run_dir / TUNING_LOG, "a", encoding="utf-8") as file:
+            file.write(verdict.to_json() + "\n")
 
     def state(self) -> dict[str, np.ndarray]:
         return {"counts": np.array([self._climber.accepted[n] for n in self._config.names])}

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from veldt.algorithms.r2d2 import sequence_priority, sequence_targets
+from veldt.errors import ConfigurationError
 from veldt.networks import Network
 from veldt.objectives.r2d2 import R2D2Settings
 from veldt.problem import Problem
@@ -23,7 +24,7 @@ from veldt.replay import PrioritizedSampler, RateLimiter, SequenceStore
 from veldt.replay.layouts import sequence_layout
 from veldt.roles.central_exploration import LadderGreedy
 from veldt.roles.replay import Replay, priority_layout
-from veldt.topology import End, Node, Queue, Topology
+from veldt.topology import Node, Queue, Topology
 from veldt.types import LAST_ACTION, LAST_REWARD, VALUE_BEST, VALUE_TAKEN, Field, Layout
 
 
@@ -50,6 +51,13 @@ class SequenceReplaySettings(R2D2Settings):
     prefetch_batches: int = 2
     """r2d2: batches that wait for the learner."""
 
+    def check_sequences(self, trajectory_steps: int) -> None:
+        if self.unroll_steps % trajectory_steps:
+            raise ConfigurationError(
+                f"unroll_steps {self.unroll_steps} is not a multiple of trajectory_steps"
+                f" {trajectory_steps}; sequences begin where a trajectory does"
+            )
+
     def exploration(self, num_envs: int) -> Callable[..., LadderGreedy]:
         """Each of all environments keeps its own share of random actions."""
         base, alpha = self.epsilon_base, self.epsilon_alpha
@@ -59,14 +67,12 @@ class SequenceReplaySettings(R2D2Settings):
     def sequence_steps(self) -> int:
         return self.burn_in_steps + self.unroll_steps
 
-    def store(
-        self, layout: Layout, gamma: float, frame_stack: int
-    ) -> Callable[[], RankedSequences]:
+    def store(self, layout: Layout, frame_stack: int) -> Callable[[], RankedSequences]:
         return partial(
             RankedSequences,
             layout,
             self.replay_sequences * self.unroll_steps,
-            gamma=gamma,
+            gamma=self.gamma,
             n_step=self.n_step,
             eta=self.priority_eta,
             burn_in=self.burn_in_steps,
@@ -89,8 +95,8 @@ class SequenceReplaySettings(R2D2Settings):
         )
 
     def add_replay(
-        self, topology: Topology, trajectories: Queue, gamma: float, frame_stack: int
-    ) -> tuple[dict[str, End], Node]:
+        self, topology: Topology, trajectories: Queue, frame_stack: int
+    ) -> tuple[dict[str, Any], Node]:
         """Put a replay behind `trajectories`: the learner's ports, and the replay's node."""
         layout, size = trajectories.spec.layout, self.batch_sequences
         batches = topology.queue("batches", self.batch_layout(layout), self.prefetch_batches)
@@ -102,7 +108,7 @@ class SequenceReplaySettings(R2D2Settings):
             source=trajectories.source(),
             sink=batches.sink,
             feedback=priorities.source(),
-            make_store=self.store(layout, gamma, frame_stack),
+            make_store=self.store(layout, frame_stack),
             make_sampler=self.sampler(),
             make_limiter=self.limiter(layout["first"].shape[1]),
             batch_size=size,
@@ -118,7 +124,12 @@ class SequenceReplaySettings(R2D2Settings):
         return Layout((*batch.fields, ("weight", weight)))
 
 
-PUBLISHED_SEQUENCES: dict[str, Any] = {
+PUBLISHED_R2D2: dict[str, Any] = {
+    "gamma": 0.997,
+    "learning_rate": 1e-4,
+    "optimizer_epsilon": 1e-3,
+    "max_grad_norm": 80.0,
+    "trajectory_steps": 40,
     "burn_in_steps": 40,
     "unroll_steps": 80,
     "n_step": 5,
@@ -132,7 +143,7 @@ PUBLISHED_SEQUENCES: dict[str, Any] = {
 """SEED's constants for Atari; what is missing is a default."""
 
 
-def recurrent_q_network(problem: Problem) -> Callable[[], Network]:
+def memory_network(problem: Problem) -> Callable[[], Network]:
     """A dueling Q network with a memory; on images it also has R2D2's size and inputs."""
     problem.require_action_kind("r2d2", "discrete")
     chosen = problem.network

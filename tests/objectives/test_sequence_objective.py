@@ -65,8 +65,10 @@ def make_batch(seed: int = 0, same_step: bool = False, past: bool = False):
 
 
 def make_objective(network, **changes) -> R2D2:
-    settings = R2D2Settings(n_step=N_STEP, burn_in_steps=BURN_IN, unroll_steps=UNROLL, **changes)
-    return R2D2(network, settings, GAMMA)
+    settings = R2D2Settings(
+        gamma=GAMMA, n_step=N_STEP, burn_in_steps=BURN_IN, unroll_steps=UNROLL, **changes
+    )
+    return R2D2(network, settings)
 
 
 def gradient(network, batch) -> torch.Tensor:

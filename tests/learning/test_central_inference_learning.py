@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Central inference learns: CartPole-v1 with both algorithms, and a task that needs memory."""
+
+from __future__ import annotations
+
+import pytest
+
+import veldt
+
+
+def train(tmp_path, env, target_return, total_env_steps, **options):
+    return veldt.train(
+        "seed_rl",
+        env=env,
+        backend="serial",
+        device="cpu",
+        seed=1,
+        target_return=target_return,
+        total_env_steps=total_env_steps,
+        run_dir=str(tmp_path / "run"),
+        **options,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("algorithm", "budget"), [("vtrace", 600_000), ("r2d2", 400_000)])
+def test_reaches_475(algorithm, budget, tmp_path):
+    result = train(tmp_path, "CartPole-v1", 475, budget, algorithm=algorithm)
+    assert result.reached_target, f"mean return {result.mean_return_100} at the end"
+    assert result.evaluation_return >= 475
+
+
+@pytest.mark.parametrize("algorithm", ["vtrace", "r2d2"])
+def test_a_memory_task_is_solved_by_the_state_that_the_server_keeps(algorithm, tmp_path):
+    options = {"algorithm": algorithm, "recurrent": "lstm", "recurrent_size": 32}
+    result = train(tmp_path, "veldt/Memory-v0", 0.95, 60_000, **options)
+    assert result.reached_target, f"mean return {result.mean_return_100} at the end"
+
+
+def test_without_memory_the_same_task_stays_at_chance(tmp_path):
+    result = train(tmp_path, "veldt/Memory-v0", 0.95, 10_000)
+    assert not result.reached_target
+    assert result.mean_return_100 < 0.5

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells numbers that nothing can be learned from, at the price of one dot product.
+
+A sum of squares is finite only if every entry is; the exact look is taken when it is not, since
+large finite entries overflow it too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def is_finite(observation: Any) -> bool:
+    """Whether an observation of one environment, nested or not, has neither NaN nor infinity."""
+    if isinstance(observation, np.ndarray):
+        if observation.dtype.kind != "f":
+            return True
+        flat = observation.ravel()
+        return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
+    if isinstance(observation, dict):
+        return all(map(is_finite, observation.values()))
+    if isinstance(observation, tuple):
+        return all(map(is_finite, observation))
+    return not isinstance(observation, float) or math.isfinite(observation)
+
+
+def bad_rows(array: np.ndarray) -> np.ndarray | None:
+    """bool [E] of the environments whose entries are not all finite; None where all are."""
+    if array.dtype.kind != "f":
+        return None
+    flat = array.ravel()
+    if math.isfinite(flat.dot(flat)):
+        return None
+    bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+    return bad if bad.any() else None
+
+
+def cleared(observation: Any) -> Any:
+    """A copy with zeros where entries are not finite."""
+    if isinstance(observation, dict):
+        return {name: cleared(value) for name, value in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(map(cleared, observation))
+    array = np.array(observation)
+    if array.dtype.kind == "f":
+        array[~np.isfinite(array)] = 0.0
+    return array
