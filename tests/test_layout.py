@@ -32,7 +32,7 @@ LAYERS = (
     {"objectives", "problem", "settings", "run_directory"},
     {"roles", "backends", "wire"},
     {"architectures"},
-    {"resolve", "run", "run_checkpoints", "api", "evaluation", "compare"},
+    {"resolve", "run", "run_checkpoints", "api", "evaluation", "black_box", "compare"},
     {"cli", "completion", "__main__", "__init__"},
 )  # fmt: skip
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}

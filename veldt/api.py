@@ -13,7 +13,7 @@ from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.telemetry.result import RunResult
 
-_MAY_CHANGE = {
+MAY_CHANGE = {
     "checkpoint_env_steps",
     "checkpoint_seconds",
     "evaluation_episodes",
@@ -23,6 +23,7 @@ _MAY_CHANGE = {
     "target_return",
     "total_env_steps",
 }
+"""Options that a run may be resumed with other values of."""
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
@@ -59,7 +60,7 @@ def resume(run_dir: str | Path, began: float | None = None, **changes: Any) -> R
     run_dir = Path(run_dir)
     architecture, options, own = saved_options(run_dir)
     for name in changes:
-        if name not in _MAY_CHANGE:
+        if name not in MAY_CHANGE:
             raise ConfigurationError(
                 f"{name} cannot change when a run is resumed (it is"
                 f" {getattr(options, name, own.get(name))}); train anew with another --run-dir"
@@ -93,11 +94,12 @@ def saved_options(run_dir: Path) -> tuple[str, RunOptions, dict[str, Any]]:
     """Architecture, common options and own fields of a run, from its config.json."""
     try:
         stored = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
+        options = replace(options, hidden_sizes=tuple(options.hidden_sizes))
+        own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
+        return stored["architecture"], options, own
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
-            f"{run_dir} is not a run directory ({error}); give the folder that holds config.json"
+            f"{run_dir} is not a run directory ({type(error).__name__}: {error}); give the folder"
+            " that holds config.json"
         ) from error
-    options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
-    options = replace(options, hidden_sizes=tuple(options.hidden_sizes))
-    own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
-    return stored["architecture"], options, own

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: list, describe, train, evaluate, compare, completion.
+"""The command line: list, describe, train, resume, evaluate, compare, completion.
 
 Nothing heavy is imported before it is needed, and while this process imports torch the fork server
 does the same on another core.
@@ -12,12 +12,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 import veldt
 from veldt import architectures
-from veldt.api import evaluate, split_options, train_from
+from veldt.api import MAY_CHANGE, evaluate, resume, saved_options, split_options, train_from
 from veldt.architectures import ARCHITECTURES
 from veldt.command_options import Parser, add_fields, unknown_option, whole_number
 from veldt.errors import ConfigurationError
@@ -26,7 +27,8 @@ from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 _HELP = ("-h", "--help")
-_TRACE_LINES = 12
+_COMMON_NAMES = {entry.name for entry in fields(RunOptions)}
+_TRACE_LINES = 40
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -88,11 +90,34 @@ def _describe(arguments: list[str], began: float) -> int:
 def _train(arguments: list[str], began: float) -> int:
     """train an architecture on an environment"""
     name, options = _options_of("train", arguments)
+    return _finish(lambda: train_from(name, options, began))
+
+
+def _resume(arguments: list[str], began: float) -> int:
+    """go on with a run from its newest checkpoint; budgets may change"""
+    parser = Parser("veldt resume", "Resume: " + (_resume.__doc__ or ""))
+    parser.usage = "veldt resume RUN_DIR [--total-env-steps N] [--max-seconds S] [options]"
+    parser.add_argument("run", metavar="RUN_DIR", help="directory of a run")
+    group = parser.add_argument_group("what may change")
+    add_fields(group, RunOptions, choices=CHOICES, required=False, only=MAY_CHANGE)
+    run_dir = next((word for word in arguments if not word.startswith("-")), None)
+    if run_dir is not None and not set(arguments) & set(_HELP):
+        # What may not change is known too, so that it is refused by name.
+        module = architectures.load(saved_options(Path(run_dir))[0])
+        add_fields(group, RunOptions, required=False, only=_COMMON_NAMES - MAY_CHANGE)
+        add_fields(group, module.Config, module.PRESETS)
+    changes = parser.parse(arguments)
+    path = changes.pop("run")
+    return _finish(lambda: resume(path, began, **changes))
+
+
+def _finish(run: Callable[[], object]) -> int:
+    """Train to the end; the exit code."""
     from veldt.backends.base import NodeFailure
     from veldt.run import Terminated
 
     try:
-        train_from(name, options, began)
+        run()
     except NodeFailure as failure:
         for line in failure.trace.strip().splitlines()[-_TRACE_LINES:]:
             print(line, file=sys.stderr)
@@ -144,6 +169,7 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "list": _list,
     "describe": _describe,
     "train": _train,
+    "resume": _resume,
     "evaluate": _evaluate,
     "compare": _compare,
     "completion": _completion,

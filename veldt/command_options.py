@@ -13,7 +13,7 @@ import inspect
 import math
 import textwrap
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -62,13 +62,16 @@ def add_fields(
     presets: Mapping[str, Any] | None = None,
     choices: Mapping[str, tuple[str, ...]] | None = None,
     required: bool = True,
+    only: Collection[str] | None = None,
 ) -> None:
     """One option per field; options that are not given do not appear in the result.
 
     `presets` are instances by name, whose values the help shows as defaults. `required` is False
-    when fields without a default may be left out."""
+    when fields without a default may be left out; `only` names the fields to offer."""
     documentation, kinds = field_documentation(config), get_type_hints(config)
     for entry in fields(config):
+        if only is not None and entry.name not in only:
+            continue
         text = documentation.get(entry.name, "")
         shown = _default_text(entry, presets or {})
         flag = "--" + entry.name.replace("_", "-")

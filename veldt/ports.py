@@ -70,6 +70,10 @@ class GradientSink(Protocol):
         here; `version` is that of the learner's own."""
         return version
 
+    def roll_back(self) -> None:
+        """The learner has put good weights back into its own vector: do so elsewhere, too."""
+        return None
+
     def state(self) -> dict[str, np.ndarray]: ...
 
     def load_state(self, state: dict[str, np.ndarray]) -> None: ...

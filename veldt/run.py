@@ -21,6 +21,7 @@ from veldt.roles.evaluator import Evaluator
 from veldt.run_checkpoints import RunCheckpoints
 from veldt.run_directory import RunDirectory
 from veldt.telemetry.aggregate import RunTelemetry
+from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
 from veldt.telemetry.progress import Progress, RunGoal, make_progress
 from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
 from veldt.telemetry.writers import MetricsWriter
@@ -81,6 +82,7 @@ class Run:
         if resume:
             self._checkpoints.begin_from_newest()
         self._directory.write_config(describe_plan(plan))
+        self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._evaluated_at_episodes = 0
         self._next_metrics = 0.0
 
@@ -127,6 +129,7 @@ class Run:
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 writer.write(self._telemetry.env_steps, self._telemetry.metrics())
+                self._look_for_lost_weights(elapsed)
             reason = self._reason_to_stop(elapsed)
             if reason is not None:
                 return reason
@@ -137,6 +140,11 @@ class Run:
     def _report_notes(self) -> None:
         while self._backend.notes:
             self._progress.note(self._backend.notes.pop(0))
+
+    def _look_for_lost_weights(self, elapsed: float) -> None:
+        telemetry = self._telemetry
+        for text in self._alarm.look(telemetry.snapshots, telemetry.updates, elapsed):
+            self._progress.note(text)
 
     def _observe(self) -> None:
         names = (node.name for node in self._plan.topology.nodes)
@@ -216,6 +224,7 @@ class Run:
         if not result.reached_target:
             result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
         result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
+        result.aborted_episodes = telemetry.aborted_episodes
         result.policy_lag = lag_entry(telemetry.lag)
         result.restarts = self._backend.restarts
         result.bottleneck = telemetry.bottleneck()

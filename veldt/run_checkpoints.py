@@ -41,7 +41,10 @@ class RunCheckpoints:
 
     def begin_from_newest(self) -> dict[str, Any]:
         """Restore the newest valid checkpoint; its meta. Refuses where there is none."""
-        checkpoint = self._store.newest()
+        try:
+            checkpoint = self._store.newest()
+        except CheckpointError as error:
+            raise ConfigurationError(str(error)) from error
         for problem in self._store.problems:
             self.note(f"skipped a damaged checkpoint: {problem}")
         if checkpoint is None:
@@ -80,6 +83,8 @@ class RunCheckpoints:
     def save(self, weights: Parameters) -> Path | None:
         """One complete checkpoint; a failure is reported and the run goes on with the old one."""
         try:
+            if not np.isfinite(weights.vector).all():
+                raise CheckpointError("the weights are not finite")
             nodes = self._backend.capture()
             path = self._write(nodes, weights, complete=True)
         except CheckpointError as error:

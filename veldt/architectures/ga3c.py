@@ -37,11 +37,6 @@ from veldt.roles.remote_policy import RemotePolicyConfig
 from veldt.settings import OptimizerSettings
 from veldt.topology import Topology
 
-BACKENDS = ("serial", "process")
-WHY_NOT_EVERYWHERE = (
-    "ga3c's agents and predictors share the memory of one machine; use --backend process, or"
-    " seed_rl, which asks over the network, on a cluster"
-)
 _AGENTS, _PREDICTORS, _TRAINERS = range(3)
 
 

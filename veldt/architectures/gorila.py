@@ -44,6 +44,7 @@ class Config(QLearningSettings, ReplaySettings, EpsilonSettings, ShardSettings, 
     num_shards: int = 2
     """Nodes that share the parameter vector between them."""
     n_step: int = 3
+    target_period_updates: int = 200
     optimizer: str = "adagrad"
     learning_rate: float = 0.03
     max_grad_norm: float = 10.0

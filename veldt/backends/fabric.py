@@ -85,12 +85,13 @@ class Fabric:
     def _open_requests(
         self, node: Node, end: End, channel: RequestsSpec
     ) -> RequestClient | RequestServer:
-        memory, queue = self.requests[channel.name], self.queues[channel.queue.name]
+        memory = self.requests[channel.name]
         if end.side == "client":
             servers = self._bells(self.readers, channel.name, node)
-            return RequestClient(memory, queue, dict(end.options)["client"], servers)
-        clients = [self.doorbells.get(name) for name in self.writers[channel.name]]
-        return RequestServer(memory, queue, clients)
+            return RequestClient(memory, dict(end.options)["client"], servers)
+        clients = enumerate(self.writers[channel.name])
+        bells = {i: self.doorbells[name] for i, name in clients if name in self.doorbells}
+        return RequestServer(memory, bells)
 
     def _bells(self, side: dict[str, list[str]], channel: str, node: Node) -> Iterable[Doorbell]:
         # Nodes that take turns in one process share a doorbell and need not ring their own.
@@ -131,7 +132,8 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
         elif isinstance(channel, Board):
             fabric.boards[name] = board_memory(channel, between_processes)
         elif isinstance(channel, Requests):
-            fabric.requests[name] = request_memory(channel.spec, crosses)
+            queue = fabric.queues[channel.spec.queue.name]
+            fabric.requests[name] = request_memory(channel.spec, queue, crosses)
         elif isinstance(channel, Stream):
             fabric.streams[name] = unix_link(channel.spec) if crosses else LocalLink(channel.spec)
         else:
@@ -166,9 +168,11 @@ def _within_one_group(
     return len(users) <= 1
 
 
-def request_memory(spec: RequestsSpec, between_processes: bool) -> RequestMemory:
+def request_memory(
+    spec: RequestsSpec, queue: QueueMemory, between_processes: bool
+) -> RequestMemory:
     kind: type[Indices] = IndexPipe if between_processes else IndexDeque
-    return RequestMemory(kind(), [kind() for _ in range(spec.num_clients)])
+    return RequestMemory(queue, kind(), [kind() for _ in range(spec.num_clients)])
 
 
 def _block(nbytes: int, name: str, between_processes: bool) -> Block:

@@ -19,7 +19,7 @@ from veldt.backends.base import NodeFailure, is_restartable
 from veldt.backends.ray_cluster import ray
 from veldt.backends.ray_host import START_SECONDS, Host, answers, place, reports
 from veldt.backends.ray_messages import Assignment, Captured, Peers, Report
-from veldt.backends.ray_wiring import Wiring
+from veldt.backends.ray_wiring import Wiring, first_parameters
 from veldt.backends.saving import CHANNELS, Parts, restore_counters, with_saved_channels
 from veldt.backends.streams import Link
 from veldt.backends.supervision import RestartPolicy
@@ -62,8 +62,7 @@ class RayBackend:
 
     def _take_topology(self, topology: Topology) -> None:
         self._topology = topology
-        self._known = {b.spec.name: Parameters(b.initial, b.version) for b in topology.boards}
-        self._known |= {s.spec.name: Parameters(s.initial, 0) for s in topology.shared}
+        self._known = first_parameters(topology)
 
     def start(self) -> None:
         self._cluster = ray_cluster.join()
@@ -77,8 +76,8 @@ class RayBackend:
             host.running = host.handle.run.remote()
 
     def _place(self, group: Group, incarnation: int) -> Host:
-        num_slots = sum(spec.num_slots for spec in self._wiring.inbound(group.name))
-        return place(group, incarnation, list(self._wiring.groups.values()), num_slots)
+        num_calls = self._wiring.calls_at_a_time(group.name)
+        return place(group, incarnation, list(self._wiring.groups.values()), num_calls)
 
     def _prepare(self, hosts: list[Host]) -> None:
         calls = [host.handle.prepare.remote(self._assignment(host)) for host in hosts]
@@ -103,10 +102,12 @@ class RayBackend:
             outbound=self._wiring.outbound(name),
             boards=[self._newest(b) for b in self._topology.boards if uses(name, b.spec.name)],
             shared=[s for s in self._topology.shared if uses(name, s.spec.name)],
-            requests=[r.spec for r in self._topology.requests if uses(name, r.spec.name)],
+            requests=self._wiring.requests_within(name),
+            asking=self._wiring.asking(name),
+            answering=self._wiring.answering(name),
             streams={s: link for s, link in self._links.items() if uses(name, s)},
             telemetry={node.name: self._telemetry[node.name] for node in host.group.nodes},
-            answers_for={c for c in self._known if self._wiring.owner(c) == name},
+            answers_for=self._wiring.owned(name),
             run_dir=self.run_dir,
             parts={node.name: read_part(checkpoint, node.name) for node in host.group.nodes}
             if checkpoint is not None
@@ -122,13 +123,13 @@ class RayBackend:
         calls = []
         for host in hosts:
             peers = self._peers(host.group.name, changed)
-            if peers.consumers or peers.readers:
+            if peers.consumers or peers.readers or peers.servers:
                 calls.append((host, host.handle.connect.remote(peers)))
         for host, call in calls:
             host.answer(call)
 
     def _peers(self, name: str, changed: set[str]) -> Peers:
-        peers = Peers({}, {})
+        peers = Peers({}, {}, {})
         for queue in (queue.spec.name for queue in self._topology.queues):
             consumer = self._wiring.consumer(queue)
             if name in self._wiring.ends[queue].writers and consumer in changed - {name}:
@@ -137,6 +138,10 @@ class RayBackend:
             readers = changed.intersection(self._wiring.readers_elsewhere(board))
             if self._wiring.writer(board) == name and readers:
                 peers.readers[board] = {reader: self._hosts[reader].handle for reader in readers}
+        for requests in (spec.name for spec in self._wiring.asking(name)):
+            server = self._wiring.server(requests)
+            if server in changed:
+                peers.servers[requests] = self._hosts[server].handle
         return peers
 
     def advance(self, seconds: float) -> None:

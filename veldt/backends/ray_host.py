@@ -65,12 +65,12 @@ class Host:
         return note
 
 
-def place(group: Group, incarnation: int, groups: list[Group], num_slots: int) -> Host:
-    """Ask Ray for a process. `num_slots` is how many deliveries may wait in it at a time."""
+def place(group: Group, incarnation: int, groups: list[Group], num_calls: int) -> Host:
+    """Ask Ray for a process. `num_calls` is how many deliveries and questions may wait there."""
     resources = ray.cluster_resources()
     options = {
         "num_cpus": _fraction(resources.get("CPU", 1.0), len(groups)),
-        "max_concurrency": 2 * num_slots + _SPARE_CALLS,
+        "max_concurrency": 2 * num_calls + _SPARE_CALLS,
         "max_restarts": 0,  # restarts are ours: a successor has to be connected
     }
     if _wants_gpu(group):

@@ -31,6 +31,11 @@ class Assignment:
     boards: list[Board]
     shared: list[Shared]
     requests: list[RequestsSpec]
+    """Asked and answered here."""
+    asking: list[RequestsSpec]
+    """Answered elsewhere."""
+    answering: list[RequestsSpec]
+    """Asked elsewhere."""
     streams: dict[str, Link]
     telemetry: dict[str, bytes]
     """By node: the counters of the incarnation before, to go on from."""
@@ -49,6 +54,8 @@ class Peers:
     """By queue."""
     readers: dict[str, dict[str, Handle]]
     """By board, then by group."""
+    servers: dict[str, Handle]
+    """By requests."""
 
 
 @dataclass

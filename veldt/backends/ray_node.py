@@ -37,6 +37,7 @@ from veldt.backends.fabric import (
 )
 from veldt.backends.ray_channels import Broadcast, Intake, Outbox
 from veldt.backends.ray_messages import Assignment, Captured, Peers, Report
+from veldt.backends.ray_requests import Answering, Asking
 from veldt.backends.saving import captured_channels, captured_node, restore_role
 from veldt.backends.signals import Doorbell
 from veldt.backends.supervision import silent_seconds
@@ -79,7 +80,6 @@ class NodeHost:
         fabric = Fabric(
             boards={b.spec.name: board_memory(b, False) for b in self._assignment.boards},
             shared={s.spec.name: shared_block(s, False) for s in self._assignment.shared},
-            requests={s.name: request_memory(s, False) for s in self._assignment.requests},
             streams=self._assignment.streams,
             doorbells=self._doorbells,
         )
@@ -93,7 +93,25 @@ class NodeHost:
         for name, outbox in self._outboxes.items():
             fabric.queues[name] = outbox.memory
             outbox.producers = self._bells(fabric.writers[name])
+        self._open_requests(fabric)
         return fabric
+
+    def _open_requests(self, fabric: Fabric) -> None:
+        given, queues = self._assignment, fabric.queues
+        self._asking = {spec.name: Asking(spec, queues[spec.queue.name]) for spec in given.asking}
+        self._answering = {spec.name: Answering(spec) for spec in given.answering}
+        for spec in given.requests:
+            fabric.requests[spec.name] = request_memory(spec, queues[spec.queue.name], False)
+        for name, answering in self._answering.items():
+            fabric.requests[name] = answering.memory
+            answering.servers = self._bells(fabric.readers[name])
+        for name, asking in self._asking.items():
+            fabric.requests[name] = asking.memory
+        for node in given.group.nodes:
+            for _, end in node.ends():
+                if end.channel.name in self._asking:
+                    client = dict(end.options)["client"]
+                    self._asking[end.channel.name].clients[client] = self._doorbells[node.name]
 
     def _bells(self, nodes: list[str]) -> list[Doorbell]:
         return list(dict.fromkeys(self._doorbells[node] for node in nodes))
@@ -107,6 +125,8 @@ class NodeHost:
                 self._broadcasts[board] = Broadcast(self._fabric.boards[board])
                 self._fabric.elsewhere[board] = [self._broadcasts[board]]
             self._broadcasts[board].connect(readers)
+        for requests, server in peers.servers.items():
+            self._asking[requests].connect(server)
 
     async def run(self) -> tuple[str, str, str] | None:
         """Run the roles until `stop`. Returns what one raised: its node, the cause, the trace."""
@@ -148,6 +168,10 @@ class NodeHost:
         self, queue: str, producer: str, incarnation: int, number: int, payload: np.ndarray
     ) -> None:
         await self._intakes[queue].deliver(producer, incarnation, number, payload)
+
+    @ray.method(max_task_retries=-1)
+    async def ask(self, requests: str, row: int, question: bytes) -> bytes:
+        return await self._answering[requests].ask(row, question)
 
     @ray.method(max_task_retries=-1)
     async def accept(self, board: str, version: int, vector: np.ndarray) -> None:
@@ -202,6 +226,8 @@ class NodeHost:
         self._stopping.set()
         for intake in self._intakes.values():
             await intake.close()
+        for answering in self._answering.values():
+            answering.close()
         self._ring()
 
     def _ring(self) -> None:

@@ -30,7 +30,9 @@ class ClusterLink:
         from veldt.wire.client import StreamClient
 
         security = self.security.for_clients()
-        return StreamClient(stream_format(self.spec), index, self._find, security, bell.ring)
+        client = StreamClient(stream_format(self.spec), index, self._find, security)
+        bell.watch(client.fileno())
+        return client
 
     def server(self, bell: Bell) -> Any:
         from veldt.wire.server import StreamServer
@@ -43,8 +45,8 @@ class ClusterLink:
             spec.groups_per_client,
             address,
             self.security,
-            bell.ring,
         )
+        bell.watch(server.fileno())
         found = f"{address.removesuffix('0')}{server.port}"
         internal_kv._internal_kv_put(self.note, found.encode(), namespace=_NAMESPACE)
         return server

@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 from veldt.backends.ray_streams import ClusterLink
 from veldt.backends.streams import Link, LocalLink, unix_link
 from veldt.errors import ConfigurationError
-from veldt.topology import READING_SIDES, WRITING_SIDES, Channel, Group, QueueSpec, Topology
+from veldt.topology import (
+    READING_SIDES,
+    UPDATES_SUFFIX,
+    WRITING_SIDES,
+    Channel,
+    Group,
+    QueueSpec,
+    RequestsSpec,
+    Topology,
+)
+from veldt.types import Parameters
 
 
 @dataclass(frozen=True)
@@ -31,14 +41,19 @@ class Wiring:
         self.groups = {group.name: group for group in topology.groups()}
         specs: list[Channel] = [queue.spec for queue in topology.queues]
         specs += [board.spec for board in topology.boards]
+        specs += [shared.spec for shared in topology.shared]
+        specs += [requests.spec for requests in topology.requests]
         specs += [stream.spec for stream in topology.streams]
-        needs_memory: list[Channel] = [shared.spec for shared in topology.shared]
-        needs_memory += [requests.spec for requests in topology.requests]
-        self.ends = {c.name: _ends(c, self.groups.values()) for c in specs + needs_memory}
-        for channel in needs_memory:
-            self._require_one_group(channel.name)
+        self.ends = {spec.name: _ends(spec, self.groups.values()) for spec in specs}
+        for shared in topology.shared:
+            self._require_one_group(shared.spec.name)
         for queue in topology.queues:
             self._require_one_consumer(queue.spec.name)
+        for requests in topology.requests:
+            self._require_one_server(requests.spec.name)
+        self._lasting = [board.spec.name for board in topology.boards]
+        self._lasting += [shared.spec.name for shared in topology.shared]
+        self._requests = {requests.spec.name: requests.spec for requests in topology.requests}
         self._streams = {stream.spec.name: stream.spec for stream in topology.streams}
         self._queues = {queue.spec.name: queue.spec for queue in topology.queues}
 
@@ -58,16 +73,30 @@ class Wiring:
                 " the process of one consumer; use --backend process, or put them into one process"
             )
 
+    def _require_one_server(self, name: str) -> None:
+        servers, clients = list(self.ends[name].readers), self.ends[name].writers
+        if len(servers) > 1 or (set(servers) & set(clients) and len(clients) > 1):
+            raise ConfigurationError(
+                f"the requests '{name}' are answered by {', '.join(servers)}, but on Ray they all"
+                " go to one process, in which either all clients are or none; use --backend process"
+            )
+
     def consumer(self, queue: str) -> str | None:
         return next(iter(self.ends[queue].readers), None)
 
     def writer(self, board: str) -> str | None:
         return next(iter(self.ends[board].writers), None)
 
-    def owner(self, channel: str) -> str | None:
-        """The group that knows best what lies there."""
-        ends = self.ends[channel]
-        return next(iter((*ends.writers, *ends.readers)), None)
+    def server(self, requests: str) -> str | None:
+        return next(iter(self.ends[requests].readers), None)
+
+    def owned(self, group: str) -> set[str]:
+        """Boards and shared memory of which `group` knows best what lies there."""
+        owners = {
+            name: next(iter((*self.ends[name].writers, *self.ends[name].readers)), None)
+            for name in self._lasting
+        }
+        return {name for name, owner in owners.items() if owner == group}
 
     def readers_elsewhere(self, board: str) -> list[str]:
         writer = self.writer(board)
@@ -101,6 +130,31 @@ class Wiring:
             if group in self.ends[name].writers and self.consumer(name) != group
         ]
 
+    def requests_within(self, group: str) -> list[RequestsSpec]:
+        return [s for s in self._requests.values() if self.ends[s.name].groups == [group]]
+
+    def asking(self, group: str) -> list[RequestsSpec]:
+        """Requests that `group` makes and another one answers."""
+        specs = self._requests.values()
+        return [
+            s for s in specs if group in self.ends[s.name].writers and self.server(s.name) != group
+        ]
+
+    def answering(self, group: str) -> list[RequestsSpec]:
+        """Requests of other groups that `group` answers."""
+        specs = self._requests.values()
+        return [
+            s
+            for s in specs
+            if self.server(s.name) == group and group not in self.ends[s.name].writers
+        ]
+
+    def calls_at_a_time(self, group: str) -> int:
+        """How many deliveries and questions may wait in `group`: one per slot at either end."""
+        deliveries = sum(spec.num_slots for spec in self.inbound(group))
+        questions = (sum(self.shares(s.queue.name).values()) for s in self.answering(group))
+        return deliveries + sum(questions)
+
     def links(self, one_machine: bool) -> dict[str, Link]:
         """What carries each stream: a socket where its ends are in different processes."""
         found: dict[str, Link] = {}
@@ -115,6 +169,17 @@ class Wiring:
 
     def uses(self, group: str, channel: str) -> bool:
         return group in self.ends[channel].groups
+
+
+def first_parameters(topology: Topology) -> dict[str, Parameters]:
+    """What boards and lock-free weights begin with. The version of the latter is the sum of the
+    counts beside them."""
+    found = {b.spec.name: Parameters(b.initial, b.version) for b in topology.boards}
+    shared = {memory.spec.name: memory.initial for memory in topology.shared}
+    for name, vector in shared.items():
+        if name + UPDATES_SUFFIX in shared:
+            found[name] = Parameters(vector, int(shared[name + UPDATES_SUFFIX].sum()))
+    return found
 
 
 def _ends(channel: Channel, groups: Iterable[Group]) -> Ends:

@@ -7,20 +7,31 @@ grow with their size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from veldt.backends.channels import QueueMemory
 from veldt.backends.signals import Doorbell, Indices
 from veldt.types import Slot
+
+
+class Rows(Protocol):
+    """The slots that questions are about."""
+
+    @property
+    def slots(self) -> list[Slot]: ...
+
+    @property
+    def num_rows(self) -> int: ...
 
 
 @dataclass
 class RequestMemory:
     """Keys waiting for a server, and keys answered, one FIFO per client."""
 
+    queue: Rows
     pending: Indices
-    answered: list[Indices]
+    answered: Sequence[Indices]
 
     def close(self) -> None:
         for indices in (self.pending, *self.answered):
@@ -30,11 +41,9 @@ class RequestMemory:
 class RequestClient:
     """An actor's end: asks about a row and learns which rows have been answered."""
 
-    def __init__(
-        self, memory: RequestMemory, queue: QueueMemory, client: int, servers: Iterable[Doorbell]
-    ) -> None:
+    def __init__(self, memory: RequestMemory, client: int, servers: Iterable[Doorbell]) -> None:
         self._pending, self._answered = memory.pending, memory.answered[client]
-        self._rows = queue.num_rows
+        self._rows = memory.queue.num_rows
         self._servers = tuple(servers)
 
     def send(self, slot: Slot, row: int) -> None:
@@ -49,13 +58,12 @@ class RequestClient:
 
 
 class RequestServer:
-    """A server's end. Any number of servers may take from the same requests."""
+    """A server's end. Any number of servers may take from the same requests. `clients` has the
+    doorbells of those who can be woken from here."""
 
-    def __init__(
-        self, memory: RequestMemory, queue: QueueMemory, clients: Iterable[Doorbell | None]
-    ) -> None:
-        self._memory, self._queue, self._clients = memory, queue, list(clients)
-        self._rows = queue.num_rows
+    def __init__(self, memory: RequestMemory, clients: Mapping[int, Doorbell]) -> None:
+        self._memory, self._clients = memory, clients
+        self._rows = memory.queue.num_rows
 
     def take(self) -> tuple[Slot, int] | None:
         """The next request: a slot and the row to answer in it."""
@@ -63,12 +71,12 @@ class RequestServer:
         if key is None:
             return None
         slot, row = divmod(key, self._rows)
-        return self._queue.slots[slot], row
+        return self._memory.queue.slots[slot], row
 
     def answer(self, slot: Slot, row: int, client: int) -> None:
         """Tell `client` that the action is in its row."""
         self._memory.answered[client].push(slot.index * self._rows + row)
-        doorbell = self._clients[client]
+        doorbell = self._clients.get(client)
         if doorbell is not None:
             doorbell.ring()
 

@@ -121,6 +121,10 @@ class Doorbell:
         with suppress(BlockingIOError):  # already rung more often than anybody will ever wait
             os.write(self._writer.fd, b"\1\0\0\0\0\0\0\0")
 
+    def watch(self, fd: int) -> None:
+        """Let a sleep also end while `fd` is readable: another way for something to come in."""
+        self._poll.register(fd, select.POLLIN)
+
     def wait(self, timeout_seconds: float) -> None:
         """Sleep until rung, at most `timeout_seconds`."""
         if self._poll.poll(timeout_seconds * 1000):

@@ -22,19 +22,20 @@ _PREFIX = "veldt-streams-"
 
 
 class Bell(Protocol):
-    """What a port rings when something came in."""
+    """What wakes a sleeping node."""
 
-    def ring(self) -> None: ...
+    def watch(self, fd: int) -> None:
+        """Wake it also whenever `fd` is readable."""
 
 
 class Silence:
     """Nobody sleeps."""
 
-    def ring(self) -> None: ...
+    def watch(self, fd: int) -> None: ...
 
 
 class Link(Protocol):
-    """Makes the ports of one stream."""
+    """Makes the ports of one stream, for a node that `bell` wakes."""
 
     def client(self, index: int, bell: Bell) -> Any: ...
 
@@ -44,23 +45,19 @@ class Link(Protocol):
 
 
 class LocalLink:
-    """All ends in one process and fed by one thread."""
+    """All ends in one thread: nodes that take turns."""
 
     def __init__(self, spec: StreamSpec) -> None:
         self._spec = spec
-        self._bell: Bell = Silence()
-        self._desk = Desk(
-            stream_format(spec), spec.num_clients, spec.groups_per_client, lambda: self._bell.ring()
-        )
+        self._desk = Desk(stream_format(spec), spec.num_clients, spec.groups_per_client)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalLink, (self._spec,)
 
     def client(self, index: int, bell: Bell) -> LocalClient:
-        return LocalClient(self._desk.format, index, self._desk, bell.ring)
+        return LocalClient(self._desk.format, index, self._desk)
 
     def server(self, bell: Bell) -> Desk:
-        self._bell = bell
         return self._desk
 
     def close(self) -> None: ...
@@ -78,21 +75,19 @@ class SocketLink:
     def client(self, index: int, bell: Bell) -> Any:
         from veldt.wire.client import StreamClient
 
-        format = stream_format(self.spec)
-        return StreamClient(format, index, self.address, self.security, bell.ring)
+        client = StreamClient(stream_format(self.spec), index, self.address, self.security)
+        bell.watch(client.fileno())
+        return client
 
     def server(self, bell: Bell) -> Any:
         from veldt.wire.server import StreamServer
 
-        spec = self.spec
-        return StreamServer(
-            stream_format(spec),
-            spec.num_clients,
-            spec.groups_per_client,
-            self.address,
-            self.security,
-            bell.ring,
+        spec, format = self.spec, stream_format(self.spec)
+        server = StreamServer(
+            format, spec.num_clients, spec.groups_per_client, self.address, self.security
         )
+        bell.watch(server.fileno())
+        return server
 
     def close(self) -> None:
         if self.directory is not None:

@@ -64,16 +64,13 @@ def _stem(name: str) -> str:
 
 
 def _channel_counts(topology: Topology) -> dict[str, int]:
-    channels = [
-        *topology.queues,
-        *topology.boards,
-        *topology.shared,
-        *topology.requests,
-        *topology.streams,
-    ]
+    names = [queue.spec.name for queue in topology.queues]
+    names += [board.spec.name for board in topology.boards]
+    names += [shared.spec.name for shared in topology.shared]
+    names += [requests.spec.name for requests in topology.requests]
+    names += [stream.spec.name for stream in topology.streams]
     counts: dict[str, int] = {}
-    for channel in channels:
-        stem = _stem(channel.spec.name)
+    for stem in map(_stem, names):
         counts[stem] = counts.get(stem, 0) + 1
     return counts
 

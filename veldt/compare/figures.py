@@ -84,8 +84,8 @@ def _times_to_score(records: Records) -> Drawn:
     for row, runs in enumerate(records.values()):
         times = [run.result.seconds_to_target for run in runs if run.result.reached_target]
         axis.plot(times, [row] * len(times), "o", color=_colour(row))
-        axis.annotate(f"{len(times)} of {len(runs)}", (1.01, row), xycoords=("axes fraction", "data"),
-                      va="center", fontsize="small")  # fmt: skip
+        place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": "small"}
+        axis.annotate(f"{len(times)} of {len(runs)}", (1.01, row), **place)
     _name_rows(axis, records)
     axis.set_xlim(left=0)
     axis.set_xlabel("seconds from the program's start to the confirmed target")
@@ -100,8 +100,8 @@ def _throughput(records: Records, ceiling: dict[str, float]) -> Drawn:
         return None
     figure, axis = drawn
     axis.axvline(limit, color="black", linestyle="--", linewidth=1)
-    axis.annotate("environments alone", (limit, 1.0), xycoords=("data", "axes fraction"),
-                  ha="right", va="bottom", fontsize="small")  # fmt: skip
+    place = {"xycoords": ("data", "axes fraction"), "ha": "right", "fontsize": "small"}
+    axis.annotate("environments alone", (limit, 1.0), **place)
     caption = (
         f"Steady state. The dashed line is one process with random actions and"
         f" {ceiling['envs']:.0f} environments, measured in the same call; several actors on several"

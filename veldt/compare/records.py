@@ -21,6 +21,24 @@ from veldt.telemetry.result import RunResult
 
 _RETURN, _TRAINED = "return/mean_100", "counter/trained_env_steps"
 _WIDTHS = (8, 64, 256)
+_CSV_NAMES = (
+    "architecture",
+    "seed",
+    "env",
+    "backend",
+    "env_steps",
+    "updates",
+    "episodes",
+    "wall_seconds",
+    "start_seconds",
+    "env_steps_per_second",
+    "mean_return_100",
+    "evaluation_return",
+    "reached_target",
+    "seconds_to_target",
+    "stopped_by",
+    "restarts",
+)
 
 
 @dataclass(frozen=True)
@@ -84,13 +102,8 @@ def write_csv(path: Path, records: Records) -> None:
 
 def _csv_line(run: Record) -> dict[str, Any]:
     result = run.result
-    names = (
-        "architecture seed env backend env_steps updates episodes wall_seconds start_seconds"
-        " env_steps_per_second mean_return_100 evaluation_return reached_target seconds_to_target"
-        " stopped_by restarts"
-    ).split()
     return {
-        **{name: getattr(result, name) for name in names},
+        **{name: getattr(result, name) for name in _CSV_NAMES},
         "policy_lag_mean": result.policy_lag.get("mean"),
         "policy_lag_max": result.policy_lag.get("max"),
         "replay_ratio": run.replay_ratio if np.isfinite(run.replay_ratio) else None,

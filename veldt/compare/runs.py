@@ -86,7 +86,7 @@ def run_all(todo: list[RunTask], say: Callable[[str], None]) -> dict[str, str]:
     failures = {}
     for number, task in enumerate(todo, start=1):
         place = f"[{number}/{len(todo)}] {task.name}"
-        _wait_until_free(task.run_dir, lambda place=place: say(f"{place}: still running, waiting"))
+        _wait_until_free(task.run_dir, f"{place}: still running from before, waiting", say)
         if finished(task) is not None:
             say(f"{place}: finished before")
             continue
@@ -148,7 +148,7 @@ def _watch(process: subprocess.Popen[bytes]) -> int | None:
     return peak
 
 
-def _wait_until_free(run_dir: Path, say: Callable[[], None]) -> None:
+def _wait_until_free(run_dir: Path, notice: str, say: Callable[[str], None]) -> None:
     """A run outlives a comparison that was killed, and ends by its own budget: let it."""
     try:
         lock = os.open(run_dir / ".lock", os.O_RDWR | os.O_CLOEXEC)
@@ -158,7 +158,7 @@ def _wait_until_free(run_dir: Path, say: Callable[[], None]) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say()
+            say(notice)
             fcntl.flock(lock, fcntl.LOCK_EX)
     finally:
         os.close(lock)

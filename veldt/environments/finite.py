@@ -18,7 +18,7 @@ def is_finite(observation: Any) -> bool:
     if isinstance(observation, np.ndarray):
         if observation.dtype.kind != "f":
             return True
-        flat = observation.ravel()
+        flat = observation if observation.ndim == 1 else observation.ravel()
         return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
     if isinstance(observation, dict):
         return all(map(is_finite, observation.values()))

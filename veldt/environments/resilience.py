@@ -25,6 +25,7 @@ _HEALTHY_STEPS = 20  # so many between two failures, and the count starts again
 _SEED_STRIDE, _SEEDS = 1_000_003, 2**31 - 1
 
 _log = logging.getLogger(__name__)
+_reported: set[str] = set()  # the first failure in a process is told; a counter has the rest
 
 
 class EnvironmentFailure(RuntimeError):  # noqa: N818 - it reads as what it is in a trace
@@ -134,7 +135,8 @@ class ResilientEnvironment(gymnasium.Wrapper):
                 f"the environment '{self._name}' (copy {self._number}) failed"
                 f" {self._failures} times in a row, last with {_described(error)}"
             ) from error
-        if not self._times_rebuilt:
+        if self._name not in _reported:
+            _reported.add(self._name)
             _log.warning(
                 "the environment '%s' (copy %d) is rebuilt and its episode aborted: %s",
                 self._name,

@@ -8,14 +8,16 @@ weights finite, so these are only looked at now and then.
 from __future__ import annotations
 
 import contextlib
+from typing import NoReturn
 
-import numpy as np
 import torch
 
 from veldt.checkpoint import CheckpointError, CheckpointStore
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
-from veldt.types import Batch
+from veldt.objectives import Objective
+from veldt.ports import GradientSink, ParameterSink
+from veldt.types import Batch, Parameters
 
 BLACK_BOX = "black_box"
 """The directory under RUN_DIR; one black box per node."""
@@ -30,8 +32,16 @@ class NotFiniteError(RuntimeError):
 class FiniteGuard:
     """Watches the counter that every gradient sink drops into."""
 
-    def __init__(self, context: NodeContext, flat: FlatParameters, version: int) -> None:
+    def __init__(
+        self,
+        context: NodeContext,
+        flat: FlatParameters,
+        version: int,
+        gradients: GradientSink,
+        weights: ParameterSink | None,
+    ) -> None:
         self._context, self._flat = context, flat
+        self._gradients, self._weights = gradients, weights
         self._drops = context.telemetry.counter("dropped.not_finite")
         self._seen = self._drops.value
         self._in_a_row = 0
@@ -39,29 +49,34 @@ class FiniteGuard:
         self._updates_until_look = _UPDATES_BETWEEN_LOOKS
         self._box: str | None = None
 
-    def dropped(self) -> bool:
-        """Call after every gradient: whether it was dropped."""
-        drops = self._drops.value
-        if drops != self._seen:
-            self._seen = drops
-            self._in_a_row += 1
-            return True
-        self._in_a_row = 0
-        return False
+    def check(self, batch: Batch, version: int, loss: torch.Tensor, objective: Objective) -> None:
+        """Call after every gradient, with what it came from and the version it was of."""
+        if self._drops.value == self._seen:
+            self._in_a_row = 0
+            self._keep(version)
+            return
+        self._seen = self._drops.value
+        self._in_a_row += 1
+        self._record(batch, version, loss, objective)
+        statistics = slice(self._flat.num_trained, None)
+        if not _is_finite(self._flat.vector[statistics]):
+            # They took the bad batch in, and would be published with the weights.
+            self._flat.vector[statistics] = self._good[statistics]
+            self._gradients.roll_back()
+        if self._in_a_row >= MOST_DROPS_IN_A_ROW:
+            self._give_up(version)
 
-    def keep(self, version: int) -> None:
-        """Call after every update: now and then the weights are kept, if they are good."""
+    def _keep(self, version: int) -> None:
+        """Now and then, the weights are kept if they are good."""
         self._updates_until_look -= 1
-        if self._updates_until_look > 0 or self._in_a_row:
+        if self._updates_until_look > 0:
             return
         self._updates_until_look = _UPDATES_BETWEEN_LOOKS
-        if is_finite(self._flat.vector):
+        if _is_finite(self._flat.vector):
             self._good.copy_(self._flat.vector)
             self._good_version = version
 
-    def record(
-        self, batch: Batch, version: int, loss: torch.Tensor, objective: dict[str, np.ndarray]
-    ) -> None:
+    def _record(self, batch: Batch, version: int, loss: torch.Tensor, objective: Objective) -> None:
         """Leave the first bad batch behind, with all that is needed to compute its loss again."""
         if self._box is not None or self._context.run_dir is None:
             return
@@ -70,7 +85,7 @@ class FiniteGuard:
         parts = {
             "batch": batch.arrays,
             "weights": {"vector": self._flat.vector.detach().cpu().numpy()},
-            "objective": objective,
+            "objective": objective.state(),
         }
         meta = {
             "node": self._context.name,
@@ -81,24 +96,18 @@ class FiniteGuard:
         with contextlib.suppress(CheckpointError):
             self._box = str(CheckpointStore(directory, keep=1).save(version, parts, meta))
 
-    def roll_back_if_hopeless(self) -> bool:
-        """After too many drops in a row: put the last good weights back."""
-        if is_finite(self._flat.vector[self._flat.num_trained :]):
-            if self._in_a_row < MOST_DROPS_IN_A_ROW:
-                return False
-            self._flat.load(self._good)
-            return True
-        # Running statistics took the bad batch in; they would be published with the weights.
-        self._flat.vector[self._flat.num_trained :] = self._good[self._flat.num_trained :]
-        return self._in_a_row >= MOST_DROPS_IN_A_ROW and self.roll_back_if_hopeless()
-
-    def failure(self) -> NotFiniteError:
-        return NotFiniteError(
-            f"{self._in_a_row} gradients in a row were not finite; the weights are those of version"
-            f" {self._good_version} again. Look into the first bad batch with"
+    def _give_up(self, version: int) -> NoReturn:
+        """Leave good weights wherever others may look for them, and say what happened."""
+        self._flat.load(self._good)
+        self._gradients.roll_back()
+        if self._weights is not None:
+            self._weights.publish(Parameters(self._good.cpu().numpy(), version + 1))
+        raise NotFiniteError(
+            f"{self._in_a_row} gradients in a row were not finite; the weights are those of about"
+            f" version {self._good_version} again. Look into the first bad batch with"
             f" veldt.black_box.replay (black box: {self._box}), or lower the learning rate"
         )
 
 
-def is_finite(vector: torch.Tensor) -> bool:
+def _is_finite(vector: torch.Tensor) -> bool:
     return bool(torch.isfinite(vector).all())

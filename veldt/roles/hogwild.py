@@ -91,6 +91,9 @@ class Hogwild(GradientSink):
     def newest_version(self, version: int) -> int:
         return int(self._updates.sum())
 
+    def roll_back(self) -> None:
+        self._shared.copy_(self._flat.vector)
+
     def state(self) -> dict[str, np.ndarray]:
         """The worker's own statistics; shared ones are saved with all other shared memory."""
         return {} if self._shares else {"optimizer": self._optimizer.state_vector.numpy()}

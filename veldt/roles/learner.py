@@ -20,6 +20,7 @@ from veldt.ports import (
     ParameterSink,
     ParameterSource,
 )
+from veldt.roles.finite_guard import FiniteGuard
 from veldt.roles.joined_source import joined
 from veldt.roles.one_model import model_memory
 from veldt.roles.population import Gate
@@ -75,7 +76,8 @@ class Learner:
         self._objective = make_objective(self._network, *ports)
         if make_source is not None:
             self._source = make_source(context, source)
-        self._gradients = gradients(context, self._flat, gradient_port)
+        self._gradients = sink = gradients(context, self._flat, gradient_port)
+        self._guard = FiniteGuard(context, self._flat, self._version, sink, weights)
         self._total_env_steps = total_env_steps
         self._count(context)
 
@@ -143,6 +145,7 @@ class Learner:
         self._report(loss.metrics)
         total, rows = loss.total.detach(), self._record_lag(batch)
         version = self._gradients.apply(self._flat.gradient, self._version, scale, total, rows)
+        self._guard.check(batch, self._version, total, self._objective)
         if self._feedback is not None and loss.priorities is not None:
             self._send_priorities(batch, loss.priorities.detach().cpu().numpy())
         return version

@@ -158,3 +158,5 @@ class Replay:
             part.load_state(
                 {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
             )
+        # Actors begin new episodes after a restore: no window may run on into them.
+        self._sampler.apply(self._store.end_streams())

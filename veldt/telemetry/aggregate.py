@@ -81,6 +81,11 @@ class RunTelemetry:
         return self._add_up(lambda name: self.kinds[name] == kind)
 
     @property
+    def snapshots(self) -> Mapping[str, NodeSnapshot]:
+        """The last one of each node, by name."""
+        return self._snapshots
+
+    @property
     def env_steps(self) -> int:
         return int(self._totals.get("env_steps", 0))
 
@@ -92,6 +97,10 @@ class RunTelemetry:
     def episodes(self) -> int:
         counted = (found for name, found in self._snapshots.items() if self._counts(name))
         return sum(snapshot.episodes_total for snapshot in counted)
+
+    @property
+    def aborted_episodes(self) -> int:
+        return int(self._totals.get("aborted_episodes", 0))
 
     @property
     def dropped(self) -> dict[str, int]:

@@ -37,6 +37,8 @@ class RunResult:
     mean_return_100: float | None = None
     evaluation_return: float | None = None
     episodes: int = 0
+    aborted_episodes: int = 0
+    """Episodes that ended because their environment failed; not among `episodes`."""
     reached_target: bool = False
     seconds_to_target: float | None = None
     policy_lag: dict[str, Any] = field(default_factory=lambda: lag_entry(LagSummary()))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import grpc
 import numpy as np
 
 from veldt.wire.messages import Refused, StreamFormat
+from veldt.wire.pump import Pump
 from veldt.wire.security import TLS_NAME, TOKEN_HEADER, Security
 from veldt.wire.server import METHOD, SERVICE, keepalive_options
 
@@ -34,7 +34,7 @@ Answer = tuple[int, dict[str, np.ndarray]]
 
 
 class StreamClient:
-    """The asking port. `send` and `receive` never block; the rest happens in its own thread.
+    """The asking port. `send` and `receive` never block, and let everything else happen.
 
     `address` may be a function that looks it up before each attempt; None: not known yet."""
 
@@ -44,19 +44,18 @@ class StreamClient:
         actor: int,
         address: str | Callable[[], str | None],
         security: Security,
-        ring: Callable[[], None],
         give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
         self._format, self._actor, self._address = format, actor, address
-        self._security, self._ring, self._give_up_seconds = security, ring, give_up_seconds
+        self._security, self._give_up_seconds = security, give_up_seconds
         self._inbox: deque[Answer] = deque()
         self._unanswered: dict[int, bytes] = {}
         self._asked: dict[int, int] = {}
         """Sequence -> group of the rows under way on this stream."""
         self._next_sequence = 0
-        self._call: grpc.aio.StreamStreamCall | None = None
-        self._failure: ConnectionError | None = None
-        self._loop = asyncio.new_event_loop()
+        self._outgoing: asyncio.Queue[bytes] | None = None
+        """What waits to be written on the stream; None while there is no stream."""
+        self._pump = Pump()
         self.connections = 0
         """Streams opened so far; more than one: the connection broke in between."""
 
@@ -64,38 +63,36 @@ class StreamClient:
         """Begin to connect. Not done by the constructor: environments may fork processes, which
         must happen before gRPC has threads."""
         opening = self._format.encode_open(self._actor, incarnation)
-        threading.Thread(
-            target=self._run, args=(opening,), name=f"wire-client-{self._actor}", daemon=True
-        ).start()
+        self._task = self._pump.loop.create_task(self._stay_connected(opening))
+        self._pump.turn()
+
+    def fileno(self) -> int:
+        """Readable when something came in."""
+        return self._pump.fileno()
 
     def send(self, group: int, data: bytes) -> None:
         """Ask about one row of `group`, whose last question must have been answered."""
-        if self._failure is not None:
-            raise self._failure
-        self._loop.call_soon_threadsafe(self._submit, group, data)
+        self._unanswered[group] = data
+        if self._outgoing is not None:
+            self._ask(self._outgoing, group, data)
+        self._pump.turn()
 
     def receive(self) -> Answer | None:
         """Group and arrays of the next answer. Raises ConnectionError when there is no hope."""
+        if not self._inbox:
+            self._pump.turn()
         if self._inbox:
             return self._inbox.popleft()
-        if self._failure is not None:
-            raise self._failure
+        if self._task.done():
+            raise ConnectionError(f"central inference: {self._task.exception()}")
         return None
 
     def close(self) -> None:
-        if self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._task.cancel)
-
-    def _run(self, opening: bytes) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._task = self._loop.create_task(self._stay_connected(opening))
-        try:
-            self._loop.run_until_complete(self._task)
-        except asyncio.CancelledError:
-            self._failure = ConnectionError("the stream was closed")
-        except Exception as error:
-            self._failure = ConnectionError(f"central inference: {error}")
-        self._ring()
+        """Leave; the server sees a connection that ended."""
+        if not self._pump.loop.is_closed():
+            self._task.cancel()
+            self._pump.run(asyncio.wait([self._task]))
+            self._pump.close()
 
     async def _stay_connected(self, opening: bytes) -> None:
         pause, alive_at = _FIRST_PAUSE_SECONDS, time.monotonic()
@@ -124,7 +121,7 @@ class StreamClient:
                 try:
                     await self._converse(call, opening)
                 finally:
-                    self._call = None
+                    self._outgoing = None
                     call.cancel()
                 return "the server ended the stream"
         except grpc.aio.AioRpcError as error:
@@ -155,11 +152,10 @@ class StreamClient:
         self._format.check_opened(opened)
         self.connections += 1
         self._next_sequence, self._asked = 0, {}
-        self._outgoing: asyncio.Queue[bytes] = asyncio.Queue()
-        self._call = call
-        for group, data in list(self._unanswered.items()):
-            self._ask(group, data)
-        writing = asyncio.create_task(_write(call, self._outgoing))
+        self._outgoing = outgoing = asyncio.Queue()
+        for group, data in self._unanswered.items():
+            self._ask(outgoing, group, data)
+        writing = asyncio.create_task(_write(call, outgoing))
         try:
             while (message := await call.read()) is not grpc.aio.EOF:
                 self._take(message)
@@ -173,14 +169,9 @@ class StreamClient:
         if code in _FINAL:
             raise ConnectionError(f"refused, {await call.details()}")
 
-    def _submit(self, group: int, data: bytes) -> None:
-        self._unanswered[group] = data
-        if self._call is not None:
-            self._ask(group, data)
-
-    def _ask(self, group: int, data: bytes) -> None:
+    def _ask(self, outgoing: asyncio.Queue[bytes], group: int, data: bytes) -> None:
         self._asked[self._next_sequence] = group
-        self._outgoing.put_nowait(self._format.encode_row(self._next_sequence, group, data))
+        outgoing.put_nowait(self._format.encode_row(self._next_sequence, group, data))
         self._next_sequence += 1
 
     def _take(self, message: bytes) -> None:
@@ -189,7 +180,6 @@ class StreamClient:
             raise Refused("replayed", f"an answer to row {sequence}, which is not under way")
         del self._unanswered[group]
         self._inbox.append((group, arrays))
-        self._ring()
 
 
 async def _write(call: grpc.aio.StreamStreamCall, outgoing: asyncio.Queue[bytes]) -> None:

@@ -79,18 +79,15 @@ class Session:
 
 
 class Desk:
-    """Where rows wait for the inference server. Sessions are fed by one thread, `take` and `answer`
-    belong to the server's."""
+    """Where rows wait for the inference server. All of it belongs to the server's thread."""
 
     def __init__(
         self,
         format: StreamFormat,
         num_clients: int,
         groups_per_client: int,
-        ring: Callable[[], None],
     ) -> None:
         self.format, self.groups_per_client = format, groups_per_client
-        self._ring = ring
         self._inbox: deque[Received] = deque()
         self._current: list[Session | None] = [None] * num_clients
         self._incarnations = [0] * num_clients
@@ -120,7 +117,6 @@ class Desk:
 
     def put(self, received: Received) -> None:
         self._inbox.append(received)
-        self._ring()
 
     def take(self) -> Received | None:
         """The next row, or None. Rows of a stream that was replaced are left out."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 import numpy as np
 
@@ -15,23 +14,17 @@ from veldt.wire.messages import StreamFormat
 class LocalClient:
     """The asking port beside its server's desk."""
 
-    def __init__(
-        self, format: StreamFormat, actor: int, desk: Desk, ring: Callable[[], None]
-    ) -> None:
-        self._format, self._actor, self._desk, self._ring = format, actor, desk, ring
+    def __init__(self, format: StreamFormat, actor: int, desk: Desk) -> None:
+        self._format, self._actor, self._desk = format, actor, desk
         self._answers: deque[bytes] = deque()
         self._session: Session | None = None
         self._next_sequence = 0
 
     def connect(self, incarnation: int) -> None:
-        self._session = self._desk.connect(self._take)
+        self._session = self._desk.connect(self._answers.append)
         self._next_sequence = 0
         self._session.receive(self._format.encode_open(self._actor, incarnation))
         self._format.check_opened(self._answers.popleft())
-
-    def _take(self, message: bytes) -> None:
-        self._answers.append(message)
-        self._ring()
 
     def send(self, group: int, data: bytes) -> None:
         assert self._session is not None, "connect comes first"

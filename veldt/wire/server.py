@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gRPC server of central inference: one thread with an event loop serves all actors.
-
-An event loop and not a thread per stream, so that idle or hostile connections cost no thread.
-"""
+"""The gRPC server of central inference. One event loop serves the streams of all actors, so that
+idle or hostile connections cost no thread."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
 
 import grpc
 
 from veldt.wire.desk import Desk, Received, Session
 from veldt.wire.messages import Refused, StreamFormat
+from veldt.wire.pump import Pump
 from veldt.wire.security import Security, check_address
 
 SERVICE, METHOD = "veldt.wire.CentralInference", "Infer"
@@ -44,7 +40,8 @@ def keepalive_options(max_receive_bytes: int) -> list[tuple[str, int]]:
 
 
 class StreamServer:
-    """The answering port: `take` a row, `answer` it. Listens from its construction on."""
+    """The answering port: `take` a row, `answer` it. Listens from its construction on; what comes in
+    is looked at when `take` finds nothing waiting."""
 
     def __init__(
         self,
@@ -53,55 +50,44 @@ class StreamServer:
         groups_per_client: int,
         address: str,
         security: Security,
-        ring: Callable[[], None],
     ) -> None:
         check_address(address, security)
         self._format, self._security = format, security
-        self._desk = Desk(format, num_clients, groups_per_client, ring)
+        self._desk = Desk(format, num_clients, groups_per_client)
         # A new stream may come before the old one is known to be dead, so each actor has two.
         self._max_streams = 2 * num_clients + 8
-        self._loop = asyncio.new_event_loop()
-        listening: Future[int] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(address, listening), name="wire-server", daemon=True
-        )
-        self._thread.start()
-        self.port = listening.result()
-        """The TCP port, which the system chose if the address asked for port 0."""
+        self._pump = Pump()
+        self._pump.run(self._listen(address))
 
     @property
     def refused(self) -> dict[str, int]:
         """Messages and callers refused so far, by reason."""
-        return dict(self._desk.refused)
+        return self._desk.refused
+
+    def fileno(self) -> int:
+        """Readable when something came in."""
+        return self._pump.fileno()
 
     def take(self) -> Received | None:
-        return self._desk.take()
+        received = self._desk.take()
+        if received is None:
+            self._pump.turn()
+            received = self._desk.take()
+        return received
 
     def answer(self, received: Received, data: bytes) -> None:
+        """The answer leaves with the next `take` that finds nothing waiting."""
         self._desk.answer(received, data)
 
     def close(self) -> None:
         """End all streams; actors see it as a lost connection."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._closing.set)
-            self._thread.join()
+        if not self._pump.loop.is_closed():
+            self._pump.run(self._server.stop(_GRACE_SECONDS))
+            self._pump.close()
 
-    def _run(self, address: str, listening: Future[int]) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._listen(address, listening))
-        self._loop.close()
-
-    async def _listen(self, address: str, listening: Future[int]) -> None:
-        self._closing = asyncio.Event()
-        try:
-            server = self._make_server(address)
-            await server.start()
-        except Exception as error:
-            listening.set_exception(error)
-            return
-        listening.set_result(self._bound_port)
-        await self._closing.wait()
-        await server.stop(_GRACE_SECONDS)
+    async def _listen(self, address: str) -> None:
+        self._server = self._make_server(address)
+        await self._server.start()
 
     def _make_server(self, address: str) -> grpc.aio.Server:
         server = grpc.aio.server(
@@ -115,9 +101,9 @@ class StreamServer:
         security = self._security
         if security.certificate and security.key:
             pair = ((security.key, security.certificate),)
-            self._bound_port = server.add_secure_port(address, grpc.ssl_server_credentials(pair))
+            self.port = server.add_secure_port(address, grpc.ssl_server_credentials(pair))
         else:
-            self._bound_port = server.add_insecure_port(address)
+            self.port = server.add_insecure_port(address)
         return server
 
     async def _serve(self, _: object, context: grpc.aio.ServicerContext) -> None:
@@ -126,11 +112,7 @@ class StreamServer:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "unknown token")
         outgoing: asyncio.Queue[bytes] = asyncio.Queue()
 
-        def send(message: bytes) -> None:
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(outgoing.put_nowait, message)
-
-        session, may_write = self._desk.connect(send), asyncio.Lock()
+        session, may_write = self._desk.connect(outgoing.put_nowait), asyncio.Lock()
         writing = asyncio.create_task(_write(context, outgoing, may_write))
         try:
             await _read(session, context)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roles of a few lines that ask and answer about rows, and check what they see of each other."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from tiny_roles import _Stateless
+
+from veldt.context import NodeContext
+from veldt.ports import ExperienceSink, ExperienceSource
+from veldt.roles.inference_server import AnswerPort
+from veldt.roles.remote_policy import RequestPort
+from veldt.types import PROVENANCE_ACTOR, PROVENANCE_INCARNATION, Field, Layout, Slot
+
+ROWS, COLUMNS = 4, 3
+_UNTOUCHED = -1
+
+
+def row_layout() -> Layout:
+    """A trajectory as small as it may be: something of each of its kinds of fields."""
+
+    def per_row(*shape: int, dtype: str = "int64") -> Field:
+        return Field((ROWS, *shape), dtype, join_axis=1)
+
+    return Layout.of(
+        **{
+            "observation.place": per_row(COLUMNS, 2),
+            "first": per_row(COLUMNS, dtype="bool"),
+            "action": per_row(COLUMNS),
+            "reward": per_row(COLUMNS, dtype="float32"),
+            "behaviour_value": per_row(COLUMNS, dtype="float32"),
+            "state.core": Field((COLUMNS, 2), "int64"),
+            "parameter_version": per_row(1),
+            "provenance": Field((1, 4), "int64"),
+        }
+    )
+
+
+def expected_action(slot: Slot, row: int) -> np.ndarray:
+    return slot["observation.place"][row].sum(axis=-1) * 2 + slot["first"][row]
+
+
+class Asker(_Stateless):
+    """Asks about each row, one after the other, and hands over slots that are answered in full."""
+
+    restartable = True
+
+    def __init__(
+        self, context: NodeContext, *, sink: ExperienceSink, port: RequestPort, limit: int = 1 << 40
+    ) -> None:
+        self._context, self._sink, self._port, self._limit = context, sink, port, limit
+        self._slot: Slot | None = None
+        self._row = self._sent = 0
+        self._answered = context.telemetry.counter("answered")
+        self._idle = context.telemetry.counter("idle_steps")
+        context.telemetry.counter("process_id").set(os.getpid())
+        context.telemetry.counter("incarnation").set(context.incarnation)
+
+    def step(self) -> bool:
+        if self._slot is None:
+            return self._begin()
+        answer = self._port.answered()
+        if answer is None:
+            self._idle.add()
+            return False
+        if answer != (self._slot.index, self._row):
+            assert self._context.incarnation, "an answer to a question that was never asked"
+            return True
+        self._check(self._slot)
+        self._row += 1
+        if self._row < ROWS:
+            self._ask(self._slot)
+        else:
+            self._sink.commit(self._slot)
+            self._slot = None
+        return True
+
+    def _begin(self) -> bool:
+        if self._sent >= self._limit:
+            return False
+        self._slot = self._sink.reserve()
+        if self._slot is None:
+            return False
+        for array in self._slot.arrays.values():
+            array[...] = _UNTOUCHED
+        provenance = self._slot["provenance"][0]
+        provenance[PROVENANCE_ACTOR] = self._context.index
+        provenance[PROVENANCE_INCARNATION] = self._context.incarnation
+        self._row, self._sent = 0, self._sent + 1
+        self._ask(self._slot)
+        return True
+
+    def _ask(self, slot: Slot) -> None:
+        stamp = self._context.index * 1_000_000 + self._sent * 1000 + self._row * 10
+        slot["observation.place"][self._row] = stamp + np.arange(COLUMNS * 2).reshape(COLUMNS, 2)
+        slot["first"][self._row] = (np.arange(COLUMNS) + self._sent) % 2 == 0
+        self._port.send(slot, self._row)
+
+    def _check(self, slot: Slot) -> None:
+        row = self._row
+        np.testing.assert_array_equal(slot["action"][row], expected_action(slot, row))
+        np.testing.assert_array_equal(slot["behaviour_value"][row], slot["action"][row] / 2)
+        assert slot["parameter_version"][row] == row + 7
+        np.testing.assert_array_equal(slot["state.core"], slot["observation.place"][0] + 1)
+        assert (slot["reward"][row] == _UNTOUCHED).all(), "written by the one who answers"
+        assert (slot["action"][row + 1 :] == _UNTOUCHED).all(), "answered before it was asked"
+        self._answered.add()
+
+
+class Answerer(_Stateless):
+    """Does to a row what an inference server does, with arithmetic for a network."""
+
+    restartable = True
+
+    def __init__(self, context: NodeContext, *, requests: AnswerPort) -> None:
+        self._requests = requests
+        self._answers = context.telemetry.counter("answers")
+        context.telemetry.counter("process_id").set(os.getpid())
+
+    def step(self) -> bool:
+        taken = self._requests.take()
+        if taken is None:
+            return False
+        slot, row = taken
+        slot["action"][row] = expected_action(slot, row)
+        slot["behaviour_value"][row] = slot["action"][row] / 2
+        slot["parameter_version"][row] = row + 7
+        if row == 0:
+            slot["state.core"][:] = slot["observation.place"][0] + 1
+        self._requests.answer(slot, row, int(slot["provenance"][0, PROVENANCE_ACTOR]))
+        self._answers.add()
+        return True
+
+
+class Judge(_Stateless):
+    """Takes what the askers hand over; every row of it must be answered."""
+
+    restartable = True
+
+    def __init__(self, context: NodeContext, *, source: ExperienceSource) -> None:
+        self._source = source
+        self._received = context.telemetry.counter("received")
+        self._incarnation = context.telemetry.counter("newest_incarnation")
+
+    def step(self) -> bool:
+        batch = self._source.take_batch()
+        if batch is None:
+            return False
+        (slot,) = batch.slots
+        for row in range(ROWS):
+            np.testing.assert_array_equal(slot["action"][row], expected_action(slot, row))
+        incarnation = slot["provenance"][0, PROVENANCE_INCARNATION]
+        self._incarnation.set(max(self._incarnation.value, incarnation))
+        self._received.add()
+        self._source.release(batch)
+        return True

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions about rows and their answers, on every backend; and what becomes of them when one who
+asks or one who answers dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import requesting_roles as roles
+from driving import MakeBackend, advance_for, advance_until, counter
+
+from veldt.backends.base import Backend
+from veldt.topology import Topology
+
+RAY = pytest.param("ray", marks=pytest.mark.ray)
+every_backend = pytest.mark.parametrize("name", ["serial", "process", RAY])
+concurrent_backends = pytest.mark.parametrize("name", ["process", RAY])
+
+ASKERS, JUDGE = (0, 1), 4
+
+
+def askers_and_answerers(limit: int = 1 << 40) -> Topology:
+    """Two who ask; in one process, two who answer and one who takes what comes of it."""
+    topology = Topology("requests", make_network=object)
+    queue = topology.queue("slots", roles.row_layout(), num_slots=5)
+    requests = topology.ask_about("requests", queue, num_clients=2)
+    for index in range(2):
+        port = requests.client(index)
+        topology.add("asker", roles.Asker, sink=queue.sink, port=port, limit=limit)
+    home = [topology.add("answerer", roles.Answerer, requests=requests.server) for _ in range(2)]
+    home.append(topology.add("judge", roles.Judge, source=queue.source()))
+    topology.colocate(*home, threads=True)
+    return topology
+
+
+def total(backend: Backend, nodes: tuple[int, ...], name: str) -> float:
+    return sum(counter(backend, node, name) for node in nodes)
+
+
+@every_backend
+def test_every_question_is_answered_once_in_the_row_it_is_about(
+    name: str, make_backend: MakeBackend
+) -> None:
+    backend = make_backend(name, askers_and_answerers(limit=25))
+    backend.start()
+    advance_until(backend, lambda: counter(backend, JUDGE, "received") == 50, "all slots")
+    questions = 50 * roles.ROWS
+    advance_until(backend, lambda: total(backend, ASKERS, "answered") == questions, "counters")
+    advance_until(backend, lambda: total(backend, (2, 3), "answers") == questions, "counters")
+    if name != "serial":
+        # One who waits sleeps; looking for answers in a loop would take thousands of steps.
+        assert total(backend, ASKERS, "idle_steps") < 10 * questions
+
+
+@every_backend
+def test_ends_in_one_process_need_no_messages(name: str, make_backend: MakeBackend) -> None:
+    topology = askers_and_answerers(limit=10)
+    topology.colocated.clear()
+    topology.colocate(*topology.nodes, threads=True)
+    backend = make_backend(name, topology)
+    backend.start()
+    advance_until(backend, lambda: counter(backend, JUDGE, "received") == 20, "all slots")
+
+
+@concurrent_backends
+def test_one_who_asks_may_die_with_a_question_open(name: str, make_backend: MakeBackend) -> None:
+    """Its successor asks anew; the answer to the dead one is taken for no other."""
+    backend = make_backend(name, askers_and_answerers())
+    backend.start()
+    for incarnation in range(1 if name == "ray" else 3):
+        advance_until(
+            backend,
+            lambda expected=incarnation: (
+                counter(backend, JUDGE, "newest_incarnation") == expected
+                and all(counter(backend, asker, "answered") > 0 for asker in ASKERS)
+                and counter(backend, 0, "incarnation") == expected
+            ),
+            f"slots of incarnation {incarnation}",
+        )
+        os.kill(int(counter(backend, 0, "process_id")), signal.SIGKILL)
+        last = incarnation + 1
+    advance_until(backend, lambda: counter(backend, JUDGE, "newest_incarnation") == last, "more")
+    assert backend.restarts == last
+
+
+@pytest.mark.ray
+def test_the_successor_of_one_who_answers_gets_the_open_questions(
+    make_backend: MakeBackend,
+) -> None:
+    backend = make_backend("ray", askers_and_answerers())
+    backend.start()
+    advance_until(backend, lambda: counter(backend, JUDGE, "received") > 10, "slots")
+    os.kill(int(counter(backend, 2, "process_id")), signal.SIGKILL)
+    advance_until(backend, lambda: backend.restarts == 1, "a successor")
+    advance_for(backend, 0.2)
+    before = [counter(backend, asker, "answered") for asker in ASKERS]
+    advance_until(
+        backend,
+        lambda: all(
+            counter(backend, asker, "answered") > count + 20
+            for asker, count in zip(ASKERS, before, strict=True)
+        ),
+        "answers to both",
+    )
