@@ -37,8 +37,8 @@ def page(row: Architecture, results: Path = RESULTS) -> str:
     parts = [
         f"# {row.name}",
         _NOTICE,
-        f"**{row.year}.** {row.paper}.  \n**New:** {row.new}.  \n**File:** `{row.file}`,"
-        f" {_code_lines(module)} lines.  \n**Backends:** {', '.join(backends)}.",
+        f"**{row.year}.** {row.paper}.  \n**New:** {row.new}.  \n**File:** `{row.file}`.  \n"
+        f"**Backends:** {', '.join(backends)}.",
         "## What it is",
         _docstring(module),
         "## Who talks to whom",
@@ -55,10 +55,6 @@ def page(row: Architecture, results: Path = RESULTS) -> str:
         measured_block(measured_rows(results, row.name), results),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _code_lines(module: ModuleType) -> int:
-    return len(inspect.getsource(module).splitlines())
 
 
 def _docstring(module: ModuleType) -> str:

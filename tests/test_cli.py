@@ -92,6 +92,8 @@ def refused(tmp_path, monkeypatch, capsys):
         (("train", "impala", *CARTPOLE, *SERIAL, "--run-dir", "/etc/passwd/run"), "--run-dir"),
         (("describe", "impala", "--format", "svg"), "mermaid"),
         (("completion", "tcsh"), "bash"),
+        (("resume",), "RUN_DIR"),
+        (("resume", "missing"), "not a run directory"),
         (("evaluate", "."), "not a run directory"),
         (("evaluate", "missing"), "not a run directory"),
         (("evaluate", ".", "--episodes", "0"), "1 or more"),
@@ -303,5 +305,8 @@ def test_a_failing_role_is_named_with_its_cause(tmp_path):
     )
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("veldt: actor-0 failed: RuntimeError: the joint is stuck")
+    assert last.startswith(
+        "veldt: actor-0 failed: EnvironmentFailure: the environment 'broken:make'"
+    )
+    assert "RuntimeError: the joint is stuck" in last
     assert 'raise RuntimeError("' in done.stderr or "raise RuntimeError('" in done.stderr

@@ -16,6 +16,7 @@ import numpy as np
 from veldt.backends import make_backend
 from veldt.backends.base import Backend, NodeFailure
 from veldt.backends.chaos import Chaos
+from veldt.errors import ConfigurationError
 from veldt.resolve import Plan
 from veldt.roles.evaluator import Evaluator
 from veldt.run_checkpoints import RunCheckpoints
@@ -80,7 +81,12 @@ class Run:
             note=self._progress.note,
         )
         if resume:
-            self._checkpoints.begin_from_newest()
+            try:
+                self._checkpoints.begin_from_newest()
+            except ConfigurationError:
+                self._backend.stop()
+                self._directory.close()
+                raise
         self._directory.write_config(describe_plan(plan))
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._evaluated_at_episodes = 0

@@ -150,6 +150,10 @@ class EpsilonSettings:
     epsilon_env_steps: int = 20_000
     """Environment steps, of all actors together, over which epsilon falls."""
 
+    def schedule(self, num_actors: int) -> tuple[float, float, float]:
+        """From, to, and over how many steps of one actor."""
+        return self.epsilon_start, self.epsilon_end, self.epsilon_env_steps / num_actors
+
 
 @dataclass(frozen=True)
 class LadderSettings:

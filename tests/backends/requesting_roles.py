@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tiny_roles import _Stateless
 
 from veldt.context import NodeContext
 from veldt.ports import ExperienceSink, ExperienceSource
-from veldt.roles.inference_server import AnswerPort
-from veldt.roles.remote_policy import RequestPort
 from veldt.types import PROVENANCE_ACTOR, PROVENANCE_INCARNATION, Field, Layout, Slot
+
+if TYPE_CHECKING:  # they bring torch, which the processes of these tests need not load
+    from veldt.roles.inference_server import AnswerPort
+    from veldt.roles.remote_policy import RequestPort
 
 ROWS, COLUMNS = 4, 3
 _UNTOUCHED = -1

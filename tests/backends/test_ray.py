@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import requesting_roles as requesting
 import tiny_roles as roles
 
 from veldt.errors import ConfigurationError
-from veldt.topology import QueueSpec, Topology
+from veldt.topology import QueueSpec, RequestsSpec, Topology
+from veldt.types import slots_over
 
 pytest.importorskip("ray")
 
 from veldt.backends.ray_channels import Intake
+from veldt.backends.ray_requests import Answering, RowFormat
 from veldt.backends.ray_wiring import Wiring
 
 LAYOUT = roles.record_layout(words=1)
@@ -180,6 +183,96 @@ def test_two_consumers_in_two_processes_are_refused() -> None:
     topology.add("consumer", roles.Consumer, source=source)
     with pytest.raises(ConfigurationError, match="consumed by consumer-0, consumer-1"):
         Wiring(topology)
+
+
+def asker_and_answerers(num_answerers: int = 1) -> Topology:
+    topology = Topology("requests", make_network=object)
+    queue = topology.queue("slots", requesting.row_layout(), 4)
+    requests = topology.ask_about("requests", queue, num_clients=2)
+    for index in range(2):
+        topology.add("asker", roles.Idle, sink=queue.sink, port=requests.client(index))
+    for _ in range(num_answerers):
+        topology.add("answerer", roles.Idle, requests=requests.server)
+    topology.add("judge", roles.Idle, source=queue.source())
+    return topology
+
+
+def test_questions_that_would_go_to_two_processes_are_refused() -> None:
+    topology = asker_and_answerers(num_answerers=2)
+    with pytest.raises(ConfigurationError, match="answered by answerer-0, answerer-1"):
+        Wiring(topology)
+    topology.colocate(*topology.nodes[2:4])
+    Wiring(topology)
+
+
+def test_one_client_with_the_server_and_one_elsewhere_are_refused() -> None:
+    topology = asker_and_answerers()
+    topology.colocate(*topology.nodes[1:3])
+    with pytest.raises(ConfigurationError, match="either all clients are or none"):
+        Wiring(topology)
+
+
+def test_a_server_has_room_for_a_question_about_every_slot_of_others() -> None:
+    topology = asker_and_answerers()
+    wiring = Wiring(topology)
+    assert wiring.calls_at_a_time("answerer-0") == 4
+    assert wiring.calls_at_a_time("judge-0") == 4
+    topology.colocate(*topology.nodes[2:])
+    assert Wiring(topology).calls_at_a_time("answerer-0+judge-0") == 8
+
+
+@pytest.mark.parametrize("row", [0, 2])
+def test_a_question_and_its_answer_carry_what_they_should_and_no_more(row: int) -> None:
+    layout = requesting.row_layout()
+    format = RowFormat(layout)
+    slots = slots_over(layout, np.zeros(2 * layout.nbytes, np.uint8), 2)
+    for value, slot in enumerate(slots, start=1):
+        for array in slot.arrays.values():
+            array[...] = value if array.dtype != bool else value == 1
+    client, server = slots
+    format.take_question(server, row, format.question(client, row))
+    assert format.take_answer(client, row, format.answer(server, row, client=9)) == 9
+    asked, answered = ("observation.place", "first"), ("action", "behaviour_value")
+    others = [other for other in range(requesting.ROWS) if other != row]
+    for name in (*asked, *answered, "parameter_version", "reward"):
+        source = client if name in asked else server
+        if name == "reward":
+            assert (client[name] == 1).all()
+            continue
+        np.testing.assert_array_equal(client[name][row], source[name][row])
+        np.testing.assert_array_equal(server[name][row], source[name][row])
+        assert (client[name][others] == 1).all()
+    np.testing.assert_array_equal(server["provenance"], 1)
+    np.testing.assert_array_equal(client["state.core"], 2 if row == 0 else 1)
+
+
+def test_a_slot_of_one_row_answers_to_every_row_number() -> None:
+    slot = RowFormat(requesting.row_layout()).slot_of_one_row(3)
+    slot["action"][2] = (4, 5, 6)
+    assert slot["action"].shape == (requesting.ROWS, requesting.COLUMNS)
+    np.testing.assert_array_equal(slot["action"][0], (4, 5, 6))
+
+
+@in_event_loop
+async def test_closing_ends_questions_that_nobody_will_answer() -> None:
+    layout = requesting.row_layout()
+    spec = RequestsSpec("requests", QueueSpec("slots", layout, 2), num_clients=1)
+    answering = Answering(spec)
+    slot = RowFormat(layout).slot_of_one_row(0)
+    question = RowFormat(layout).question(slot, 1)
+    waiting = [asyncio.create_task(answering.ask(1, question)) for _ in range(2)]
+    await settle()
+    assert len(answering.memory.pending) == 2
+    key = answering.memory.pending.pop()
+    assert key is not None
+    answering.memory.answered[0].push(key)
+    await settle()
+    assert [task.done() for task in waiting] == [True, False]
+    answering.close()
+    await settle()
+    assert waiting[0].result()
+    assert waiting[1].result() == b""
+    assert await answering.ask(0, question) == b""
 
 
 def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from driving import MakeBackend, advance_until, counter
 
 from veldt.architectures import load
+from veldt.checkpoint import CheckpointStore
 from veldt.environments import EnvironmentFactory
 from veldt.networks import NetworkConfig
 from veldt.problem import Problem
@@ -15,17 +19,15 @@ from veldt.problem import Problem
 pytestmark = pytest.mark.ray
 
 
+def cart_pole(num_actors: int, **network: object) -> Problem:
+    environment = EnvironmentFactory("CartPole-v1")
+    config = NetworkConfig(**network)
+    return Problem(environment, environment.spec(), config, 1, num_actors, envs_per_actor=8)
+
+
 @pytest.mark.parametrize("architecture", ["impala", "a2c"])
 def test_actors_and_learner_make_progress(architecture: str, make_backend: MakeBackend) -> None:
-    environment = EnvironmentFactory("CartPole-v1")
-    problem = Problem(
-        environment,
-        environment.spec(),
-        NetworkConfig(),
-        seed=1,
-        num_actors=2 if architecture == "a2c" else 1,
-        envs_per_actor=8,
-    )
+    problem = cart_pole(num_actors=2 if architecture == "a2c" else 1)
     module = load(architecture)
     topology = module.build(module.PRESETS["control"], problem)
     backend = make_backend("ray", topology)
@@ -41,3 +43,35 @@ def test_actors_and_learner_make_progress(architecture: str, make_backend: MakeB
     if architecture == "a2c":
         assert backend.snapshots()[learner].lag.max == 0
     assert backend.parameters("weights").version >= after.version
+
+
+def test_agents_without_a_model_ask_predictors_in_another_process(
+    make_backend: MakeBackend, tmp_path: Path
+) -> None:
+    """GA3C, with a recurrent state that comes back with the answers; and it can be continued."""
+    module = load("ga3c")
+    problem = cart_pole(num_actors=1, recurrent="lstm", recurrent_size=8)
+    config = replace(module.PRESETS["control"], most_agents=2, most_trainers=2, annealing=False)
+    topology = module.build(config, problem)
+    kinds = [node.kind for node in topology.nodes]
+    trainers = [place for place, kind in enumerate(kinds) if kind == "trainer"]
+    backend = make_backend("ray", topology)
+    before = backend.parameters("weights")
+    assert before.version == 0
+    backend.start()
+
+    def updates() -> float:
+        return sum(counter(backend, trainer, "updates") for trainer in trainers)
+
+    advance_until(backend, lambda: updates() >= 10, "updates")
+    after = backend.parameters("weights")
+    assert after.version >= 10
+    assert np.abs(after.vector - before.vector).max() > 0.0
+    assert counter(backend, kinds.index("agent") + 1, "env_steps") == 0, "told to rest"
+    path = CheckpointStore(tmp_path).save(1, backend.capture(), {})
+    backend.stop()
+    assert backend.parameters("weights").version >= after.version
+
+    successor = make_backend("ray", module.build(config, problem))
+    successor.restore(path, generation=1)
+    assert successor.parameters("weights").version >= after.version

@@ -141,6 +141,21 @@ def test_only_a_run_that_ended_well_is_finished(tmp_path):
     assert [runs.finished(task) for task in (second, third, fourth)] == [None] * 3
 
 
+def test_a_run_that_outlived_its_comparison_is_waited_for(tmp_path):
+    task, said = runs.tasks(COMPARISON, ["impala"], tmp_path)[0], []
+    with runs.claimed(task, "waiting", said.append) as lock:
+        program = "import sys, time; sys.stdin.read(); time.sleep(0.3); open('done', 'w')"
+        orphan = subprocess.Popen(
+            [sys.executable, "-c", program], cwd=tmp_path, stdin=subprocess.PIPE, pass_fds=(lock,)
+        )
+    orphan.stdin.close()
+    assert said == []
+    with runs.claimed(task, "waiting", said.append):
+        assert (tmp_path / "done").exists()
+    assert said == ["waiting"]
+    orphan.wait()
+
+
 def test_moved_aside_is_kept(tmp_path):
     run_dir = tmp_path / "impala-seed0"
     for content in ("a", "b"):
@@ -212,6 +227,8 @@ def test_every_role_and_channel_is_drawn(architecture):
     for source, target, _ in plan.topology.edges():
         for name in (source, target):
             assert re.sub(r"-\d+", "", name) in drawing
-    assert drawing.count("<path d=") == 1 + len(
-        {(re.sub(r"-\d+", "", a), re.sub(r"-\d+", "", b)) for a, b, _ in plan.topology.edges()}
-    )
+    linked = {
+        frozenset((re.sub(r"-\d+", "", a), re.sub(r"-\d+", "", b)))
+        for a, b, _ in plan.topology.edges()
+    }
+    assert drawing.count("<path d=") == 1 + len(linked)

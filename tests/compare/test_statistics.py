@@ -70,7 +70,7 @@ def test_joint_curve_covers_what_all_seeds_know():
     assert (curve.value[0], curve.value[-1]) == (1.0, 4.0)
 
 
-def test_a_run_that_reached_the_target_keeps_its_last_value():
+def test_a_held_curve_keeps_its_last_value():
     long = (np.array([0.0, 4.0]), np.array([1.0, 4.0]))
     done = (np.array([0.0, 2.0]), np.array([1.0, 8.0]))
     grid, curve = joint_curve([long, done], [False, True])

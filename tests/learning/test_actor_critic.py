@@ -41,13 +41,8 @@ def test_reaches_475(architecture, options, tmp_path):
     assert result.evaluation_return >= 475
 
 
-MOMENTUM_SGD = {
-    "optimizer": "sgd",
-    "momentum": 0.9,
-    "learning_rate": 0.1,
-    "max_grad_norm": 0.5,
-    "decay_learning_rate": True,
-}
+# The least robust of the three, as in the paper: not every seed gets there within the budget.
+MOMENTUM_SGD = {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.2, "max_grad_norm": 0.1}
 
 
 @pytest.mark.slow

@@ -35,8 +35,10 @@ class Servers:
         topology = Topology("test", Network)
         self.initial = FlatParameters(Network()).numpy().copy()
         parts = shards(Network(), num_shards)
-        queues = [topology.queue(f"g{each.index}", each.layout, 32) for each in parts]
-        self.boards = [topology.board(f"w{each.index}", self.initial[each.part]) for each in parts]
+        queues = [topology.queue(f"g{i}", each.layout, 32) for i, each in enumerate(parts)]
+        self.boards = [
+            topology.board(f"w{i}", self.initial[each.part]) for i, each in enumerate(parts)
+        ]
         self._open = live(topology)
         self._ends = [*(queue.sink for queue in queues), *(b.source() for b in self.boards)]
         self.contexts = [context(f"parameter_server-{i}", i) for i in range(num_shards)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import grpc
 import numpy as np
+import pytest
 
 from veldt.types import Field, Layout
 from veldt.wire.client import StreamClient
@@ -45,16 +47,18 @@ def answer_bytes(value: int) -> bytes:
     return buffer.tobytes()
 
 
-def wait_for(poll: Callable[[], Found | None], what: str) -> Found:
-    """The first thing that `poll` finds; fails when there never is one."""
+def wait_for(
+    poll: Callable[[], Found | None], what: str, others: Callable[[], object] | None = None
+) -> Found:
+    """The first thing that `poll` finds, while `others` get their turns; fails when there never is
+    one."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (found := poll()) is None:
         assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.002)
+        if others is not None:
+            others()
+        time.sleep(0.001)
     return found
-
-
-def silent() -> None: ...
 
 
 @contextmanager
@@ -62,7 +66,7 @@ def serving(
     directory: Path, address: str | None = None, num_clients: int = 2, security: Security = SECURITY
 ) -> Iterator[tuple[StreamServer, str]]:
     address = address or f"unix:{directory}/socket"
-    server = StreamServer(FORMAT, num_clients, 1, address, security, silent)
+    server = StreamServer(FORMAT, num_clients, 1, address, security)
     try:
         yield server, address
     finally:
@@ -78,7 +82,7 @@ def calling(
     format: StreamFormat = FORMAT,
     give_up_seconds: float = PATIENCE_SECONDS,
 ) -> Iterator[StreamClient]:
-    client = StreamClient(format, actor, address, security, silent, give_up_seconds)
+    client = StreamClient(format, actor, address, security, give_up_seconds)
     client.connect(incarnation)
     try:
         yield client
@@ -89,26 +93,42 @@ def calling(
 def exchange(server: StreamServer, client: StreamClient, value: float) -> None:
     """One question and its answer, as an honest actor sees it."""
     client.send(0, row_bytes(value))
-    received = wait_for(server.take, "a row")
+    received = wait_for(server.take, "a row", client.receive)
     assert (received.arrays["observation"] == np.float32(value)).all()
     server.answer(received, answer_bytes(int(value)))
-    group, arrays = wait_for(client.receive, "an answer")
+    group, arrays = wait_for(client.receive, "an answer", server.take)
     assert group == 0
     assert (arrays["env_action"] == int(value)).all()
 
 
+def refusal(server: StreamServer, client: StreamClient) -> str:
+    """What an actor is told that may not come back."""
+    with pytest.raises(ConnectionError) as caught:
+        wait_for(client.receive, "the refusal", server.take)
+    return str(caught.value)
+
+
 def raw_call(
-    address: str, messages: list[bytes], token: str | None = SECURITY.token
+    server: StreamServer,
+    address: str,
+    messages: list[bytes],
+    token: str | None = SECURITY.token,
 ) -> grpc.StatusCode:
     """Send bytes as nobody should, on a stream of one's own; how the server ended it."""
-    metadata = () if token is None else ((TOKEN_HEADER, token),)
-    with grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]) as channel:
-        call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(
-            iter(messages), metadata=metadata, timeout=PATIENCE_SECONDS
-        )
-        try:
-            for _ in call:
-                pass
-        except grpc.RpcError as error:
-            return error.code()
-    return grpc.StatusCode.OK
+
+    def call() -> grpc.StatusCode:
+        metadata = () if token is None else ((TOKEN_HEADER, token),)
+        with grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]) as channel:
+            stream = channel.stream_stream(f"/{SERVICE}/{METHOD}")(
+                iter(messages), metadata=metadata, timeout=PATIENCE_SECONDS
+            )
+            try:
+                for _ in stream:
+                    pass
+            except grpc.RpcError as error:
+                return error.code()
+        return grpc.StatusCode.OK
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(call)
+        return wait_for(lambda: future.result() if future.done() else None, "the end", server.take)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from streams import FORMAT, answer_bytes, row_bytes, silent
+from streams import FORMAT, answer_bytes, row_bytes
 
 from veldt.wire.desk import Desk, Session
 from veldt.wire.messages import Refused
@@ -12,7 +12,7 @@ from veldt.wire.messages import Refused
 
 @pytest.fixture
 def desk() -> Desk:
-    return Desk(FORMAT, num_clients=2, groups_per_client=2, ring=silent)
+    return Desk(FORMAT, num_clients=2, groups_per_client=2)
 
 
 def opened(desk: Desk, actor: int = 0, incarnation: int = 0) -> tuple[Session, list[bytes]]:

@@ -78,9 +78,7 @@ def build(config: Config, problem: Problem) -> Topology:
         make_network(), config.trajectory_steps, problem.envs_per_actor
     )
     initial = problem.initial_weights(make_network)
-    epsilon = partial(
-        annealed_epsilon, config.epsilon_start, config.epsilon_end, config.epsilon_env_steps
-    )
+    epsilon = partial(annealed_epsilon, *config.schedule(num_actors=1))
 
     topology = Topology("dqn", make_network)
     trajectories = topology.queue("trajectories", layout, num_slots=2)

@@ -45,7 +45,8 @@ class Config(ActorCriticSettings, OptimizerSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
     correction: str = "epsilon"
-    learning_rate: float = 3e-3
+    optimizer: str = "rmsprop"
+    learning_rate: float = 1.5e-3
     max_grad_norm: float = 2.0
     trace_lambda: float = 0.95
     normalize_returns: bool = True

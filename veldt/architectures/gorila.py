@@ -5,8 +5,8 @@
       ^                                            ^                          |
       +--------------------------------------------+--------- weights --------+
 
-New since DQN: many actors and many learners at once. A learner keeps no weights of its own: it
-sends gradients to a server cut into shards and pulls what became of them, without any barrier.
+New since DQN: many actors, many learners, no barrier. A learner keeps no weights of its own: it
+sends gradients to a server cut into shards and pulls what became of them.
 One datum: actor -> queue -> replay -> learner -> gradient queues -> shards.
 Lag: a gradient is as old as the updates applied since its learner pulled; too old ones are dropped.
 Deviation: in a bundle actor and learner pull for themselves instead of sharing one replica.
@@ -23,14 +23,12 @@ from veldt.problem import Problem
 from veldt.replay import UniformSampler
 from veldt.roles.actor import Actor
 from veldt.roles.learner import Learner
-from veldt.roles.parameter_server import ParameterServer, ShardSettings, shards
+from veldt.roles.parameter_server import ParameterServer, Server, ShardSettings, shards
 from veldt.roles.policy import EpsilonGreedy, LocalPolicyConfig, annealed_epsilon
 from veldt.roles.remote_gradients import RemoteGradientsConfig
 from veldt.roles.replay import Replay, batch_layout
 from veldt.settings import EpsilonSettings, OptimizerSettings, ReplaySettings
-from veldt.topology import Board, Node, Queue, Topology
-
-Server = list[tuple[Queue, Board]]
+from veldt.topology import Node, Topology
 
 
 @dataclass(frozen=True)
@@ -89,12 +87,11 @@ def build(config: Config, problem: Problem) -> Topology:
 
 def _add_server(topology: Topology, config: Config, problem: Problem, learners: int) -> Server:
     """The shards, each with a queue for its slice of the gradients and a board for its weights."""
-    initial = problem.initial_weights(topology.make_network)
-    server = []
-    for shard in shards(topology.make_network(), config.num_shards):
-        queue = topology.queue(f"gradients-{shard.index}", shard.layout, 2 * learners)
-        values = initial.vector[shard.part]
-        board = topology.board(f"weights-{shard.index}", values, version=initial.version)
+    start = problem.initial_weights(topology.make_network)
+    server: Server = []
+    for i, shard in enumerate(shards(topology.make_network(), config.num_shards)):
+        queue = topology.queue(f"gradients-{i}", shard.layout, 2 * learners)
+        board = topology.board(f"weights-{i}", start.vector[shard.part], version=start.version)
         topology.add(
             "parameter_server",
             ParameterServer,
@@ -114,16 +111,15 @@ def _add_replay(
     topology: Topology, config: Config, problem: Problem, server: Server, users: tuple[int, int]
 ) -> list[Node]:
     """A replay with its actors and learners: one of each in a bundle, all on a global one."""
-    num_actors, num_learners = users
-    make_network, steps = topology.make_network, config.trajectory_steps
+    (num_actors, num_learners), make_network = users, topology.make_network
+    steps = config.trajectory_steps
     layout = problem.trajectory_layout(make_network(), steps, problem.envs_per_actor)
     boards = [board.source() for _, board in server]
     name = f"replay-{sum(node.kind == 'replay' for node in topology.nodes)}"
     trajectories = topology.queue(f"{name}-trajectories", layout, 2 * num_actors)
     batch = batch_layout(layout, config.batch_size)
     batches = [topology.queue(f"{name}-batches-{i}", batch, 1) for i in range(num_learners)]
-    horizon = config.epsilon_env_steps / problem.num_actors
-    epsilon = partial(annealed_epsilon, config.epsilon_start, config.epsilon_end, horizon)
+    epsilon = partial(annealed_epsilon, *config.schedule(problem.num_actors))
     actor = {
         "sink": trajectories.sink,
         "policy": LocalPolicyConfig(make_network, partial(EpsilonGreedy, epsilon=epsilon), 1),

@@ -37,6 +37,7 @@ from veldt.types import Layout
 class Config(ActorCriticSettings, OptimizerSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the paper's constants."""
 
+    optimizer: str = "rmsprop"
     learning_rate: float = 5e-3
     max_grad_norm: float = 2.0
     trace_lambda: float = 0.95

@@ -46,6 +46,7 @@ WHY_NOT_EVERYWHERE = (
 class Config(AppoSettings, OptimizerSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
+    optimizer: str = "rmsprop"
     learning_rate: float = 3e-3
     max_grad_norm: float = 2.0
     trace_lambda: float = 0.95
@@ -69,6 +70,7 @@ class Config(AppoSettings, OptimizerSettings):
 PRESETS = {
     "control": Config(),
     "atari": Config(
+        optimizer="adam",
         learning_rate=1e-4,
         optimizer_epsilon=1e-6,
         max_grad_norm=4.0,

@@ -35,21 +35,26 @@ class _Box:
 
 def svg(topology: Topology) -> str:
     """The drawing; numbered channels of one kind ("copy-0", "copy-1") are one box."""
-    edges = list(dict.fromkeys((_stem(a), _stem(b)) for a, b, _ in topology.edges()))
+    drawn = list(dict.fromkeys((_stem(a), _stem(b)) for a, b, _ in topology.edges()))
     roles = {kind: len(nodes) for kind, nodes in topology.kinds().items()}
-    boxes = _place(edges, roles, _channel_counts(topology))
+    boxes = _place(drawn, roles, _channel_counts(topology))
     columns = 1 + max(box.column for box in boxes.values())
     lines = 1 + max(box.line for box in boxes.values())
+    # What is written and read by the same role is one arrow with two tips.
+    edges = [(a, b) for a, b in drawn if (b, a) not in drawn or not _goes_back(boxes, (a, b))]
     back = [edge for edge in edges if _goes_back(boxes, edge)]
     width = 2 * _MARGIN + columns * _WIDTH + (columns - 1) * _GAP_X
     floor = _MARGIN + lines * (_HEIGHT + _GAP_Y)
     height = floor + 10 * len(back) + _MARGIN
     depths = {edge: floor + 10 * number for number, edge in enumerate(back)}
-    arrows = [_arrow(boxes[a], boxes[b], depths.get((a, b))) for a, b in edges]
+    arrows = [
+        _arrow(boxes[a], boxes[b], depths.get((a, b)), both_ways=(b, a) in drawn) for a, b in edges
+    ]
     shapes = [_shape(box) for box in boxes.values()]
     marker = (
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7"'
-        ' markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>'
+        ' markerHeight="7" orient="auto-start-reverse"><path d="M0 0 8 4 0 8z" fill="#555"/>'
+        "</marker></defs>"
     )
     return (
         f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
@@ -110,8 +115,10 @@ def _goes_back(boxes: dict[str, _Box], edge: tuple[str, str]) -> bool:
     return boxes[edge[1]].column <= boxes[edge[0]].column
 
 
-def _arrow(source: _Box, target: _Box, depth: int | None) -> str:
+def _arrow(source: _Box, target: _Box, depth: int | None, both_ways: bool) -> str:
     style = 'fill="none" stroke="#555" stroke-width="1.2" marker-end="url(#tip)"'
+    if both_ways:
+        style += ' marker-start="url(#tip)"'
     if depth is None:
         x1, y1, x2, y2 = source.left + _WIDTH, source.middle, target.left, target.middle
         bend = (x2 - x1) / 2

@@ -57,8 +57,9 @@ Drawn = tuple[Figure, str, str, str] | None
 def _curves(records: Records, over: str, label: str) -> Drawn:
     figure, axis = _one_axis(8.0, 4.2)
     for number, (name, runs) in enumerate(records.items()):
-        early = [run.result.reached_target for run in runs]
-        joint = joint_curve([run.curve(over) for run in runs], early)
+        # Time goes on after a run has ended, and what it learned stays; env steps do not.
+        held = [over == "seconds" or run.result.reached_target for run in runs]
+        joint = joint_curve([run.curve(over) for run in runs], held)
         if joint is None:
             continue
         grid, curve = joint
@@ -73,6 +74,7 @@ def _curves(records: Records, over: str, label: str) -> Drawn:
     caption = (
         "Interquartile mean over seeds; the band is its 95% bootstrap interval. Training episodes,"
         " exploration included. A run that reached the target keeps its last value."
+        + (" So does any other that has ended." if over == "seconds" else "")
     )
     return figure, f"curves_{over}", f"Learning curves over {label}", caption
 
@@ -146,6 +148,7 @@ def _time_shares(records: Records) -> Drawn:
         (f"{name}: {kind}", stages)
         for name, runs in records.items()
         for kind, stages in runs[0].result.stage_shares.items()
+        if any(stages.values())
     ]
     if not bars:
         return None
@@ -174,7 +177,8 @@ def _memory(records: Records) -> Drawn:
         return None
     caption = (
         "Proportional set size of all processes of a run, looked at once per second; pages shared"
-        " between processes count once. With Ray, what the cluster's processes use is not in it."
+        " between processes count once, those shared with other programs in part. What processes of"
+        " a Ray cluster use is not in it."
     )
     return drawn[0], "memory", "Peak memory", caption
 
@@ -191,6 +195,8 @@ def _bars(
         if found is not None:
             spread = [[found.value - found.low], [found.high - found.value]]
             axis.barh(row, found.value, color=_colour(row), xerr=np.maximum(spread, 0.0), capsize=3)
+            text, place = f"  {float(found.value):,.4g}", {"va": "center", "fontsize": "small"}
+            axis.annotate(text, (float(found.high), row), **place)
     _name_rows(axis, records)
     axis.set_xlabel(label)
     return figure, axis

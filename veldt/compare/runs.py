@@ -14,7 +14,8 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,12 +87,12 @@ def run_all(todo: list[RunTask], say: Callable[[str], None]) -> dict[str, str]:
     failures = {}
     for number, task in enumerate(todo, start=1):
         place = f"[{number}/{len(todo)}] {task.name}"
-        _wait_until_free(task.run_dir, f"{place}: still running from before, waiting", say)
-        if finished(task) is not None:
-            say(f"{place}: finished before")
-            continue
-        move_aside(task.run_dir)
-        error = _run(task)
+        with claimed(task, f"{place}: still running from before, waiting", say) as lock:
+            if finished(task) is not None:
+                say(f"{place}: finished before")
+                continue
+            move_aside(task.run_dir)
+            error = _run(task, lock)
         result = finished(task)
         if result is None:
             failures[task.name] = error
@@ -101,6 +102,24 @@ def run_all(todo: list[RunTask], say: Callable[[str], None]) -> dict[str, str]:
             shown = "no episode ended" if score is None else f"score {score:.1f}"
             say(f"{place}: {shown}, {result.env_steps:,} steps in {result.wall_seconds:.0f} s")
     return failures
+
+
+@contextmanager
+def claimed(task: RunTask, notice: str, say: Callable[[str], None]) -> Iterator[int]:
+    """Hold the task; yields the lock, which the run's process inherits. A run thus outlives a
+    comparison that was killed, and a second one waits until it has ended by its own budget."""
+    task.run_dir.parent.mkdir(parents=True, exist_ok=True)
+    path = task.run_dir.with_name(f"{task.run_dir.name}.lock")
+    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(notice)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+    finally:
+        os.close(lock)
 
 
 def move_aside(run_dir: Path) -> Path | None:
@@ -113,15 +132,19 @@ def move_aside(run_dir: Path) -> Path | None:
     return run_dir.rename(target)
 
 
-def _run(task: RunTask) -> str:
+def _run(task: RunTask, lock: int) -> str:
     """One process to its end; the last line it wrote. It leaves its peak memory in its folder."""
-    task.run_dir.parent.mkdir(parents=True, exist_ok=True)
     log = task.run_dir.with_name(f"{task.run_dir.name}.log")
     command = [sys.executable, "-m", "veldt", *task.arguments]
     with open(log, "wb") as output:
         # A session of its own: Ctrl-C reaches it once, through us, and it can save what it has.
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            pass_fds=(lock,),
         )
         try:
             peak = _watch(process)
@@ -146,19 +169,3 @@ def _watch(process: subprocess.Popen[bytes]) -> int | None:
             peak = seen if peak is None else max(peak, seen or 0)
         time.sleep(_LOOK_SECONDS)
     return peak
-
-
-def _wait_until_free(run_dir: Path, notice: str, say: Callable[[str], None]) -> None:
-    """A run outlives a comparison that was killed, and ends by its own budget: let it."""
-    try:
-        lock = os.open(run_dir / ".lock", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(notice)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-    finally:
-        os.close(lock)

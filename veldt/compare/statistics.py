@@ -63,17 +63,17 @@ def step_values(x: np.ndarray, y: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 
 def joint_curve(
-    curves: Sequence[tuple[np.ndarray, np.ndarray]], ended_early: Sequence[bool]
+    curves: Sequence[tuple[np.ndarray, np.ndarray]], held: Sequence[bool]
 ) -> tuple[np.ndarray, Estimate] | None:
     """Grid and estimate over seeds where all of them are known.
 
-    A curve that `ended_early` (its run reached the target) keeps its last value; otherwise the
-    shortest curve is the end. None when the seeds have no stretch in common."""
+    A curve that is `held` keeps its last value; the shortest of the others is the end. None when
+    the seeds have no stretch in common."""
     curves = [(x[known], y[known]) for x, y in curves for known in [np.isfinite(y)]]
     if not curves or any(x.size == 0 for x, _ in curves):
         return None
     ends = [x[-1] for x, _ in curves]
-    full = [end for end, early in zip(ends, ended_early, strict=True) if not early]
+    full = [end for end, hold in zip(ends, held, strict=True) if not hold]
     start, end = max(x[0] for x, _ in curves), min(full) if full else max(ends)
     if end < start:
         return None

@@ -43,7 +43,7 @@ class Learner:
         context: NodeContext,
         *,
         source: ExperienceSource,
-        weights: ParameterSink | None,
+        weights: ParameterSink | None = None,
         initial: ParameterSource | list[ParameterSource] | None = None,
         make_network: Callable[[], Network],
         make_objective: Callable[..., Objective],

@@ -19,14 +19,17 @@ from veldt.optimizers import OptimizerConfig, make_optimizer
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
 from veldt.roles.joined_source import cut
 from veldt.roles.outliers import OutlierFilter, OutlierSettings
+from veldt.topology import Board, Queue
 from veldt.types import Field, Layout, Parameters
+
+Server = list[tuple[Queue, Board]]
+"""The channels of all shards: gradients to each, and weights from it."""
 
 
 @dataclass(frozen=True)
 class Shard:
     """A slice of the flat vector: weights, and in the last one also the running statistics."""
 
-    index: int
     part: slice
     num_trained: int
 
@@ -50,8 +53,8 @@ def shards(network: Network, num_shards: int) -> list[Shard]:
     """The slices of a network's flat vector, one per node of the server."""
     flat = FlatParameters(network)
     return [
-        Shard(index, part, min(part.stop, flat.num_trained) - part.start)
-        for index, part in enumerate(cut(flat.size, flat.num_trained, num_shards))
+        Shard(part, min(part.stop, flat.num_trained) - part.start)
+        for part in cut(flat.size, flat.num_trained, num_shards)
     ]
 
 

@@ -52,7 +52,8 @@ def request_layout(trajectories: Layout) -> Layout:
         seen = name.split(".")[0] == "observation" or name in (ACTION_MASK, "first")
         if seen or is_answer_of_environment(name):
             fields[name] = Field(field.shape[1:], field.dtype)
-    return Layout(tuple(fields.items()))
+    # Side by side by type: whoever receives them checks all numbers, and all flags, at once.
+    return Layout(tuple(sorted(fields.items(), key=lambda entry: entry[1].dtype)))
 
 
 def scratch_layout(trajectories: Layout) -> Layout:

@@ -15,9 +15,9 @@ from itertools import pairwise
 from veldt.telemetry.counters import NodeSnapshot
 from veldt.topology import End, StreamSpec, Topology
 
-_STUCK_TRAJECTORIES, _STUCK_UPDATES = 5, 20
-_WINDOW = 12
-_SHORTEST_SECONDS = 5.0
+_STUCK_TRAJECTORIES, _STUCK_UPDATES = 30, 100  # some actors refresh every few trajectories only
+_WINDOW = 30
+_SHORTEST_SECONDS = 10.0
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class StreamClient:
     def receive(self) -> Answer | None:
         """Group and arrays of the next answer. Raises ConnectionError when there is no hope."""
         if not self._inbox:
-            self._pump.turn()
+            self._pump.turn_if_due()
         if self._inbox:
             return self._inbox.popleft()
         if self._task.done():
@@ -152,7 +152,8 @@ class StreamClient:
         self._format.check_opened(opened)
         self.connections += 1
         self._next_sequence, self._asked = 0, {}
-        self._outgoing = outgoing = asyncio.Queue()
+        outgoing: asyncio.Queue[bytes] = asyncio.Queue()
+        self._outgoing = outgoing
         for group, data in self._unanswered.items():
             self._ask(outgoing, group, data)
         writing = asyncio.create_task(_write(call, outgoing))

@@ -40,8 +40,8 @@ def keepalive_options(max_receive_bytes: int) -> list[tuple[str, int]]:
 
 
 class StreamServer:
-    """The answering port: `take` a row, `answer` it. Listens from its construction on; what comes in
-    is looked at when `take` finds nothing waiting."""
+    """The answering port: `take` a row, `answer` it. Listens from its construction on; what comes
+    in is looked at when `take` finds nothing waiting."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class StreamServer:
         self._desk = Desk(format, num_clients, groups_per_client)
         # A new stream may come before the old one is known to be dead, so each actor has two.
         self._max_streams = 2 * num_clients + 8
+        self._answered = False
         self._pump = Pump()
         self._pump.run(self._listen(address))
 
@@ -71,12 +72,17 @@ class StreamServer:
     def take(self) -> Received | None:
         received = self._desk.take()
         if received is None:
-            self._pump.turn()
+            if self._answered:
+                self._answered = False
+                self._pump.turn()
+            else:
+                self._pump.turn_if_due()
             received = self._desk.take()
         return received
 
     def answer(self, received: Received, data: bytes) -> None:
         """The answer leaves with the next `take` that finds nothing waiting."""
+        self._answered = True
         self._desk.answer(received, data)
 
     def close(self) -> None:

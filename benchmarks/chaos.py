@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What faults cost: every architecture on processes, trained to 475 on CartPole-v1 with and without
+random kills of its other nodes, and once more with its learner killed and the run resumed.
+
+Writes benchmarks/results/chaos.json, and the restart times of killed actors to faults.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from measuring import ROOT, machine, print_table, save
+
+from veldt.architectures import ARCHITECTURES
+
+Run = dict[str, Any]
+_START_SECONDS = 60.0  # beyond a run's own limit: starting, evaluating, saving
+
+
+def command(
+    architecture: str, run_dir: Path, arguments: argparse.Namespace, seed: int
+) -> list[str]:
+    return [
+        *(sys.executable, "-m", "veldt", "train", architecture, "--quiet", "--backend", "process"),
+        *("--env", arguments.env, "--device", "cpu", "--run-dir", str(run_dir)),
+        *("--target-return", str(arguments.target_return), "--seed", str(seed)),
+        *("--max-seconds", str(arguments.max_seconds)),
+    ]
+
+
+def measured(words: list[str], run_dir: Path, arguments: argparse.Namespace) -> Run:
+    """Run to the end; what result.json says of it, or its last words."""
+    limit = arguments.max_seconds + _START_SECONDS
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, timeout=limit, check=False
+    )
+    return outcome(run_dir, done.returncode, done.stderr)
+
+
+def outcome(run_dir: Path, exit_code: int, stderr: str) -> Run:
+    last = stderr.strip().splitlines()[-1:] if exit_code else []
+    path = run_dir / "result.json"
+    result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    wanted = (
+        "reached_target", "seconds_to_target", "env_steps", "updates", "env_steps_per_second",
+        "restarts", "dropped", "aborted_episodes", "evaluation_return",
+    )  # fmt: skip
+    return {
+        "exit_code": exit_code,
+        **{name: result.get(name) for name in wanted},
+        **({"words": last[0]} if last else {}),
+    }
+
+
+def undisturbed(architecture: str, arguments: argparse.Namespace, seed: int) -> Run:
+    with tempfile.TemporaryDirectory(prefix="veldt-chaos-") as directory:
+        run_dir = Path(directory) / "run"
+        return measured(command(architecture, run_dir, arguments, seed), run_dir, arguments)
+
+
+def disturbed(architecture: str, arguments: argparse.Namespace, seed: int) -> Run:
+    """About every `kill_seconds`, some node that is not a learner is killed, stopped or delayed."""
+    with tempfile.TemporaryDirectory(prefix="veldt-chaos-") as directory:
+        run_dir = Path(directory) / "run"
+        words = command(architecture, run_dir, arguments, seed)
+        words += ["--chaos", f"{seed},{1.0 / arguments.kill_seconds}"]
+        words += ["--hang-seconds", str(arguments.hang_seconds)]
+        return measured(words, run_dir, arguments)
+
+
+def resumed(architecture: str, arguments: argparse.Namespace, seed: int) -> Run:
+    """Everything, the learner too, is killed at once after a checkpoint; then `veldt resume`."""
+    with tempfile.TemporaryDirectory(prefix="veldt-chaos-") as directory:
+        run_dir = Path(directory) / "run"
+        words = command(architecture, run_dir, arguments, seed)
+        words += ["--checkpoint-seconds", str(arguments.checkpoint_seconds)]
+        killed_after = kill_after_checkpoint(words, run_dir, arguments)
+        if killed_after is None:  # it was done before its first checkpoint
+            return {"killed_after_seconds": None}
+        words = [sys.executable, "-m", "veldt", "resume", str(run_dir), "--quiet"]
+        began = time.monotonic()
+        run = measured(words, run_dir, arguments)
+        run["resumed_seconds"] = time.monotonic() - began
+        return {"killed_after_seconds": killed_after, **run}
+
+
+def kill_after_checkpoint(
+    words: list[str], run_dir: Path, arguments: argparse.Namespace
+) -> float | None:
+    """Seconds until the kill; None if the run ended before."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        while process.poll() is None:
+            if list((run_dir / "checkpoints").glob("checkpoint-*")):
+                return time.monotonic() - began
+            time.sleep(0.05)
+        return None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def restart_seconds(kills: int) -> dict[str, Any]:
+    """From the kill of an actor until it has delivered two more trajectories, checksums on."""
+    sys.path.insert(0, str(ROOT / "tests" / "faults"))
+    from test_killed_processes import advance_until, counter, running
+
+    times, actors = [], ("actor-0", "actor-1")
+    with running(num_actors=2) as backend:
+
+        def delivered(actor: str) -> float:
+            return counter(backend, actor, "trajectories")
+
+        for actor in actors:
+            advance_until(backend, lambda actor=actor: delivered(actor) > 0, actor)
+        for kill in range(kills):
+            victim = actors[kill % 2]
+            backend._policies.clear()  # each kill is measured by itself, without a backoff
+            os.kill(backend.process_ids()[victim], signal.SIGKILL)
+            began, before = time.monotonic(), delivered(victim)
+            advance_until(
+                backend, lambda v=victim, n=before: delivered(v) > n + 1, "a successor's data"
+            )
+            times.append(time.monotonic() - began)
+    times.sort()
+    return {
+        "kills": kills,
+        "torn": 0,  # the learner checks every slot, and one that is torn ends the run above
+        "median_seconds": statistics.median(times),
+        "p95_seconds": times[min(kills - 1, round(0.95 * kills))],
+        "longest_seconds": times[-1],
+    }
+
+
+def row_of(architecture: str, entry: Run) -> tuple[object, ...]:
+    calm, wild, back = (entry.get(name, {}) for name in ("undisturbed", "disturbed", "resumed"))
+
+    def seconds(run: Run) -> object:
+        found = run.get("seconds_to_target")
+        return found if found is not None else float("nan")
+
+    rates = [run.get("env_steps_per_second") or float("nan") for run in (calm, wild)]
+    share = rates[1] / rates[0]
+    return (
+        architecture, seconds(calm), seconds(wild), wild.get("restarts"), *rates, share,
+        seconds(back),
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES))
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--target-return", type=float, default=475.0)
+    parser.add_argument("--max-seconds", type=float, default=240.0)
+    parser.add_argument("--kill-seconds", type=float, default=5.0)
+    parser.add_argument("--hang-seconds", type=float, default=10.0)
+    parser.add_argument("--checkpoint-seconds", type=float, default=5.0)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--kills", type=int, default=20)
+    arguments = parser.parse_args()
+    about = machine()
+    save("faults", {"machine": about, "killed_actors": restart_seconds(arguments.kills)})
+    kinds = {"undisturbed": undisturbed, "disturbed": disturbed, "resumed": resumed}
+    runs: list[Run] = []
+    for architecture in arguments.architectures:
+        for seed in range(1, arguments.seeds + 1):
+            entry: Run = {"architecture": architecture, "seed": seed}
+            for name, run in kinds.items():
+                entry[name] = run(architecture, arguments, seed)
+                print(json.dumps({"architecture": architecture, name: entry[name]}), flush=True)
+            runs.append(entry)
+            # After every one: a benchmark of an hour must not lose all to its last minute.
+            save("chaos", {"machine": about, "settings": vars(arguments), "runs": runs})
+    header = (
+        "architecture", "seconds", "with kills", "restarts", "steps/s", "with kills", "share",
+        "after resume",
+    )  # fmt: skip
+    print_table(header, [row_of(entry["architecture"], entry) for entry in runs])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user's own architecture, given as a file or a module, works wherever a name of ours does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import veldt
+from veldt import architectures, cli
+from veldt.architectures import impala
+from veldt.errors import ConfigurationError
+
+ROOT = Path(__file__).parent.parent.parent
+SMALL = {"backend": "serial", "envs_per_actor": 4, "total_env_steps": 200, "evaluation_episodes": 1}
+
+
+def write(path: Path, changes: str = "") -> Path:
+    """IMPALA under another name, with `changes` after it."""
+    text = Path(impala.__file__).read_text(encoding="utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.replace('Topology("impala"', f'Topology("{path.stem}"') + changes)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _forget(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(tmp_path) in str(getattr(module, "__file__", "")):
+            del sys.modules[name]
+
+
+def test_a_file_trains_like_the_original(tmp_path):
+    write(tmp_path / "mine" / "own_impala.py")
+    own = veldt.train("mine/own_impala.py", env="CartPole-v1", **SMALL)
+    theirs = veldt.train("impala", env="CartPole-v1", **SMALL)
+    assert own.parameters_sha256 == theirs.parameters_sha256
+    assert Path(own.run_dir).name.startswith("own_impala-CartPole-v1-")
+    assert veldt.evaluate(own.run_dir, episodes=1).architecture == "mine/own_impala.py"
+
+
+def test_a_module_trains_too(tmp_path):
+    write(tmp_path / "own_package" / "systems.py")
+    result = veldt.train("own_package.systems", env="CartPole-v1", **SMALL)
+    assert result.updates > 0
+
+
+def test_its_options_are_on_the_command_line(tmp_path, capsys):
+    write(tmp_path / "own_impala.py")
+    with pytest.raises(SystemExit):
+        cli.main(["train", "own_impala.py", "--help"])
+    assert "--queue-trajectories" in capsys.readouterr().out
+
+
+def test_node_processes_import_it(tmp_path):
+    write(tmp_path / "mine" / "own_impala.py")
+    command = (
+        *(sys.executable, "-m", "veldt", "train", "mine/own_impala.py", "--env", "CartPole-v1"),
+        *("--total-env-steps", "400", "--envs-per-actor", "4", "--num-actors", "1", "--quiet"),
+        *("--evaluation-episodes", "0", "--run-dir", "run"),
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["updates"] > 0
+
+
+def test_what_cannot_be_used_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(ConfigurationError, match="there is no file"):
+        architectures.load("nowhere.py")
+    with pytest.raises(ConfigurationError, match="cannot import the architecture"):
+        architectures.load("no.such.module")
+    with pytest.raises(ConfigurationError, match="hidden by another module json"):
+        architectures.load(str(write(tmp_path / "json.py")))
+    (tmp_path / "half.py").write_text("Config = PRESETS = None\n")
+    with pytest.raises(ConfigurationError, match="has no default_actors"):
+        architectures.load("half.py")

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On serial, a run that was interrupted and resumed ends with the bits of one that was not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import veldt
+from veldt.architectures import ARCHITECTURES
+from veldt.backends.serial import SerialBackend
+from veldt.checkpoint import CheckpointStore
+from veldt.options import RunOptions
+from veldt.resolve import make_plan
+from veldt.run_checkpoints import RunCheckpoints
+from veldt.telemetry.aggregate import RunTelemetry
+
+HALF = 500
+SMALL = {
+    "backend": "serial",
+    "envs_per_actor": 4,
+    "evaluation_episodes": 0,
+    "hidden_sizes": (16,),
+    "checkpoint_env_steps": HALF,
+    "seed": 5,
+}
+REPLAY = {"min_replay_transitions": 100, "batch_size": 16}
+OWN = {"dqn": REPLAY, "gorila": REPLAY, "apex": REPLAY}
+
+
+def train(architecture: str, run_dir: Path, env_steps: int) -> veldt.RunResult:
+    options = {**SMALL, **OWN.get(architecture, {})}
+    if architecture != "dqn":
+        options["num_actors"] = 2
+    return veldt.train(
+        architecture, "CartPole-v1", run_dir=str(run_dir), total_env_steps=env_steps, **options
+    )
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_stopping_and_resuming_changes_no_bit(architecture, tmp_path):
+    whole = train(architecture, tmp_path / "whole", 2 * HALF)
+    first = train(architecture, tmp_path / "halves", HALF)
+    second = veldt.resume(tmp_path / "halves", total_env_steps=2 * HALF, quiet=True)
+    assert whole.updates == second.updates > first.updates > 0
+    assert (whole.env_steps, whole.episodes) == (second.env_steps, second.episodes)
+    assert whole.parameters_sha256 == second.parameters_sha256 != first.parameters_sha256
+
+
+PROGRAM = """
+import sys
+import veldt
+from test_exact_resume import train
+from pathlib import Path
+train("impala", Path(sys.argv[1]), 10**9)
+"""
+
+
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(Path(veldt.__file__).parent.parent)])
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "killed")],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+    )
+    checkpoints = tmp_path / "killed" / "checkpoints"
+    deadline = time.monotonic() + 90
+    try:
+        while not list(checkpoints.glob("checkpoint-*")):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline, "waited in vain for a checkpoint"
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    newest = CheckpointStore(checkpoints).newest()
+    assert newest is not None
+    end = newest.step + HALF
+    resumed = veldt.resume(tmp_path / "killed", total_env_steps=end, quiet=True)
+    whole = train("impala", tmp_path / "whole", end)
+    assert resumed.env_steps == whole.env_steps
+    assert resumed.parameters_sha256 == whole.parameters_sha256
+
+
+def test_a_failed_save_keeps_the_last_one_and_the_run(tmp_path):
+    """Something else holds the lock of the directory; a full disk ends in the same error."""
+    import fcntl
+
+    options = RunOptions("CartPole-v1", backend="serial", num_actors=1, envs_per_actor=4)
+    plan = make_plan("impala", options, {})
+    backend, notes = SerialBackend(plan.topology, seed=1), []
+    telemetry = RunTelemetry([(node.name, node.kind) for node in plan.topology.nodes])
+    checkpoints = RunCheckpoints(
+        tmp_path, backend, telemetry, every_seconds=None, every_env_steps=None, note=notes.append
+    )
+
+    def advance_and_save() -> Path | None:
+        backend.advance(0.0)
+        names = (node.name for node in plan.topology.nodes)
+        telemetry.update(dict(zip(names, backend.snapshots(), strict=True)), now=0.0)
+        return checkpoints.save(backend.parameters("weights"))
+
+    backend.start()
+    try:
+        first = advance_and_save()
+        with open(tmp_path / ".lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert advance_and_save() is None
+        assert "no checkpoint was written: another process" in notes[0]
+        kept = CheckpointStore(tmp_path).newest()
+        assert kept is not None
+        assert kept.path == first
+        last = advance_and_save()
+        newest = CheckpointStore(tmp_path).newest()
+        assert newest is not None
+        assert newest.path == last != first
+        assert np.isfinite(newest.load("weights")["vector"]).all()
+    finally:
+        backend.stop()

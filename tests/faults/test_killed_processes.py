@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Actors of a real run that are killed or stopped: nothing torn, nothing late, all come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+import veldt
+from veldt.backends.forkserver import warm_up
+from veldt.backends.process import ProcessBackend
+from veldt.checkpoint import CheckpointStore
+from veldt.options import RunOptions
+from veldt.resolve import make_plan
+
+PATIENCE_SECONDS = 60.0
+KILLS = 20
+ROOT = str(Path(veldt.__file__).parent.parent)
+
+
+@contextmanager
+def running(num_actors: int, **settings):
+    """IMPALA over processes, every hand-over with a checksum."""
+    options = RunOptions("CartPole-v1", num_actors=num_actors, envs_per_actor=2)
+    warm_up()
+    topology = make_plan("impala", options, {"trajectory_steps": 5}).topology
+    backend = ProcessBackend(topology, seed=1, verify=True, **settings)
+    try:
+        backend.start()
+        yield backend
+    finally:
+        backend.stop()
+
+
+def advance_until(backend, condition, what):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        backend.advance(0.02)
+
+
+def counter(backend, node, name):
+    names = [each.name for each in backend._topology.nodes]
+    return backend.snapshots()[names.index(node)].counters.get(name, 0.0)
+
+
+def test_twenty_kills_in_the_midst_of_writing_tear_nothing():
+    """The learner raises, which would end the run, when a slot does not match its checksum."""
+    draw, actors = random.Random(3), [f"actor-{index}" for index in range(4)]
+    with running(num_actors=4) as backend:
+
+        def delivered(actor: str) -> float:
+            return counter(backend, actor, "trajectories")
+
+        for actor in actors:
+            advance_until(backend, lambda actor=actor: delivered(actor) > 0, f"data of {actor}")
+        for kill in range(KILLS):
+            victim = actors[kill % 4]
+            time.sleep(0.01 * draw.random())
+            os.kill(backend.process_ids()[victim], signal.SIGKILL)
+            before = delivered(victim)
+            advance_until(
+                backend,
+                lambda victim=victim, before=before: delivered(victim) > before + 1,
+                f"data of {victim} after kill {kill}",
+            )
+        updates = counter(backend, "learner-0", "updates")
+        advance_until(
+            backend, lambda: counter(backend, "learner-0", "updates") > updates + 20, "learning"
+        )
+        assert backend.restarts == KILLS
+        stepped = sum(counter(backend, actor, "env_steps") for actor in actors)
+        assert counter(backend, "learner-0", "trained_env_steps") <= stepped
+
+
+def test_a_stopped_actor_is_found_and_replaced_while_the_others_go_on():
+    with running(num_actors=2, hang_seconds=6.0) as backend:
+        for actor in ("actor-0", "actor-1"):
+            advance_until(
+                backend, lambda actor=actor: counter(backend, actor, "trajectories") > 0, actor
+            )
+        stopped = psutil.Process(backend.process_ids()["actor-0"])
+        stopped.suspend()
+        before = counter(backend, "actor-0", "trajectories")
+        others = counter(backend, "actor-1", "trajectories")
+        advance_until(
+            backend, lambda: counter(backend, "actor-0", "trajectories") > before + 1, "successor"
+        )
+        assert backend.restarts == 1
+        assert any(note.startswith("actor-0 was silent for") for note in backend.notes)
+        assert counter(backend, "actor-1", "trajectories") > others
+        assert not is_alive(stopped), "it can write nothing any more"
+
+
+def is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def started(tmp_path: Path, *options: str) -> subprocess.Popen:
+    """`veldt train` on processes, once it trains."""
+    command = [sys.executable, "-m", "veldt", "train", "impala", "--env", "CartPole-v1"]
+    process = subprocess.Popen(
+        [*command, "--envs-per-actor", "4", "--run-dir", "run", "--quiet", *options],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+    )
+    metrics, deadline = tmp_path / "run/metrics.jsonl", time.monotonic() + PATIENCE_SECONDS
+    while not (metrics.exists() and '"updates"' in metrics.read_text()):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
+def test_preemption_costs_nothing_and_a_default_run_listens_to_nobody(tmp_path):
+    process = started(tmp_path, "--num-actors", "2")
+    try:
+        family = [psutil.Process(process.pid)]
+        family += family[0].children(recursive=True)
+        listening = [
+            socket
+            for member in family
+            for socket in member.net_connections("inet")
+            if socket.status == psutil.CONN_LISTEN or socket.type == 2
+        ]
+        exposed = [each for each in listening if each.laddr.ip not in ("127.0.0.1", "::1")]
+        assert len(family) >= 4
+        assert exposed == []
+        process.send_signal(signal.SIGTERM)
+        _, words = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, words
+    deadline = time.monotonic() + 10
+    while any(map(is_alive, family)):
+        assert time.monotonic() < deadline, "a process was left behind"
+        time.sleep(0.05)
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    saved = CheckpointStore(tmp_path / "run/checkpoints").newest()
+    assert saved is not None
+    assert saved.meta["complete"]
+    assert result["stopped_by"] == "interrupt"
+    # Actors step on while the others hand their state over: the checkpoint is not older.
+    more = veldt.resume(tmp_path / "run", total_env_steps=saved.step + 500, quiet=True)
+    assert more.stopped_by == "env_steps"
+    assert more.env_steps >= saved.step + 500
+    assert more.updates > saved.meta["version"]

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One environment that fails is rebuilt alone; one that always fails stops the run by name."""
+
+from __future__ import annotations
+
+import faulty_environments as faulty
+import numpy as np
+import pytest
+
+import veldt
+from veldt.backends.base import NodeFailure
+from veldt.environments import EnvironmentFactory
+from veldt.environments.resilience import EnvironmentFailure
+
+SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
+
+
+def vector(make, num_envs=4, **settings):
+    faulty.Faulty.made = 0
+    environment = EnvironmentFactory(make, **settings)
+    environment.spec()
+    faulty.Faulty.made = 0
+    made = environment.make(num_envs, seed=1)
+    made.reset()
+    return made
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+def test_only_the_one_that_raises_loses_its_episode(autoreset):
+    """Copy 0 raises in step 9 of its first episode; the environment that takes over is sound."""
+    environment = vector(faulty.rarely_raising, autoreset=autoreset)
+    actions = np.zeros(4, np.int64)
+    aborted, lengths, rows = 0, [], []
+    for _ in range(44):
+        step = environment.step(actions)
+        aborted += step.aborted_episodes
+        lengths += step.episode_lengths.tolist()
+        rows.append((step.reward.copy(), step.truncated.copy(), step.terminated.copy()))
+    assert aborted == 1
+    assert set(lengths) == {10}, "an episode that was cut short counts as no result"
+    reward, truncated, terminated = rows[8]
+    assert reward.tolist() == [0.0, 1.0, 1.0, 1.0]
+    assert truncated.tolist() == [True, False, False, False]
+    assert not terminated.any()
+    assert rows[9][2].tolist() == [False, True, True, True], "the others end when they always do"
+
+
+@pytest.mark.parametrize("fault", ["nan_reward", "inf_observation"])
+def test_numbers_that_are_not_finite_count_as_a_failure(fault):
+    environment = vector(lambda: faulty.Faulty(fault, at=9, nth=4))
+    for _ in range(9):
+        step = environment.step(np.zeros(4, np.int64))
+    assert step.aborted_episodes == 1
+    assert environment.bad_rows == 0
+    assert environment.observations["observation"][0].tolist() == [0.0, 8.0], "where last well"
+
+
+def test_one_that_always_raises_is_named_with_what_it_raised():
+    environment = vector(faulty.raising)
+    with pytest.raises(EnvironmentFailure, match=r"raising.*copy 0.*10 times.*joint is stuck"):
+        [environment.step(np.zeros(4, np.int64)) for _ in range(100)]
+
+
+def test_a_run_goes_on_when_environments_fail_now_and_then(tmp_path):
+    faulty.Faulty.made = 0
+    result = veldt.train(
+        "impala",
+        lambda: faulty.Faulty("raise", at=9, nth=3),
+        total_env_steps=600,
+        run_dir=str(tmp_path),
+        **SMALL,
+    )
+    assert result.stopped_by == "env_steps"
+    assert result.aborted_episodes >= 1
+    assert result.mean_return_100 == 10.0
+
+
+def test_a_run_ends_with_the_name_and_the_trace_of_one_that_always_fails(tmp_path):
+    with pytest.raises(NodeFailure, match=r"actor-0 failed: EnvironmentFailure.*raising") as raised:
+        veldt.train("impala", faulty.raising, run_dir=str(tmp_path), **SMALL)
+    assert 'raise RuntimeError("the joint is stuck")' in raised.value.trace
+
+
+def test_one_that_cannot_be_reset_is_refused_before_anything_starts(tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(veldt.ConfigurationError, match=r"never_resetting.*does not stand up"):
+        veldt.train("impala", faulty.never_resetting, run_dir=str(path), **SMALL)
+    assert not path.exists()
+
+
+def test_bad_numbers_of_a_native_vector_are_never_handed_on(tmp_path):
+    result = veldt.train(
+        "impala", faulty.NativeNan, total_env_steps=1000, run_dir=str(tmp_path), **SMALL
+    )
+    assert result.dropped["not_finite"] == 0
+    assert 3 <= result.dropped["bad_trajectory"] <= 6
+    assert result.updates > 10
+
+
+def test_a_native_vector_that_is_never_well_ends_the_run_by_name(tmp_path):
+    with pytest.raises(NodeFailure, match=r"always_nan.*20 trajectories in a row"):
+        veldt.train("impala", faulty.always_nan, run_dir=str(tmp_path), **SMALL)

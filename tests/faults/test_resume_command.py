@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`veldt resume`: budgets change, nothing else; every refusal is one line that names the remedy."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from veldt import cli
+from veldt.checkpoint import CheckpointStore
+from veldt.run_directory import RunDirectory
+from veldt.telemetry.result import RunResult
+
+SMALL = ("--backend", "serial", "--num-actors", "1", "--envs-per-actor", "4", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    words = ("--env", "CartPole-v1", *SMALL, "--evaluation-episodes", "0", "--run-dir", str(path))
+    assert cli.main(["train", "impala", *words, "--total-env-steps", "300"]) == 0
+    return path
+
+
+@pytest.fixture
+def run_dir(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "copy")
+
+
+def refusal(capsys, *arguments: str) -> str:
+    assert cli.main(["resume", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("veldt: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_goes_on_with_another_budget(run_dir):
+    before = RunResult.load(run_dir / "result.json")
+    assert cli.main(["resume", str(run_dir), "--total-env-steps", "700"]) == 0
+    after = RunResult.load(run_dir / "result.json")
+    assert before.env_steps < 700 <= after.env_steps
+    assert after.updates > before.updates
+    assert after.episodes >= before.episodes
+    newest = CheckpointStore(run_dir / "checkpoints").newest()
+    assert newest is not None
+    assert newest.step == after.env_steps
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--seed", "7"), "seed cannot change when a run is resumed (it is 0)"),
+        (("--env", "Acrobot-v1"), "env cannot change when a run is resumed (it is CartPole-v1)"),
+        (("--hidden-sizes", "8"), "hidden_sizes cannot change"),
+        (("--trajectory-steps", "3"), "trajectory_steps cannot change when a run is resumed (it"),
+        (("--total-env-step", "9"), "did you mean --total-env-steps?"),
+    ],
+)
+def test_what_cannot_change_is_refused_by_name(run_dir, capsys, option, words):
+    assert words in refusal(capsys, str(run_dir), *option)
+
+
+def test_a_run_in_use_is_refused(run_dir, capsys):
+    held = RunDirectory(str(run_dir), "impala", "CartPole-v1", resume=True)
+    try:
+        assert "in use by another run" in refusal(capsys, str(run_dir))
+    finally:
+        held.close()
+
+
+def test_a_run_without_a_checkpoint_is_refused(run_dir, capsys):
+    shutil.rmtree(run_dir / "checkpoints")
+    assert "no checkpoint to resume from" in refusal(capsys, str(run_dir))
+
+
+def test_only_damaged_checkpoints_are_no_reason_to_start_afresh(run_dir, capsys):
+    for manifest in (run_dir / "checkpoints").glob("*/manifest.json"):
+        manifest.write_text("{}")
+    assert "starting afresh would hide that" in refusal(capsys, str(run_dir))
+
+
+def test_a_config_that_is_none_is_refused(run_dir, capsys):
+    (run_dir / "config.json").write_text("{}")
+    assert "is not a run directory" in refusal(capsys, str(run_dir))
+
+
+def test_help_shows_what_may_change(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["resume", "--help"])
+    out = capsys.readouterr().out
+    assert "--total-env-steps" in out
+    assert "--seed" not in out

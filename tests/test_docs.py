@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation that runs: snippets, examples, generated pages, links.
+
+Python and sh fences of README.md and docs/ are executed page by page in a folder of their own. The
+line before a fence may say otherwise: `<!-- not run: why -->`, or `<!-- file: NAME -->` to save it.
+Every `veldt` line is parsed by the real command line, run or not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import runpy
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from veldt import cli
+from veldt.architectures import ARCHITECTURES
+from veldt.errors import ConfigurationError
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GENERATED = sorted((ROOT / "docs" / "architectures").glob("*.md"))
+EXAMPLES = {
+    "own_environment_and_network.py": ("--backend", "serial", "--env-steps", "2000"),
+    "read_a_run.py": ("--env-steps", "1000"),
+    "lag_dial.py": ("--env-steps", "500", "--seeds", "1", "--lags", "0", "4"),
+}
+_FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S
+)
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """One fence and what its mark says."""
+
+    kind: str
+    code: str
+    mark: str
+
+    @property
+    def runs(self) -> bool:
+        return self.kind in ("python", "sh") and not self.mark.startswith("not run: ")
+
+
+def snippets(page: Path) -> list[Snippet]:
+    found = _FENCE.finditer(page.read_text(encoding="utf-8"))
+    return [Snippet(each["kind"], each["code"], each["mark"] or "") for each in found]
+
+
+def commands(snippet: Snippet) -> list[list[str]]:
+    """The `veldt` commands of a sh fence, as the shell would split them."""
+    joined = snippet.code.replace("\\\n", " ")
+    words = [shlex.split(line, comments=True) for line in joined.splitlines()]
+    starts = [(line, line.index("veldt")) for line in words if "veldt" in line]
+    return [line[start + 1 :] for line, start in starts]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty working directory whose modules are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_snippets_run(page, folder, capsys):
+    names: dict[str, object] = {"__name__": "__main__"}
+    for snippet in filter(lambda each: each.runs, snippets(page)):
+        if snippet.mark.startswith("file: "):
+            (folder / snippet.mark.removeprefix("file: ")).write_text(snippet.code)
+        elif snippet.kind == "python":
+            exec(compile(snippet.code, f"{page.name} snippet", "exec"), names)
+        else:
+            lines = [line for line in snippet.code.splitlines() if line.strip()]
+            assert len(commands(snippet)) == len(lines), "only veldt commands can be run here"
+            for command in commands(snippet):
+                assert cli.main(command) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", [*PAGES, *GENERATED], ids=lambda page: page.name)
+def test_every_command_is_one_that_veldt_understands(page, folder):
+    for snippet in snippets(page):
+        if snippet.mark.startswith("file: "):
+            (folder / snippet.mark.removeprefix("file: ")).write_text(snippet.code)
+        for command in commands(snippet) if snippet.kind == "sh" else ():
+            _parse(command)
+
+
+def _parse(command: list[str]) -> None:
+    assert command[0] in cli.COMMANDS, command
+    if command[0] in ("train", "describe"):
+        cli.run_parser(command[0], command[1]).parse(command[1:])
+    elif command[0] == "compare":
+        from veldt.command_options import Parser, add_fields
+        from veldt.compare.settings import Comparison
+
+        parser = Parser("veldt compare")
+        add_fields(parser, Comparison)
+        Comparison(**parser.parse(command[1:]))
+
+
+def test_a_wrong_command_would_be_noticed():
+    with pytest.raises(ConfigurationError, match="did you mean --target-return"):
+        _parse(shlex.split("train impala --env CartPole-v1 --target-retrun 475"))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *GENERATED], ids=lambda page: page.name)
+def test_fences_and_marks_are_known(page):
+    text = page.read_text(encoding="utf-8")
+    assert text.count("```") == 2 * len(snippets(page))
+    for snippet in snippets(page):
+        assert snippet.kind in ("python", "sh", "text", "mermaid", "yaml")
+        assert not snippet.mark or snippet.mark.startswith(("not run: ", "file: "))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *GENERATED], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http", "#")):
+            assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+def test_every_example_is_run():
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run(name, folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [name, *EXAMPLES[name]])
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def generate():
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_pages_are_what_the_code_says(generate, name):
+    """What was measured is left out: it changes with the machine, not with the code."""
+    written = (ROOT / "docs" / "architectures" / f"{name}.md").read_text(encoding="utf-8")
+    fresh = generate.page(ARCHITECTURES[name])
+    same = generate.without_measurements(written) == generate.without_measurements(fresh)
+    assert same, "run: python docs/generate.py --readme"
+
+
+def test_every_architecture_has_a_page():
+    assert {path.stem for path in GENERATED} == set(ARCHITECTURES)
+
+
+def test_the_measured_table_comes_from_the_results(generate, tmp_path):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "Not measured yet" in generate.fill_readme(readme, tmp_path)
+    entry = {
+        "architecture": "impala",
+        "backend": "process",
+        "env_steps_per_second": 123456.7,
+        "ratio_to_ceiling": 0.5,
+        "start_seconds": 1.25,
+        "policy_lag": {"mean": 0.75},
+    }
+    failed = {"architecture": "a3c", "backend": "ray", "error": "no"}
+    document = {"env": "CartPole-v1", "machine": {}, "entries": [entry, failed]}
+    (tmp_path / "throughput.json").write_text(json.dumps(document))
+    filled = generate.fill_readme(readme, tmp_path)
+    row = "| `impala` | CartPole-v1 | process | 123,457 | - | 50% | 1.2 | 0.75 |"
+    assert row in filled.splitlines()
+    assert "`a3c` | CartPole" not in filled
+    assert generate.fill_readme(filled, tmp_path) == filled
