@@ -104,7 +104,6 @@ def test_bad_input_is_one_line_with_the_remedy(refused, arguments, remedy):
     assert remedy in refused(*arguments)
 
 
-@pytest.mark.xfail(strict=True, reason="impala makes its queue fit the batch instead of refusing")
 def test_a_batch_larger_than_the_queue_is_refused(refused):
     arguments = ("--batch-trajectories", "50", "--total-env-steps", "1")
     assert "queue_trajectories" in refused("train", "impala", *CARTPOLE, *SERIAL, *arguments)

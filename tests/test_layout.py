@@ -28,17 +28,17 @@ LAYERS = (
     {"ports"},
     {"algorithms", "networks", "environments", "telemetry", "replay", "optimizers", "topology",
      "diagram", "checkpoint", "checkpoint_format", "random_states", "context", "options",
-     "command_options", "tuning"},
+     "command_options", "tuning", "devices"},
     {"objectives", "problem", "settings", "run_directory"},
     {"roles", "backends", "wire"},
     {"architectures"},
-    {"resolve", "run", "run_checkpoints", "api", "evaluation", "black_box", "compare"},
+    {"resolve", "run", "run_checkpoints", "api", "autotune", "evaluation", "black_box", "compare"},
     {"cli", "completion", "__main__", "__init__"},
 )  # fmt: skip
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 STRANGERS = {"roles": {"backends"}, "backends": {"roles"}, "architectures": {"backends"}}
 ONLY_IN = {
-    "threading": {"backends", "wire"},
+    "threading": {"backends"},
     "multiprocessing": {"backends"},
     "ray": {"backends"},
     "grpc": {"wire"},

@@ -61,7 +61,9 @@ def test_climb_walks_to_the_top_and_logs_every_trial():
     best, log = climb(start, lambda name, value: (value + 1, value - 1), measure, max_trials=50)
     assert best == {"agents": 4, "trainers": 2}
     assert [trial.setting for trial in log] == seen[1:]
-    assert len({tuple(setting.items()) for setting in seen}) == len(seen), "a setting was tried twice"
+    assert len({tuple(setting.items()) for setting in seen}) == len(seen), (
+        "a setting was tried twice"
+    )
 
 
 def test_climb_does_not_follow_noise():

@@ -41,9 +41,11 @@ def autotuned(
         start["batch_trajectories"] = first.config.batch_trajectories
 
     def planned(setting: Mapping[str, int]) -> Plan:
-        sizes = {name: setting[name] for name in ("num_actors", "envs_per_actor")}
-        batch = {name: value for name, value in setting.items() if name not in sizes}
-        return make_plan(architecture, replace(options, **sizes), {**own, **batch})
+        batch = {n: v for n, v in setting.items() if n == "batch_trajectories"}
+        sized = replace(
+            options, num_actors=setting["num_actors"], envs_per_actor=setting["envs_per_actor"]
+        )
+        return make_plan(architecture, sized, {**own, **batch})
 
     def measure(setting: dict[str, int]) -> float:
         try:

@@ -105,7 +105,8 @@ def climb(
 ) -> tuple[dict[str, int], list[Proposal]]:
     """Walk uphill one number at a time until no neighbour is better by `gain`; the best setting and
     every trial. `gain` keeps noise from being taken for progress."""
-    best, log = dict(start), []
+    best: dict[str, int] = dict(start)
+    log: list[Proposal] = []
     rate = measure(best)
     tried = {tuple(best.items())}
     improved = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SEED RL on Ray: actors on other Ray nodes than the server's; between machines over TCP and TLS."""
+"""SEED RL on Ray: actors on other Ray nodes than the server; between machines TCP with TLS."""
 
 from __future__ import annotations
 

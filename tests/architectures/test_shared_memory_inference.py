@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from wiring import OpenRun, context
 
 import veldt
-from wiring import OpenRun, context
 from veldt.backends.signals import IndexPipe
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError

@@ -84,5 +84,5 @@ def test_best_and_chance_scores(name, best, best_score, chance_score):
 def test_a_masked_action_raises():
     environment = EnvironmentFactory("veldt/MaskedDict-v0").make(1, seed=0)
     environment.reset()
-    with pytest.raises(ValueError, match="masked"):
+    with pytest.raises(gymnasium.error.InvalidAction, match="masked"):
         environment.step(environment.observations["action_mask"].argmin(axis=1))

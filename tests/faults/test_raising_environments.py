@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import faulty_environments as faulty
+import gymnasium
 import numpy as np
 import pytest
 
@@ -59,6 +60,13 @@ def test_one_that_always_raises_is_named_with_what_it_raised():
     environment = vector(faulty.raising)
     with pytest.raises(EnvironmentFailure, match=r"raising.*copy 0.*10 times.*joint is stuck"):
         [environment.step(np.zeros(4, np.int64)) for _ in range(100)]
+
+
+def test_a_mistake_of_the_caller_is_never_taken_for_a_failing_environment():
+    environment = EnvironmentFactory("veldt/MaskedDict-v0").make(2, seed=0)
+    environment.reset()
+    with pytest.raises(gymnasium.error.InvalidAction, match="masked"):
+        environment.step(environment.observations["action_mask"].argmin(axis=1))
 
 
 def test_a_run_goes_on_when_environments_fail_now_and_then(tmp_path):

@@ -84,8 +84,6 @@ class House:
             make_network=self.make_network,
             answer=answer,
             num_steps=STEPS,
-            group_width=WIDTH,
-            num_groups=num_actors * groups,
             groups_per_client=groups,
             rule=BatchRule(enough, num_actors * groups, patience_seconds),
         )

@@ -19,7 +19,14 @@ DESIGN_FIELDS = {
     "start_seconds", "env_steps_per_second", "mean_return_100", "evaluation_return", "episodes",
     "reached_target", "seconds_to_target", "policy_lag", "restarts", "dropped",
 }  # fmt: skip
-OWN_FIELDS = {"run_dir", "parameters_sha256", "stopped_by", "bottleneck", "stage_shares"}
+OWN_FIELDS = {
+    "run_dir",
+    "parameters_sha256",
+    "stopped_by",
+    "bottleneck",
+    "stage_shares",
+    "aborted_episodes",
+}
 
 
 def a_result() -> RunResult:

@@ -11,8 +11,8 @@ pass, trainers learn from whatever trajectories are waiting, and all of them use
 One datum: agent -> predictor -> agent -> training queue -> trainer.
 Lag: the model changes under a trajectory while it is written and while it waits. GA3C only puts a
 floor under log pi; it has no off-policy correction.
-Deviations: an agent steps several environments; a finished episode keeps its last reward (the
-reference code drops it); agents that are annealed away finish their trajectory first.
+Deviations: an agent steps several environments; an episode keeps its last reward; agents that are
+annealed away finish their trajectory first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from veldt.roles.hogwild import share_hogwild
 from veldt.roles.inference_server import InferenceServer
 from veldt.roles.learner import Learner
 from veldt.roles.one_model import OneModelConfig
-from veldt.roles.population import Gate, Tuner, TunerConfig
+from veldt.roles.population import AnnealingSettings, Gate, Tuner
 from veldt.roles.remote_policy import RemotePolicyConfig
 from veldt.settings import OptimizerSettings
 from veldt.topology import Topology
@@ -41,7 +41,7 @@ _AGENTS, _PREDICTORS, _TRAINERS = range(3)
 
 
 @dataclass(frozen=True)
-class Config(ActorCriticSettings, OptimizerSettings):
+class Config(ActorCriticSettings, AnnealingSettings, OptimizerSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
     correction: str = "epsilon"
@@ -54,22 +54,6 @@ class Config(ActorCriticSettings, OptimizerSettings):
     """Environment steps per trajectory."""
     batch_trajectories: int = 1
     """Trajectories that a trainer joins into one batch."""
-    num_predictors: int = 2
-    """Predictors at the start (N_P)."""
-    num_trainers: int = 2
-    """Trainers at the start (N_T)."""
-    most_agents: int = 0
-    """Agents that annealing may reach; 0: twice the number at the start."""
-    most_predictors: int = 4
-    """Predictors that annealing may reach."""
-    most_trainers: int = 4
-    """Trainers that annealing may reach."""
-    annealing: bool = True
-    """Change the three counts by one while the run goes on, and keep what does not slow it."""
-    annealing_window_seconds: float = 20.0
-    """How long each change is tried."""
-    annealing_warm_up_seconds: float = 10.0
-    """When the first window begins."""
 
 
 PRESETS = {
@@ -93,13 +77,11 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    agents, width = problem.num_actors, problem.envs_per_actor
-    most_agents = config.most_agents or 2 * agents
+    tuner, width = config.tuner(problem.num_actors), problem.envs_per_actor
+    most_agents, most_predictors, most_trainers = tuner.most
     make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
     network = make_network()
     layout = problem.trajectory_layout(network, config.trajectory_steps, width)
-    memory = np.zeros(max(1, state_size(network, most_agents, width)), np.float32)
-
     topology = Topology("ga3c", make_network)
     training = topology.queue("training", layout, 2 * most_agents + config.batch_trajectories)
     prediction = topology.ask_about("prediction", training, num_clients=most_agents)
@@ -108,15 +90,15 @@ def build(config: Config, problem: Problem) -> Topology:
         problem.initial_weights(make_network),
         FlatParameters(network).num_trained,
         config.optimizer_config(),
-        config.most_trainers,
+        most_trainers,
     )
     weights, updates = trainers[0][1][:2]
-    recurrent = topology.share("recurrent_state", memory)
-    start = (agents, config.num_predictors, config.num_trainers)
-    counts = topology.board("counts", np.array(start, np.float32))
+    state_memory = np.zeros(max(1, state_size(network, most_agents, width)), np.float32)
+    recurrent = topology.share("recurrent_state", state_memory)
+    counts = topology.board("counts", np.array(tuner.start, np.float32))
 
     def gate(position: int) -> dict[str, object]:
-        made = partial(Gate, size=len(start), position=position)
+        made = partial(Gate, size=len(tuner.start), position=position)
         return {"gate": made, "gate_port": counts.source()}
 
     for index in range(most_agents):
@@ -145,7 +127,7 @@ def build(config: Config, problem: Problem) -> Topology:
             memory=[weights, updates],
             **gate(_PREDICTORS),
         )
-        for _ in range(config.most_predictors)
+        for _ in range(most_predictors)
     ]
     for sink, port in trainers:
         one_process.append(
@@ -163,16 +145,6 @@ def build(config: Config, problem: Problem) -> Topology:
                 **gate(_TRAINERS),
             )
         )
-    tuner = TunerConfig(
-        ("agents", "predictors", "trainers"),
-        start,
-        (most_agents, config.most_predictors, config.most_trainers),
-        config.annealing_warm_up_seconds,
-        config.annealing_window_seconds,
-        config.annealing,
-    )
-    one_process.append(
-        topology.add("tuner", Tuner, counts=counts.sink, updates=updates, config=tuner)
-    )
-    topology.colocate(*one_process, threads=True)
+    annealer = topology.add("tuner", Tuner, counts=counts.sink, updates=updates, config=tuner)
+    topology.colocate(*one_process, annealer, threads=True)
     return topology

@@ -103,8 +103,7 @@ def build(config: Config, problem: Problem) -> Topology:
     num_actors = max(problem.num_actors, num_learners)
 
     topology = Topology("impala", make_network)
-    per_learner = config.queue_trajectories * -(-num_actors // num_learners)
-    num_slots = max(per_learner, config.batch_trajectories + 1)
+    num_slots = config.queue_trajectories * -(-num_actors // num_learners)
     names = [f"trajectories-{index}" if index else "trajectories" for index in range(num_learners)]
     queues = [topology.queue(name, layout, num_slots) for name in names]
     weights = topology.board("weights", initial.vector, version=initial.version)

@@ -23,7 +23,6 @@ from veldt.errors import ConfigurationError
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
 from veldt.objectives.r2d2 import R2D2
 from veldt.problem import Problem
-from veldt.roles import stream_policy
 from veldt.roles.actor import Actor
 from veldt.roles.batch_rule import BatchRule
 from veldt.roles.central_inference import CentralInference
@@ -31,7 +30,12 @@ from veldt.roles.gradients import LocalOptimizerConfig
 from veldt.roles.learner import Learner
 from veldt.roles.policy import SampleActions
 from veldt.roles.sequence_replay import PUBLISHED_R2D2, SequenceReplaySettings, memory_network
-from veldt.roles.stream_policy import SCRATCH_STEPS, ScratchSink, StreamPolicyConfig
+from veldt.roles.stream_policy import (
+    SCRATCH_STEPS,
+    ScratchSink,
+    StreamPolicyConfig,
+    stream_layouts,
+)
 from veldt.settings import OptimizerSettings
 from veldt.topology import Node, Topology
 
@@ -85,22 +89,19 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    groups = config.groups_per_actor
-    width, num_groups = problem.group_width(groups), groups * problem.num_actors
-    if vtrace := config.algorithm == "vtrace":
-        scale = config.normalize_returns
-        make_network = problem.make_network("policy_value", normalize_returns=scale)
-    else:
-        make_network = memory_network(problem)
+    groups, actors = config.groups_per_actor, problem.num_actors
+    width, num_groups = problem.group_width(groups), groups * actors
+    vtrace, scale = config.algorithm == "vtrace", config.normalize_returns
+    policy_value = problem.make_network("policy_value", normalize_returns=scale)
+    make_network = policy_value if vtrace else memory_network(problem)
     layout = problem.trajectory_layout(make_network(), config.trajectory_steps, width)
-    request = stream_policy.request_layout(layout)
-    answer = stream_policy.answer_layout(problem.spec.action, width)
+    request, answer = stream_layouts(layout, problem.spec.action)
 
     topology = Topology("seed_rl", make_network)
-    stream = topology.stream("stream", request, answer, problem.num_actors, groups)
-    ahead = 2 * config.batch_trajectories
-    trajectories = topology.queue("trajectories", layout, num_groups + ahead)
-    for index in range(problem.num_actors):
+    stream = topology.stream("stream", request, answer, actors, groups)
+    room = num_groups + 2 * config.batch_trajectories
+    trajectories = topology.queue("trajectories", layout, room)
+    for index in range(actors):
         topology.add(
             "actor",
             Actor,
@@ -123,8 +124,6 @@ def build(config: Config, problem: Problem) -> Topology:
         make_selection=SampleActions if vtrace else config.exploration(num_groups * width),
         answer=answer,
         num_steps=config.trajectory_steps,
-        group_width=width,
-        num_groups=num_groups,
         groups_per_client=groups,
         rule=BatchRule(max(1, num_groups // 2), num_groups, config.patience_seconds),
         device=problem.device,

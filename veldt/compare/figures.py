@@ -12,6 +12,7 @@ import matplotlib
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from veldt.compare.records import Record, Records, over_seeds
 from veldt.compare.statistics import joint_curve
@@ -195,8 +196,9 @@ def _bars(
         if found is not None:
             spread = [[found.value - found.low], [found.high - found.value]]
             axis.barh(row, found.value, color=_colour(row), xerr=np.maximum(spread, 0.0), capsize=3)
-            text, place = f"  {float(found.value):,.4g}", {"va": "center", "fontsize": "small"}
-            axis.annotate(text, (float(found.high), row), **place)
+            number = float(found.value)
+            text = f"  {number:,.0f}" if number >= 100 else f"  {number:.3g}"
+            axis.annotate(text, (float(found.high), row), va="center", fontsize="small")
     _name_rows(axis, records)
     axis.set_xlabel(label)
     return figure, axis
@@ -213,6 +215,9 @@ def _one_axis(width: float, height: float) -> tuple[Figure, Any]:
     figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
     axis = figure.subplots()
     axis.spines[["top", "right"]].set_visible(False)
+    axis.xaxis.set_major_formatter(
+        FuncFormatter(lambda x, _: f"{x:,.6g}" if x < 1e6 else f"{x:,.0f}")
+    )
     return figure, axis
 
 

@@ -48,7 +48,7 @@ class CountingEnvironment(gymnasium.Env):
         self._count += 1
         length = self._lengths[(self._episode + self._identity) % len(self._lengths)]
         if self._count > length:
-            raise RuntimeError("stepped beyond the end of an episode")
+            raise gymnasium.error.ResetNeeded("stepped beyond the end of an episode")
         over, even = self._count == length, self._episode % 2 == 0
         return self._observation(), float(self._count), over and even, over and not even, {}
 
@@ -91,7 +91,7 @@ class CountingVectorEnvironment(VectorEnv):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         late = self._over.copy()
         if late.any() and self._mode != AutoresetMode.NEXT_STEP:
-            raise RuntimeError("stepped beyond the end of an episode")
+            raise gymnasium.error.ResetNeeded("stepped beyond the end of an episode")
         self._begin(late)
         self._count[~late] += 1
         lengths = self._lengths[(self._episode + self._identity) % len(self._lengths)]

@@ -120,7 +120,8 @@ class MaskedDictEnvironment(_Probe):
 
     def _reward(self, action: Any) -> float:
         if not self._mask[int(action)]:
-            raise ValueError(f"action {action} is masked; allowed: {np.flatnonzero(self._mask)}")
+            allowed = np.flatnonzero(self._mask)
+            raise gymnasium.error.InvalidAction(f"action {action} is masked; allowed: {allowed}")
         return float(int(action) == self._right)
 
 

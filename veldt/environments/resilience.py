@@ -21,6 +21,7 @@ from veldt.environments.finite import cleared, is_finite
 from veldt.types import ACTION_MASK
 
 _MOST_FAILURES = 10
+_MISUSE = (gymnasium.error.InvalidAction, gymnasium.error.ResetNeeded)  # our fault, not to survive
 _HEALTHY_STEPS = 20  # so many between two failures, and the count starts again
 _SEED_STRIDE, _SEEDS = 1_000_003, 2**31 - 1
 
@@ -75,6 +76,8 @@ class ResilientEnvironment(gymnasium.Wrapper):
             answer = self._step(action)
             if not (math.isfinite(answer[1]) and is_finite(answer[0])):
                 raise NotFiniteError("its reward or observation is not finite")
+        except _MISUSE:
+            raise
         except Exception as error:
             return self._abort(error)
         self._last = answer

@@ -38,7 +38,9 @@ class StreamAnswerPort(Protocol):
 
 class CentralInference:
     """Batches rows of many actors into one forward pass with the newest weights. While the learner
-    is behind, rows wait unanswered, which is how actors are slowed down."""
+    is behind, rows wait unanswered, which is how actors are slowed down.
+
+    `answer` is the layout of what is sent back; `rule.most` is the number of groups of all actors."""
 
     def __init__(
         self,
@@ -50,8 +52,6 @@ class CentralInference:
         make_network: Callable[[], Network],
         answer: Layout,
         num_steps: int,
-        group_width: int,
-        num_groups: int,
         groups_per_client: int,
         rule: BatchRule,
         make_selection: Callable[..., Selection] = SampleActions,
@@ -62,13 +62,14 @@ class CentralInference:
         self._stream, self._groups_per_client = stream, groups_per_client
         self._open: OpenRequests[_Placed] = OpenRequests(rule, context.clock)
         self._homeless: list[ReceivedRow] = []
+        num_groups, width = rule.most, answer[ENV_ACTION].shape[0]
         self._assembler = TrajectoryAssembler(sink, num_steps, num_groups)
         self._policy = BatchedPolicy(
             context,
             parameters,
             make_network,
-            group_width,
-            rule.most,
+            width,
+            num_groups,
             num_groups=num_groups,
             make_selection=make_selection,
             device=device,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veldt.context import NodeContext
+from veldt.errors import ConfigurationError
 from veldt.ports import ParameterSink, ParameterSource
 from veldt.tuning import TUNING_LOG, HillClimber, Proposal, by_one
 from veldt.types import Parameters
@@ -41,6 +42,45 @@ class TunerConfig:
     warm_up_seconds: float = 10.0
     window_seconds: float = 20.0
     enabled: bool = True
+
+
+@dataclass(frozen=True)
+class AnnealingSettings:
+    """How many agents, predictors and trainers there are, and how far that may change."""
+
+    num_predictors: int = 2
+    """Predictors at the start (N_P)."""
+    num_trainers: int = 2
+    """Trainers at the start (N_T)."""
+    most_agents: int = 0
+    """Agents that annealing may reach; 0: twice the number at the start."""
+    most_predictors: int = 4
+    """Predictors that annealing may reach."""
+    most_trainers: int = 4
+    """Trainers that annealing may reach."""
+    annealing: bool = True
+    """Change the three counts by one while the run goes on, and keep what does not slow it."""
+    annealing_window_seconds: float = 20.0
+    """How long each change is tried."""
+    annealing_warm_up_seconds: float = 10.0
+    """When the first window begins."""
+
+    def tuner(self, num_agents: int) -> TunerConfig:
+        start = (num_agents, self.num_predictors, self.num_trainers)
+        most = (self.most_agents or 2 * num_agents, self.most_predictors, self.most_trainers)
+        if any(first < 1 or first > last for first, last in zip(start, most, strict=True)):
+            raise ConfigurationError(
+                f"annealing begins at {start} agents, predictors and trainers but may reach {most};"
+                " each must begin between 1 and its most"
+            )
+        return TunerConfig(
+            ("agents", "predictors", "trainers"),
+            start,
+            most,
+            self.annealing_warm_up_seconds,
+            self.annealing_window_seconds,
+            self.annealing,
+        )
 
 
 class Tuner:

@@ -72,6 +72,11 @@ def answer_layout(action: ActionSpec, group_width: int) -> Layout:
     return Layout.of(**{ENV_ACTION: Field((group_width, *action.shape), action.field_dtype)})
 
 
+def stream_layouts(trajectories: Layout, action: ActionSpec) -> tuple[Layout, Layout]:
+    """What goes up and what comes down with each row of `trajectories`."""
+    return request_layout(trajectories), answer_layout(action, trajectories["first"].shape[1])
+
+
 SCRATCH_STEPS = 8
 
 
