@@ -101,19 +101,17 @@ def build(config: Config, problem: Problem) -> Topology:
         made = partial(Gate, size=len(tuner.start), position=position)
         return {"gate": made, "gate_port": counts.source()}
 
+    agent = {
+        "environment": problem.environment,
+        "num_envs": width,
+        "num_steps": config.trajectory_steps,
+        "sink": training.sink,
+        "policy": RemotePolicyConfig(problem.spec.action, problem.network.distribution),
+        "gamma": config.gamma,
+    }
     for index in range(most_agents):
-        topology.add(
-            "agent",
-            Actor,
-            environment=problem.environment,
-            num_envs=width,
-            num_steps=config.trajectory_steps,
-            sink=training.sink,
-            policy=RemotePolicyConfig(problem.spec.action, problem.network.distribution),
-            policy_port=prediction.client(index),
-            gamma=config.gamma,
-            **gate(_AGENTS),
-        )
+        port = prediction.client(index)
+        topology.add("agent", Actor, policy_port=port, **agent, **gate(_AGENTS))
     one_process = [
         topology.add(
             "predictor",

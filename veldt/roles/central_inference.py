@@ -40,7 +40,7 @@ class CentralInference:
     """Batches rows of many actors into one forward pass with the newest weights. While the learner
     is behind, rows wait unanswered, which is how actors are slowed down.
 
-    `answer` is the layout of what is sent back; `rule.most` is the number of groups of all actors."""
+    `answer` is the layout of what is sent back; `rule.most` counts the groups of all actors."""
 
     def __init__(
         self,
