@@ -110,8 +110,8 @@ def build(config: Config, problem: Problem) -> Topology:
         "gamma": config.gamma,
     }
     for index in range(most_agents):
-        port = prediction.client(index)
-        topology.add("agent", Actor, policy_port=port, **agent, **gate(_AGENTS))
+        asks = prediction.client(index)
+        topology.add("agent", Actor, policy_port=asks, **agent, **gate(_AGENTS))
     one_process = [
         topology.add(
             "predictor",
