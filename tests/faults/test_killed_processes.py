@@ -28,11 +28,11 @@ ROOT = str(Path(veldt.__file__).parent.parent)
 
 
 @contextmanager
-def running(num_actors: int, **settings):
-    """IMPALA over processes, every hand-over with a checksum."""
+def running(num_actors: int, architecture: str = "impala", own=None, **settings):
+    """A run over processes, every hand-over with a checksum."""
     options = RunOptions("CartPole-v1", num_actors=num_actors, envs_per_actor=2)
     warm_up()
-    topology = make_plan("impala", options, {"trajectory_steps": 5}).topology
+    topology = make_plan(architecture, options, {"trajectory_steps": 5, **(own or {})}).topology
     backend = ProcessBackend(topology, seed=1, verify=True, **settings)
     try:
         backend.start()
@@ -99,6 +99,28 @@ def test_a_stopped_actor_is_found_and_replaced_while_the_others_go_on():
         assert any(note.startswith("actor-0 was silent for") for note in backend.notes)
         assert counter(backend, "actor-1", "trajectories") > others
         assert not is_alive(stopped), "it can write nothing any more"
+
+
+def test_a_killed_parameter_server_goes_on_from_what_it_had_published():
+    own = {"num_shards": 2, "min_replay_transitions": 100, "batch_size": 16}
+    with running(1, "gorila", own) as backend:
+        boards = backend._topology.weights
+
+        def versions() -> list[int]:
+            return [backend.parameters(board).version for board in boards]
+
+        advance_until(backend, lambda: min(versions()) > 20, "updates of both shards")
+        before = versions()
+        os.kill(backend.process_ids()["parameter_server-1"], signal.SIGKILL)
+        seen = []
+
+        def both_go_on() -> bool:
+            seen.append(versions()[1])
+            return min(versions()) > max(before) + 50
+
+        advance_until(backend, both_go_on, "more updates of both")
+        assert backend.restarts == 1
+        assert seen == sorted(seen), "a version went back"
 
 
 def is_alive(process: psutil.Process) -> bool:

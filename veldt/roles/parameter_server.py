@@ -78,6 +78,8 @@ class ParameterServer:
 
     Every accepted gradient is one version, and so is a roll-back: versions only grow."""
 
+    restartable = True
+
     def __init__(
         self,
         context: NodeContext,
@@ -177,8 +179,11 @@ class ParameterServer:
         }
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self._vector[:] = state["vector"]
-        self._version = int(state["version"])
+        # One that died finds newer weights on its board than in the last checkpoint; others already
+        # use them, and versions never go back.
+        if int(state["version"]) >= self._version:
+            self._vector[:] = state["vector"]
+            self._version = int(state["version"])
         self._optimizer.state_vector.numpy()[:] = state["optimizer"]
         self._outliers.load_state(state["outliers"])
         self._good.clear()
