@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IMPALA learns on every kind of space: continuous, multi-discrete, dictionaries with masks, memory."""
+
+from __future__ import annotations
+
+import pytest
+
+import veldt
+
+
+def train(tmp_path, env, **options):
+    return veldt.train(
+        "impala", env=env, backend="serial", seed=1, run_dir=str(tmp_path / "run"), **options
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("env", "target", "options"),
+    [
+        ("veldt/MultiDiscrete-v0", 15.0, {}),  # best 16, chance 5.8
+        ("veldt/MaskedDict-v0", 19.0, {}),  # best 20, chance 6.7
+        ("veldt/Memory-v0", 0.9, {"recurrent": "lstm", "recurrent_size": 32}),  # best 1, chance 0
+        # A random policy gets about -1200; solved is about -150.
+        (
+            "Pendulum-v1",
+            -300.0,
+            {"normalize_observations": True, "gamma": 0.95, "trajectory_steps": 32},
+        ),
+    ],
+)
+def test_learns(env, target, options, tmp_path):
+    result = train(tmp_path, env, target_return=target, total_env_steps=1_500_000, **options)
+    assert result.reached_target, (result.mean_return_100, result.evaluation_return)
+
+
+@pytest.mark.slow
+def test_memory_is_needed(tmp_path):
+    """The same task, network and twice the steps that memory needs, without memory: chance."""
+    result = train(tmp_path, "veldt/Memory-v0", total_env_steps=60_000, evaluation_episodes=100)
+    assert abs(result.mean_return_100) < 0.4
+    assert abs(result.evaluation_return) < 0.4
