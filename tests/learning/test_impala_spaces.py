@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IMPALA learns on every kind of space: continuous, multi-discrete, dictionaries with masks, memory."""
+"""IMPALA learns on every kind of space: continuous, multi-discrete, masked dictionaries, memory."""
 
 from __future__ import annotations
 
