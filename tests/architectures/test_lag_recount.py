@@ -44,10 +44,9 @@ def test_impala_reports_the_lag_of_the_rows_it_received(backend, tmp_path, monke
     for line in Path(result.run_dir, "received.txt").read_text(encoding="utf-8").splitlines():
         version, *rows = (int(number) for number in line.split())
         lags += [version - row for row in rows]
-    assert result.policy_lag["max"] == max(lags) >= 1
-    # The learner may have taken one more batch after the run's last look at its counters.
+    # The learner went on for a moment after the run's last look at its counters.
     histogram = np.array(result.policy_lag["histogram"])
-    recount = np.bincount(lags, minlength=histogram.size)
-    assert (recount[: histogram.size] - histogram >= 0).all()
-    assert recount.sum() - histogram.sum() <= 3 * 5
-    assert result.policy_lag["mean"] == pytest.approx(np.mean(lags), rel=0.05)
+    counted = lags[: histogram.sum()]
+    assert np.array_equal(np.bincount(counted, minlength=histogram.size), histogram)
+    assert result.policy_lag["max"] == max(counted) >= 1
+    assert result.policy_lag["mean"] == pytest.approx(np.mean(counted))
