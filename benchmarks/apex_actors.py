@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--actors", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--envs-per-actor", type=int, default=4)
-    parser.add_argument("--updates", type=int, default=5_000)
+    parser.add_argument("--updates", type=int, default=3_000)
     parser.add_argument("--points", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=5)
     arguments = parser.parse_args()

@@ -21,7 +21,7 @@ _AGE, _PRIORITY = "replay.mean_age_inserts", "replay.sampled_priority"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
-    parser.add_argument("--envs-per-actor", type=int, default=32)
+    parser.add_argument("--envs-per-actor", type=int, default=64)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--updates", type=int, default=5_000)
     parser.add_argument("--points", type=int, default=10)

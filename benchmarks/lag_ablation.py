@@ -19,8 +19,8 @@ from measuring import machine, save
 import veldt
 from veldt.algorithms.vtrace import CORRECTIONS
 
-# The preset's is tuned to be as fast as possible without lag; with lag it diverges whatever the
-# correction, which would say nothing about corrections.
+# The preset's is tuned to be as fast as possible without lag; in probes with lag it was erratic for
+# every correction, which would say nothing about corrections.
 LEARNING_RATE = 1e-3
 
 

@@ -104,7 +104,8 @@ class Asker(_Stateless):
     def _check(self, slot: Slot) -> None:
         row = self._row
         np.testing.assert_array_equal(slot["action"][row], expected_action(slot, row))
-        np.testing.assert_array_equal(slot["behaviour_value"][row], slot["action"][row] / 2)
+        half = (slot["action"][row] / 2).astype(np.float32)  # as the field stores it
+        np.testing.assert_array_equal(slot["behaviour_value"][row], half)
         assert slot["parameter_version"][row] == row + 7
         np.testing.assert_array_equal(slot["state.core"], slot["observation.place"][0] + 1)
         assert (slot["reward"][row] == _UNTOUCHED).all(), "written by the one who answers"

