@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology as a drawing, in text or Mermaid. Made from the real wiring, so it cannot lie."""
+"""A topology as a drawing, in text or Mermaid, or as plain data for other drawings. Made from the
+real wiring, so it cannot lie."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
-from veldt.topology import Topology
+from veldt.topology import READING_SIDES, WRITING_SIDES, Topology
 
 
 def drawing(topology: Topology, format: str) -> str:
@@ -69,3 +72,41 @@ def _mermaid(topology: Topology) -> str:
 
 def _identifier(name: str) -> str:
     return name.replace("-", "_").replace(" ", "_")
+
+
+def stem(channel: str) -> str:
+    """The name without numbers, shared by channels of one kind: "replay-0-batches-1" and
+    "replay-1-batches-0" are "replay-batches"."""
+    return re.sub(r"-\d+", "", channel)
+
+
+def plain_data(topology: Topology) -> dict[str, Any]:
+    """What a drawing needs, as JSON can hold it; channels of one kind are one."""
+    channels: dict[str, dict[str, Any]] = {}
+    sorts: dict[str, list[Any]] = {
+        "queue": topology.queues,
+        "board": topology.boards,
+        "requests": topology.requests,
+        "stream": topology.streams,
+        "shared": topology.shared,
+    }
+    for sort, handles in sorts.items():
+        for handle in handles:
+            entry = channels.setdefault(stem(handle.spec.name), {"sort": sort, "count": 0})
+            entry["count"] += 1
+            if sort == "queue":
+                entry["slots"] = entry.get("slots", 0) + handle.spec.num_slots
+    ends = [(node.kind, end) for node in topology.nodes for _, end in node.ends()]
+    writes = {(kind, stem(end.channel.name)) for kind, end in ends if end.side in WRITING_SIDES}
+    reads = {(kind, stem(end.channel.name)) for kind, end in ends if end.side in READING_SIDES}
+    links = dict.fromkeys((kind, stem(end.channel.name)) for kind, end in ends)
+    return {
+        "architecture": topology.architecture,
+        "roles": {kind: [node.name for node in nodes] for kind, nodes in topology.kinds().items()},
+        "processes": [[node.name for node in group.nodes] for group in topology.groups()],
+        "channels": channels,
+        "links": [
+            {"role": link[0], "channel": link[1], "writes": link in writes, "reads": link in reads}
+            for link in links
+        ],
+    }

@@ -26,6 +26,7 @@ OWN_FIELDS = {
     "bottleneck",
     "stage_shares",
     "aborted_episodes",
+    "best_policy",
 }
 
 

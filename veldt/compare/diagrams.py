@@ -6,11 +6,11 @@ Columns follow the data from the first role; an edge that goes back bends below 
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from dataclasses import dataclass
 from html import escape
 
+from veldt.diagram import stem
 from veldt.topology import Topology
 
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 132, 34, 44, 18, 14
@@ -35,7 +35,7 @@ class _Box:
 
 def svg(topology: Topology) -> str:
     """The drawing; numbered channels of one kind ("copy-0", "copy-1") are one box."""
-    drawn = list(dict.fromkeys((_stem(a), _stem(b)) for a, b, _ in topology.edges()))
+    drawn = list(dict.fromkeys((stem(a), stem(b)) for a, b, _ in topology.edges()))
     roles = {kind: len(nodes) for kind, nodes in topology.kinds().items()}
     boxes = _place(drawn, roles, _channel_counts(topology))
     columns = 1 + max(box.column for box in boxes.values())
@@ -63,11 +63,6 @@ def svg(topology: Topology) -> str:
     )
 
 
-def _stem(name: str) -> str:
-    """The name without numbers: "replay-0-batches-1" -> "replay-batches"."""
-    return re.sub(r"-\d+", "", name)
-
-
 def _channel_counts(topology: Topology) -> dict[str, int]:
     names = [queue.spec.name for queue in topology.queues]
     names += [board.spec.name for board in topology.boards]
@@ -75,8 +70,8 @@ def _channel_counts(topology: Topology) -> dict[str, int]:
     names += [requests.spec.name for requests in topology.requests]
     names += [stream.spec.name for stream in topology.streams]
     counts: dict[str, int] = {}
-    for stem in map(_stem, names):
-        counts[stem] = counts.get(stem, 0) + 1
+    for name in map(stem, names):
+        counts[name] = counts.get(name, 0) + 1
     return counts
 
 

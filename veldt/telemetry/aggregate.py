@@ -86,6 +86,10 @@ class RunTelemetry:
         return self._snapshots
 
     @property
+    def observed_seconds(self) -> float:
+        return self._recent[-1].now if self._recent else 0.0
+
+    @property
     def env_steps(self) -> int:
         return int(self._totals.get("env_steps", 0))
 

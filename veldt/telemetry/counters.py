@@ -28,6 +28,7 @@ from veldt.telemetry.block import (
     LAGS_BEGUN,
     LAGS_DONE,
     MAX_COUNTERS,
+    MAX_NAME_BYTES,
     MAX_STAGES,
     NUM_COUNTERS,
     NUM_STAGES,
@@ -41,6 +42,11 @@ from veldt.telemetry.block import (
 )
 
 _COPY_ATTEMPTS = 4
+
+
+def traffic_name(channel: str, is_writing: bool) -> str:
+    """The counter of what passes a node's end of channels of this kind."""
+    return f"{'sent' if is_writing else 'taken'}.{channel}"[:MAX_NAME_BYTES]
 
 
 class Counter:

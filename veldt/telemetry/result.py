@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +49,8 @@ class RunResult:
     """What was thrown away, by reason."""
     run_dir: str = ""
     parameters_sha256: str = ""
+    best_policy: int | None = None
+    """Where several policies were trained: the one with the best returns, which was evaluated."""
     stopped_by: StoppedBy = "failure"
     bottleneck: str = ""
     stage_shares: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -76,7 +79,10 @@ class RunResult:
     @staticmethod
     def load(path: str | Path) -> RunResult:
         """Read result.json; fields of a newer version are left out."""
-        stored = json.loads(Path(path).read_text(encoding="utf-8"))
+        return RunResult.from_mapping(json.loads(Path(path).read_text(encoding="utf-8")))
+
+    @staticmethod
+    def from_mapping(stored: Mapping[str, Any]) -> RunResult:
         known = {entry.name for entry in fields(RunResult)}
         return RunResult(**{name: value for name, value in stored.items() if name in known})
 

@@ -17,10 +17,28 @@ from typing import Any
 
 from veldt.telemetry.result import dumps
 
+METRICS_FILE = "metrics.jsonl"
+
 
 def alarm_to_stderr(text: str) -> None:
     """The default alarm."""
     print(f"veldt: {text}", file=sys.stderr, flush=True)
+
+
+class Guard:
+    """Calls what may fail without harm; `alarm` hears of the first failure of each sort."""
+
+    def __init__(self, alarm: Callable[[str], None] = alarm_to_stderr) -> None:
+        self._alarm = alarm
+        self._silenced: set[str] = set()
+
+    def __call__(self, what: str, action: Callable[..., None], *arguments: Any) -> None:
+        try:
+            action(*arguments)
+        except Exception as error:
+            if what not in self._silenced:
+                self._silenced.add(what)
+                self._alarm(f"{what} failed, training goes on: {type(error).__name__}: {error}")
 
 
 class MetricsWriter:
@@ -31,14 +49,13 @@ class MetricsWriter:
 
     def __init__(self, run_dir: str | Path, alarm: Callable[[str], None] = alarm_to_stderr) -> None:
         self._run_dir = Path(run_dir)
-        self._alarm = alarm
-        self._silenced: set[str] = set()
-        self._lines: _AppendLog | None = None
+        self._guarded = Guard(alarm)
+        self._lines: AppendLog | None = None
         self._events: _EventLog | None = None
 
     def write(self, env_steps: int, metrics: Mapping[str, Any]) -> None:
         """Record `metrics` at `env_steps`. What is no number goes to the JSON lines only."""
-        self._guarded("metrics.jsonl", self._write_line, env_steps, metrics)
+        self._guarded(METRICS_FILE, self._write_line, env_steps, metrics)
         self._guarded("TensorBoard events", self._write_event, env_steps, metrics)
 
     def close(self) -> None:
@@ -50,7 +67,7 @@ class MetricsWriter:
 
     def _write_line(self, env_steps: int, metrics: Mapping[str, Any]) -> None:
         if self._lines is None:
-            self._lines = _AppendLog(self._run_dir / "metrics.jsonl")
+            self._lines = AppendLog(self._run_dir / METRICS_FILE)
             self._lines.cut_torn_line()
         record = {"time": time.time(), "env_steps": env_steps, **metrics}
         self._lines.write(dumps(record).encode() + b"\n")
@@ -60,16 +77,8 @@ class MetricsWriter:
             self._events = _EventLog(self._run_dir / "tensorboard")
         self._events.scalars(env_steps, metrics)
 
-    def _guarded(self, what: str, action: Callable[..., None], *arguments: Any) -> None:
-        try:
-            action(*arguments)
-        except Exception as error:
-            if what not in self._silenced:
-                self._silenced.add(what)
-                self._alarm(f"{what} failed, training goes on: {type(error).__name__}: {error}")
 
-
-class _AppendLog:
+class AppendLog:
     """A file that only ever ends after a whole record, as far as the disk allows."""
 
     def __init__(self, path: Path) -> None:
@@ -109,7 +118,7 @@ class _EventLog:
 
         self._event, self._summary = Event, Summary
         name = f"events.out.tfevents.{time.time_ns():019d}.{socket.gethostname()}.{os.getpid()}"
-        self._log = _AppendLog(directory / name)
+        self._log = AppendLog(directory / name)
         self._records = RecordWriter(self._log)
         self._append(file_version="brain.Event:2")
 

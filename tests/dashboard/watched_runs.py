@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real runs to look at: `veldt` in a process of its own, and what it says of its page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+import veldt
+
+ROOT = Path(veldt.__file__).parent.parent
+PATIENCE_SECONDS = 60.0
+SMALL = ("--env", "CartPole-v1", "--num-actors", "2", "--envs-per-actor", "4", "--quiet")
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        time.sleep(0.1)
+
+
+@contextmanager
+def veldt_process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`veldt ...` until the block is left. Its errors can be read line by line."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTEST_CURRENT_TEST", None)  # NiceGUI would take the page for a test of itself
+    process = subprocess.Popen(
+        [sys.executable, "-m", "veldt", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    """Where the page of a run is, as the run says."""
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+    assert found, line
+    return found[0]
+
+
+def page_process(process: subprocess.Popen[str]) -> psutil.Process:
+    """The child that serves the page of a run; it is there soon after the address is."""
+
+    def found() -> list[psutil.Process]:
+        children = psutil.Process(process.pid).children()
+        return [child for child in children if "watch" in child.cmdline()]
+
+    until(found, "the page's process")
+    return found()[0]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

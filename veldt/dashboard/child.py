@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live page beside a run: `veldt watch` in a process of its own, which ends with the run.
+
+This process listens and the child inherits the socket, so the address is known at once and a port
+that is taken is refused before anything starts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from veldt.errors import ConfigurationError
+from veldt.options import RunOptions
+
+_LOOPBACK = "127.0.0.1"
+_GRACE_SECONDS = 5.0
+
+
+def check_installed() -> None:
+    if importlib.util.find_spec("nicegui") is None:
+        raise ConfigurationError('the live page needs an extra: pip install "veldt[dashboard]"')
+
+
+def listen(port: int) -> socket.socket:
+    """A listening socket that only this machine can reach; port 0 takes any that is free."""
+    try:
+        return socket.create_server((_LOOPBACK, port))
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"cannot serve the live page on port {port} ({error}); choose another --port"
+        ) from error
+
+
+def address(listener: socket.socket) -> str:
+    return f"http://{_LOOPBACK}:{listener.getsockname()[1]}/"
+
+
+class LivePage:
+    """Nothing, unless the options ask for a page."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self._listener = listen(options.port) if options.dashboard else None
+
+    @contextmanager
+    def serving(self, run_dir: Path) -> Iterator[None]:
+        """Serve the page until the block is left. The child's standard input is its lifeline: it
+        closes with this process, however that ends."""
+        if self._listener is None:
+            yield
+            return
+        with self._listener as listener:
+            print(f"live page: {address(listener)}", file=sys.stderr, flush=True)
+            descriptor = listener.fileno()
+            child = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "veldt", "watch", os.path.abspath(run_dir)),
+                    *("--beside-run", str(descriptor)),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[descriptor],
+                start_new_session=True,  # Ctrl-C is for the run; the page shows its end
+            )
+        try:
+            yield
+        finally:
+            _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Written to before it is closed: processes forked by environments may still hold the pipe."""
+    try:
+        child.communicate(b"end", _GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page: what each visitor sees, filled from a RunView about once per second."""
+
+from __future__ import annotations
+
+import time
+from html import escape
+from typing import Any
+
+from nicegui import ui
+
+from veldt.dashboard import charts
+from veldt.dashboard.drawing import Drawing, compact
+from veldt.dashboard.reading import RunView
+from veldt.dashboard.style import STYLE
+from veldt.telemetry.progress import clock, closing_lines, number
+
+_STATES = {"starting": "starting", "running": "running", "lost": "stopped without a result"}
+_THEMES = (None, True, False)
+"""As the browser wishes, dark, light."""
+
+
+class Page:
+    """The elements of one visitor's page."""
+
+    def __init__(self, view: RunView) -> None:
+        self._drawing: Drawing | None = None
+        self._drawn_topology: dict[str, Any] = {}
+        ui.add_css(STYLE)
+        self._dark = ui.dark_mode(None)
+        with _div("page"):
+            self._make_header(view)
+            self._outcome = ui.html(sanitize=False)
+            with _div("tiles"):
+                self._tiles = {name: _Tile(name) for name in _TILES}
+            with _card("Who talks to whom: items per second, filled slots, busy share", "drawing"):
+                self._topology = ui.html(sanitize=False).classes("diagram")
+            self._make_charts(view)
+        self.refresh(view)
+
+    def _make_header(self, view: RunView) -> None:
+        ui.page_title(f"{view.config['architecture']} on {view.option('env')} - Veldt")
+        with _div("top"):
+            ui.label(view.config["architecture"]).classes("title")
+            ui.label(str(view.option("env"))).classes("env")
+            ui.label(f"{view.option('backend')} backend").classes("chip")
+            ui.label(f"seed {view.option('seed')}").classes("chip")
+            ui.label(f"{view.config['device']}, {view.config['parameters']:,} weights").classes(
+                "chip"
+            )
+            _div("space")
+            self._state = ui.label().classes("chip state")
+            button = ui.button(icon="contrast", on_click=self._change_theme)
+            button.props('flat round dense aria-label="light or dark"').classes("theme")
+
+    def _make_charts(self, view: RunView) -> None:
+        with _div("charts"):
+            with _card("Learning curve: mean return of the last 100 episodes", "wide"):
+                self._curve = ui.echart(charts.curve(view)).classes("chart")
+            with _card("Policy lag: age of the weights acted with", "narrow"):
+                self._lag = ui.echart(charts.lag(view)).classes("chart")
+            with _card("Speed: env steps per second", "narrow"):
+                self._speed = ui.echart(charts.speed(view)).classes("chart")
+            with _card("Busy share and restarts", "narrow"):
+                self._roles = ui.html(sanitize=False).classes("events")
+            with _card("Alarms and events", "narrow"):
+                self._events = ui.html(sanitize=False).classes("events")
+
+    def _change_theme(self) -> None:
+        themes = _THEMES
+        self._dark.value = themes[(themes.index(self._dark.value) + 1) % len(themes)]
+
+    def refresh(self, view: RunView) -> None:
+        """Show `view`; what did not change is not sent."""
+        word = view.result.stopped_by if view.result else view.state
+        self._state.set_text(_state_text(view))
+        self._state.classes(replace=f"chip state {word}")
+        self._outcome.set_content(_outcome(view))
+        for name, (value, note, share) in tiles(view).items():
+            self._tiles[name].show(value, note, share)
+        if view.topology:
+            if self._drawing is None or view.topology is not self._drawn_topology:
+                self._drawing, self._drawn_topology = Drawing(view), view.topology
+            self._topology.set_content(self._drawing.svg(view))
+        for element, options in (
+            (self._curve, charts.curve(view)),
+            (self._lag, charts.lag(view)),
+            (self._speed, charts.speed(view)),
+        ):
+            if dict(element.options) != options:
+                element.options.update(options)
+        self._roles.set_content(_roles(view))
+        self._events.set_content(_events(view))
+
+
+class _Tile:
+    def __init__(self, name: str) -> None:
+        with _div("card tile"):
+            ui.html(f"<h2>{name}</h2>", sanitize=False)
+            marker = name.lower().replace(" ", "-")
+            self._value = ui.label().classes("value").props(f'data-tile="{marker}"')
+            self._note = ui.label().classes("note")
+            with _div("meter") as self._meter:
+                self._bar = _div("")
+
+    def show(self, value: str, note: str, share: float | None) -> None:
+        self._value.set_text(value)
+        self._note.set_text(note)
+        self._meter.set_visibility(share is not None)
+        self._bar.style(f"width: {100 * min(1.0, max(0.0, share or 0.0)):.1f}%")
+
+
+_TILES = ("Return", "Env steps", "Steps per second", "Updates", "Policy lag", "Time")
+
+
+def tiles(view: RunView) -> dict[str, tuple[str, str, float | None]]:
+    """Value, note and share of the way, by title."""
+    status = view.status
+    lag, seconds = status.get("policy_lag", {}), status.get("seconds", 0.0)
+    steps, total = status.get("env_steps", 0), view.option("total_env_steps")
+    limit, target = view.option("max_seconds"), view.option("target_return")
+    rate = status.get("env_steps_per_second")
+    updates = sum(each.get("updates", 0.0) for each in status.get("rates", {}).values())
+    goal = f"target {target:g}" if target is not None else "last 100 episodes"
+    evaluation = view.result.evaluation_return if view.result else None
+    if evaluation is not None:
+        goal = f"evaluation {number(evaluation)}"
+    return {
+        "Return": (number(status.get("mean_return_100")), goal, None),
+        "Env steps": (
+            f"{steps:,}",
+            f"of {total:,}" if total else f"{status.get('episodes', 0):,} episodes",
+            steps / total if total else None,
+        ),
+        "Steps per second": (
+            "-" if rate is None else compact(rate),
+            "over the run" if view.state == "ended" else "now",
+            None,
+        ),
+        "Updates": (f"{status.get('updates', 0):,}", f"{compact(updates)}/s", None),
+        "Policy lag": (number(lag.get("mean")), f"mean; max {lag.get('max', 0)}", None),
+        "Time": (
+            clock(seconds),
+            f"of {clock(limit)}" if limit else f"restarts: {view.restarts}",
+            seconds / limit if limit else None,
+        ),
+    }
+
+
+def _state_text(view: RunView) -> str:
+    return "finished" if view.state == "ended" else _STATES[view.state]
+
+
+def _outcome(view: RunView) -> str:
+    if view.result is not None:
+        first, *others = closing_lines(view.result)
+        more = "".join(f'<div class="more">{escape(line)}</div>' for line in others)
+        return (
+            f'<div class="card result {view.result.stopped_by}"><div class="first">'
+            f"{escape(first)}</div>{more}</div>"
+        )
+    if view.state == "lost":
+        return (
+            '<div class="card result lost"><div class="first">The run\'s process is gone.</div>'
+            '<div class="more">veldt resume goes on from its newest checkpoint.</div></div>'
+        )
+    return ""
+
+
+def _roles(view: RunView) -> str:
+    nodes = view.status.get("nodes", {})
+    rows = []
+    for name, node in nodes.items():
+        busy, restarts = node["busy"], node["restarts"]
+        share = 0.0 if busy is None else busy
+        mark = ' class="restarted"' if restarts else ""
+        rows.append(
+            f'<tr data-node="{escape(name)}"><td>{escape(name)}</td><td class="bar"><div'
+            f' class="meter"><div style="width:{share:.0%}"></div></div></td>'
+            f"<td>{'-' if busy is None else f'{busy:.0%}'}</td><td{mark}>{restarts}</td></tr>"
+        )
+    if not rows:
+        return '<div class="calm">Nothing yet.</div>'
+    head = "<tr><th>node</th><th></th><th>busy</th><th>restarts</th></tr>"
+    return f'<table class="roles">{head}{"".join(rows)}</table>'
+
+
+_SORTS = {"node": "process", "alarm": "alarm", "checkpoint": "checkpoint", "end": "end"}
+
+
+def _events(view: RunView) -> str:
+    dropped = {why: n for why, n in view.status.get("dropped", {}).items() if n}
+    lines = [
+        f'<div class="event drop"><span class="sort">dropped</span><span class="text">{n:,}'
+        f" ({escape(why.replace('_', ' '))})</span></div>"
+        for why, n in dropped.items()
+    ]
+    for event in reversed(view.events):
+        at = time.strftime("%H:%M:%S", time.localtime(event["time"]))
+        first, _, rest = event["text"].partition("\n")
+        lines.append(
+            f'<div class="event {escape(event["sort"])}" title="{escape(rest)}"><time>{at}</time>'
+            f'<span class="sort">{escape(_SORTS.get(event["sort"], event["sort"]))}</span>'
+            f'<span class="text">{escape(first)}</span></div>'
+        )
+    return "".join(lines) or '<div class="calm">None. All is well.</div>'
+
+
+def _div(classes: str) -> ui.element:
+    return ui.element("div").classes(classes)
+
+
+def _card(title: str, classes: str) -> ui.element:
+    card = _div(f"card {classes}")
+    with card:
+        ui.html(f"<h2>{title}</h2>", sanitize=False)
+    return card

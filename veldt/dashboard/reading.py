@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run directory as plain data, read again only where it changed. The page knows nothing else of
+the run, so it works beside it, after it, and again when it is resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from veldt.errors import ConfigurationError
+from veldt.run_directory import CONFIG_FILE, RESULT_FILE
+from veldt.telemetry.record import EVENTS_FILE, STATUS_FILE, TOPOLOGY_FILE
+from veldt.telemetry.result import RunResult
+from veldt.telemetry.writers import METRICS_FILE
+
+CURVE_POINTS = 400
+EVENTS_SHOWN = 60
+_SILENT_SECONDS = 60.0
+
+State = Literal["starting", "running", "ended", "lost"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One line of metrics.jsonl, as far as it is drawn."""
+
+    time: float
+    env_steps: int
+    mean_return: float | None
+    env_steps_per_second: float
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run at one moment. What is not known yet is empty."""
+
+    config: dict[str, Any]
+    state: State
+    """lost: its process is gone and left no result."""
+    status: dict[str, Any] = field(default_factory=dict)
+    topology: dict[str, Any] = field(default_factory=dict)
+    result: RunResult | None = None
+    """Only of the run that `status` is about, not of one that was resumed since."""
+    curve: list[Point] = field(default_factory=list)
+    """Evenly thinned to at most CURVE_POINTS."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """The newest, oldest first."""
+
+    def option(self, name: str) -> Any:
+        return self.config["options"].get(name)
+
+    @property
+    def restarts(self) -> int:
+        """Of processes, not of the nodes in them."""
+        nodes, groups = self.status.get("nodes", {}), self.topology.get("processes", [])
+        return sum(nodes.get(group[0], {}).get("restarts", 0) for group in groups)
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """What the nodes of one kind say of themselves."""
+        nodes = self.status.get("nodes", {})
+        return [nodes[name] for name in self.topology["roles"][kind] if name in nodes]
+
+
+class RunReader:
+    """Reads one directory. Raises ConfigurationError where there is no run."""
+
+    def __init__(self, run_dir: str | Path) -> None:
+        self.run_dir = Path(run_dir)
+        self._json_files: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._metrics = _LineFile(self.run_dir / METRICS_FILE)
+        self._events_file = _LineFile(self.run_dir / EVENTS_FILE)
+        self._points: list[Point] = []
+        self._events: list[dict[str, Any]] = []
+        if not self._read_json(CONFIG_FILE):
+            raise ConfigurationError(
+                f"{self.run_dir} is not a run directory; give the folder that holds config.json"
+            )
+
+    def read(self) -> RunView:
+        status = self._read_json(STATUS_FILE)
+        result = self._read_json(RESULT_FILE)
+        self._read_metrics()
+        self._read_events()
+        state = _state(status, result)
+        return RunView(
+            config=self._read_json(CONFIG_FILE),
+            state=state,
+            status=status,
+            topology=self._read_json(TOPOLOGY_FILE),
+            result=RunResult.from_mapping(result) if state == "ended" and result else None,
+            curve=_thinned(self._points),
+            events=list(self._events),
+        )
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        """The content of a file; what it had before where it cannot be read just now."""
+        path = self.run_dir / name
+        known_stamp, known = self._json_files.get(name, (None, {}))
+        try:
+            found = path.stat()
+            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+            if stamp == known_stamp:
+                return known
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return known
+        self._json_files[name] = (stamp, content)
+        return content
+
+    def _read_metrics(self) -> None:
+        lines, anew = self._metrics.new_lines()
+        if anew:
+            self._points = []
+        for line in lines:
+            steps = line.get("env_steps", 0)
+            # A resumed run goes on from its checkpoint; what came after that is no part of it.
+            while self._points and self._points[-1].env_steps > steps:
+                self._points.pop()
+            rate = line.get("rate/env_steps_per_second") or 0.0
+            self._points.append(Point(line["time"], steps, line.get("return/mean_100"), rate))
+
+    def _read_events(self) -> None:
+        lines, anew = self._events_file.new_lines()
+        self._events = [*([] if anew else self._events), *lines][-EVENTS_SHOWN:]
+
+
+class _LineFile:
+    """A file of JSON lines that grows, read from where the last reading ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._end = 0
+        self._inode: int | None = None
+
+    def new_lines(self) -> tuple[list[dict[str, Any]], bool]:
+        """Whole lines since the last call, and whether it is another file than before."""
+        try:
+            with open(self._path, "rb") as file:
+                found = os.fstat(file.fileno())
+                anew = found.st_ino != self._inode or found.st_size < self._end
+                if anew:
+                    self._end, self._inode = 0, found.st_ino
+                file.seek(self._end)
+                data = file.read()
+        except OSError:
+            return [], False
+        whole = data[: data.rfind(b"\n") + 1]
+        self._end += len(whole)
+        return [json.loads(line) for line in whole.splitlines()], anew
+
+
+def _state(status: dict[str, Any], result: dict[str, Any]) -> State:
+    if not status:
+        return "ended" if result else "starting"
+    if status["state"] == "ended":
+        return "ended"
+    return status["state"] if _is_alive(status) else "lost"
+
+
+def _is_alive(status: dict[str, Any]) -> bool:
+    process = status["process"]
+    if process["host"] != socket.gethostname():
+        return time.time() - status["time"] < _SILENT_SECONDS
+    try:
+        os.kill(process["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's, but there
+        return True
+    return True
+
+
+def _thinned(points: list[Point]) -> list[Point]:
+    """Every k-th point, and always the last."""
+    stride = -(-len(points) // CURVE_POINTS)
+    return points[(len(points) - 1) % stride :: stride] if points else []
+
+
+def rate_of(view: RunView, kind: str, counter: str) -> float | None:
+    """Items per second that the nodes of one kind counted together; None where they count none."""
+    return view.status.get("rates", {}).get(kind, {}).get(counter)
