@@ -16,7 +16,7 @@ from veldt.environments.lookup import missing_extra, one_line
 from veldt.errors import ConfigurationError
 from veldt.resolve import Plan, make_plan
 from veldt.roles.evaluator import Evaluator
-from veldt.run_checkpoints import WEIGHTS
+from veldt.run_checkpoints import weights_in
 from veldt.run_directory import CHECKPOINTS, CONFIG_FILE
 from veldt.types import Parameters
 
@@ -51,7 +51,11 @@ class EvaluationResult:
 
 
 def evaluate_run(
-    run_dir: Path, episodes: int = 20, seed: int = 0, video: bool = False
+    run_dir: Path,
+    episodes: int = 20,
+    seed: int = 0,
+    video: bool = False,
+    policy: int | None = None,
 ) -> EvaluationResult:
     """Play `episodes` episodes side by side; the video shows one more, in `run_dir`/videos."""
     if episodes < 1:
@@ -59,7 +63,7 @@ def evaluate_run(
     if seed < 0:
         raise ConfigurationError(f"seed is {seed}; use a whole number from 0 on")
     checkpoint = _newest_checkpoint(run_dir)
-    plan, weights = _restored(run_dir, checkpoint)
+    plan, weights = _restored(run_dir, checkpoint, policy)
     returns, _ = _play(plan, weights, episodes, seed)
     path = _record(plan, weights, seed, run_dir, checkpoint.step) if video else None
     known = returns.size > 0
@@ -93,12 +97,16 @@ def _newest_checkpoint(run_dir: Path) -> Checkpoint:
     return checkpoint
 
 
-def _restored(run_dir: Path, checkpoint: Checkpoint) -> tuple[Plan, Parameters]:
+def _restored(
+    run_dir: Path, checkpoint: Checkpoint, policy: int | None = None
+) -> tuple[Plan, Parameters]:
     """The run's plan and the checkpoint's weights, for this machine whatever the run's was."""
     try:
         architecture, options, own = saved_options(run_dir)
         own = {name: tuple(v) if isinstance(v, list) else v for name, v in own.items()}
-        weights = Parameters(checkpoint.load(WEIGHTS)["vector"], int(checkpoint.meta["version"]))
+        weights = weights_in(checkpoint, policy)
+    except ConfigurationError:
+        raise
     except (KeyError, TypeError, ValueError, CheckpointError) as error:
         raise ConfigurationError(
             f"{run_dir} cannot be read ({one_line(error)}); was it written by this version?"

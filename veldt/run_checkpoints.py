@@ -10,12 +10,47 @@ from typing import Any
 import numpy as np
 
 from veldt.backends.base import Backend, NodeFailure
+from veldt.backends.saving import CHANNELS
 from veldt.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from veldt.errors import ConfigurationError
+from veldt.roles.population_orders import board_of
 from veldt.telemetry.aggregate import RunTelemetry
-from veldt.types import Parameters
+from veldt.topology import Topology
+from veldt.types import ORDERS, Parameters
 
 WEIGHTS, RUN = "weights", "run"
+
+
+def best_policy(backend: Backend, topology: Topology) -> int | None:
+    """The policy with the best returns in a population; None where there is one policy."""
+    if all(board.spec.name != ORDERS for board in topology.boards):
+        return None
+    return int(backend.parameters(ORDERS).vector[0])
+
+
+def newest_weights(backend: Backend, topology: Topology) -> Parameters:
+    """Of the best policy; where several boards hold one, slices of nearly the same version."""
+    best = best_policy(backend, topology)
+    if best is not None:
+        return backend.parameters(board_of(best))
+    slices = [backend.parameters(board) for board in topology.weights]
+    if len(slices) == 1:
+        return slices[0]
+    vector = np.concatenate([part.vector for part in slices])
+    return Parameters(vector, min(part.version for part in slices))
+
+
+def weights_in(checkpoint: Checkpoint, policy: int | None = None) -> Parameters:
+    """The weights that a checkpoint was made with, or those of one of several policies."""
+    if policy is None:
+        return Parameters(checkpoint.load(WEIGHTS)["vector"], int(checkpoint.meta["version"]))
+    saved = checkpoint.load(CHANNELS) if checkpoint.meta["complete"] else {}
+    count = sum(name.startswith(f"board.{board_of(0)}") for name in saved)
+    if f"board.{ORDERS}" not in saved or not 0 <= policy < count:
+        known = f"0 to {count - 1}" if f"board.{ORDERS}" in saved else "one policy only"
+        raise ConfigurationError(f"{checkpoint.path} has no policy {policy}; it has {known}")
+    name = board_of(policy)
+    return Parameters(saved[f"board.{name}"], int(saved[f"version.{name}"]))
 
 
 class RunCheckpoints:

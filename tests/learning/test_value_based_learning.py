@@ -13,7 +13,7 @@ import veldt
 @pytest.mark.parametrize(
     ("architecture", "env", "target", "budget", "own"),
     [
-        ("dqn", "CartPole-v1", 400, 400_000, {}),
+        ("dqn", "CartPole-v1", 475, 400_000, {}),
         ("gorila", "CartPole-v1", 475, 700_000, {"num_shards": 2}),
         ("gorila", "CartPole-v1", 475, 400_000, {"replay": "global", "num_shards": 1}),
         ("apex", "CartPole-v1", 475, 300_000, {}),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two learners that step together are one learner with the joined batch."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -23,8 +25,9 @@ SPEC = EnvironmentSpec(
 OPTIMIZER = OptimizerConfig("rmsprop", learning_rate=0.05, max_grad_norm=0.3)
 
 
-def network():
-    return make_network(NetworkConfig(hidden_sizes=(8,)), SPEC, "policy_value", seed=2)
+def network(statistics=False):
+    config = NetworkConfig(hidden_sizes=(8,), normalize_observations=statistics)
+    return make_network(config, SPEC, "policy_value", seed=2)
 
 
 def fill(arrays, source, number):
@@ -76,17 +79,15 @@ class SpyingLearner(Learner):
         self._history.append(self._flat.numpy().copy())
 
 
-def histories(num_learners, reduction):
+def histories(num_learners, reduction, statistics=False):
     """The weights of each learner after each update, from the same trajectories."""
-    built = network()
+    built = network(statistics)
     layout = trajectory_layout(SPEC, STEPS, ENVS, built.output_fields())
     initial = FlatParameters(built)
-    topology = Topology("group", make_network=network)
+    topology = Topology("group", make_network=partial(network, statistics))
     weights = topology.board("weights", initial.numpy())
     settings = ActorCriticSettings(correction="none", reduction=reduction)
-    sinks = synchronous_group(
-        topology, weights, initial.num_trained, OPTIMIZER, num_learners, reduction
-    )
+    sinks = synchronous_group(topology, weights, built, OPTIMIZER, num_learners, reduction)
     for index, (gradients, port) in enumerate(sinks):
         sources = range(2) if num_learners == 1 else [index]
         queue = topology.queue(f"trajectories-{index}", layout, 2)
@@ -97,7 +98,7 @@ def histories(num_learners, reduction):
             source=queue.source(slots_per_batch=len(sources)),
             weights=None if index else weights.sink,
             initial=weights.source(),
-            make_network=network,
+            make_network=partial(network, statistics),
             make_objective=lambda own: ActorCritic(own, settings),
             gradients=gradients,
             gradient_port=port,
@@ -114,16 +115,19 @@ def histories(num_learners, reduction):
     return [SpyingLearner.histories[name] for name in sorted(SpyingLearner.histories)]
 
 
+@pytest.mark.parametrize("statistics", [False, True])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_two_learners_agree_after_every_step_and_equal_one_with_the_joined_batch(reduction):
-    [alone] = histories(1, reduction)
-    first, second = histories(2, reduction)
+def test_two_learners_agree_after_every_step_and_equal_one_with_the_joined_batch(
+    reduction, statistics
+):
+    [alone] = histories(1, reduction, statistics)
+    first, second = histories(2, reduction, statistics)
     assert len(alone) == len(first) == len(second) == UPDATES
     for one, two, joined in zip(first, second, alone, strict=True):
         np.testing.assert_array_equal(one, two)
         np.testing.assert_allclose(one, joined, rtol=1e-4, atol=1e-5)
-    assert np.abs(alone[-1] - FlatParameters(network()).numpy()).max() > 0.05
-    again, _ = histories(2, reduction)
+    assert np.abs(alone[-1] - FlatParameters(network(statistics)).numpy()).max() > 0.05
+    again, _ = histories(2, reduction, statistics)
     np.testing.assert_array_equal(np.stack(first), np.stack(again))
 
 

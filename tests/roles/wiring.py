@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,9 @@ class OpenRun:
     """A serial run whose nodes are stepped by hand."""
 
     def __init__(self, architecture: str, env: str = "CartPole-v1", **options: Any) -> None:
-        common = {name: options.pop(name) for name in ("num_actors", "seed") if name in options}
         width = options.pop("envs_per_actor", 4)
+        known = {entry.name for entry in fields(RunOptions)} & set(options)
+        common = {name: options.pop(name) for name in known}
         plan = make_plan(
             architecture,
             RunOptions(env=env, backend="serial", envs_per_actor=width, quiet=True, **common),

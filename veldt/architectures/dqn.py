@@ -36,6 +36,7 @@ class Config(QLearningSettings, ReplaySettings, EpsilonSettings, OptimizerSettin
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
     n_step: int = 3
+    target_period_updates: int = 200
     learning_rate: float = 1e-3
     max_grad_norm: float = 10.0
     dueling: bool = False

@@ -8,6 +8,7 @@
 New since A3C: trajectories travel instead of gradients, so acting and learning are decoupled and
 V-trace corrects for the difference between the policy that acted and the one that learns.
 Several learners end every step with the same weights; half of each batch may come from a replay.
+Several policies (`num_policies`) each have actors and a learner, and are trained as a population.
 One datum: actor -> queue -> learner.
 Lag: the time a trajectory takes to be written plus its wait in the queue, in learner updates.
 Deviation: an actor steps many environments per forward pass, so a trajectory is [T+1, E] wide and a
@@ -20,21 +21,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from veldt.errors import ConfigurationError
-from veldt.networks import FlatParameters
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
 from veldt.problem import Problem
-from veldt.roles.actor import Actor
-from veldt.roles.learner import Learner
 from veldt.roles.policy import LocalPolicyConfig
+from veldt.roles.population_settings import ActorPopulationSettings
+from veldt.roles.population_wiring import Population
 from veldt.roles.synchronous_group import synchronous_group
 from veldt.roles.trajectory_replay import TrajectoryReplayConfig
-from veldt.settings import OptimizerSettings
 from veldt.topology import Topology
 from veldt.types import Layout
 
 
 @dataclass(frozen=True)
-class Config(ActorCriticSettings, OptimizerSettings):
+class Config(ActorCriticSettings, ActorPopulationSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the paper's constants."""
 
     optimizer: str = "rmsprop"
@@ -58,6 +57,8 @@ class Config(ActorCriticSettings, OptimizerSettings):
     def __post_init__(self) -> None:
         if self.num_learners < 1:
             raise ConfigurationError("num_learners must be 1 or more")
+        if self.num_learners > 1 and self.num_policies > 1:
+            raise ConfigurationError("num_learners and num_policies cannot both be above 1")
         if not 0.0 <= self.replay_fraction < 1.0:
             raise ConfigurationError("replay_fraction must be from 0 to below 1")
 
@@ -70,7 +71,7 @@ class Config(ActorCriticSettings, OptimizerSettings):
         """Rows that one learner trains on, replayed ones included, until the learning rate is 0."""
         if not self.decay_learning_rate or problem.total_env_steps is None:
             return None
-        fresh = problem.total_env_steps / self.num_learners
+        fresh = problem.total_env_steps / (self.num_learners * self.num_policies)
         return round(fresh / (1.0 - self.replay_fraction))
 
 
@@ -86,6 +87,8 @@ PRESETS = {
         decay_learning_rate=True,
         optimizer_epsilon=0.01,
         max_grad_norm=40.0,
+        pbt_start_env_steps=5_000_000,
+        pbt_period_env_steps=1_250_000,
     ),
 }
 
@@ -98,49 +101,48 @@ def build(config: Config, problem: Problem) -> Topology:
     make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
     network = make_network()
     layout = problem.trajectory_layout(network, config.trajectory_steps, problem.envs_per_actor)
-    initial = problem.initial_weights(make_network)
-    num_learners = config.num_learners
-    num_actors = max(problem.num_actors, num_learners)
 
     topology = Topology("impala", make_network)
+    population = Population(topology, config, problem, make_network)
+    num_learners = max(config.num_learners, population.size)
+    num_actors = max(problem.num_actors, num_learners)
     num_slots = config.queue_trajectories * -(-num_actors // num_learners)
     names = [f"trajectories-{index}" if index else "trajectories" for index in range(num_learners)]
+    layout = population.trajectories(layout, mixed=False)
     queues = [topology.queue(name, layout, num_slots) for name in names]
-    weights = topology.board("weights", initial.vector, version=initial.version)
     for index in range(num_actors):
+        policy = index % population.size
         topology.add(
             "actor",
-            Actor,
-            environment=problem.environment,
-            num_envs=problem.envs_per_actor,
-            num_steps=config.trajectory_steps,
+            population.actor,
             sink=queues[index % num_learners].sink,
             policy=LocalPolicyConfig(make_network),
-            policy_port=weights.source(),
+            policy_port=population.weights[policy].source(),
             gamma=config.gamma,
+            **population.for_actor(config.trajectory_steps, policy),
         )
     sinks = synchronous_group(
         topology,
-        weights,
-        FlatParameters(network).num_trained,
+        population.weights[0],
+        network,
         config.optimizer_config(),
-        num_learners,
+        config.num_learners,
         config.reduction,
     )
-    for index, (gradients, gradient_port) in enumerate(sinks):
+    for index, (gradients, gradient_port) in enumerate(population.size * sinks):
+        weights = population.weights[index % population.size]
         topology.add(
             "learner",
-            Learner,
+            population.learner,
             source=queues[index].source(config.batch_trajectories),
             make_source=config.replay(layout),
-            weights=None if index else weights.sink,
+            weights=weights.sink if index < population.size else None,
             initial=weights.source(),
             make_network=make_network,
             make_objective=partial(ActorCritic, config=config),
             gradients=gradients,
             gradient_port=gradient_port,
-            total_env_steps=config.decay_env_steps(problem),
-            device=problem.device,
-            torch_threads=problem.learner_threads,
+            **population.for_learner(index, config.decay_env_steps(problem)),
         )
+    population.add_controller()
     return topology

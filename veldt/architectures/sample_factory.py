@@ -10,6 +10,8 @@ slots; queues carry slot and row numbers. Each actor has two groups of environme
 while the policy workers answer for the other (double buffering). The loss is PPO's clip on V-trace
 targets.
 One datum: actor -> slot -> policy worker -> slot -> learner.
+Several policies (`num_policies`) have workers and learners of their own, play whole episodes, and
+are trained as a population: the worst go on from the best's weights, population.jsonl tells.
 Lag: weights may change between two rows; each row knows its version, and rows beyond
 `max_policy_lag` are masked out of the loss while the learning rate shrinks with them.
 """
@@ -18,20 +20,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 
 from veldt.objectives.appo import Appo, AppoSettings
 from veldt.problem import Problem
-from veldt.roles.actor import Actor
 from veldt.roles.batch_rule import BatchRule
 from veldt.roles.batched_policy import state_size
 from veldt.roles.gradients import LocalOptimizerConfig
 from veldt.roles.inference_server import InferenceServer
-from veldt.roles.learner import Learner
 from veldt.roles.policy import SampleActions
-from veldt.roles.remote_policy import RemotePolicyConfig
-from veldt.settings import OptimizerSettings
+from veldt.roles.population_settings import MixedPopulationSettings
+from veldt.roles.population_wiring import Population
 from veldt.topology import Topology
 from veldt.types import Field
 
@@ -43,7 +44,7 @@ WHY_NOT_EVERYWHERE = (
 
 
 @dataclass(frozen=True)
-class Config(AppoSettings, OptimizerSettings):
+class Config(AppoSettings, MixedPopulationSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
     optimizer: str = "rmsprop"
@@ -60,7 +61,7 @@ class Config(AppoSettings, OptimizerSettings):
     groups_per_actor: int = 2
     """Groups of environments per actor; 2 hides inference behind stepping."""
     num_policy_workers: int = 1
-    """Inference servers of the policy."""
+    """Inference servers of each policy."""
     enough_requests: int = 1
     """Requests that start a forward pass at once."""
     patience_seconds: float = 0.0
@@ -80,6 +81,8 @@ PRESETS = {
         ppo_clip=0.1,
         trajectory_steps=32,
         batch_trajectories=4,
+        pbt_start_env_steps=20_000_000,
+        pbt_period_env_steps=5_000_000,
     ),
 }
 
@@ -96,54 +99,52 @@ def build(config: Config, problem: Problem) -> Topology:
     layout = problem.trajectory_layout(
         network, config.trajectory_steps, width, behaviour_value=Field((), "float32")
     )
-    initial = problem.initial_weights(make_network)
 
     topology = Topology("sample_factory", make_network)
+    population = Population(topology, config, problem, make_network)
     # Two batches on their way is where collection pauses: more would only grow old.
     num_slots = 2 * config.batch_trajectories + groups * actors
-    slots = topology.queue("slots", layout, num_slots)
-    requests = topology.ask_about("requests", slots, num_clients=actors)
-    weights = topology.board("weights", initial.vector, version=initial.version)
+    slots = topology.queue("slots", population.trajectories(layout), num_slots)
+    requests = [topology.ask_about(name, slots, actors) for name in population.names("requests")]
     memory = np.zeros(max(1, state_size(network, groups * actors, width)), np.float32)
     recurrent = topology.share("recurrent_state", memory)
     for index in range(actors):
         topology.add(
             "actor",
-            Actor,
-            environment=problem.environment,
-            num_envs=problem.envs_per_actor,
-            num_steps=config.trajectory_steps,
+            population.actor,
             num_groups=groups,
             sink=slots.sink,
-            policy=RemotePolicyConfig(problem.spec.action, problem.network.distribution),
-            policy_port=requests.client(index),
             gamma=config.gamma,
+            **population.asking(requests, index),
+            **population.for_actor(config.trajectory_steps),
         )
-    for _ in range(config.num_policy_workers):
+    for policy, _ in product(range(population.size), range(config.num_policy_workers)):
         topology.add(
             "policy_worker",
             InferenceServer,
-            requests=requests.server,
-            parameters=weights.source(),
+            requests=requests[policy].server,
+            parameters=population.weights[policy].source(),
             make_network=make_network,
             group_width=width,
             groups_per_client=groups,
             rule=BatchRule(config.enough_requests, groups * actors, config.patience_seconds),
             state=recurrent.end,
             make_selection=partial(SampleActions, keep_value=True),
+            make_policy=population.acting(policy),
             device=problem.device,
         )
-    topology.add(
-        "learner",
-        Learner,
-        source=slots.source(config.batch_trajectories),
-        weights=weights.sink,
-        initial=weights.source(),
-        make_network=make_network,
-        make_objective=partial(Appo, config=config),
-        gradients=LocalOptimizerConfig(config.optimizer_config()),
-        total_env_steps=problem.total_env_steps if config.decay_learning_rate else None,
-        device=problem.device,
-        torch_threads=problem.learner_threads,
-    )
+    decay = population.decay_env_steps(config.decay_learning_rate)
+    for policy, source in enumerate(population.sorted(slots, config.batch_trajectories)):
+        topology.add(
+            "learner",
+            population.learner,
+            source=source,
+            weights=population.weights[policy].sink,
+            initial=population.weights[policy].source(),
+            make_network=make_network,
+            make_objective=partial(Appo, config=config),
+            gradients=LocalOptimizerConfig(config.optimizer_config()),
+            **population.for_learner(policy, decay),
+        )
+    population.add_controller()
     return topology

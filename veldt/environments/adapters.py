@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -20,7 +21,7 @@ from veldt.environments import lookup
 from veldt.environments.resilience import ResilientEnvironment, Tally
 from veldt.environments.vector import OpenedVector
 from veldt.errors import ConfigurationError
-from veldt.types import ACTION_MASK
+from veldt.types import ACTION_MASK, REWARD_COMPONENTS
 
 if TYPE_CHECKING:
     from veldt.environments.factory import EnvironmentFactory
@@ -124,6 +125,10 @@ class _InProcessVector(SyncVectorEnv):
         for key in _INFO_KEYS:
             if key in env_info:
                 super()._add_info(vector_infos, {key: env_info[key]}, env_num)
+        told = env_info.get("final_info", env_info)  # of the step, not of the reset within it
+        for name, part in told.get(REWARD_COMPONENTS, {}).items():
+            parts = vector_infos.setdefault(REWARD_COMPONENTS, {})
+            parts.setdefault(name, np.zeros(self.num_envs))[env_num] = part
         return vector_infos
 
 

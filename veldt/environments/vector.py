@@ -38,6 +38,8 @@ class Step:
     """bool [E]: a reset row. Its action was not used; its reward is 0 and it is not an env step."""
     final_observations: dict[str, np.ndarray] | None
     """With same_step_reset: "final_<leaf>" [E, ...], valid where terminated or truncated."""
+    over: np.ndarray
+    """bool [E]: where a whole episode ended, not only a life; the order of what follows."""
     episode_returns: np.ndarray
     """float64, raw rewards of the episodes that ended in this step; often empty."""
     episode_lengths: np.ndarray
@@ -111,6 +113,7 @@ class VectorEnvironment:
             truncated=self._no_rows,
             ignored=self._no_rows,
             final_observations=None,
+            over=self._no_rows,
             episode_returns=_NO_RETURNS,
             episode_lengths=_NO_LENGTHS,
             env_steps=num_envs,
@@ -142,6 +145,7 @@ class VectorEnvironment:
         if self._action_offset is not None:
             env_action = env_action + self._action_offset
         observation, reward, terminated, truncated, info = self._env.step(env_action)
+        self.info: dict[str, Any] = info
         ignored, num_ignored = self._resetting, self._num_resetting
         if num_ignored:
             reward = np.where(ignored, 0, reward)
@@ -286,7 +290,7 @@ class VectorEnvironment:
 
     def _count_episodes(self, over: np.ndarray, num_ended: int) -> None:
         step = self._step
-        step.episode_returns, step.episode_lengths = _NO_RETURNS, _NO_LENGTHS
+        step.over, step.episode_returns, step.episode_lengths = over, _NO_RETURNS, _NO_LENGTHS
         if num_ended:
             step.episode_returns, step.episode_lengths = self._returns[over], self._lengths[over]
             self._returns[over] = 0.0

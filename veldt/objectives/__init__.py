@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -20,6 +20,14 @@ class Loss(NamedTuple):
     """How much each item of a replayed batch surprised, [B]."""
     learning_rate_scale: float = 1.0
     """The share of a full step that this batch deserves."""
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """An objective that a population can be trained with."""
+
+    def adjust(self, **settings: float) -> None:
+        """Go on with other constants."""
 
 
 class Objective(Protocol):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -86,3 +86,6 @@ class ActorCritic(Objective):
         return Loss(loss.total, metrics)
 
     def after_update(self, version: int) -> None: ...
+
+    def adjust(self, **settings: float) -> None:
+        self._config = replace(self._config, **settings)  # type: ignore[arg-type]

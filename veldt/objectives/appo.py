@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -111,3 +111,6 @@ class Appo(Objective):
 
     def after_update(self, version: int) -> None:
         self._version = version
+
+    def adjust(self, **settings: float) -> None:
+        self._config = replace(self._config, **settings)  # type: ignore[arg-type]

@@ -116,13 +116,13 @@ class Actor:
             group.arrays[DISCOUNTED_RETURN][group.row] = returns
         group.row += 1
         group.write_observation()
-        self._count(step)
+        self._count(group, step)
         if group.row < self._num_steps:
             self._ask(group)
         else:
             self._finish(group)
 
-    def _count(self, step: Step) -> None:
+    def _count(self, group: EnvironmentGroup, step: Step) -> None:
         self._env_steps.add(step.env_steps)
         if step.episode_returns.size:
             self._context.telemetry.episode(step.episode_returns, step.episode_lengths)

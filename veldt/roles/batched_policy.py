@@ -57,7 +57,7 @@ class BatchedPolicy:
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]
         if state is None:
             state = np.zeros(state_size(self._network, num_groups, group_width), np.float32)
-        self._states = _state_views(self._network, state, group_width)
+        self._states = state_views(self._network, state, group_width)
         self._most_groups = most_groups
         self._batch: dict[str, np.ndarray] = {}
         self._columns = np.arange(group_width)
@@ -146,7 +146,7 @@ def state_size(network: Network, num_groups: int, group_width: int) -> int:
     return num_groups * group_width * per_env
 
 
-def _state_views(network: Network, memory: np.ndarray, width: int) -> list[np.ndarray]:
+def state_views(network: Network, memory: np.ndarray, width: int) -> list[np.ndarray]:
     """Views [groups, width, size] into `memory`, one per part of the state."""
     sizes = [int(np.prod(entry.shape)) for entry in network.state_fields().values()]
     if not sizes:

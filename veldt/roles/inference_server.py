@@ -19,6 +19,7 @@ from veldt.networks import Network
 from veldt.ports import ParameterSource
 from veldt.roles.batch_rule import BatchRule, OpenRequests
 from veldt.roles.batched_policy import BatchedPolicy, Row
+from veldt.roles.column_policy import ColumnPolicy
 from veldt.roles.policy import SampleActions, Selection
 from veldt.roles.population import Gate
 from veldt.types import PROVENANCE_ACTOR, Slot
@@ -50,6 +51,7 @@ class InferenceServer:
         rule: BatchRule,
         state: np.ndarray,
         make_selection: Callable[..., Selection] = SampleActions,
+        make_policy: Callable[..., BatchedPolicy | ColumnPolicy] = BatchedPolicy,
         device: str = "cpu",
         torch_threads: int = 1,
         memory: list[np.ndarray] | None = None,
@@ -59,7 +61,7 @@ class InferenceServer:
         torch.set_num_threads(torch_threads)
         self._requests, self._groups_per_client = requests, groups_per_client
         self._open: OpenRequests[Row] = OpenRequests(rule, context.clock)
-        self._policy = BatchedPolicy(
+        self._policy = make_policy(
             context,
             parameters,
             make_network,

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Population-based training: who takes whose weights, and how hyperparameters are perturbed.
+
+Jaderberg et al. 2017, with the rules that Petrenko et al. 2020 (Sample Factory) and Espeholt et al.
+2018 (IMPALA, appendix F) used. Objectives are mean returns of the true task, larger is better.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+_RESET_CHANCE = 0.01  # that a perturbed value goes back to where it began
+_TINY = 1e-5  # keeps a best objective of 0 from dividing by 0
+
+
+class Decision(NamedTuple):
+    """What becomes of one member."""
+
+    parent: int
+    """Whose weights it goes on with; its own number: it keeps its own."""
+    hyperparameters: np.ndarray
+    reason: str
+
+
+class Rule(Protocol):
+    """How a member is judged when its period is over."""
+
+    def decide(
+        self,
+        member: int,
+        objectives: np.ndarray,
+        hyperparameters: np.ndarray,
+        defaults: np.ndarray,
+        random: np.random.Generator,
+    ) -> Decision | None:
+        """`objectives` are [P], `hyperparameters` [P, H], `defaults` [H]; None: leave it alone."""
+
+
+@dataclass(frozen=True)
+class SampleFactoryRule:
+    """The best are left alone. One of the worst takes weights and hyperparameters of one of the
+    best if that is clearly better. All but the best perturb their values; member 0 never does,
+    as a reference."""
+
+    mutation_rate: float = 0.15
+    perturb_least: float = 1.1
+    perturb_most: float = 1.5
+    replace_fraction: float = 0.3
+    relative_gap: float = 0.1
+    absolute_gap: float = 1e-6
+
+    def decide(
+        self,
+        member: int,
+        objectives: np.ndarray,
+        hyperparameters: np.ndarray,
+        defaults: np.ndarray,
+        random: np.random.Generator,
+    ) -> Decision | None:
+        count = math.ceil(self.replace_fraction * len(objectives))
+        # Ties are broken by the larger number, so that every run ranks alike.
+        ranked = sorted(range(len(objectives)), key=lambda other: (-objectives[other], -other))
+        best, worst = ranked[:count], ranked[-count:]
+        if member in best:
+            return None
+        parent, reason = member, "neither among the best nor the worst"
+        if member in worst:
+            candidate = best[int(random.integers(len(best)))]
+            gap = float(objectives[candidate] - objectives[member])
+            relative = abs(gap / (float(objectives[candidate]) + _TINY))
+            reason = f"among the worst, but policy {candidate} is not clearly better"
+            if abs(gap) > self.absolute_gap and relative > self.relative_gap:
+                parent = candidate
+                reason = f"policy {candidate} is better by {gap:.4g} ({relative:.0%})"
+        values = hyperparameters[parent].copy()
+        if member > 0:
+            values = self.perturbed(values, defaults, random)
+        return Decision(parent, values, reason)
+
+    def perturbed(
+        self, values: np.ndarray, defaults: np.ndarray, random: np.random.Generator
+    ) -> np.ndarray:
+        """Each value, with the mutation rate as its chance, times or divided by a factor."""
+        changed = values.copy()
+        for index, value in enumerate(values):
+            if random.random() > self.mutation_rate:
+                continue
+            if value != defaults[index] and random.random() < _RESET_CHANCE:
+                changed[index] = defaults[index]
+                continue
+            factor = random.uniform(self.perturb_least, self.perturb_most)
+            changed[index] = value / factor if random.random() < 0.5 else value * factor
+        return changed
+
+
+@dataclass(frozen=True)
+class ImpalaRule:
+    """A member looks at another one, drawn at random, and takes its weights and hyperparameters if
+    that is better by more than `absolute_gap`. Values are perturbed also without a copy."""
+
+    mutation_rate: float = 0.33
+    factor: float = 1.2
+    absolute_gap: float = 0.05
+
+    def decide(
+        self,
+        member: int,
+        objectives: np.ndarray,
+        hyperparameters: np.ndarray,
+        defaults: np.ndarray,
+        random: np.random.Generator,
+    ) -> Decision | None:
+        candidate = int(random.integers(len(objectives) - 1))
+        candidate += candidate >= member
+        gap = float(objectives[candidate] - objectives[member])
+        if gap > self.absolute_gap:
+            parent, reason = candidate, f"policy {candidate} is better by {gap:.4g}"
+        else:
+            parent, reason = member, f"policy {candidate} is not better by {self.absolute_gap:g}"
+        values = self.perturbed(hyperparameters[parent], defaults, random)
+        return Decision(parent, values, reason)
+
+    def perturbed(
+        self, values: np.ndarray, defaults: np.ndarray, random: np.random.Generator
+    ) -> np.ndarray:
+        """Each value, with the mutation rate as its chance, times or divided by the factor."""
+        mutates = random.random(len(values)) < self.mutation_rate
+        factors = np.where(random.random(len(values)) < 0.5, 1.0 / self.factor, self.factor)
+        return np.where(mutates, values * factors, values)
