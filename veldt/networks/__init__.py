@@ -23,6 +23,7 @@ from veldt.networks.heads import (
     masked_q,
 )
 from veldt.networks.network import LAST_ACTION, LAST_REWARD, Network
+from veldt.networks.normalizers import load_moment_sums, moment_sums
 
 __all__ = [
     "LAST_ACTION",
@@ -42,7 +43,9 @@ __all__ = [
     "QNetwork",
     "QOutput",
     "TanhGaussian",
+    "load_moment_sums",
     "make_distribution",
     "make_network",
     "masked_q",
+    "moment_sums",
 ]

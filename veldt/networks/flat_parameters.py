@@ -23,7 +23,7 @@ class FlatParameters:
     def __init__(
         self, module: nn.Module, device: str | torch.device = "cpu", memory: Tensor | None = None
     ) -> None:
-        module.to(device)
+        self.module = module.to(device)
         named = dict(module.named_parameters())
         trained = {name: entry for name, entry in named.items() if entry.requires_grad}
         frozen = {name: entry for name, entry in named.items() if name not in trained}

@@ -46,6 +46,44 @@ class RunningMoments(nn.Module):
         self.mean.add_((delta * weight).float())
         self.count.add_(added).clamp_(max=MAX_COUNT)
 
+    def sums(self) -> Tensor:
+        """Count, sums and sums of squares, float64 [3, entries]: those of disjoint rows add up."""
+        mean, count = self.mean.double().reshape(-1), self.count.double()
+        squares = self.variance.double().reshape(-1) + mean.square()
+        return torch.stack([torch.ones_like(mean), mean, squares]) * count
+
+    @torch.no_grad()
+    def load_sums(self, sums: Tensor) -> None:
+        """The moments of rows with these sums; nothing changes while there are no rows."""
+        count = sums[0, 0]
+        if count == 0:
+            return
+        mean, squares = (sums[1:] / count).reshape(2, *self.mean.shape)
+        self.mean.copy_(mean)
+        self.variance.copy_((squares - mean.square()).clamp_(min=0.0))
+        self.count.copy_(count.clamp(max=MAX_COUNT))
+
+
+def moments_of(module: nn.Module) -> list[RunningMoments]:
+    """All running statistics of a module, in a fixed order."""
+    return [part for part in module.modules() if isinstance(part, RunningMoments)]
+
+
+def moment_sums(module: nn.Module) -> Tensor:
+    """The sums of all running statistics, float64, as one vector on the CPU."""
+    parts = [moments.sums().reshape(-1) for moments in moments_of(module)]
+    return torch.cat(parts).cpu() if parts else torch.zeros(0, dtype=torch.float64)
+
+
+def load_moment_sums(module: nn.Module, sums: Tensor) -> None:
+    """The reverse of `moment_sums`."""
+    start = 0
+    for moments in moments_of(module):
+        size = 3 * moments.mean.numel()
+        own = sums[start : start + size].reshape(3, -1).to(moments.mean.device)
+        moments.load_sums(own)
+        start += size
+
 
 class ObservationNormalizer(nn.Module):
     """Vector leaves become (x - mean) / std, clipped to +-10; other leaves pass."""

@@ -136,11 +136,12 @@ class Learner:
 
     def _learn(self, batch: Batch) -> int | None:
         tensors = self._tensors(batch)
-        self._update_statistics(tensors)
         loss = self._objective(tensors)
         self._flat.zero_gradient()
         loss.total.backward()
         self._completion.wait()
+        # After the loss: learners that step together must all have used the same statistics.
+        self._update_statistics(tensors)
         scale = self._learning_rate_scale() * loss.learning_rate_scale
         self._report(loss.metrics)
         total, rows = loss.total.detach(), self._record_lag(batch)

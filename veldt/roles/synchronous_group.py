@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several learners that take every step together: gradients are reduced at the first one, which
-steps and publishes; the weights board brings the result to the others. Reduce and broadcast over
-the channels every backend has, so nothing blocks, and the order of summation is fixed."""
+"""Several learners that take every step together: gradients and running statistics are reduced at
+the first one, which steps and publishes; the weights board brings the result to the others. Reduce
+and broadcast over the channels every backend has, so nothing blocks, and the order of summation is
+fixed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.networks import FlatParameters
+from veldt.networks import FlatParameters, Network, load_moment_sums, moment_sums
 from veldt.optimizers import OptimizerConfig, make_optimizer
 from veldt.ports import ExperienceSink, ExperienceSource, GradientSink, ParameterSource
 from veldt.roles.gradients import LocalOptimizerConfig
@@ -22,15 +23,19 @@ from veldt.types import Field, Layout, Slot
 _LEARNER, _VERSION, _ROWS = range(3)
 
 
-def gradient_layout(num_trained: int) -> Layout:
-    """A slot that carries one learner's gradient to the first."""
-    return Layout.of(gradient=Field((num_trained,), "float32"), about=Field((3,), "int64"))
+def gradient_layout(network: Network) -> Layout:
+    """A slot that carries one learner's gradient, and what its batch adds to the statistics."""
+    return Layout.of(
+        gradient=Field((FlatParameters(network).num_trained,), "float32"),
+        statistics=Field(tuple(moment_sums(network).shape), "float64"),
+        about=Field((3,), "int64"),
+    )
 
 
 def synchronous_group(
     topology: Topology,
     weights: Board,
-    num_trained: int,
+    network: Network,
     optimizer: OptimizerConfig,
     num_learners: int,
     reduction: str,
@@ -38,7 +43,7 @@ def synchronous_group(
     """The gradient sink of each learner and its port; one learner steps by itself."""
     if num_learners == 1:
         return [(LocalOptimizerConfig(optimizer), None)]
-    gradients = topology.queue("gradients", gradient_layout(num_trained), num_learners - 1)
+    gradients = topology.queue("gradients", gradient_layout(network), num_learners - 1)
     sinks: list[tuple[Callable[..., GradientSink], object]] = []
     sinks.append((GroupLeaderConfig(optimizer, num_learners, reduction), gradients.source()))
     for learner in range(1, num_learners):
@@ -72,11 +77,12 @@ class GroupLeader(GradientSink):
         port: ExperienceSource,
         config: GroupLeaderConfig,
     ) -> None:
-        self._config, self._source = config, port
+        self._config, self._source, self._module = config, port, flat.module
         self._optimizer = make_optimizer(config.optimizer, flat.vector[: flat.num_trained])
         device = flat.vector.device
         self._gradients = torch.zeros(config.num_learners, flat.num_trained, device=device)
         self._rows = [0] * config.num_learners
+        self._statistics: torch.Tensor | None = None
         self._missing = 0
         self._version, self._scale = 0, 1.0
         self._not_finite = context.telemetry.counter("dropped.not_finite")
@@ -96,11 +102,13 @@ class GroupLeader(GradientSink):
     ) -> int | None:
         self._gradients[0].copy_(gradient)
         self._rows[0] = rows
+        self._statistics = moment_sums(self._module)
         self._version, self._scale = version, learning_rate_scale
         self._missing = self._config.num_learners - 1
         return self._gather()
 
     def _gather(self) -> int | None:
+        assert self._statistics is not None
         while self._missing:
             batch = self._source.take_batch()
             if batch is None:
@@ -109,6 +117,7 @@ class GroupLeader(GradientSink):
             if version == self._version:
                 self._gradients[learner].copy_(torch.from_numpy(batch["gradient"]))
                 self._rows[learner] = rows
+                self._statistics += torch.from_numpy(batch["statistics"])
             else:  # it continues from a checkpoint that was made a moment apart
                 self._gradients[learner].zero_()
                 self._rows[learner] = 0
@@ -126,6 +135,8 @@ class GroupLeader(GradientSink):
             total.add_(gradient)
         if not self._optimizer.step(total, self._scale):
             self._not_finite.add()
+        assert self._statistics is not None
+        load_moment_sums(self._module, self._statistics)
         self._norm.set(self._optimizer.last_norm)
         return self._version + 1  # also when nothing changed: the others wait for it
 
@@ -162,6 +173,7 @@ class GroupFollower(GradientSink):
         self._slot: Slot | None = None
         self._sent = False
         self._vector = np.empty(flat.size, np.float32)
+        self._statistics = moment_sums(flat.module)
 
     def begin(self, version: int) -> int | None:
         if self._sent:
@@ -170,6 +182,7 @@ class GroupFollower(GradientSink):
                 return None
             self._flat.load(self._vector)
             self._sent, version = False, newest
+        self._statistics = moment_sums(self._flat.module)  # without the batch that comes now
         if self._slot is None:
             self._slot = self._sink.reserve()
         return version if self._slot is not None else None
@@ -184,6 +197,8 @@ class GroupFollower(GradientSink):
     ) -> int | None:
         assert self._slot is not None
         torch.from_numpy(self._slot["gradient"]).copy_(gradient)
+        added = moment_sums(self._flat.module) - self._statistics
+        self._slot["statistics"][:] = added.numpy()
         about = self._slot["about"]
         about[_LEARNER], about[_VERSION], about[_ROWS] = self._learner, version, rows
         self._sink.commit(self._slot)
