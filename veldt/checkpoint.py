@@ -208,6 +208,8 @@ class CheckpointStore:
     def _retire(self) -> None:
         """Delete what is older than the kept ones; renamed first, so that none is half there."""
         good = [name for name in self._names() if name not in self._damaged]
+        if not good:  # somebody else has already taken the directory away
+            return
         oldest_kept = _order(good[-self.keep :][0])
         for name in self._names():
             if _order(name) < oldest_kept:

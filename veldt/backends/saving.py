@@ -7,6 +7,7 @@ checkpoint begins new episodes. Parts are named after nodes; CHANNELS holds what
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from veldt.backends.base import RunningNode
 from veldt.backends.fabric import Fabric, newest
-from veldt.checkpoint import CheckpointStore, read_part
+from veldt.checkpoint import CheckpointError, CheckpointStore, read_part
 from veldt.topology import SharedSpec, Topology
 
 Parts = dict[str, dict[str, np.ndarray]]
@@ -31,10 +32,16 @@ def captured_node(node: RunningNode) -> dict[str, np.ndarray]:
     return {_COUNTERS: counters, **role}
 
 
+def part_of_absent(counters: bytes, last: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """For a node that is being replaced: its counters, and its role as in the `last` checkpoint."""
+    return {**last, _COUNTERS: np.frombuffer(counters, np.uint8)}
+
+
 def restore_role(node: RunningNode, part: dict[str, np.ndarray]) -> None:
-    node.role.load_state(
-        {name.removeprefix(_ROLE): array for name, array in part.items() if name != _COUNTERS}
-    )
+    """Nothing happens where the role has no state, or had none when the checkpoint was made."""
+    state = {name.removeprefix(_ROLE): array for name, array in part.items() if name != _COUNTERS}
+    if state:
+        node.role.load_state(state)
 
 
 def restore_counters(memory: memoryview, part: dict[str, np.ndarray]) -> None:
@@ -82,10 +89,13 @@ def exchange_directory(run_dir: Path) -> Path:
 
 
 def save_for_supervisor(directory: Path, number: int, node: RunningNode) -> None:
-    """A node process hands its part over as a small checkpoint of its own."""
-    CheckpointStore(directory / node.name, keep=1).save(
-        number, {node.name: captured_node(node)}, {}
-    )
+    """A node process hands its part over as a small checkpoint of its own. A part that cannot be
+    written is missed by the supervisor, which says so; and once it has the last part, it removes
+    the directory under the writer's hands. Neither is a reason to stop working."""
+    with contextlib.suppress(CheckpointError):
+        CheckpointStore(directory / node.name, keep=1).save(
+            number, {node.name: captured_node(node)}, {}
+        )
 
 
 def collect_part(directory: Path, number: int, name: str) -> dict[str, np.ndarray] | None:
