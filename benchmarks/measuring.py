@@ -16,9 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from veldt.compare.records import metric_rows, steady_rate
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-_SETTLE_SECONDS = 3.0  # after the first row with an update; before it, caches and clocks are cold
 _LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "ray")
 
 
@@ -47,29 +48,15 @@ def train(architecture: str, limit_seconds: float, **options: object) -> Trainin
             words = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
             raise RuntimeError(f"{architecture} ended with exit code {done.returncode}: {words[0]}")
         result = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
-        lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    trained = _steady_rate(rows, "counter/trained_env_steps")
-    return Training(result, trained, _steady_rate(rows, "updates"))
+        rows = metric_rows(run_dir)
+    trained = steady_rate(rows, "counter/trained_env_steps")
+    return Training(result, trained, steady_rate(rows, "updates"))
 
 
 def _flag(name: str, value: object) -> list[str]:
     if isinstance(value, bool):
         return [f"--{name}" if value else f"--no-{name}"]
     return [f"--{name}", str(value)]
-
-
-def _steady_rate(rows: list[dict[str, Any]], counter: str) -> float:
-    """Increase per second from `_SETTLE_SECONDS` after the first update to the last row."""
-    learning = [row for row in rows if row.get("updates")]
-    if len(learning) < 2:
-        return math.nan
-    settled = learning[0]["time"] + min(
-        _SETTLE_SECONDS, 0.3 * (learning[-1]["time"] - learning[0]["time"])
-    )
-    first, last = next(row for row in learning if row["time"] >= settled), learning[-1]
-    seconds = last["time"] - first["time"]
-    return (last.get(counter, 0) - first.get(counter, 0)) / seconds if seconds else math.nan
 
 
 def machine() -> dict[str, Any]:
@@ -118,15 +105,16 @@ def save(name: str, payload: dict[str, Any]) -> Path:
     """Write benchmarks/results/<name>.json; numbers that are not known become null."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(_plain(payload), indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(plain(payload), indent=2) + "\n", encoding="utf-8")
     return path
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What JSON can hold: six digits, and null for what is not a number."""
     if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value

@@ -47,9 +47,14 @@ def draw_all(records: Records, ceiling: dict[str, float], out: Path) -> list[Pic
         drawn = drawer()
         if drawn is not None:
             figure, name, title, caption = drawn
-            FigureCanvasAgg(figure).print_png(out / f"{name}.png", metadata={"Software": None})
+            save_png(figure, out / f"{name}.png")
             pictures.append(Picture(title, caption, out / f"{name}.png"))
     return pictures
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """The same figure gives the same bytes."""
+    FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
 
 
 Drawn = tuple[Figure, str, str, str] | None

@@ -21,6 +21,7 @@ from veldt.telemetry.result import RunResult
 
 _RETURN, _TRAINED = "return/mean_100", "counter/trained_env_steps"
 _WIDTHS = (8, 64, 256)
+_SETTLE_SECONDS = 3.0  # before it, caches and clocks are cold
 _CSV_NAMES = (
     "architecture",
     "seed",
@@ -79,7 +80,7 @@ def collect(todo: list[RunTask]) -> Records:
     for task in todo:
         result = finished(task)
         if result is not None:
-            record = Record(task, result, _rows(task.run_dir), _peak_memory(task.run_dir))
+            record = Record(task, result, metric_rows(task.run_dir), _peak_memory(task.run_dir))
             records.setdefault(label(task.architecture), []).append(record)
     return records
 
@@ -140,12 +141,26 @@ def _env_rate(factory: EnvironmentFactory, width: int, seconds: float) -> float:
     return steps / max(elapsed, 1e-9)
 
 
-def _rows(run_dir: Path) -> list[dict[str, Any]]:
+def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl; none where there is no such file."""
     try:
         text = (run_dir / "metrics.jsonl").read_text(encoding="utf-8")
     except OSError:
         return []
     return [json.loads(line) for line in text.splitlines()]
+
+
+def steady_rate(rows: list[dict[str, Any]], counter: str) -> float:
+    """Increase of a counter per second, without the start: from `_SETTLE_SECONDS` after the first
+    row with an update (less in a short run) to the last row. NaN where too little is known."""
+    learning = [row for row in rows if row.get("updates")]
+    if len(learning) < 2:
+        return float("nan")
+    began, ended = learning[0]["time"], learning[-1]["time"]
+    settled = began + min(_SETTLE_SECONDS, 0.3 * (ended - began))
+    first, last = next(row for row in learning if row["time"] >= settled), learning[-1]
+    seconds = last["time"] - first["time"]
+    return (last.get(counter, 0) - first.get(counter, 0)) / seconds if seconds else float("nan")
 
 
 def _peak_memory(run_dir: Path) -> int | None:

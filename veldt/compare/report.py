@@ -54,12 +54,17 @@ def write_report(path: Path, story: Story) -> None:
             _conditions(story),
             _score_table(story),
             _missing(story),
-            *(_figure(picture) for picture in story.pictures),
+            *(_titled(picture) for picture in story.pictures),
             _diagrams(story.topologies),
-            _machine(story.machine),
+            machine_html(story.machine),
             _commands(story),
         )
     )
+    write_page(path, title, body)
+
+
+def write_page(path: Path, title: str, body: str) -> None:
+    """A page that needs nothing but itself; whole or not at all."""
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{body}</body></html>\n"
@@ -152,11 +157,15 @@ def _items(lines: list[str]) -> str:
     return "".join(f"<li>{escape(line)}</li>" for line in lines)
 
 
-def _figure(picture: Picture) -> str:
+def _titled(picture: Picture) -> str:
+    return f"<h2>{escape(picture.title)}</h2>{figure_html(picture)}"
+
+
+def figure_html(picture: Picture) -> str:
+    """The picture with its data inside the page."""
     data = base64.b64encode(picture.path.read_bytes()).decode("ascii")
     return (
-        f"<h2>{escape(picture.title)}</h2><figure>"
-        f'<img alt="{escape(picture.title)}" src="data:image/png;base64,{data}">'
+        f'<figure><img alt="{escape(picture.title)}" src="data:image/png;base64,{data}">'
         f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
     )
 
@@ -174,7 +183,7 @@ def _diagrams(topologies: dict[str, Topology]) -> str:
     return f"<h2>Architectures</h2>{intro}{''.join(parts)}"
 
 
-def _machine(machine: dict[str, Any]) -> str:
+def machine_html(machine: dict[str, Any]) -> str:
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>"
         for name, value in machine.items()

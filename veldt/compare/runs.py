@@ -108,8 +108,14 @@ def run_all(todo: list[RunTask], say: Callable[[str], None]) -> dict[str, str]:
 def claimed(task: RunTask, notice: str, say: Callable[[str], None]) -> Iterator[int]:
     """Hold the task; yields the lock, which the run's process inherits. A run thus outlives a
     comparison that was killed, and a second one waits until it has ended by its own budget."""
-    task.run_dir.parent.mkdir(parents=True, exist_ok=True)
-    path = task.run_dir.with_name(f"{task.run_dir.name}.lock")
+    with locked(task.run_dir.with_name(f"{task.run_dir.name}.lock"), notice, say) as lock:
+        yield lock
+
+
+@contextmanager
+def locked(path: Path, notice: str, say: Callable[[str], None]) -> Iterator[int]:
+    """Hold a lock file, after `notice` if somebody else holds it; yields its descriptor."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
     try:
         try:

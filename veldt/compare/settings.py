@@ -87,10 +87,7 @@ class Comparison:
 
 def claim_folder(comparison: Comparison) -> Path:
     """Make OUT, or check that what it holds was made under the same conditions."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigurationError(
-            'veldt compare draws figures with matplotlib; run: pip install "veldt[plots]"'
-        )
+    need_matplotlib("veldt compare")
     out = Path(comparison.out)
     wanted = json.loads(json.dumps(_conditions(comparison)))
     try:
@@ -103,6 +100,13 @@ def claim_folder(comparison: Comparison) -> Path:
             f"cannot write to {out} ({error.strerror}); choose another --out"
         ) from error
     return out
+
+
+def need_matplotlib(command: str) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigurationError(
+            f'{command} draws figures with matplotlib; run: pip install "veldt[plots]"'
+        )
 
 
 def _refuse_a_mixture(out: Path, wanted: dict[str, Any]) -> None:
