@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.devices import Completion
 from veldt.networks import Network
 from veldt.ports import ParameterSource
+from veldt.roles.forward_pass import forward_pass, host_room
 from veldt.roles.one_model import model_memory
 from veldt.roles.policy import SampleActions, Selection
 from veldt.types import PolicyReply, Slot
@@ -51,7 +51,7 @@ class BatchedPolicy:
         self._network = make_network().to(self._device).eval()
         self._flat, self._updates = model_memory(self._network, device, memory)
         self._incoming = np.empty(self._flat.size, np.float32)
-        self._completion = Completion(self._device)
+        self._forward = forward_pass(self._network, self._device)
         self.version = -1
         self._select = make_selection(self._network, context)
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]
@@ -59,7 +59,7 @@ class BatchedPolicy:
             state = np.zeros(state_size(self._network, num_groups, group_width), np.float32)
         self._states = state_views(self._network, state, group_width)
         self._most_groups = most_groups
-        self._batch: dict[str, np.ndarray] = {}
+        self._batch: dict[str, torch.Tensor] = {}
         self._columns = np.arange(group_width)
 
     def refresh(self) -> None:
@@ -84,14 +84,12 @@ class BatchedPolicy:
         chosen = list(groups)
         tensors = self._gather(rows)
         first_of_group = np.multiply(chosen, self._width)[:, None]
-        tensors[ENVIRONMENT] = torch.from_numpy((first_of_group + self._columns).reshape(-1))
         with torch.inference_mode():
-            state = self._read_states(rows, chosen)
-            outputs, state = self._network.step(tensors, state, tensors["first"])
-            self._completion.wait()
+            outputs, state = self._forward(tensors, self._read_states(rows, chosen))
+            tensors[ENVIRONMENT] = torch.from_numpy((first_of_group + self._columns).reshape(-1))
             reply = self._select(outputs, tensors)
         for memory, tensor in zip(self._states, state, strict=True):
-            memory[chosen] = tensor.cpu().numpy().reshape(len(chosen), self._width, -1)
+            memory[chosen] = tensor.numpy().reshape(len(chosen), self._width, -1)
         self._write(rows, reply)
         reply.version = self.version
         return reply
@@ -111,23 +109,21 @@ class BatchedPolicy:
     def _gather(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
         """Observations of all rows side by side, in buffers allocated once."""
         names = (*self._network.input_names, "first")
-        if len(rows) == 1:
+        if len(rows) == 1 and self._device.type == "cpu":
             slot, row = rows[0]
-            return {name: self._tensor(slot[name][row]) for name in names}
+            return {name: torch.from_numpy(slot[name][row]) for name in names}
         if not self._batch:
             self._batch = {name: self._room_for(rows[0][0][name]) for name in names}
         for name in names:
-            joined = self._batch[name]
+            joined = self._batch[name].numpy()
             for position, (slot, row) in enumerate(rows):
                 joined[self.part(position)] = slot[name][row]
         used = len(rows) * self._width
-        return {name: self._tensor(self._batch[name][:used]) for name in names}
+        return {name: self._batch[name][:used] for name in names}
 
-    def _room_for(self, example: np.ndarray) -> np.ndarray:
-        return np.zeros((self._most_groups * self._width, *example.shape[2:]), example.dtype)
-
-    def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._device, non_blocking=True)
+    def _room_for(self, example: np.ndarray) -> torch.Tensor:
+        shape = (self._most_groups * self._width, *example.shape[2:])
+        return host_room(shape, torch.from_numpy(example[:0]).dtype, self._device)
 
     def _read_states(self, rows: Sequence[Row], groups: list[int]) -> tuple[torch.Tensor, ...]:
         states = []
@@ -136,7 +132,7 @@ class BatchedPolicy:
                 if row == 0:
                     slot[name][:] = memory[group]
             joined = memory[groups].reshape(-1, memory.shape[-1])
-            states.append(torch.from_numpy(joined).to(self._device))
+            states.append(torch.from_numpy(joined))
         return tuple(states)
 
 

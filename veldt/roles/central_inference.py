@@ -40,7 +40,10 @@ class CentralInference:
     """Batches rows of many actors into one forward pass with the newest weights. While the learner
     is behind, rows wait unanswered, which is how actors are slowed down.
 
-    `answer` is the layout of what is sent back; `rule.most` counts the groups of all actors."""
+    `answer` is the layout of what is sent back; `rule.most` counts the groups of all actors. When
+    it dies, actors connect to its successor and ask again; what it had not handed over is lost."""
+
+    restartable = True
 
     def __init__(
         self,

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.devices import Completion
 from veldt.networks import FlatParameters, Network
 from veldt.ports import ParameterSource
 from veldt.roles.batched_policy import ENVIRONMENT, Row, state_views
+from veldt.roles.forward_pass import forward_pass, host_room
 from veldt.roles.policy import SampleActions, Selection
 from veldt.roles.population_orders import POLICY
 from veldt.types import PolicyReply
@@ -43,14 +43,14 @@ class ColumnPolicy:
         self._network = make_network().to(self._device).eval()
         self._flat = FlatParameters(self._network, device)
         self._incoming = np.empty(self._flat.size, np.float32)
-        self._completion = Completion(self._device)
+        self._forward = forward_pass(self._network, self._device)
         self.version = -1
         self._select = make_selection(self._network, context)
         self._names = (*self._network.input_names, "first")
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]
         self._states = state_views(self._network, state, group_width)
         self._room = most_groups * group_width
-        self._batch: dict[str, np.ndarray] = {}
+        self._batch: dict[str, torch.Tensor] = {}
 
     def refresh(self) -> None:
         newer = self._parameters.pull(self._incoming, newer_than=self.version)
@@ -67,14 +67,13 @@ class ColumnPolicy:
         group_of = np.repeat(groups, [len(own) for own in columns])
         column_of = np.concatenate(columns)
         tensors = self._gather(rows, columns, places)
-        tensors[ENVIRONMENT] = torch.from_numpy(group_of * self._width + column_of)
         with torch.inference_mode():
             state = self._read_states(rows, groups, columns, group_of, column_of)
-            outputs, state = self._network.step(tensors, state, tensors["first"])
-            self._completion.wait()
+            outputs, state = self._forward(tensors, state)
+            tensors[ENVIRONMENT] = torch.from_numpy(group_of * self._width + column_of)
             reply = self._select(outputs, tensors)
         for memory, tensor in zip(self._states, state, strict=True):
-            memory[group_of, column_of] = tensor.cpu().numpy().reshape(len(group_of), -1)
+            memory[group_of, column_of] = tensor.numpy().reshape(len(group_of), -1)
         for (slot, row), own, place in zip(rows, columns, places, strict=True):
             slot["action"][row, own] = reply.action[place]
             for name, value in reply.outputs.items():
@@ -91,15 +90,14 @@ class ColumnPolicy:
             slot, _ = rows[0]
             for name in self._names:
                 shape = (self._room, *slot[name].shape[2:])
-                self._batch[name] = np.zeros(shape, slot[name].dtype)
-        for name, joined in self._batch.items():
+                dtype = torch.from_numpy(slot[name][:0]).dtype
+                self._batch[name] = host_room(shape, dtype, self._device)
+        for name, room in self._batch.items():
+            joined = room.numpy()
             for (slot, row), own, place in zip(rows, columns, places, strict=True):
                 joined[place] = slot[name][row, own]
         used = places[-1].stop
-        return {
-            name: torch.from_numpy(joined[:used]).to(self._device)
-            for name, joined in self._batch.items()
-        }
+        return {name: room[:used] for name, room in self._batch.items()}
 
     def _read_states(
         self,
@@ -114,5 +112,5 @@ class ColumnPolicy:
             for (slot, row), group, own in zip(rows, groups, columns, strict=True):
                 if row == 0:
                     slot[name][own] = memory[group, own]
-            states.append(torch.from_numpy(memory[group_of, column_of]).to(self._device))
+            states.append(torch.from_numpy(memory[group_of, column_of]))
         return tuple(states)

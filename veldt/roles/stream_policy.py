@@ -17,17 +17,16 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.types import (
     ACTION_MASK,
-    DISCOUNTED_RETURN,
     ActionSpec,
     Field,
     Layout,
     PolicyReply,
     Slot,
+    is_answer_of_environment,
     slots_over,
 )
 
 ENV_ACTION = "env_action"
-_ANSWERED = ("reward", "terminated", "truncated", "ignored", DISCOUNTED_RETURN)
 
 
 class StreamPort(Protocol):
@@ -38,11 +37,6 @@ class StreamPort(Protocol):
     def send(self, group: int, data: bytes) -> None: ...
 
     def receive(self) -> tuple[int, dict[str, np.ndarray]] | None: ...
-
-
-def is_answer_of_environment(name: str) -> bool:
-    """Whether a field says what followed the action of a row, and so travels with the next row."""
-    return name in _ANSWERED or name.startswith("final_")
 
 
 def request_layout(trajectories: Layout) -> Layout:

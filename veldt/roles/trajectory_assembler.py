@@ -13,7 +13,6 @@ from typing import Protocol
 import numpy as np
 
 from veldt.ports import ExperienceSink
-from veldt.roles.stream_policy import is_answer_of_environment
 from veldt.types import (
     LAST_ACTION,
     LAST_REWARD,
@@ -21,6 +20,7 @@ from veldt.types import (
     PROVENANCE_INCARNATION,
     PROVENANCE_SEQUENCE,
     Slot,
+    is_answer_of_environment,
 )
 
 

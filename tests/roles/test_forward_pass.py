@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pass over host memory gives what the network gives, with and without CUDA graphs."""
+
+import pytest
+import torch
+
+from veldt.networks import FlatParameters, NetworkConfig, make_network
+from veldt.roles.forward_pass import CudaForwardPass, forward_pass
+from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
+
+SPEC = EnvironmentSpec(
+    "Test-v0",
+    (ObservationLeaf("observation", (4,), "float32", "vector"),),
+    ActionSpec("discrete", (3,)),
+)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def network(recurrent="lstm"):
+    config = NetworkConfig(hidden_sizes=(8,), recurrent=recurrent, recurrent_size=5)
+    return make_network(config, SPEC, "policy_value", seed=2).eval()
+
+
+def rows(count, seed):
+    draw = torch.Generator().manual_seed(seed)
+    inputs = {
+        "observation": torch.randn(count, 4, generator=draw),
+        "first": torch.rand(count, generator=draw) < 0.3,
+    }
+    state = tuple(torch.randn_like(part) for part in network().initial_state(count))
+    return inputs, state
+
+
+def flattened(result):
+    outputs, state = result
+    return torch.cat([part.reshape(-1) for part in (*outputs, *state)])
+
+
+def test_on_the_host_it_is_the_network_itself():
+    own, (inputs, state) = network(), rows(6, seed=1)
+    with torch.inference_mode():
+        ours = forward_pass(own, torch.device("cpu"))(inputs, state)
+        theirs = own.step(inputs, state, inputs["first"])
+    torch.testing.assert_close(flattened(ours), flattened(theirs), rtol=0, atol=0)
+
+
+@needs_cuda
+def test_graphs_follow_new_inputs_and_new_weights():
+    on_host, on_device = network(), network().cuda()
+    flat = FlatParameters(on_device, "cuda")
+    flat_on_host = FlatParameters(on_host)
+    ours = CudaForwardPass(on_device, torch.device("cuda"))
+    with torch.inference_mode():
+        for turn in range(12):
+            flat_on_host.vector.add_(0.01)
+            flat.load(flat_on_host.numpy())
+            count = 4 if turn % 2 else 6
+            inputs, state = rows(count, seed=turn)
+            mine = ours(inputs, state)
+            theirs = on_host.step(inputs, state, inputs["first"])
+            assert all(not part.is_cuda for part in (*mine[0], *mine[1]))
+            torch.testing.assert_close(flattened(mine), flattened(theirs), rtol=1e-3, atol=1e-3)
+    assert sorted(ours.graphs) == [4, 6]
+
+
+@needs_cuda
+def test_a_batch_size_that_comes_once_costs_no_graph():
+    ours = CudaForwardPass(network().cuda(), torch.device("cuda"))
+    with torch.inference_mode():
+        for count in range(1, 5):
+            ours(*rows(count, seed=count))
+    assert not ours.graphs
