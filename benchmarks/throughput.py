@@ -3,6 +3,11 @@
 
 The ceiling is what one process reaches with the same environment adapter and random actions, as
 wide as an actor of the process backend would be. On more cores several actors can exceed it.
+
+--sizes ENVSxACTORS ... tries several sizes of each architecture and also reports the fastest:
+
+python benchmarks/throughput.py --backends process --architectures impala sample_factory seed_rl \\
+    --sizes 64x1 256x1 512x1 1024x1 512x2 --name throughput_sizes
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from itertools import product
 from typing import Any
 
 import measuring
@@ -55,10 +61,12 @@ def _env_rate(factory: Any, width: int, seconds: float) -> float:
 
 
 def measure(
-    architecture: str, backend: str, arguments: argparse.Namespace, most: float
+    architecture: str, backend: str, arguments: argparse.Namespace, most: float, size: str | None
 ) -> dict[str, Any]:
     """One entry of the table; a combination that does not run says why."""
-    entry: dict[str, Any] = {"architecture": architecture, "backend": backend}
+    entry: dict[str, Any] = {"architecture": architecture, "backend": backend, "size": size}
+    envs, _, actors = (size or "").partition("x")
+    sizes = {"envs_per_actor": envs, "num_actors": actors} if size else {}
     seconds = arguments.seconds + _START_SECONDS[backend]
     try:
         training = measuring.train(
@@ -69,6 +77,7 @@ def measure(
             backend=backend,
             max_seconds=seconds,
             evaluation_episodes=0,
+            **sizes,
         )
     except RuntimeError as error:
         return {**entry, "error": str(error)}
@@ -89,7 +98,21 @@ def measure(
 def show(entry: dict[str, Any]) -> tuple[object, ...]:
     names = ("env_steps_per_second", "ratio_to_ceiling", "trained_steps_per_second")
     numbers = (entry.get(name, math.nan) for name in (*names, "updates_per_second"))
-    return (f"{entry['architecture']} {entry['backend']}", *numbers)
+    return (f"{entry['architecture']} {entry['backend']} {entry['size'] or ''}", *numbers)
+
+
+def fastest(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The size at which each architecture trains fastest, and its rate over impala's fastest."""
+    best: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        rate, name = entry.get("trained_steps_per_second", 0.0), entry["architecture"]
+        if name not in best or rate > best[name]["trained_steps_per_second"]:
+            best[name] = {"size": entry["size"], "trained_steps_per_second": rate}
+    for entry in best.values():
+        if "impala" in best:
+            impala = best["impala"]["trained_steps_per_second"]
+            entry["of_impala"] = entry["trained_steps_per_second"] / impala
+    return best
 
 
 def main() -> None:
@@ -98,6 +121,8 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--network", default="auto")
+    parser.add_argument("--sizes", nargs="+", default=[None], metavar="ENVSxACTORS")
+    parser.add_argument("--name", help="of the result file")
     parser.add_argument("--seconds", type=float, default=8.0, help="per run, beside the start")
     arguments = parser.parse_args()
     machine = measuring.machine()
@@ -108,12 +133,16 @@ def main() -> None:
     for envs, rate in ((alone["envs"], alone["steps_per_second"]), (alone["best_envs"], most)):
         print(f"  {envs:>3} envs: {rate:,.0f} steps/s")
     entries = []
-    for architecture in arguments.architectures:
-        for backend in arguments.backends:
-            entries.append(measure(architecture, backend, arguments, most))
-            print(f"  {architecture} {backend}: {entries[-1].get('error', 'done')}", flush=True)
-    name = "throughput" + ("" if arguments.env == "CartPole-v1" else f"_{_slug(arguments.env)}")
+    runs = product(arguments.sizes, arguments.architectures, arguments.backends)
+    for size, architecture, backend in runs:
+        entries.append(measure(architecture, backend, arguments, most, size))
+        print(f"  {show(entries[-1])[0]}: {entries[-1].get('error', 'done')}", flush=True)
+    default = "throughput" + ("" if arguments.env == "CartPole-v1" else f"_{_slug(arguments.env)}")
+    name = arguments.name or default
     payload = {"machine": machine, "env": arguments.env, "ceiling": alone, "entries": entries}
+    if arguments.sizes != [None]:
+        payload["fastest"] = fastest(entries)
+        print(payload["fastest"])
     path = measuring.save(name, payload)
     header = ("architecture backend", "env steps/s", "of ceiling", "trained steps/s", "updates/s")
     measuring.print_table(header, [show(entry) for entry in entries])

@@ -14,13 +14,12 @@ import math
 import os
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import measuring
 
-PEER = "stable-baselines3==2.9.*"
+PEER = "stable-baselines3==2.9.2"
 TARGET_RETURN = 475
 GOALS = {
     "steps_to_a2c": 20.0,
@@ -34,20 +33,20 @@ _RATE_SECONDS, _LIMIT_SECONDS = 12.0, 60.0
 
 
 def peer_python() -> Path:
-    """The peer's own environment; made on first use, with the same torch as this one."""
+    """The peer's own environment; made on first use."""
     home = measuring.ROOT / ".peers" / "sb3"
     python = home / "bin" / "python"
-    if not (home / "ready").exists():
+    if not (home / ".installed").exists():  # the mark that `make bench-peers` leaves
         print(f"installing {PEER} into {home.relative_to(measuring.ROOT)}")
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-        torch = "torch==" + metadata.version("torch").partition("+")[0]
-        subprocess.run([str(python), "-m", "pip", "install", "-q", torch, PEER], check=True)
-        (home / "ready").touch()
+        pinned = measuring.ROOT / "benchmarks" / "peers" / "sb3.txt"
+        subprocess.run([str(python), "-m", "pip", "install", "-q", "-r", str(pinned)], check=True)
+        (home / ".installed").touch()
     return python
 
 
 def run_peer(python: Path, algorithm: str, seed: int, *options: str) -> dict[str, Any]:
-    script = measuring.ROOT / "benchmarks" / "peers" / "sb3_cartpole.py"
+    script = measuring.ROOT / "benchmarks" / "peers" / "run_sb3.py"
     command = [str(python), str(script), algorithm, "--seed", str(seed), *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -73,7 +72,7 @@ def run_veldt(architecture: str, seed: int) -> dict[str, float]:
         "steps_per_second": rate.trained_steps_per_second,
         "seconds_to_target": math.nan if seconds is None else seconds,
         "evaluation_return": goal.result["evaluation_return"] or math.nan,
-        "env_steps": goal.result["env_steps"],
+        "trained_steps": goal.result["env_steps"],
     }
 
 
@@ -81,7 +80,7 @@ def measure(seeds: int) -> dict[str, list[dict[str, Any]]]:
     python = peer_python()
     runs: dict[str, list[dict[str, Any]]] = {f"sb3 {name}": [] for name in PEERS}
     runs |= {f"veldt {name}": [] for name in OURS}
-    limits = ("--max-seconds", str(_LIMIT_SECONDS), "--stop-at-target")
+    limits = ("--mode", "score", "--limit", str(_LIMIT_SECONDS))
     for seed in range(seeds):
         for name in PEERS:
             runs[f"sb3 {name}"].append(run_peer(python, name, seed, *limits))
