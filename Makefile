@@ -4,10 +4,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TEST_EXTRAS := test,atari,box2d,classic,mujoco,ray,plots,video
+TEST_EXTRAS := test,atari,box2d,classic,dashboard,mujoco,ray,plots,video
 SOURCES := pyproject.toml constraints.txt
+PEERS := sb3 sample_factory rllib
 
-.PHONY: demo test lint bench
+.PHONY: demo test lint bench bench-peers
 
 demo: $(VENV)/.installed-core
 	$(BIN)/veldt train impala --env CartPole-v1 --target-return 475
@@ -23,6 +24,11 @@ lint: $(VENV)/.installed-test
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/throughput.py
 
+# About 35 minutes on 2 cores; goes on where it was interrupted. Options: make bench-peers ARGS=--quick
+bench-peers: $(VENV)/.installed-test $(PEERS:%=.peers/%/.installed)
+	$(BIN)/python benchmarks/bench_peers.py $(ARGS)
+	$(BIN)/python docs/generate.py
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "Veldt needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
@@ -36,3 +42,9 @@ $(VENV)/.installed-core: $(SOURCES) | $(BIN)/python
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(TEST_EXTRAS)]"
 	@touch $@ $(VENV)/.installed-core
+
+# Sample Factory's numpy has wheels for Python 3.11 and 3.12.
+.peers/%/.installed: benchmarks/peers/%.txt
+	$(PYTHON) -m venv .peers/$*
+	.peers/$*/bin/python -m pip install --quiet -r $<
+	@touch $@

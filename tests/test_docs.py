@@ -102,6 +102,10 @@ def _parse(command: list[str]) -> None:
     assert command[0] in cli.COMMANDS, command
     if command[0] in ("train", "describe"):
         cli.run_parser(command[0], command[1]).parse(command[1:])
+    elif command[0] == "claims":
+        from veldt.claims.registry import chosen
+
+        chosen(cli.claims_parser().parse(command[1:])["only"])
     elif command[0] == "compare":
         from veldt.command_options import Parser, add_fields
         from veldt.compare.settings import Comparison

@@ -24,7 +24,7 @@ ARCHITECTURE_FILES = sorted(
 
 # A unit may import units of lower layers, and of its own layer where that makes no cycle.
 LAYERS = (
-    {"errors", "types"},
+    {"errors", "types", "resources"},
     {"ports"},
     {"algorithms", "networks", "environments", "telemetry", "replay", "optimizers", "topology",
      "diagram", "checkpoint", "checkpoint_format", "random_states", "context", "options",
@@ -32,7 +32,8 @@ LAYERS = (
     {"objectives", "problem", "settings", "run_directory"},
     {"roles", "backends", "wire"},
     {"architectures"},
-    {"resolve", "run", "run_checkpoints", "api", "autotune", "evaluation", "black_box", "compare"},
+    {"resolve", "run", "run_checkpoints", "api", "autotune", "evaluation", "black_box", "compare",
+     "claims", "dashboard"},
     {"cli", "completion", "__main__", "__init__"},
 )  # fmt: skip
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}

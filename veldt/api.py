@@ -9,6 +9,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from veldt import architectures
+from veldt.command_options import check_kinds
+from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.telemetry.result import RunResult
@@ -16,9 +19,11 @@ from veldt.telemetry.result import RunResult
 MAY_CHANGE = {
     "checkpoint_env_steps",
     "checkpoint_seconds",
+    "dashboard",
     "evaluation_episodes",
     "json",
     "max_seconds",
+    "port",
     "quiet",
     "target_return",
     "total_env_steps",
@@ -37,6 +42,8 @@ def train(architecture: str, env: str | Callable[..., Any], **options: Any) -> R
 
 def train_from(architecture: str, options: dict[str, Any], began: float | None = None) -> RunResult:
     """Train with all options in one mapping; `began` is when the process started."""
+    if options.get("dashboard"):
+        check_installed()
     if options.get("backend", "process") == "process":
         # Nodes import torch while this process does: start their server before anything heavy.
         from veldt.backends.forkserver import warm_up
@@ -66,6 +73,8 @@ def resume(run_dir: str | Path, began: float | None = None, **changes: Any) -> R
                 f" {getattr(options, name, own.get(name))}); train anew with another --run-dir"
             )
     options = replace(options, run_dir=str(run_dir), **changes)
+    if options.dashboard:
+        check_installed()
     if options.backend == "process":
         from veldt.backends.forkserver import warm_up
 
@@ -83,21 +92,32 @@ def split_options(options: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
     return RunOptions(**common), own
 
 
-def evaluate(run_dir: str | Path, episodes: int = 20, seed: int = 0, video: bool = False) -> Any:
-    """Play `episodes` fresh episodes with a run's newest checkpoint; their returns."""
+def evaluate(
+    run_dir: str | Path,
+    episodes: int = 20,
+    seed: int = 0,
+    video: bool = False,
+    policy: int | None = None,
+) -> Any:
+    """Play `episodes` fresh episodes with a run's newest checkpoint; their returns. `policy`: one
+    of several that were trained side by side; without it, the best."""
     from veldt.evaluation import evaluate_run
 
-    return evaluate_run(Path(run_dir), episodes, seed, video)
+    return evaluate_run(Path(run_dir), episodes, seed, video, policy)
 
 
 def saved_options(run_dir: Path) -> tuple[str, RunOptions, dict[str, Any]]:
     """Architecture, common options and own fields of a run, from its config.json."""
     try:
         stored = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
+        check_kinds(RunOptions, stored["options"])
         options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
         options = replace(options, hidden_sizes=tuple(options.hidden_sizes))
+        check_kinds(architectures.load(stored["architecture"]).Config, stored["config"])
         own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
         return stored["architecture"], options, own
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{run_dir / 'config.json'} cannot be used: {error}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
             f"{run_dir} is not a run directory ({type(error).__name__}: {error}); give the folder"

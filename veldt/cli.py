@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: list, describe, train, resume, evaluate, compare, completion.
+"""The command line: list, describe, train, resume, evaluate, watch, compare, ....
 
 Nothing heavy is imported before it is needed, and while this process imports torch the fork server
 does the same on another core.
@@ -133,12 +133,20 @@ def _evaluate(arguments: list[str], began: float) -> int:
     parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
     parser.add_argument("--episodes", type=whole_number, default=20, help="episodes to play [20]")
     parser.add_argument("--seed", type=whole_number, default=0, help="fixes the episodes [0]")
+    parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
     parser.add_argument("--video", action="store_true", help="record one more episode in RUN_DIR")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse(arguments)
     as_json = given.pop("json")
     result = evaluate(**given)
     return _say(dumps(vars(result)) if as_json else result.text())
+
+
+def _watch(arguments: list[str], began: float) -> int:
+    """a live page of a run that goes on or has ended"""
+    from veldt.dashboard.command import parser, watch
+
+    return watch(**parser().parse(arguments))
 
 
 def _compare(arguments: list[str], began: float) -> int:
@@ -152,6 +160,25 @@ def _compare(arguments: list[str], began: float) -> int:
     from veldt.compare.command import compare
 
     return compare(comparison)
+
+
+def _claims(arguments: list[str], began: float) -> int:
+    """the claims of the lineage, each an experiment with a verdict"""
+    given = claims_parser().parse(arguments)
+    from veldt.claims.command import examine_all, list_claims
+
+    return list_claims() if given.pop("list") else examine_all(**given)
+
+
+def claims_parser() -> Parser:
+    parser = Parser("veldt claims", "Examine " + (_claims.__doc__ or ""))
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="these claims [all]")
+    parser.add_argument(
+        "--out", default="claims", metavar="DIR", help="where results go; goes on there [claims]"
+    )
+    parser.add_argument("--list", action="store_true", help="print the claims and their rules")
+    parser.add_argument("--quick", action="store_true", help="seconds each; decides nothing")
+    return parser
 
 
 def _completion(arguments: list[str], began: float) -> int:
@@ -171,7 +198,9 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "train": _train,
     "resume": _resume,
     "evaluate": _evaluate,
+    "watch": _watch,
     "compare": _compare,
+    "claims": _claims,
     "completion": _completion,
 }
 

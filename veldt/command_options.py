@@ -202,3 +202,30 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+def check_kinds(config: type, values: Mapping[str, Any]) -> None:
+    """Refuse values read from a file whose type is not that of the field of this name."""
+    kinds = get_type_hints(config)
+    for name, value in values.items():
+        if name in kinds and not _is_of(value, kinds[name]):
+            raise ConfigurationError(f"{name} is {value!r}, which this option cannot be")
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return any(_is_of(value, member) for member in get_args(kind))
+    if origin is Literal:
+        return value in get_args(kind)
+    if origin is tuple:
+        element = get_args(kind)[0]
+        return isinstance(value, list | tuple) and all(_is_of(each, element) for each in value)
+    if kind is types.NoneType:
+        return value is None
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    found = origin or kind
+    return isinstance(found, type) and isinstance(value, found)

@@ -10,7 +10,8 @@ from veldt.errors import ConfigurationError
 SHELLS = ("bash", "zsh", "fish")
 _PLAIN = {
     "list": ("--json", "--help"),
-    "evaluate": ("--episodes", "--seed", "--video", "--json", "--help"),
+    "evaluate": ("--episodes", "--seed", "--policy", "--video", "--json", "--help"),
+    "watch": ("--port", "--help"),
     "compare": (
         "--env",
         "--out",
@@ -22,6 +23,7 @@ _PLAIN = {
         "--backend",
         "--help",
     ),
+    "claims": ("--only", "--out", "--list", "--quick", "--help"),
     "completion": SHELLS,
 }
 
@@ -93,7 +95,7 @@ def _bash(words: Words) -> str:
       esac; fi;;
   esac; fi
   COMPREPLY=($(compgen -W "$words" -- "$word"))
-  if [ "$command" = evaluate ]; then COMPREPLY+=($(compgen -d -- "$word")); fi
+  case "$command" in evaluate|watch|resume) COMPREPLY+=($(compgen -d -- "$word"));; esac
 }}
 complete -F _veldt veldt"""
 
@@ -105,7 +107,8 @@ def _fish(words: Words) -> str:
         seen = f"__fish_seen_subcommand_from {name}"
         lines.append(f'complete -c veldt -n "{seen}" -a "{" ".join(offered)}"')
     folders = "(__fish_complete_directories)"
-    lines.append(f'complete -c veldt -n "__fish_seen_subcommand_from evaluate" -a "{folders}"')
+    with_folder = "__fish_seen_subcommand_from evaluate watch resume"
+    lines.append(f'complete -c veldt -n "{with_folder}" -a "{folders}"')
     both = "__fish_seen_subcommand_from train describe"
     names = " ".join(words.options)
     unnamed = f"{both}; and not __fish_seen_subcommand_from {names}"

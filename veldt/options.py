@@ -94,6 +94,10 @@ class RunOptions:
     """Kinds of nodes that chaos leaves alone, comma separated."""
     evaluation_episodes: int = 20
     """Fresh episodes that confirm a target, and that close a run; 0: none at the end."""
+    dashboard: bool = False
+    """Serve a live page of the run on this machine while it goes; needs the extra dashboard."""
+    port: int = 0
+    """Port of the live page; 0: any that is free."""
     quiet: bool = False
     """Print nothing but errors."""
     json: bool = False

@@ -9,23 +9,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from veldt.backends import make_backend
 from veldt.backends.base import Backend, NodeFailure
 from veldt.backends.chaos import Chaos
+from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.resolve import Plan
 from veldt.roles.evaluator import Evaluator
-from veldt.run_checkpoints import RunCheckpoints
+from veldt.run_checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run_directory import RunDirectory
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
 from veldt.telemetry.progress import Progress, RunGoal, make_progress
+from veldt.telemetry.record import RunRecord
 from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
-from veldt.telemetry.writers import MetricsWriter
 from veldt.tuning import TUNING_LOG, Proposal
 from veldt.types import Parameters
 
@@ -45,6 +45,7 @@ class Run:
     def __init__(self, plan: Plan, began: float | None = None, resume: bool = False) -> None:
         options = plan.options
         self._plan, self._options = plan, options
+        self._page = LivePage(options)
         self._began = time.monotonic() if began is None else began
         self._directory = RunDirectory(
             options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume
@@ -71,6 +72,7 @@ class Run:
             run_dir=str(self._directory.path),
         )
         self._progress = make_progress(_goal(plan, self._result), options.quiet, options.json)
+        self._record = RunRecord(self._directory.path, plan.topology, self._progress.note)
         on_serial = options.backend == "serial"
         self._checkpoints = RunCheckpoints(
             self._directory.checkpoints,
@@ -78,7 +80,7 @@ class Run:
             self._telemetry,
             every_seconds=None if on_serial else options.checkpoint_seconds,
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
-            note=self._progress.note,
+            note=partial(self._record.note, "checkpoint"),
         )
         if resume:
             try:
@@ -101,28 +103,29 @@ class Run:
 
     def execute(self) -> RunResult:
         """Run to the end. Raises NodeFailure or KeyboardInterrupt after everything is saved."""
-        writer = MetricsWriter(self._directory.path)
-        progress = self._progress
+        progress, page = self._progress, self._page.serving(self._directory.path)
         failure: BaseException | None = None
         try:
-            with progress, _termination_as_interrupt():
+            with progress, _termination_as_interrupt(), page:
                 try:
+                    self._record.begin()
                     self._backend.start()
-                    self._result.stopped_by = self._loop(progress, writer)
+                    self._result.stopped_by = self._loop(progress)
                 except (NodeFailure, KeyboardInterrupt) as error:
                     interrupted = isinstance(error, KeyboardInterrupt)
                     self._result.stopped_by = "interrupt" if interrupted else "failure"
                     failure = error
-                self._conclude(progress, writer)
+                    self._record.keep("end", str(error) or "interrupted")
+                self._conclude(progress)
         finally:
             self._backend.stop()
-            writer.close()
+            self._record.close()
             self._directory.close()
         if failure is not None:
             raise failure
         return self._result
 
-    def _loop(self, progress: Progress, writer: MetricsWriter) -> StoppedBy:
+    def _loop(self, progress: Progress) -> StoppedBy:
         self._observe()
         while True:
             self._backend.advance(_TICK_SECONDS)
@@ -134,7 +137,7 @@ class Run:
             self._report_notes()
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
-                writer.write(self._telemetry.env_steps, self._telemetry.metrics())
+                self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
             reason = self._reason_to_stop(elapsed)
             if reason is not None:
@@ -145,12 +148,12 @@ class Run:
 
     def _report_notes(self) -> None:
         while self._backend.notes:
-            self._progress.note(self._backend.notes.pop(0))
+            self._record.note("node", self._backend.notes.pop(0))
 
     def _look_for_lost_weights(self, elapsed: float) -> None:
         telemetry = self._telemetry
         for text in self._alarm.look(telemetry.snapshots, telemetry.updates, elapsed):
-            self._progress.note(text)
+            self._record.note("alarm", text)
 
     def _observe(self) -> None:
         names = (node.name for node in self._plan.topology.nodes)
@@ -191,12 +194,7 @@ class Run:
         return evaluated is not None and evaluated >= target
 
     def _weights(self) -> Parameters:
-        """The newest weights; where several boards hold them, slices of nearly the same version."""
-        slices = [self._backend.parameters(board) for board in self._plan.topology.weights]
-        if len(slices) == 1:
-            return slices[0]
-        vector = np.concatenate([part.vector for part in slices])
-        return Parameters(vector, min(part.version for part in slices))
+        return newest_weights(self._backend, self._plan.topology)
 
     def _evaluate(self, weights: Parameters, max_seconds: float | None) -> float | None:
         evaluator = Evaluator(
@@ -211,12 +209,13 @@ class Run:
             evaluator.close()
         return float(returns.mean()) if returns.size else None
 
-    def _conclude(self, progress: Progress, writer: MetricsWriter) -> None:
+    def _conclude(self, progress: Progress) -> None:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure."""
         result, telemetry = self._result, self._telemetry
         self._observe()
         weights = self._weights()
         result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
+        result.best_policy = best_policy(self._backend, self._plan.topology)
         self._checkpoints.save_last(weights, nodes_are_alive=result.stopped_by != "failure")
         ended_well = result.stopped_by in ("env_steps", "seconds")
         if ended_well and self._options.evaluation_episodes:
@@ -235,8 +234,8 @@ class Run:
         result.restarts = self._backend.restarts
         result.bottleneck = telemetry.bottleneck()
         result.stage_shares = telemetry.stage_shares()
-        writer.write(telemetry.env_steps, telemetry.metrics())
         result.save(self._directory.result)
+        self._record.tick(telemetry, self._backend.restarted, ended=True)
         progress.finish(result)
 
 

@@ -122,10 +122,14 @@ class ActionSpec:
 
 
 ACTION_MASK = "action_mask"
+REWARD_COMPONENTS = "reward_components"
+"""Parts of the reward that each policy of a population weighs on its own, [T+1, E, C]."""
 LAST_ACTION = "last_action"
 LAST_REWARD = "last_reward"
 VALUE_TAKEN, VALUE_BEST = "value_taken", "value_best"
 """What an actor thinks of the action it takes and of the best one, kept for first priorities."""
+ORDERS = "orders"
+"""Name of the board with orders for several policies; a topology without it trains one."""
 DISCOUNTED_RETURN = "discounted_return"
 """Running discounted return of each environment, for the learner's reward scale."""
 
@@ -164,7 +168,17 @@ class PolicyReply:
     action: np.ndarray
     env_action: np.ndarray
     outputs: dict[str, np.ndarray]
-    version: int
+    version: int | np.ndarray
+    """One per environment where several policies answered."""
+
+
+_ANSWERED = ("reward", "terminated", "truncated", "ignored", DISCOUNTED_RETURN)
+
+
+def is_answer_of_environment(name: str) -> bool:
+    """Whether a field of a trajectory says what followed the action of a row. A policy is not asked
+    about it; between machines it travels with the next row."""
+    return name in _ANSWERED or name.startswith("final_")
 
 
 def trajectory_layout(

@@ -138,6 +138,23 @@ class Answerer(_Stateless):
         return True
 
 
+class Swallower(Answerer):
+    """Its first incarnation takes questions and answers none."""
+
+    def __init__(self, context: NodeContext, *, requests: AnswerPort) -> None:
+        super().__init__(context, requests=requests)
+        self._is_mute = context.incarnation == 0
+        self._swallowed = context.telemetry.counter("swallowed")
+
+    def step(self) -> bool:
+        if not self._is_mute:
+            return super().step()
+        if self._requests.take() is None:
+            return False
+        self._swallowed.add()
+        return True
+
+
 class Judge(_Stateless):
     """Takes what the askers hand over; every row of it must be answered."""
 

@@ -9,7 +9,8 @@ import os
 import numpy as np
 import pytest
 
-from veldt.backends.memory import Block, PlainBlock, SharedBlock, available_bytes
+from veldt.backends.memory import Block, PlainBlock, SharedBlock
+from veldt.resources import ShortageError, available_bytes
 
 
 @pytest.mark.parametrize("kind", [PlainBlock, SharedBlock])
@@ -59,5 +60,5 @@ def test_more_memory_than_there_is_names_amounts_and_remedy() -> None:
     available = available_bytes()
     assert 1 << 20 < available < 1 << 60
     message = r"'replay' needs 1,152,921,504,606,846,976 bytes .* [\d,]+ are available; lower the"
-    with pytest.raises(MemoryError, match=message):
+    with pytest.raises(ShortageError, match=message):
         SharedBlock(1 << 60, "replay")

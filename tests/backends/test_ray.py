@@ -99,9 +99,11 @@ async def test_a_repeated_delivery_and_one_of_an_older_incarnation_are_dropped()
     intake = intake_with(num_slots=4)
     first = asyncio.create_task(intake.deliver("actor", 1, 0, record(1)))
     await settle()
-    await intake.deliver("actor", 1, 0, record(2))
+    again = asyncio.create_task(intake.deliver("actor", 1, 0, record(2)))
     await intake.deliver("actor", 0, 0, record(3))
+    await settle()
     assert waiting_in(intake) == [1]
+    assert not again.done(), "or its producer would be ahead by a slot more"
     gap = asyncio.create_task(intake.deliver("actor", 1, 7, record(5)))  # 1 to 6 never come
     await settle()
     assert not gap.done()
@@ -112,7 +114,27 @@ async def test_a_repeated_delivery_and_one_of_an_older_incarnation_are_dropped()
     await intake.close()
     await settle()
     assert first.done()
+    assert again.done()
     assert successor.done()
+
+
+@in_event_loop
+async def test_nothing_of_a_dead_process_arrives_after_its_successors_first() -> None:
+    intake = intake_with(num_slots=1)
+    deliveries = [
+        asyncio.create_task(intake.deliver("actor", incarnation, number, record(value)))
+        for incarnation, number, value in ((0, 2, 3), (0, 0, 1), (0, 1, 2), (1, 0, 10), (1, 1, 11))
+    ]
+    arrived = []
+    for _ in range(5):
+        await settle()
+        if (index := intake.memory.full.pop()) is not None:
+            arrived.append(int(intake.memory.slots[index].raw[0]))
+            intake.memory.free.push(index)
+    await settle()
+    assert arrived == sorted(arrived)
+    assert arrived[-2:] == [10, 11]
+    assert all(delivery.done() for delivery in deliveries)
 
 
 @in_event_loop

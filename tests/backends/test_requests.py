@@ -21,7 +21,7 @@ concurrent_backends = pytest.mark.parametrize("name", ["process", RAY])
 ASKERS, JUDGE = (0, 1), 4
 
 
-def askers_and_answerers(limit: int = 1 << 40) -> Topology:
+def askers_and_answerers(limit: int = 1 << 40, answerer: type = roles.Answerer) -> Topology:
     """Two who ask; in one process, two who answer and one who takes what comes of it."""
     topology = Topology("requests", make_network=object)
     queue = topology.queue("slots", roles.row_layout(), num_slots=5)
@@ -29,7 +29,7 @@ def askers_and_answerers(limit: int = 1 << 40) -> Topology:
     for index in range(2):
         port = requests.client(index)
         topology.add("asker", roles.Asker, sink=queue.sink, port=port, limit=limit)
-    home = [topology.add("answerer", roles.Answerer, requests=requests.server) for _ in range(2)]
+    home = [topology.add("answerer", answerer, requests=requests.server) for _ in range(2)]
     home.append(topology.add("judge", roles.Judge, source=queue.source()))
     topology.colocate(*home, threads=True)
     return topology
@@ -85,11 +85,11 @@ def test_one_who_asks_may_die_with_a_question_open(name: str, make_backend: Make
     assert backend.restarts == last
 
 
-@pytest.mark.ray
+@concurrent_backends
 def test_the_successor_of_one_who_answers_gets_the_open_questions(
-    make_backend: MakeBackend,
+    name: str, make_backend: MakeBackend
 ) -> None:
-    backend = make_backend("ray", askers_and_answerers())
+    backend = make_backend(name, askers_and_answerers())
     backend.start()
     advance_until(backend, lambda: counter(backend, JUDGE, "received") > 10, "slots")
     os.kill(int(counter(backend, 2, "process_id")), signal.SIGKILL)
@@ -104,3 +104,17 @@ def test_the_successor_of_one_who_answers_gets_the_open_questions(
         ),
         "answers to both",
     )
+
+
+def test_questions_that_a_dead_one_had_taken_are_asked_again(make_backend: MakeBackend) -> None:
+    """Both questions are with it when it dies, and none waits any more."""
+    backend = make_backend("process", askers_and_answerers(answerer=roles.Swallower))
+    backend.start()
+    advance_until(backend, lambda: total(backend, (2, 3), "swallowed") == 2, "both questions")
+    os.kill(int(counter(backend, 2, "process_id")), signal.SIGKILL)
+    advance_until(
+        backend,
+        lambda: all(counter(backend, asker, "answered") > 20 for asker in ASKERS),
+        "answers of the successor",
+    )
+    assert backend.restarts == 1

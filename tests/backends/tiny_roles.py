@@ -147,6 +147,14 @@ class Consumer(_Stateless):
         self._order.set((self._order.value * 31 + actor + 1) % 1_000_003)
 
 
+class SlowConsumer(Consumer):
+    """Ten times slower than any one producer."""
+
+    def step(self) -> bool:
+        time.sleep(0.002)
+        return super().step()
+
+
 class Writer(_Stateless):
     """Publishes vectors whose every element is the version, as fast as it can."""
 

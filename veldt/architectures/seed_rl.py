@@ -52,8 +52,8 @@ class Config(ActorCriticSettings, SequenceReplaySettings, OptimizerSettings):
     normalize_returns: bool = True
     trajectory_steps: int = 10
     """Environment steps per trajectory; r2d2: unroll_steps is a multiple of it."""
-    batch_trajectories: int = 1
-    """vtrace: trajectories (of one group each) joined into one batch."""
+    batch_trajectories: int = 0
+    """vtrace: trajectories joined into one batch; 0: one of each group, which keeps lag low."""
     groups_per_actor: int = 1
     """Groups of environments per actor; 2 hides inference behind stepping."""
     patience_seconds: float = 0.02
@@ -99,8 +99,8 @@ def build(config: Config, problem: Problem) -> Topology:
 
     topology = Topology("seed_rl", make_network)
     stream = topology.stream("stream", request, answer, actors, groups)
-    room = num_groups + 2 * config.batch_trajectories
-    trajectories = topology.queue("trajectories", layout, room)
+    batch = config.batch_trajectories or num_groups
+    trajectories = topology.queue("trajectories", layout, num_groups + 2 * batch)
     for index in range(actors):
         topology.add(
             "actor",
@@ -129,7 +129,7 @@ def build(config: Config, problem: Problem) -> Topology:
         device=problem.device,
     )
     if vtrace:
-        source = trajectories.source(config.batch_trajectories)
+        source = trajectories.source(batch)
         experience = {"source": source, "make_objective": partial(ActorCritic, config=config)}
         replay: list[Node] = []
     else:

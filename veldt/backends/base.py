@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from veldt.backends.signals import Doorbell
+from veldt.backends.traffic import counting
 from veldt.context import NodeContext
 from veldt.ports import Role
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
@@ -25,10 +27,18 @@ _LONGEST_SLEEP_SECONDS = 0.1  # a bound on every wait, so that a lost ring costs
 class Backend(Protocol):
     """Runs a topology. Between `start` and `stop`, `advance` lets work happen."""
 
-    restarts: int
     run_dir: Path | None
-    notes: list[str]
-    """What the backend saw and did about it, for the run to report and clear."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the backend saw and did about it, for the run to report and clear."""
+
+    @property
+    def restarts(self) -> int: ...
+
+    @property
+    def restarted(self) -> Counter[str]:
+        """Restarts by group name."""
 
     def start(self) -> None: ...
 
@@ -102,8 +112,12 @@ def construct(
     node: Node, context: NodeContext, open_end: Callable[[Node, End], Any]
 ) -> RunningNode:
     """Build the node's role; whatever its constructor raises comes out as NodeFailure."""
+
+    def opened(node: Node, end: End) -> Any:
+        return counting(open_end(node, end), end, context.telemetry)
+
     try:
-        role = node.role(context, **bind(node, open_end))
+        role = node.role(context, **bind(node, opened))
     except Exception as error:
         raise _failure(node.name, error) from error
     return RunningNode(node, role, context.telemetry)

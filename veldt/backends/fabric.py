@@ -18,7 +18,7 @@ from veldt.backends.channels import (
     QueueSource,
 )
 from veldt.backends.memory import Block, PlainBlock, SharedBlock
-from veldt.backends.requests import RequestClient, RequestMemory, RequestServer
+from veldt.backends.requests import Ledger, RequestClient, RequestMemory, RequestServer
 from veldt.backends.signals import Bell, Doorbell, IndexDeque, IndexPipe, Indices
 from veldt.backends.streams import Link, LocalLink, Silence, unix_link
 from veldt.topology import (
@@ -74,7 +74,7 @@ class Fabric:
                 return BoardSink(board, [*bells, *self.elsewhere.get(channel.name, ())])
             return BoardSource(board, **options)
         if isinstance(channel, RequestsSpec):
-            return self._open_requests(node, end, channel)
+            return self._open_requests(node, end, channel, holder)
         if isinstance(channel, StreamSpec):
             link, bell = self.streams[channel.name], self.doorbells.get(node.name, Silence())
             if end.side == "client":
@@ -83,7 +83,7 @@ class Fabric:
         return self.shared[channel.name].array(channel.dtype, channel.size)
 
     def _open_requests(
-        self, node: Node, end: End, channel: RequestsSpec
+        self, node: Node, end: End, channel: RequestsSpec, holder: int
     ) -> RequestClient | RequestServer:
         memory = self.requests[channel.name]
         if end.side == "client":
@@ -91,7 +91,7 @@ class Fabric:
             return RequestClient(memory, dict(end.options)["client"], servers)
         clients = enumerate(self.writers[channel.name])
         bells = {i: self.doorbells[name] for i, name in clients if name in self.doorbells}
-        return RequestServer(memory, bells)
+        return RequestServer(memory, bells, holder)
 
     def _bells(self, side: dict[str, list[str]], channel: str, node: Node) -> Iterable[Doorbell]:
         # Nodes that take turns in one process share a doorbell and need not ring their own.
@@ -116,6 +116,19 @@ class Fabric:
         part.doorbells = {peer: self.doorbells[peer] for peer in peers if peer in self.doorbells}
         return part
 
+    def close(self) -> None:
+        """Give up every descriptor; memory goes with its last view."""
+        for doorbell in set(self.doorbells.values()):
+            doorbell.close()
+        self.doorbells = {}
+        for block in self.shared.values():
+            block.close()
+        for board in self.boards.values():
+            board.block.close()
+        for channels in (self.queues, self.requests, self.streams):
+            for channel in channels.values():
+                channel.close()
+
 
 def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> Fabric:
     """Allocate every channel of `topology` once."""
@@ -139,6 +152,13 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
         else:
             fabric.shared[name] = shared_block(channel, between_processes)
     return fabric
+
+
+def descriptors_of(topology: Topology) -> int:
+    """About how many file descriptors a supervisor opens for channels, telemetry and processes."""
+    per_channel = 5 * len(topology.queues) + len(topology.boards) + len(topology.shared)
+    per_request = sum(2 * requests.spec.num_clients + 3 for requests in topology.requests)
+    return 48 + per_channel + per_request + 2 * len(topology.nodes) + 5 * len(topology.groups())
 
 
 def _channels(topology: Topology) -> list[Queue | Board | Shared | Requests | Stream]:
@@ -172,7 +192,10 @@ def request_memory(
     spec: RequestsSpec, queue: QueueMemory, between_processes: bool
 ) -> RequestMemory:
     kind: type[Indices] = IndexPipe if between_processes else IndexDeque
-    return RequestMemory(queue, kind(), [kind() for _ in range(spec.num_clients)])
+    num_slots = queue.spec.num_slots
+    block = _block(Ledger.nbytes(num_slots), f"{spec.name}-ledger", between_processes)
+    answered = [kind() for _ in range(spec.num_clients)]
+    return RequestMemory(queue, kind(), answered, Ledger(block, num_slots))
 
 
 def _block(nbytes: int, name: str, between_processes: bool) -> Block:

@@ -13,6 +13,8 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from typing import cast
 
+from veldt.resources import raise_descriptor_limit
+
 
 def server_context() -> ForkServerContext:
     return cast(ForkServerContext, multiprocessing.get_context("forkserver"))
@@ -23,5 +25,6 @@ def warm_up() -> None:
     # Node processes are many; one BLAS thread each, or they fight over the cores.
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+    raise_descriptor_limit()
     server_context().set_forkserver_preload(["veldt.backends.preload"])
     forkserver.ensure_running()

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
 import tempfile
-from contextlib import suppress
 from multiprocessing import reduction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from veldt.resources import ShortageError, require_bytes
+
+_REMEDY = "lower the number of slots, environments per actor or trajectory steps"
 
 
 class Descriptor:
@@ -43,10 +44,7 @@ class SharedBlock:
 
     def __init__(self, nbytes: int, name: str = "veldt") -> None:
         self.nbytes = max(nbytes, mmap.PAGESIZE)
-        _require_available(self.nbytes, name)
-        available = available_bytes()
-        if self.nbytes > available:  # allocating would take it all, and the kernel kill somebody
-            raise _shortage(self.nbytes, name, f"{available:,} are available")
+        require_bytes(self.nbytes, name, _REMEDY)
         self._descriptor = Descriptor(_anonymous_file(name))
         try:
             # ftruncate alone would succeed, and the first write die with SIGBUS if memory is short.
@@ -55,7 +53,10 @@ class SharedBlock:
                 os.posix_fallocate(self._descriptor.fd, 0, self.nbytes)
         except OSError as error:
             self._descriptor.close()
-            raise _shortage(self.nbytes, name, f"the system says: {error.strerror}") from error
+            raise ShortageError(
+                f"'{name}' needs {self.nbytes:,} bytes of shared memory, but the system says:"
+                f" {error.strerror}; {_REMEDY}"
+            ) from error
         self._map = mmap.mmap(self._descriptor.fd, self.nbytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -73,46 +74,12 @@ class SharedBlock:
         self._descriptor.close()
 
 
-def available_bytes() -> int:
-    """Memory that may still be taken: the machine's, or the container's where it has less."""
-    amounts = [sys.maxsize]
-    with suppress(OSError, ValueError):
-        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        amounts.append(int(fields["MemAvailable"].split()[0]) * 1024)
-    with suppress(OSError, ValueError):  # a limit of "max" is none
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        amounts.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    return min(amounts)
-
-
-def _shortage(nbytes: int, name: str, reason: str) -> MemoryError:
-    return MemoryError(
-        f"{nbytes:,} bytes of shared memory are needed for '{name}', but {reason}; lower the number"
-        " of slots, environments per actor or the replay's capacity"
-    )
-
-
 def _attach(descriptor: Descriptor, nbytes: int) -> SharedBlock:
     block = SharedBlock.__new__(SharedBlock)
     block.nbytes = nbytes
     block._descriptor = descriptor
     block._map = mmap.mmap(descriptor.fd, nbytes)
     return block
-
-
-def _require_available(nbytes: int, name: str) -> None:
-    """Refuse what does not fit: the kernel would not, but kill some process later."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        available = int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):
-        return
-    if nbytes > available:
-        raise MemoryError(
-            f"'{name}' needs {nbytes:,} bytes of shared memory but {available:,} are available;"
-            " lower the number of slots, environments per actor or trajectory steps"
-        )
 
 
 def _anonymous_file(name: str) -> int:

@@ -12,15 +12,22 @@ import os
 import shutil
 import signal
 import time
+from collections import Counter
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from veldt.backends.base import NodeFailure, doorbells_of, is_restartable
-from veldt.backends.fabric import build_fabric, newest_parameters
+from veldt.backends.fabric import (
+    Fabric,
+    build_fabric,
+    descriptors_of,
+    newest_parameters,
+)
 from veldt.backends.forkserver import server_context
 from veldt.backends.memory import Descriptor, SharedBlock
+from veldt.backends.recovery import Recovery
 from veldt.backends.saving import (
     CHANNELS,
     Parts,
@@ -33,6 +40,7 @@ from veldt.backends.saving import (
 from veldt.backends.supervision import RestartPolicy, silent_seconds
 from veldt.backends.worker import Launch, run_group
 from veldt.checkpoint import CheckpointError, read_part
+from veldt.resources import require_descriptors
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
 from veldt.topology import Group, Topology
 from veldt.types import Parameters
@@ -72,8 +80,8 @@ class ProcessBackend:
         self._answered_number = 0
         self.run_dir: Path | None = None
         self._groups = topology.groups()
-        self._fabric = build_fabric(topology, between_processes=True, verify=verify)
-        self._ring_by_group()
+        require_descriptors(descriptors_of(topology))
+        self._fabric = self._build_fabric()
         self._control = SharedBlock(16, "veldt-control")
         """Byte 0: stop. Bytes 8 to 15: number of the checkpoint that is wanted."""
         self._telemetry_blocks = {
@@ -83,12 +91,12 @@ class ProcessBackend:
         self._waiting: list[tuple[float, _Child]] = []
         """Dead groups and when they may start again."""
         self._policies: dict[str, RestartPolicy] = {}
-        self._suspects: dict[str, set[int]] = {}
         self._next_look = 0.0
         self._hang_seconds = hang_seconds
         self.notes: list[str] = []
         """What the supervisor saw and did, for the run to report."""
         self.restarts = 0
+        self.restarted: Counter[str] = Counter()
 
     def start(self) -> None:
         for number, group in enumerate(self._groups):
@@ -101,8 +109,8 @@ class ProcessBackend:
             return
         self._generation = generation
         self._topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
-        self._fabric = build_fabric(self._topology, between_processes=True, verify=self._verify)
-        self._ring_by_group()
+        self._fabric.close()
+        self._fabric = self._build_fabric()
         for node in self._topology.nodes:
             memory = self._telemetry_blocks[node.name].memory
             restore_counters(memory, read_part(checkpoint, node.name))
@@ -132,9 +140,12 @@ class ProcessBackend:
         # Boards last: whoever resumes must not find newer weights in a learner than on its board.
         return {**parts, CHANNELS: captured_channels(self._fabric)}
 
-    def _ring_by_group(self) -> None:
+    def _build_fabric(self) -> Fabric:
+        fabric = build_fabric(self._topology, between_processes=True, verify=self._verify)
         for group in self._groups:
-            self._fabric.doorbells.update(doorbells_of(group))
+            fabric.doorbells.update(doorbells_of(group))
+        self._recovery = Recovery(fabric)
+        return fabric
 
     def _launch(self, group: Group, holder: int, incarnation: int) -> _Child:
         lifeline_reader, lifeline = os.pipe()
@@ -172,7 +183,7 @@ class ProcessBackend:
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self._look_for_silence()
-            self._look_for_lost_slots()
+            self._recovery.look()
 
     def _look_for_silence(self) -> None:
         """Kill what hangs and keep its Python stack; it then ends like any dead process."""
@@ -194,12 +205,6 @@ class ProcessBackend:
         except BlockingIOError:
             return "(no Python stack: the process does not react to signals)"
 
-    def _look_for_lost_slots(self) -> None:
-        for name, queue in self._fabric.queues.items():
-            suspects = queue.suspects() if self.restarts else set()
-            queue.recover(suspects & self._suspects.get(name, set()))
-            self._suspects[name] = suspects
-
     def _ended(self, child: _Child) -> None:
         child.process.join()
         failure = _reported(child.errors)
@@ -212,8 +217,7 @@ class ProcessBackend:
         if delay is None:
             raise NodeFailure(child.group.name, f"its process ended with {cause}")
         self.notes.append(f"{child.group.name} ended with {cause} and is restarted")
-        for queue in self._fabric.queues.values():
-            queue.reclaim(child.holder)
+        self._recovery.died(child.holder)
         self._children.remove(child)
         _close(child)
         self._waiting.append((time.monotonic() + delay, child))
@@ -225,6 +229,7 @@ class ProcessBackend:
             child = due[1]
             self._children.append(self._launch(child.group, child.holder, child.incarnation + 1))
             self.restarts += 1
+            self.restarted[child.group.name] += 1
 
     def snapshots(self) -> list[NodeSnapshot]:
         blocks = (self._telemetry_blocks[node.name] for node in self._topology.nodes)
@@ -255,19 +260,9 @@ class ProcessBackend:
         self._release_memory()
 
     def _release_memory(self) -> None:
-        for doorbell in set(self._fabric.doorbells.values()):
-            doorbell.close()
-        self._fabric.doorbells = {}
-        for queue in self._fabric.queues.values():
-            queue.close()
-        for block in (*self._telemetry_blocks.values(), *self._fabric.shared.values()):
+        self._fabric.close()
+        for block in self._telemetry_blocks.values():
             block.close()
-        for board in self._fabric.boards.values():
-            board.block.close()
-        for requests in self._fabric.requests.values():
-            requests.close()
-        for link in self._fabric.streams.values():
-            link.close()
         self._control.close()
 
 

@@ -33,6 +33,8 @@ class _Turn:
 
     incarnation: int
     next: int = 0
+    credits: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    """Of the records whose slots have not come back, by number."""
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def wake(self) -> None:
@@ -68,21 +70,22 @@ class Intake:
         if self._closed or turn.incarnation != incarnation:
             return  # of a process that is gone and has been replaced
 
-        def decided() -> bool:
-            return turn.next >= number or turn is not self._turns[producer] or self._closed
+        def is_current() -> bool:
+            return turn is self._turns[producer] and not self._closed
 
         # Ray may run calls out of order, and repeats one whose answer was lost.
         async with turn.moved:
-            await turn.moved.wait_for(decided)
-            if turn.next != number:
-                return
-            index = await self._free_slot()
-            if index is None:
-                return
-            credit = self._store(index, payload)
-            turn.next += 1
-            turn.moved.notify_all()
-        await credit
+            await turn.moved.wait_for(lambda: turn.next >= number or not is_current())
+            if turn.next == number and is_current():
+                index = await self._free_slot()
+                if index is None:
+                    return
+                turn.credits[number] = self._store(index, payload)
+                turn.next += 1
+                turn.moved.notify_all()
+        if number in turn.credits:
+            await turn.credits[number]
+            turn.credits.pop(number, None)
 
     async def _turn(self, producer: str, incarnation: int) -> _Turn:
         """The producer's turn. A new incarnation begins a new one, and ends waiting in the old."""
@@ -147,9 +150,11 @@ class Outbox:
     """The producer's side: takes the place of the list of full slots, and pushing is sending."""
 
     def __init__(self, spec: QueueSpec, verify: bool, sender: str, incarnation: int) -> None:
+        self._loop = asyncio.get_running_loop()
         self._queue, self._sender, self._incarnation = spec.name, sender, incarnation
-        self._consumer: Handle = None
-        self._numbers: Iterator[int] = iter(())
+        self._target: tuple[Handle, Iterator[int]] = (None, itertools.count())
+        """Consumer and the numbers of what it is sent: replaced together, as the producer's thread
+        reads them while the event loop changes them."""
         self._lost: list[int] = []
         self.producers: list[Doorbell] = []
         block = PlainBlock(QueueMemory.nbytes(spec), spec.name)
@@ -161,24 +166,35 @@ class Outbox:
     def connect(self, consumer: Handle) -> None:
         """Send to `consumer` from now on. What its predecessor did not confirm is given up: it may
         have been consumed, and no record may arrive twice."""
-        self._consumer, self._numbers = consumer, itertools.count()
+        if consumer == self._target[0]:
+            return  # told twice
+        self._target = (consumer, itertools.count())
         lost, self._lost = self._lost, []
         for index in lost:
             self._free(index)
 
     def push(self, index: int) -> None:
-        consumer = self._consumer
+        consumer, numbers = self._target
+        if consumer is None:
+            self._loop.call_soon_threadsafe(self._unconfirmed, index, consumer)
+            return
         call = consumer.deliver.remote(
             self._queue,
             self._sender,
             self._incarnation,
-            next(self._numbers),
+            next(numbers),
             self.memory.slots[index].raw,
         )
         call.future().add_done_callback(partial(self._answered, index, consumer))
 
     def _answered(self, index: int, consumer: Handle, answer: Future[None]) -> None:
-        if answer.exception() is not None and consumer is self._consumer:
+        if answer.exception() is None:
+            self._free(index)
+        else:
+            self._loop.call_soon_threadsafe(self._unconfirmed, index, consumer)
+
+    def _unconfirmed(self, index: int, consumer: Handle) -> None:
+        if consumer is self._target[0]:
             self._lost.append(index)  # kept back, or this would spin until the run ends
         else:
             self._free(index)

@@ -6,11 +6,13 @@ Anyone who reaches a Ray port can run code in the cluster, so a local one is nev
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from veldt.errors import ConfigurationError
 
@@ -50,8 +52,22 @@ def join() -> Cluster:
     return Cluster(joined_here=True)
 
 
+def open_door() -> str | None:
+    """What to tell the user where whoever reaches the cluster's ports could run code in it. Who
+    joins cannot change that: all of a cluster asks for a token, or nobody in it does."""
+    raylet: Any = ray._raylet
+    if raylet.get_authentication_mode() != raylet.AuthenticationMode.DISABLED:
+        return None
+    return (
+        "this Ray cluster asks for no token: whoever reaches its ports can run code in it; start it"
+        " with RAY_AUTH_MODE=token"
+    )
+
+
 def is_one_machine() -> bool:
-    return len({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}) == 1
+    """Whether no other machine can ever be part of the cluster: its one address is loopback."""
+    address, *others = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    return not others and ipaddress.ip_address(address).is_loopback
 
 
 def _check_version() -> None:
@@ -63,7 +79,8 @@ def _check_version() -> None:
         )
 
 
-def _start_private() -> None:
+def close_doors() -> None:
+    """Clusters that this process starts from now on listen on loopback and want a token."""
     os.environ["RAY_AUTH_MODE"] = "token"
     if not _has_token():
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
@@ -71,6 +88,10 @@ def _start_private() -> None:
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     _reread_environment()
+
+
+def _start_private() -> None:
+    close_doors()
     ray.init(
         address="local",
         _node_ip_address="127.0.0.1",

@@ -4,20 +4,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from veldt.backends.base import NodeFailure
 from veldt.backends.ray_cluster import ray
 from veldt.backends.ray_messages import Handle, Report
-from veldt.backends.ray_node import NodeHost
 from veldt.topology import Group
 
-START_SECONDS = 120.0
 ANSWER_SECONDS = 10.0
 _REPORT_INTERVAL_SECONDS = 0.1
 _STACK_SECONDS = 1.0
-_SPARE_CALLS = 64  # beside deliveries, a process answers few calls at a time
 
 
 @dataclass
@@ -33,6 +30,9 @@ class Host:
     asked_at: float = 0.0
     silent: float = 0.0
     """Seconds without a heartbeat, by the process's own clock at its last report."""
+    placed_at: float = field(default_factory=time.monotonic)
+    is_missed: bool = False
+    """It has not started for so long that this was noted."""
 
     def died(self, error: Exception) -> NodeFailure:
         first, *_ = str(error).splitlines() or [type(error).__name__]
@@ -63,30 +63,6 @@ class Host:
         ray.kill(self.handle)
         self.report, self.silent, self.asked_at = None, 0.0, time.monotonic()
         return note
-
-
-def place(group: Group, incarnation: int, groups: list[Group], num_calls: int) -> Host:
-    """Ask Ray for a process. `num_calls` is how many deliveries and questions may wait there."""
-    resources = ray.cluster_resources()
-    options = {
-        "num_cpus": _fraction(resources.get("CPU", 1.0), len(groups)),
-        "max_concurrency": 2 * num_calls + _SPARE_CALLS,
-        "max_restarts": 0,  # restarts are ours: a successor has to be connected
-    }
-    if _wants_gpu(group):
-        wanting = sum(_wants_gpu(other) for other in groups)
-        options["num_gpus"] = _fraction(resources.get("GPU", 1.0), wanting)
-    return Host(group, incarnation, ray.remote(NodeHost).options(**options).remote())
-
-
-def _fraction(available: float, num_groups: int) -> float:
-    """A whole unit for each group where there are enough, else an even part of half of them."""
-    return 1.0 if available >= num_groups else round(available / (2 * num_groups), 3)
-
-
-def _wants_gpu(group: Group) -> bool:
-    devices = (str(node.arguments.get("device", "")) for node in group.nodes)
-    return any(device.startswith("cuda") for device in devices)
 
 
 def answers(calls: list[Any], seconds: float = ANSWER_SECONDS) -> list[Any]:

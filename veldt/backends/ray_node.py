@@ -50,10 +50,17 @@ ChannelsOf = Callable[[list[RunningNode]], dict[str, np.ndarray]]
 
 
 class NodeHost:
-    """A Ray actor. All methods are coroutines, so they run in one thread, the event loop's."""
+    """A Ray actor. All methods are coroutines, so they run in one thread, the event loop's. Ray
+    repeats a call whose answer was lost, so each may be made twice."""
+
+    _is_prepared = False
+    _ended: asyncio.Future[tuple[str, str, str] | None] | None = None
 
     async def prepare(self, assignment: Assignment) -> int:
         """Build the channels; returns the process id. Comes before everything else."""
+        if self._is_prepared:
+            return os.getpid()
+        self._is_prepared = True
         self._assignment = assignment
         self._started = time.monotonic()
         self._stopping = threading.Event()
@@ -128,9 +135,15 @@ class NodeHost:
         for requests, server in peers.servers.items():
             self._asking[requests].connect(server)
 
-    async def run(self) -> tuple[str, str, str] | None:
-        """Run the roles until `stop`. Returns what one raised: its node, the cause, the trace."""
-        return await asyncio.get_running_loop().run_in_executor(None, self._run)
+    async def run(self, peers: Peers, newest: dict[str, Parameters]) -> tuple[str, str, str] | None:
+        """Run the roles until `stop`, beginning with `newest` weights where there are. Returns what
+        one raised: its node, the cause, the trace."""
+        if self._ended is None:
+            await self.connect(peers)
+            for board, parameters in newest.items():
+                await self.accept(board, parameters.version, parameters.vector)
+            self._ended = asyncio.get_running_loop().run_in_executor(None, self._run)
+        return await asyncio.shield(self._ended)
 
     def _run(self) -> tuple[str, str, str] | None:
         _use_one_core()
@@ -163,17 +176,14 @@ class NodeHost:
     def _open(self, node: Node, end: End) -> Any:
         return self._fabric.open(node, end, holder=1)
 
-    @ray.method(max_task_retries=-1)
     async def deliver(
         self, queue: str, producer: str, incarnation: int, number: int, payload: np.ndarray
     ) -> None:
         await self._intakes[queue].deliver(producer, incarnation, number, payload)
 
-    @ray.method(max_task_retries=-1)
     async def ask(self, requests: str, row: int, question: bytes) -> bytes:
         return await self._answering[requests].ask(row, question)
 
-    @ray.method(max_task_retries=-1)
     async def accept(self, board: str, version: int, vector: np.ndarray) -> None:
         """Weights from the board's writer. This loop is the only one that writes the copy here."""
         memory = self._fabric.boards[board]

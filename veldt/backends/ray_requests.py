@@ -21,16 +21,15 @@ from veldt.backends.signals import Doorbell, IndexDeque
 from veldt.topology import RequestsSpec
 from veldt.types import (
     ACTION_MASK,
-    DISCOUNTED_RETURN,
     LAST_ACTION,
     LAST_REWARD,
     Layout,
     Slot,
+    is_answer_of_environment,
 )
 
 _CLIENT = struct.Struct("=I")
 _READ_BY_POLICY = ("observation", ACTION_MASK, LAST_ACTION, LAST_REWARD, "first", "provenance")
-_OF_ENVIRONMENT = ("reward", "terminated", "truncated", "ignored", DISCOUNTED_RETURN)
 
 
 class RowFormat:
@@ -45,9 +44,7 @@ class RowFormat:
         written = [
             name
             for name in layout
-            if name not in self._question
-            and name not in _OF_ENVIRONMENT
-            and not name.startswith("final_")
+            if name not in self._question and not is_answer_of_environment(name)
         ]
         self._answer = [name for name in written if name in self._per_row]
         self._with_state = [*self._answer, *(name for name in written if name not in self._per_row)]
@@ -121,6 +118,9 @@ class Asking:
         slot, row = divmod(index, self._queue.num_rows)
         question = self._format.question(self._queue.slots[slot], row)
         server = self._server
+        if server is None:
+            self._loop.call_soon_threadsafe(self._unanswered, index, server)
+            return
         call = server.ask.remote(self._name, row, question)
         call.future().add_done_callback(partial(self._returned, index, server))
 

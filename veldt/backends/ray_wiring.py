@@ -51,8 +51,8 @@ class Wiring:
             self._require_one_consumer(queue.spec.name)
         for requests in topology.requests:
             self._require_one_server(requests.spec.name)
-        self._lasting = [board.spec.name for board in topology.boards]
-        self._lasting += [shared.spec.name for shared in topology.shared]
+        self._boards = [board.spec.name for board in topology.boards]
+        self._lasting = self._boards + [shared.spec.name for shared in topology.shared]
         self._requests = {requests.spec.name: requests.spec for requests in topology.requests}
         self._streams = {stream.spec.name: stream.spec for stream in topology.streams}
         self._queues = {queue.spec.name: queue.spec for queue in topology.queues}
@@ -98,9 +98,34 @@ class Wiring:
         }
         return {name for name, owner in owners.items() if owner == group}
 
-    def readers_elsewhere(self, board: str) -> list[str]:
-        writer = self.writer(board)
-        return [group for group in self.ends[board].readers if group != writer]
+    def consumers_for(self, group: str) -> dict[str, str]:
+        """Queue -> the other group that consumes what `group` puts there."""
+        found = {name: self.consumer(name) for name in self._queues}
+        writes = (name for name in found if group in self.ends[name].writers)
+        return {name: other for name in writes if (other := found[name]) not in (None, group)}
+
+    def readers_for(self, group: str) -> dict[str, list[str]]:
+        """Board that `group` writes -> other groups that read it."""
+        return {
+            name: [reader for reader in self.ends[name].readers if reader != group]
+            for name in self._boards
+            if self.writer(name) == group
+        }
+
+    def servers_for(self, group: str) -> dict[str, str]:
+        """Requests -> the other group that answers those of `group`."""
+        found = {spec.name: self.server(spec.name) for spec in self.asking(group)}
+        return {name: server for name, server in found.items() if server is not None}
+
+    def has_dependents(self, group: str) -> bool:
+        """Whether other groups send to `group`, ask it, or act by the weights it publishes."""
+        served = [name for name in self._boards if self.writer(name) == group]
+        served += [
+            name
+            for name in (*self._queues, *self._requests, *self._streams)
+            if group in self.ends[name].readers
+        ]
+        return any(self.ends[name].groups != [group] for name in served)
 
     def shares(self, queue: str) -> dict[str, int]:
         """Group -> how many of the queue's slots it may hold; at least one per producing node."""

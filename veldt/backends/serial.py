@@ -8,6 +8,7 @@ same bits. A lag bug seen once can be replayed in a debugger.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class SerialBackend:
         self._rounds = 0
         self._threads_before: int | None = None
         self.restarts = 0
+        self.restarted: Counter[str] = Counter()
         self.run_dir: Path | None = None
         self.notes: list[str] = []
 

@@ -18,6 +18,7 @@ from veldt.errors import ConfigurationError
 from veldt.replay.frame_stacks import FrameStacks
 from veldt.replay.layouts import observation_leaves
 from veldt.replay.pool import Pool
+from veldt.resources import require_bytes
 from veldt.types import (
     ACTION_MASK,
     PROVENANCE_ACTOR,
@@ -67,6 +68,7 @@ class BlockStore:
         num_entries = self.first_spare + self.num_spares + 1
         self.arrays: dict[str, np.ndarray] = {}
         self.stacks: dict[str, FrameStacks] = {}
+        self._require_memory(layout, [*self.leaves, *fields], frame_stack)
         for name in [*self.leaves, *fields]:
             shape, dtype = layout[name].shape[2:], layout[name].dtype
             if frame_stack > 1 and name in self.leaves and dtype == "uint8" and len(shape) >= 3:
@@ -97,6 +99,14 @@ class BlockStore:
         self.tail_spares_of: dict[int, list[int]] = {}
         self._frame_rows = frame_stack - 1 if self.stacks else 0
         self._columns = np.arange(self.num_envs)
+
+    def _require_memory(self, layout: Layout, names: list[str], frame_stack: int) -> None:
+        """Ask for what a full replay touches for certain; pages of spare entries may stay empty."""
+        per_item = 0
+        for name in names:
+            size = int(np.prod(layout[name].shape[2:])) * np.dtype(layout[name].dtype).itemsize
+            per_item += size // (frame_stack if name in self.leaves else 1)
+        require_bytes(self.num_items * per_item, "replay", "lower --replay-transitions")
 
     @property
     def slots_used(self) -> int:

@@ -32,6 +32,8 @@ def keepalive_options(max_receive_bytes: int) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", max_receive_bytes),
         ("grpc.keepalive_time_ms", 10_000),
         ("grpc.keepalive_timeout_ms", 5_000),
+        # Pings that measure bandwidth put keepalive off while they wait, a minute by default.
+        ("grpc.http2.ping_timeout_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ray nodes that are lost and added while a run goes on, and who may join a cluster at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+from driving import advance_for, advance_until, counter
+
+pytest.importorskip("ray")
+
+from auditing import audited
+from several_nodes import SeveralNodes, several_nodes
+
+from veldt.backends.ray import RayBackend
+from veldt.backends.ray_wiring import Wiring
+from veldt.checkpoint import CheckpointStore
+from veldt.options import RunOptions
+from veldt.resolve import make_plan
+from veldt.topology import Topology
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[SeveralNodes]:
+    with several_nodes() as found:
+        yield found
+
+
+def impala(num_actors: int) -> Topology:
+    options = RunOptions(
+        env="CartPole-v1", backend="ray", num_actors=num_actors, envs_per_actor=8, total_env_steps=1
+    )
+    return make_plan("impala", options, {}).topology
+
+
+@pytest.mark.parametrize(
+    ("architecture", "expected"),
+    [
+        ("impala", {"learner-0"}),
+        ("apex", {"learner-0", "replay-0"}),
+        ("gorila", {"parameter_server-0", "parameter_server-1"}),
+        ("seed_rl", {"inference-0+learner-0"}),
+    ],
+)
+def test_what_others_depend_on_is_kept_beside_the_driver(
+    architecture: str, expected: set[str]
+) -> None:
+    options = RunOptions(env="CartPole-v1", backend="ray", num_actors=2, total_env_steps=1)
+    wiring = Wiring(make_plan(architecture, options, {}).topology)
+    assert {group for group in wiring.groups if wiring.has_dependents(group)} == expected
+
+
+def test_a_lost_node_costs_nothing_that_was_committed(
+    nodes: SeveralNodes, tmp_path: Path, figure: Callable[[int, str, object], None]
+) -> None:
+    """One CPU per process: while the node is gone there is no room for its actor."""
+    homes = {raylet_of(node): node for node in nodes.add(count=2)}
+    topology = audited(impala(num_actors=2))
+    learner = [node.kind for node in topology.nodes].index("learner")
+    backend = RayBackend(topology, seed=1, verify=True)
+
+    def committed() -> float:
+        return counter(backend, learner, "trained_env_steps")
+
+    def rate() -> float:
+        before, began = committed(), time.monotonic()
+        advance_for(backend, 2.0)
+        return round((committed() - before) / (time.monotonic() - began))
+
+    try:
+        backend.start()
+        advance_until(backend, lambda: counter(backend, learner, "incarnations") == 2, "both")
+        figure(11, "trained steps/s before", rate())
+        places = {name: parent(pid) for name, pid in backend.process_ids().items()}
+        assert places["learner-0"] not in homes
+        assert {places["actor-0"], places["actor-1"]} == homes.keys()
+
+        nodes.lose(homes[places["actor-1"]])
+        began = time.monotonic()
+        advance_until(backend, lambda: len(backend.process_ids()) == 2, "the loss to be noticed")
+        figure(11, "seconds to detect", round(time.monotonic() - began, 2))
+        figure(11, "trained steps/s without the node", during := rate())
+        assert during > 0
+        assert backend.restarts == 0
+        kept = CheckpointStore(tmp_path).save(1, backend.capture(), {})
+        assert kept is not None
+
+        nodes.add()
+        began, acted = time.monotonic(), counter(backend, 1, "env_steps")
+        advance_until(backend, lambda: counter(backend, 1, "env_steps") > acted, "its return")
+        figure(
+            11,
+            "seconds from a new node to data of the lost actor",
+            round(time.monotonic() - began, 2),
+        )
+        advance_until(backend, lambda: counter(backend, learner, "incarnations") == 3, "its data")
+        figure(11, "trained steps/s after", rate())
+        assert backend.restarts == backend.restarted["actor-1"] == 1
+    finally:
+        backend.stop()
+    figure(11, "committed trajectories lost", lost := counter(backend, learner, "missing"))
+    figure(11, "committed trajectories repeated", repeated := counter(backend, learner, "repeated"))
+    assert lost == repeated == 0
+    assert committed() == counter(backend, learner, "committed_env_steps") > 0
+
+    successor = RayBackend(impala(num_actors=2), seed=1)
+    successor.restore(kept, generation=1)
+    restored = successor.snapshots()
+    assert restored[1].counters["env_steps"] == acted, "those of the actor that was not there"
+
+
+def raylet_of(node: object) -> int:
+    return node.all_processes["raylet"][0].process.pid  # type: ignore[attr-defined]
+
+
+def parent(process_id: int) -> int:
+    return psutil.Process(process_id).ppid()
+
+
+def test_nobody_reaches_a_cluster_of_ours_without_its_token(nodes: SeveralNodes) -> None:
+    from ray._raylet import AuthenticationTokenLoader
+
+    with grpc.insecure_channel(nodes.address) as channel:
+        ask = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
+
+        def answer_to(*tokens: str) -> grpc.StatusCode:
+            metadata = [("authorization", f"Bearer {token}") for token in tokens]
+            _, call = ask.with_call(b"", metadata=metadata, timeout=20.0)
+            return call.code()
+
+        assert answer_to(AuthenticationTokenLoader.instance().get_raw_token()) == grpc.StatusCode.OK
+        for wrong in ((), ("00" * 32,)):
+            with pytest.raises(grpc.RpcError) as refused:
+                answer_to(*wrong)
+            assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
