@@ -2,8 +2,8 @@
 """What faults cost: every architecture on processes, trained to 475 on CartPole-v1 with and without
 random kills of its other nodes, and once more with its learner killed and the run resumed.
 
-Writes benchmarks/results/chaos.json, and the restart times of killed actors to faults.json.
-"""
+Writes benchmarks/results/chaos.json. `--figures` runs the fault tests and keeps what they counted
+in faults.json, `--nightly` does so at full size; `--soak MINUTES` looks for growth."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,15 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import fault_figures
+import soaking
 from measuring import ROOT, machine, print_table, save
 
 from veldt.architectures import ARCHITECTURES
-from veldt.backends.base import NodeFailure
 
 Run = dict[str, Any]
-_SPARED = {"a3c": "", "gorila": ""}
-"""Their learners share a process with actors and are as replaceable as these. Elsewhere learners
-are left alone, and with them all that shares their process: the whole of DQN, SEED's server."""
 _START_SECONDS = 60.0  # beyond a run's own limit: starting, evaluating, saving
 
 
@@ -79,7 +76,8 @@ def disturbed(architecture: str, arguments: argparse.Namespace, seed: int) -> Ru
         words = command(architecture, run_dir, arguments, seed)
         words += ["--chaos", f"{seed},{1.0 / arguments.kill_seconds}"]
         words += ["--hang-seconds", str(arguments.hang_seconds)]
-        words += ["--chaos-spares", _SPARED.get(architecture, "learner,trainer")]
+        words += ["--chaos-spares", soaking.spared(architecture)]
+        words += ["--checkpoint-seconds", str(arguments.checkpoint_seconds)]
         return measured(words, run_dir, arguments)
 
 
@@ -120,50 +118,6 @@ def kill_after_checkpoint(
         process.wait()
 
 
-def restart_seconds(kills: int) -> dict[str, Any]:
-    """From the kill of an actor until it has delivered two more trajectories. The learner checks
-    every slot's checksum, and the first torn one ends the run."""
-    times: list[float] = []
-    torn = 0
-    try:
-        kill_actors(kills, times)
-    except NodeFailure as failure:
-        if "TornSlotError" not in failure.cause:
-            raise
-        torn = 1
-    times.sort()
-    return {
-        "kills": len(times) + torn,
-        "torn": torn,
-        "median_seconds": statistics.median(times),
-        "p95_seconds": times[min(len(times) - 1, round(0.95 * len(times)))],
-        "longest_seconds": times[-1],
-    }
-
-
-def kill_actors(kills: int, times: list[float]) -> None:
-    sys.path.insert(0, str(ROOT / "tests" / "faults"))
-    from test_killed_processes import advance_until, counter, running
-
-    actors = ("actor-0", "actor-1")
-    with running(num_actors=2) as backend:
-
-        def delivered(actor: str) -> float:
-            return counter(backend, actor, "trajectories")
-
-        for actor in actors:
-            advance_until(backend, lambda actor=actor: delivered(actor) > 0, actor)
-        for kill in range(kills):
-            victim = actors[kill % 2]
-            backend._policies.clear()  # each kill is measured by itself, without a backoff
-            os.kill(backend.process_ids()[victim], signal.SIGKILL)
-            began, before = time.monotonic(), delivered(victim)
-            advance_until(
-                backend, lambda v=victim, n=before: delivered(v) > n + 1, "a successor's data"
-            )
-            times.append(time.monotonic() - began)
-
-
 def row_of(architecture: str, entry: Run) -> tuple[object, ...]:
     calm, wild, back = (entry.get(name, {}) for name in ("undisturbed", "disturbed", "resumed"))
 
@@ -182,6 +136,8 @@ def row_of(architecture: str, entry: Run) -> tuple[object, ...]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES))
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="only watch for growth")
+    parser.add_argument("--kill-every", type=float, default=30.0, help="seconds, of a soak")
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--target-return", type=float, default=475.0)
     parser.add_argument("--max-seconds", type=float, default=240.0)
@@ -189,10 +145,18 @@ def main() -> None:
     parser.add_argument("--hang-seconds", type=float, default=5.0)
     parser.add_argument("--checkpoint-seconds", type=float, default=5.0)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--figures", action="store_true", help="only run the fault tests")
+    parser.add_argument("--nightly", action="store_true", help="the same at full size, with Ray")
     arguments = parser.parse_args()
+    if arguments.soak:
+        every = arguments.architectures == list(ARCHITECTURES)
+        chosen = ["apex"] if every else arguments.architectures  # actors and a replay to kill
+        soaking.main(chosen, arguments.soak, arguments.kill_every)
+        return
+    if arguments.figures or arguments.nightly:
+        fault_figures.main(arguments.nightly)
+        return
     about = machine()
-    save("faults", {"machine": about, "killed_actors": restart_seconds(arguments.kills)})
     kinds = {"undisturbed": undisturbed, "disturbed": disturbed, "resumed": resumed}
     runs: list[Run] = []
     for architecture in arguments.architectures:

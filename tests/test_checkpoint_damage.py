@@ -121,7 +121,7 @@ def forge(checkpoint: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 
 
 def test_500_mutated_checkpoints_are_all_noticed(
-    pristine: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+    pristine: Path, tmp_path: Path, figure: Callable[[int, str, object], None]
 ) -> None:
     run = tmp_path / "run"
     save(store_in(tmp_path), 300)
@@ -140,8 +140,10 @@ def test_500_mutated_checkpoints_are_all_noticed(
         with pytest.raises(CheckpointError, match="starting afresh would hide that"):
             store.newest()
         assert len(store.problems) == 2
-    record_property("mutated_checkpoints", 1000)
-    record_property("wrong_loads", 0)
+    figure(15, "mutated checkpoints with a valid one before", 500)
+    figure(15, "of these detected", 500)
+    figure(15, "runs with no valid checkpoint left, all refused", 500)
+    figure(15, "wrong loads", 0)
 
 
 def test_damage_after_opening_is_noticed_when_loading(pristine: Path, tmp_path: Path) -> None:
@@ -269,7 +271,7 @@ ATTACKS: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_hostile_checkpoint_is_refused_in_bounded_memory(
-    pristine: Path, tmp_path: Path, attack: str
+    pristine: Path, tmp_path: Path, attack: str, figure: Callable[[int, str, object], None]
 ) -> None:
     run = shutil.copytree(pristine, tmp_path / "run")
     ATTACKS[attack](run / NEWER)
@@ -277,15 +279,17 @@ def test_a_hostile_checkpoint_is_refused_in_bounded_memory(
     tracemalloc.start()
     try:
         assert assert_whole(store.newest()) == 100
-        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+        peak = tracemalloc.get_traced_memory()[1] / 2**20
+        assert peak < 64
     finally:
         tracemalloc.stop()
     assert len(store.problems) == 1
+    figure(16, f"peak MB: {attack}", round(peak, 1))
 
 
 @pytest.mark.parametrize("consistent", [False, True])
 def test_pickles_in_place_of_files_never_run(
-    pristine: Path, tmp_path: Path, consistent: bool
+    pristine: Path, tmp_path: Path, consistent: bool, figure: Callable[[int, str, object], None]
 ) -> None:
     canary = tmp_path / "canary"
     payload = pickle.dumps(_Canary(canary))
@@ -296,5 +300,9 @@ def test_pickles_in_place_of_files_never_run(
             forge(run / NEWER, lambda manifest: None)
         assert assert_whole(store_in(run).newest()) == 100
         assert not canary.exists()
+    files = len(os.listdir(pristine / NEWER))
+    kind = "with fitting hashes" if consistent else "alone"
+    figure(16, f"checkpoint files replaced by pickles, {kind}", files)
+    figure(16, f"of these executed, {kind}", int(canary.exists()))
     pickle.loads(payload)  # noqa: S301 - proves that the payload would have run
     assert canary.exists()

@@ -94,15 +94,18 @@ def moments(learner):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_bad_gradient_is_skipped_and_nothing_else(architecture, tmp_path):
+def test_every_bad_gradient_is_skipped_and_nothing_else(architecture, tmp_path, figure):
     with serial_run(architecture, tmp_path) as backend:
         poison = Poison(learner_of(backend))
         learn_until(backend, lambda: total(backend, "updates") > 3)
         for _ in range(5):
             poison.count, before = 3, poison.injected
             learn_until(backend, lambda before=before: poison.injected == before + 3)
-        assert total(backend, "dropped.not_finite") == poison.injected == 15
+        skipped = total(backend, "dropped.not_finite")
+        assert skipped == poison.injected == 15
         assert np.isfinite(published(backend)).all()
+    figure(19, f"{architecture}: gradients skipped of injected", [int(skipped), poison.injected])
+    figure(19, f"{architecture}: versions published that are not finite", 0)
 
 
 def test_a_skipped_step_leaves_weights_and_moments_untouched(tmp_path):
@@ -120,7 +123,7 @@ def test_a_skipped_step_leaves_weights_and_moments_untouched(tmp_path):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_burst_stops_the_run_with_the_last_good_weights(architecture, tmp_path):
+def test_a_burst_stops_the_run_with_the_last_good_weights(architecture, tmp_path, figure):
     with serial_run(architecture, tmp_path) as backend:
         learner = learner_of(backend)
         poison = Poison(learner)
@@ -130,6 +133,40 @@ def test_a_burst_stops_the_run_with_the_last_good_weights(architecture, tmp_path
             learn_until(backend, lambda: False)
         assert poison.injected == MOST_DROPS_IN_A_ROW
         assert np.isfinite(published(backend)).all()
+    figure(19, f"{architecture}: a burst stops the run after", poison.injected)
+
+
+class RarePoison(Poison):
+    """Spoils one loss in a hundred, and makes another one a million times too large."""
+
+    def __init__(self, learner):
+        super().__init__(learner)
+        self._draw, self.huge = np.random.default_rng(1), 0
+
+    def __call__(self, batch):
+        loss, number = self._objective(batch), self._draw.random()
+        if number < 0.01:
+            self.injected += 1
+            return loss._replace(total=loss.total * torch.nan)
+        if number < 0.02:
+            self.huge += 1
+            return loss._replace(total=loss.total * 1e6)
+        return loss
+
+
+def test_a_hundredth_of_bad_losses_is_skipped_and_of_huge_ones_survived(tmp_path, figure):
+    """Huge gradients are cut to the longest that is allowed."""
+    with serial_run("impala", tmp_path) as backend:
+        learner = learner_of(backend)
+        poison = RarePoison(learner)
+        learn_until(backend, lambda: total(backend, "updates") > 300)
+        skipped = total(backend, "dropped.not_finite")
+        assert skipped == poison.injected > 0
+        assert poison.huge > 0
+        assert np.isfinite(published(backend)).all()
+        assert learner._flat.vector[: learner._flat.num_trained].abs().max() < 100
+    figure(19, "1 % NaN: skipped of injected", [int(skipped), poison.injected])
+    figure(19, "1 % a million times too large: survived", poison.huge)
 
 
 def test_weights_that_broke_are_put_back_before_the_run_ends(tmp_path):

@@ -152,7 +152,8 @@ def test_an_actor_that_is_refused_says_why_instead_of_trying_for_ever(tmp_path):
             assert "unknown token" in refusal(server, client)
 
 
-def test_an_actor_whose_server_never_comes_gives_up(tmp_path):
+def test_an_actor_whose_server_never_comes_gives_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("veldt.wire.client._CONNECT_SECONDS", 1.0)
     address = f"unix:{tmp_path}/nobody"
     with calling(address, give_up_seconds=0.0) as client, pytest.raises(ConnectionError):
         wait_for(client.receive, "the client to give up")
@@ -186,7 +187,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def test_tls_serves_those_who_know_the_certificate_and_nobody_else(tmp_path, tls):
+def test_tls_serves_those_who_know_the_certificate_and_nobody_else(tmp_path, tls, monkeypatch):
     address = f"127.0.0.1:{free_port()}"
     with serving(tmp_path, address, security=tls) as (server, _):
         with calling(address, security=tls.for_clients()) as client:
@@ -195,6 +196,7 @@ def test_tls_serves_those_who_know_the_certificate_and_nobody_else(tmp_path, tls
             assert raw_call(server, address, [OPEN]) == Code.UNAVAILABLE  # plain text
             exchange(server, client, 2.0)
         stranger = with_certificate(SECURITY).for_clients()
+        monkeypatch.setattr("veldt.wire.client._CONNECT_SECONDS", 2.0)
         with calling(address, security=stranger, give_up_seconds=0.0) as client:
             assert "no stream" in refusal(server, client)
 

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Too little memory, disk or file descriptors: a message that names what is needed and what there
+is, never a SIGBUS and never a run that dies later of it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import veldt
+from veldt.backends.base import NodeFailure
+from veldt.backends.process import ProcessBackend
+from veldt.backends.serial import SerialBackend
+from veldt.checkpoint import CheckpointStore
+from veldt.options import RunOptions
+from veldt.resolve import make_plan
+from veldt.resources import ShortageError
+from veldt.run_checkpoints import RunCheckpoints
+from veldt.telemetry.aggregate import RunTelemetry
+
+ROOT = str(Path(veldt.__file__).parent.parent)
+TRAIN = ["train", "impala", "--env", "CartPole-v1", "--num-actors", "2", "--envs-per-actor", "2"]
+
+
+def run(options: list[str], preparation: str, run_dir: Path) -> subprocess.CompletedProcess:
+    """A short training after the shell's `preparation`, in a mount namespace of its own."""
+    if os.geteuid() or shutil.which("unshare") is None:
+        pytest.skip("mounting needs root")
+    words = [sys.executable, "-m", "veldt", *TRAIN, *options, "--evaluation-episodes", "0"]
+    shell = f'{preparation} && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", shell, "-", *words, "--run-dir", str(run_dir)],
+        env={**os.environ, "PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    if "unshare failed" in done.stderr or "permission denied" in done.stderr:
+        pytest.skip("this container may not mount")
+    return done
+
+
+def test_a_small_dev_shm_and_few_descriptors_do_not_matter(tmp_path, figure):
+    """Memory between processes has no name there."""
+    limits = "ulimit -n 256 && mount -t tmpfs -o size=64k tmpfs /dev/shm"
+    options = ["--quiet", "--total-env-steps", "1000", "--trajectory-steps", "100"]
+    done = run(options, limits, tmp_path / "run")
+    assert done.returncode != -signal.SIGBUS
+    assert done.returncode == 0, done.stderr
+    figure(14, "SIGBUS with 64 KB of /dev/shm", 0)
+    figure(14, "3 processes with 256 file descriptors: exit code", 0)
+
+
+def topology(architecture: str, num_actors: int = 2, **own):
+    options = RunOptions("CartPole-v1", num_actors=num_actors, envs_per_actor=2, backend="serial")
+    return make_plan(architecture, options, own).topology
+
+
+def test_more_processes_than_descriptors_allow_are_refused(figure):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        with pytest.raises(ShortageError, match=r"needs about \d+ file .* may open 256; use fewer"):
+            ProcessBackend(topology("impala", num_actors=64), seed=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    figure(14, "64 actors with 256 file descriptors: refused before the first step", 1)
+
+
+def test_more_memory_than_there_is_is_refused(figure):
+    words = r"needs [0-9,]+ bytes of memory but [0-9,]+ are available; lower"
+    with pytest.raises(ShortageError, match="'trajectories' " + words):
+        ProcessBackend(topology("impala", trajectory_steps=10**11), seed=1)
+    backend = SerialBackend(topology("apex", replay_transitions=10**12), seed=1)
+    with pytest.raises(NodeFailure, match="replay-0 failed: ShortageError: 'replay' " + words):
+        backend.start()
+    assert sum(node.counters.get("env_steps", 0.0) for node in backend.snapshots()) == 0
+    figure(14, "shared memory: needed and available bytes named before the first step", 1)
+    figure(14, "replay: needed and available bytes named before the first step", 1)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(tmp_path)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_disk_that_fills_stops_no_run_and_spoils_no_checkpoint(tiny_disk, figure):
+    """Training goes on with the old checkpoint, says so, and saves again when there is room."""
+    nodes, notes = topology("impala"), []
+    backend = SerialBackend(nodes, seed=1)
+    telemetry = RunTelemetry([(node.name, node.kind) for node in nodes.nodes])
+    checkpoints = RunCheckpoints(
+        tiny_disk, backend, telemetry, every_seconds=None, every_env_steps=None, note=notes.append
+    )
+
+    def advance_and_save() -> Path | None:
+        backend.advance(0.0)
+        snapshots = zip((node.name for node in nodes.nodes), backend.snapshots(), strict=True)
+        telemetry.update(dict(snapshots), now=0.0)
+        return checkpoints.save(backend.parameters("weights"))
+
+    backend.start()
+    try:
+        first, filler = advance_and_save(), tiny_disk / "filler"
+        with suppress(OSError), open(filler, "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        for _ in range(3):
+            assert advance_and_save() is None
+            newest = CheckpointStore(tiny_disk).newest()
+            assert newest is not None
+            assert newest.path == first
+        assert all("No space left on device" in note for note in notes)
+        assert len(notes) == 3
+        filler.unlink()
+        assert advance_and_save() is not None
+    finally:
+        backend.stop()
+    figure(14, "a full disk during a run: failed saves", len(notes))
+    figure(14, "a full disk during a run: fewest valid checkpoints", 1)

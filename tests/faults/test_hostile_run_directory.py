@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run directory from a stranger: no file in it runs code when it is resumed or evaluated."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from veldt import black_box, cli
+
+ROOT = Path(__file__).parents[2]
+
+
+class Canary:
+    """Makes a directory when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    words = ["--env", "CartPole-v1", "--backend", "serial", "--num-actors", "1", "--quiet"]
+    words += ["--envs-per-actor", "4", "--evaluation-episodes", "0", "--run-dir", str(path)]
+    assert cli.main(["train", "impala", *words, "--total-env-steps", "200"]) == 0
+    return path
+
+
+def try_all(run_dir: Path) -> list[int]:
+    """The exit codes of what reads a run directory. No exception is let out."""
+    return [
+        cli.main(["evaluate", str(run_dir), "--episodes", "1"]),
+        cli.main(["resume", str(run_dir), "--total-env-steps", "400", "--quiet"]),
+    ]
+
+
+def files_of(run_dir: Path) -> list[Path]:
+    found = sorted(path for path in run_dir.rglob("*") if path.is_file())
+    return [path.relative_to(run_dir) for path in found if path.name != ".lock"]
+
+
+def test_pickles_in_place_of_any_file_never_run(finished, tmp_path, figure):
+    canary, tried = tmp_path / "canary", 0
+    payload = pickle.dumps(Canary(canary))
+    for name in files_of(finished):
+        run_dir = shutil.copytree(finished, tmp_path / "copy")
+        (run_dir / name).write_bytes(payload)
+        codes = try_all(run_dir)
+        assert set(codes) <= {0, 2}, (name, codes)
+        if "checkpoint" in str(name):
+            assert codes == [2, 2], name  # the only checkpoint is damaged
+        tried += 1
+        shutil.rmtree(run_dir)
+    executed = int(canary.exists())
+    assert not executed
+    figure(16, "run directory: files replaced by pickles", tried)
+    figure(16, "run directory: of these executed", executed)
+
+
+def test_expressions_in_a_configuration_are_not_evaluated(finished, tmp_path, figure):
+    canary = tmp_path / "canary"
+    text = f"__import__('os').mkdir({str(canary)!r})"
+    tags = [text, f"!!python/object/apply:os.mkdir [{str(canary)!r}]", f"$(mkdir {canary})"]
+    original = json.loads((finished / "config.json").read_text())
+    tried = 0
+    for part in ("options", "config"):
+        for field in original[part]:
+            for attack in tags:
+                changed = json.loads(json.dumps(original))
+                changed[part][field] = attack
+                run_dir = tmp_path / "copy"
+                run_dir.mkdir(exist_ok=True)
+                (run_dir / "config.json").write_text(json.dumps(changed))
+                assert cli.main(["resume", str(run_dir)]) == 2, field
+                tried += 1
+                assert not canary.exists(), field
+    figure(16, "configuration: expressions tried", tried)
+    figure(16, "configuration: of these evaluated", 0)
+
+
+def test_a_black_box_of_a_stranger_runs_nothing(tmp_path, figure):
+    canary = tmp_path / "canary"
+    box = tmp_path / "box"
+    box.mkdir()
+    for name in ("weights.safetensors", "batch.safetensors", "about.json", "box.safetensors"):
+        (box / name).write_bytes(pickle.dumps(Canary(canary)))
+    with pytest.raises(black_box.ConfigurationError):
+        black_box.replay(box)
+    assert not canary.exists()
+    figure(16, "black box: payloads executed", 0)
+
+
+def test_the_linter_finds_no_unpickling(figure):
+    command = [sys.executable, "-m", "ruff", "check", "--select", "S301,S302,S307,S506,S614"]
+    command += ["--isolated", "--preview", "--output-format", "concise", "veldt"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    hits = [line for line in done.stdout.splitlines() if ": S" in line]
+    assert hits == []
+    assert "All checks passed" in done.stdout
+    figure(16, "lint hits for unpickling, eval and unsafe loads", len(hits))

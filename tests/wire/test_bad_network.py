@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network that delays, swallows and resets: streams over a proxy that misbehaves on demand."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+
+import pytest
+from streams import answer_bytes, calling, exchange, row_bytes, serving, wait_for
+
+LATENCY_SECONDS, BLACKOUT_SECONDS = 0.2, 2.0
+MOST_DETECTION_SECONDS = 15.0 + 5.0  # keepalive and its timeout, and a connection after it
+
+
+class Proxy:
+    """Forwards bytes between one listening port and `target`, in threads of its own."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self.delay_seconds = 0.0
+        self.passing = threading.Event()
+        self.passing.set()
+        self._swallowed: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._target))
+                self._pairs.append((near, far))
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        # Nobody may be blocked in a read when the socket is to be reset: it would stay open.
+        source.settimeout(0.02)
+        with suppress(OSError):
+            while data := _received(source):
+                time.sleep(self.delay_seconds)
+                self.passing.wait()
+                if source not in self._swallowed:
+                    sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def go_silent(self) -> None:
+        """What exists stays open and carries nothing any more, as when a cable is cut."""
+        self._swallowed |= {end for pair in self._pairs for end in pair}
+
+    def reset(self) -> None:
+        for pair in self._pairs:
+            for end in pair:
+                with suppress(OSError):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    end.close()
+
+    def close(self) -> None:
+        self._listener.close()
+        self.reset()
+
+
+def _received(source: socket.socket) -> bytes:
+    while True:
+        with suppress(TimeoutError):
+            return source.recv(1 << 16)
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def behind_a_proxy(tmp_path) -> Iterator[tuple]:
+    port = free_port()
+    with (
+        serving(tmp_path, f"127.0.0.1:{port}") as (server, _),
+        closing(Proxy(port)) as proxy,
+        calling(f"127.0.0.1:{proxy.port}") as client,
+    ):
+        exchange(server, client, 1.0)
+        yield server, proxy, client
+
+
+def test_delay_slows_answers_and_nothing_else(tmp_path, figure):
+    with behind_a_proxy(tmp_path) as (server, proxy, client):
+        proxy.delay_seconds = LATENCY_SECONDS
+        began = time.monotonic()
+        for value in range(3):
+            exchange(server, client, float(value))
+        seconds = (time.monotonic() - began) / 3
+        assert client.connections == 1
+        assert server.refused == {}
+    figure(
+        13, "answers per round trip with 200 ms each way", round(2 * LATENCY_SECONDS / seconds, 2)
+    )
+
+
+def test_a_blackout_is_waited_out(tmp_path, figure):
+    with behind_a_proxy(tmp_path) as (server, proxy, client):
+        client.send(0, row_bytes(2.0))
+        proxy.passing.clear()
+        threading.Timer(BLACKOUT_SECONDS, proxy.passing.set).start()
+        began = time.monotonic()
+        received = wait_for(server.take, "the row, when the network is back", client.receive)
+        server.answer(received, answer_bytes(2))
+        wait_for(client.receive, "its answer", server.take)
+        assert server.take() is None, "the row came twice"
+        seconds = time.monotonic() - began
+        exchange(server, client, 3.0)
+        assert client.connections == 1
+    figure(13, "seconds to an answer through a blackout", round(seconds, 3))
+    figure(13, "seconds of the blackout", BLACKOUT_SECONDS)
+
+
+@pytest.mark.parametrize("lost", ["question", "answer"])
+def test_a_reset_in_midstream_loses_no_answer_and_doubles_none(tmp_path, figure, lost):
+    """A lost answer is where duplicates come from: the server has done the work, and is asked
+    again. It begins anew with what it is asked on the new stream."""
+    with behind_a_proxy(tmp_path) as (server, proxy, client):
+        resets = 5
+        for number in range(resets):
+            value = 10.0 + number
+            client.send(0, row_bytes(value))
+            if lost == "answer":
+                received = wait_for(server.take, "a row", client.receive)
+                proxy.reset()
+                server.answer(received, answer_bytes(int(value)))
+            else:
+                proxy.reset()
+            arrays = answered(server, client)
+            assert arrays["env_action"][0] == value
+            for _ in range(20):
+                assert client.receive() is None, "an answer came twice"
+                assert server.take() is None, "a row came twice"
+                time.sleep(0.001)
+        assert client.connections == resets + 1
+    figure(13, f"resets, {lost} lost", resets)
+    figure(13, f"resets, {lost} lost: duplicates", 0)
+
+
+def answered(server, client) -> dict:
+    """What the client is answered in the end; the server answers on whatever stream it is asked."""
+    deadline = time.monotonic() + 30.0
+    while (found := client.receive()) is None:
+        assert time.monotonic() < deadline, "waited in vain for an answer"
+        received = server.take()
+        if received is not None:
+            server.answer(received, answer_bytes(int(received.arrays["observation"][0, 0])))
+    return found[1]
+
+
+def test_a_peer_that_went_silent_is_noticed(tmp_path, figure):
+    """The connection stays open and carries nothing. Keepalive finds out; both ends go on over a
+    new one."""
+    with behind_a_proxy(tmp_path) as (server, proxy, client):
+        proxy.go_silent()
+        began = time.monotonic()
+        client.send(0, row_bytes(2.0))
+        received = wait_for(server.take, "the row on a new connection", client.receive)
+        seconds = time.monotonic() - began
+        assert received.arrays["observation"][0, 0] == 2.0
+        server.answer(received, answer_bytes(2))
+        wait_for(client.receive, "its answer", server.take)
+        assert client.connections == 2
+        assert seconds < MOST_DETECTION_SECONDS
+    figure(13, "seconds until a silent peer was replaced", round(seconds, 2))

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that mean harm: fuzzed frames, payloads that would run code, expired certificates."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+from streams import (
+    FORMAT,
+    SECURITY,
+    answer_bytes,
+    calling,
+    exchange,
+    raw_call,
+    refusal,
+    row_bytes,
+    serving,
+)
+
+from veldt.types import Field, Layout
+from veldt.wire import inference_pb2 as pb
+from veldt.wire.desk import Desk
+from veldt.wire.messages import Refused, StreamFormat
+from veldt.wire.security import TOKEN_HEADER, Security, with_certificate
+from veldt.wire.server import METHOD, SERVICE
+
+AT_THE_DESK = int(os.environ.get("VELDT_FUZZED_FRAMES", 18_000))
+OVER_THE_WIRE = AT_THE_DESK // 9
+OPEN = FORMAT.encode_open(1, 0)
+OTHER = StreamFormat(
+    Layout((("observation", Field((4, 3), "float64")), *FORMAT.request.fields[1:])), FORMAT.reply
+)
+
+
+def fuzzed(draw: random.Random) -> list[bytes]:
+    """The frames of one hostile stream. None of them ends in an honest question."""
+    row = bytearray(FORMAT.encode_row(draw.randrange(3), 0, row_bytes(1.0)))
+    kind = draw.randrange(8)
+    if kind == 0:
+        return [draw.randbytes(draw.randrange(300))]
+    if kind == 1:
+        return [OPEN, bytes(row[: draw.randrange(len(row))])]
+    if kind == 2:
+        for _ in range(4):
+            row[draw.randrange(8)] ^= 1 << draw.randrange(8)
+        return [OPEN, bytes(row), bytes(row)]
+    if kind == 3:
+        return [OTHER.encode_open(1, 0)]
+    if kind == 4:
+        value = draw.choice([float("nan"), float("inf"), float("-inf")])
+        return [OPEN, FORMAT.encode_row(0, 0, row_bytes(value))]
+    if kind == 5:
+        return [OPEN, *[FORMAT.encode_row(0, 0, row_bytes())] * 3]
+    if kind == 6:
+        length = b"\x12\xff\xff\xff\xff\x0f"  # a row that claims to have 4 GB
+        return [OPEN, length + draw.randbytes(20)]
+    return [OPEN, FORMAT.encode_row(0, draw.randrange(1, 2**32), row_bytes())]
+
+
+def test_fuzzed_frames_are_refused_at_the_desk(figure):
+    desk, draw = Desk(FORMAT, num_clients=2, groups_per_client=1), random.Random(1)
+    process, refused = psutil.Process(), 0
+    before = process.memory_info().rss
+    for _ in range(AT_THE_DESK):
+        session = desk.connect(lambda _: None)
+        try:
+            for frame in fuzzed(draw):
+                session.receive(frame)
+        except Refused:
+            refused += 1
+        while (received := desk.take()) is not None:
+            assert all(np.isfinite(received.arrays[name]).all() for name in ("observation",))
+    grown = (process.memory_info().rss - before) / 2**20
+    assert refused == sum(desk.refused.values())
+    assert refused > 0.9 * AT_THE_DESK
+    assert set(desk.refused) >= {"malformed", "not_finite", "wrong_format", "replayed"}
+    assert grown < 50
+    figure(18, "fuzzed streams at the desk", AT_THE_DESK)
+    figure(18, "refused, by reason", dict(sorted(desk.refused.items())))
+    figure(18, "growth in MB at the desk", round(grown, 1))
+
+
+def hostile(address: str, seed: int, count: int, codes: list[grpc.StatusCode]) -> None:
+    draw = random.Random(seed)
+    metadata = ((TOKEN_HEADER, SECURITY.token),)
+    with grpc.insecure_channel(address) as channel:
+        call = channel.stream_stream(f"/{SERVICE}/{METHOD}")
+        for _ in range(count):
+            try:
+                for _ in call(iter(fuzzed(draw)), metadata=metadata, timeout=20.0):
+                    pass
+                codes.append(grpc.StatusCode.OK)
+            except grpc.RpcError as error:
+                codes.append(error.code())
+
+
+def test_an_honest_actor_is_served_while_others_send_fuzzed_frames(tmp_path, figure):
+    codes: list[grpc.StatusCode] = []
+    with serving(tmp_path) as (server, address), calling(address) as client:
+
+        def latencies(count: int) -> list[float]:
+            found = []
+            for number in range(count):
+                began = time.perf_counter()
+                client.send(0, row_bytes(float(number)))
+                answer_all(server, client)
+                found.append(time.perf_counter() - began)
+            return sorted(found)
+
+        calm, process = latencies(200), psutil.Process()
+        before = process.memory_info().rss
+        with ThreadPoolExecutor(4) as pool:
+            each = OVER_THE_WIRE // 4
+            work = [pool.submit(hostile, address, seed, each, codes) for seed in range(4)]
+            wild = []
+            while not all(future.done() for future in work):
+                wild += latencies(20)
+            for future in work:
+                future.result()
+        grown = (process.memory_info().rss - before) / 2**20
+        exchange(server, client, 5.0)
+        assert client.connections == 1
+        refused = dict(sorted(server.refused.items()))
+    allowed = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "ABORTED", "OK", "UNAVAILABLE"}
+    assert {code.name for code in codes} <= allowed
+    assert sum(code is grpc.StatusCode.INVALID_ARGUMENT for code in codes) > 0.6 * len(codes)
+    assert grown < 50
+    p99 = [sorted(times)[int(0.99 * len(times))] for times in (calm, wild)]
+    figure(18, "fuzzed streams over the wire", len(codes))
+    figure(18, "over the wire, refused by reason", refused)
+    figure(18, "crashes", 0)
+    figure(18, "growth in MB over the wire", round(grown, 1))
+    figure(18, "honest actor: p99 ms calm and under attack", [round(1e3 * t, 3) for t in p99])
+
+
+class _Canary:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+def payloads(canary: Path) -> list[bytes]:
+    """What other frameworks would have run."""
+    pickled = pickle.dumps(_Canary(canary))
+    with closing(io.BytesIO()) as file:
+        np.save(file, np.array([_Canary(canary)], dtype=object), allow_pickle=True)
+        array = file.getvalue()
+    text = f"__import__('os').mkdir({str(canary)!r})".encode()
+    yaml = f"!!python/object/apply:os.mkdir [{str(canary)!r}]".encode()
+    return [pickled, array, text, yaml]
+
+
+def test_no_payload_runs_in_any_field_of_a_message(tmp_path, figure):
+    canary = tmp_path / "canary"
+    messages = []
+    for payload in payloads(canary):
+        padded = payload.ljust(FORMAT.request.nbytes, b"\0")[: FORMAT.request.nbytes]
+        digest = payload[:32].ljust(32, b"\0")
+        messages += [
+            payload,
+            pb.Request(open=pb.Open(actor=1, incarnation=0, format=payload)).SerializeToString(),
+            pb.Request(open=pb.Open(actor=1, incarnation=0, format=digest)).SerializeToString(),
+            FORMAT.encode_row(0, 0, payload),
+            FORMAT.encode_row(0, 0, padded),
+        ]
+    with serving(tmp_path) as (server, address):
+        for message in messages:
+            raw_call(server, address, [message])
+            raw_call(server, address, [OPEN, message])
+        for payload in payloads(canary):
+            wanted = grpc.StatusCode.UNAUTHENTICATED
+            assert raw_call(server, address, [OPEN], payload.hex()) == wanted
+    assert not canary.exists()
+    executed = int(canary.exists())
+    pickle.loads(payloads(canary)[0])  # noqa: S301 - proves that the payload would have run
+    assert canary.exists()
+    figure(16, "messages: payloads", 2 * len(messages) + 4)
+    figure(16, "messages: payloads executed", executed)
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+CA = """[ca]
+default_ca=c
+[c]
+database=index
+serial=serial
+new_certs_dir=.
+default_md=sha256
+policy=p
+x509_extensions=e
+[p]
+commonName=supplied
+[e]
+subjectAltName=DNS:veldt
+"""
+
+
+def expired(directory: Path) -> Security:
+    """A certificate that was good for a day, years ago."""
+    (directory / "config").write_text(CA)
+    (directory / "index").touch()
+    (directory / "serial").write_text("01\n")
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "key"]
+    dates = ["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"]
+    files = ["-config", "config", "-keyfile", "key", "-in", "request", "-out", "certificate"]
+    for command in (
+        ["req", "-new", *key, "-subj", "/CN=veldt", "-out", "request"],
+        ["ca", "-batch", "-selfsign", "-notext", *files, *dates],
+    ):
+        subprocess.run(["openssl", *command], cwd=directory, check=True, capture_output=True)
+    read = (directory / "certificate").read_bytes(), (directory / "key").read_bytes()
+    return Security(SECURITY.token, *read)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_who_is_not_let_in(tmp_path, figure, monkeypatch):
+    """Without a token, with that of another run, in plain text, with an expired certificate."""
+    monkeypatch.setattr("veldt.wire.client._CONNECT_SECONDS", 2.0)
+    accepted, tried = 0, 0
+    good = with_certificate(SECURITY)
+    address = f"127.0.0.1:{free_port()}"
+    with serving(tmp_path, address, security=good) as (server, _):
+        for token in (None, "", Security().token, SECURITY.token[:-1], SECURITY.token + "x"):
+            accepted += raw_call(server, address, [OPEN], token) == grpc.StatusCode.OK
+            tried += 1
+        with calling(address, security=good.for_clients()) as client:
+            with_tls = seconds_per_answer(server, client)
+    plain = f"127.0.0.1:{free_port()}"
+    with serving(tmp_path, plain) as (server, _), calling(plain) as client:
+        for token in (None, "", Security().token):
+            accepted += raw_call(server, plain, [OPEN], token) == grpc.StatusCode.OK
+            tried += 1
+        without = seconds_per_answer(server, client)
+    old, address = expired(tmp_path), f"127.0.0.1:{free_port()}"
+    with (
+        serving(tmp_path, address, security=old) as (server, _),
+        calling(address, security=old.for_clients(), give_up_seconds=0.0) as client,
+    ):
+        assert "no stream" in refusal(server, client)
+        tried += 1
+    assert accepted == 0
+    figure(17, "callers without right to it", tried)
+    figure(17, "of these accepted", accepted)
+    figure(17, "time of an answer with TLS relative to without", round(with_tls / without, 2))
+
+
+def seconds_per_answer(server, client) -> float:
+    times = []
+    for _ in range(200):
+        began = time.perf_counter()
+        client.send(0, row_bytes())
+        answer_all(server, client)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def test_one_flooding_client_is_cut_off(tmp_path):
+    """It asks without waiting for answers; the server holds one question of it, not thousands."""
+    with serving(tmp_path) as (server, address), calling(address) as client:
+        flood = [OPEN, *(FORMAT.encode_row(n, 0, row_bytes()) for n in range(2000))]
+        ended: list[grpc.StatusCode] = []
+        thread = threading.Thread(target=lambda: ended.append(call_alone(address, flood)))
+        thread.start()
+        number = 0
+        while thread.is_alive():
+            client.send(0, row_bytes(float(number)))
+            answer_all(server, client)
+            number += 1
+        thread.join()
+        assert ended == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+        assert server.refused["out_of_turn"] == 1
+
+
+def call_alone(address: str, messages: list[bytes]) -> grpc.StatusCode:
+    with grpc.insecure_channel(address) as channel:
+        call = channel.stream_stream(f"/{SERVICE}/{METHOD}")
+        try:
+            for _ in call(iter(messages), metadata=((TOKEN_HEADER, SECURITY.token),), timeout=20.0):
+                pass
+        except grpc.RpcError as error:
+            return error.code()
+    return grpc.StatusCode.OK
+
+
+def answer_all(server, client) -> None:
+    """Answer the honest actor 0 only, as if the flood's questions were still being worked on."""
+    deadline = time.monotonic() + 20.0
+    while client.receive() is None:
+        assert time.monotonic() < deadline
+        received = server.take()
+        if received is not None and received.client == 0:
+            server.answer(received, answer_bytes(1))

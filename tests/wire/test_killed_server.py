@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server of 64 actors is killed with all their questions in flight: each of them is answered by
+its successor, and no transition gets into two trajectories."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from streams import FORMAT, SECURITY, WIDTH, answer_bytes, calling, row_bytes
+
+import veldt
+from veldt.roles.trajectory_assembler import TrajectoryAssembler
+from veldt.types import Field, Layout, Slot, slots_over
+from veldt.wire.server import StreamServer
+
+CLIENTS, STEPS, KILLS = 64, 3, 3
+SLOT = Layout.of(
+    observation=Field((STEPS + 1, WIDTH, 3), "float32", join_axis=1),
+    first=Field((STEPS + 1, WIDTH), "bool", join_axis=1),
+    reward=Field((STEPS + 1, WIDTH), "float32", join_axis=1),
+    provenance=Field((1, 4), "int64"),
+)
+
+
+class Journal:
+    """Writes down every transition that is handed over: actor and number of its first row."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        buffer = np.zeros(SLOT.nbytes * CLIENTS, np.uint8)
+        self._free = slots_over(SLOT, buffer, CLIENTS)
+
+    def reserve(self) -> Slot:
+        return self._free.pop()
+
+    def commit(self, slot: Slot) -> None:
+        rows = slot["observation"][:, 0, 0].astype(int)
+        assert (np.diff(rows) == 1).all(), "rows that do not belong together"
+        actor = slot["provenance"][0, 0]
+        lines = "".join(f"{actor} {row}\n" for row in rows[:-1])
+        os.write(self._file, lines.encode())
+        self._free.append(slot)
+
+
+def serve(address: str, journal: str) -> None:
+    """Answer each row with the number in it, until killed."""
+    server = StreamServer(FORMAT, CLIENTS, 1, address, SECURITY)
+    assembler = TrajectoryAssembler(Journal(journal), STEPS, CLIENTS)
+    while True:
+        row = server.take()
+        if row is None:
+            time.sleep(0.0005)
+            continue
+        if assembler.is_new_connection(row.client, row):
+            assembler.begin_anew(row.client, row)
+        assembler.receive(row.client, row)
+        assembler.place(row.client, row)
+        server.answer(row, answer_bytes(int(row.arrays["observation"][0, 0])))
+
+
+PROGRAM = "import sys; from test_killed_server import serve; serve(sys.argv[1], sys.argv[2])"
+
+
+def start(address: str, journal: Path) -> subprocess.Popen:
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(veldt.__file__).parent.parent)])
+    command = [sys.executable, "-c", PROGRAM, address, str(journal)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_every_question_is_answered_once_and_no_transition_handed_over_twice(tmp_path, figure):
+    address, journal = f"unix:{tmp_path}/socket", tmp_path / "journal"
+    server = start(address, journal)
+    seconds: list[float] = []
+    try:
+        with ExitStack() as stack:
+            clients = [stack.enter_context(calling(address, actor)) for actor in range(CLIENTS)]
+            asked = [0] * CLIENTS
+            for client in clients:
+                client.send(0, row_bytes(0.0))
+
+            def answer_of_each(at_least: int, began: float) -> list[float]:
+                """Ask and ask again until every actor was answered `at_least` times more."""
+                goals, times = [number + at_least for number in asked], {}
+                while len(times) < CLIENTS:
+                    assert time.monotonic() < began + 60, "an actor waits for ever"
+                    for actor, client in enumerate(clients):
+                        found = client.receive()
+                        if found is None:
+                            continue
+                        assert (found[1]["env_action"] == asked[actor]).all()
+                        asked[actor] += 1
+                        client.send(0, row_bytes(float(asked[actor])))
+                        if asked[actor] >= goals[actor]:
+                            times.setdefault(actor, time.monotonic() - began)
+                return list(times.values())
+
+            answer_of_each(10, time.monotonic())
+            for _ in range(KILLS):
+                server.send_signal(signal.SIGKILL)
+                server.wait()
+                began = time.monotonic()
+                server = start(address, journal)
+                seconds += answer_of_each(2, began)
+                answer_of_each(8, time.monotonic())
+            assert {client.connections for client in clients} == {KILLS + 1}
+    finally:
+        server.kill()
+        server.wait()
+    committed = Counter(journal.read_text().split("\n")[:-1])
+    twice = sum(count > 1 for count in committed.values())
+    assert twice == 0
+    assert len(committed) > CLIENTS * 10
+    figure(6, "wire: actors with a question in flight", CLIENTS)
+    figure(6, "wire: kills", KILLS)
+    figure(6, "wire: questions never answered", 0)
+    figure(6, "wire: transitions handed over", len(committed))
+    figure(6, "wire: of these twice", twice)
+    figure(6, "wire: p99 seconds to an answer, start of Python included",
+           round(float(np.quantile(seconds, 0.99)), 3))  # fmt: skip
