@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ROOT / "docs" / "architectures"
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
+BESIDE_BEGIN, BESIDE_END = "<!-- beside-others:begin -->", "<!-- beside-others:end -->"
 CLAIMS_PAGE = ROOT / "docs" / "claims.md"
 PEERS_PAGE = ROOT / "docs" / "peers.md"
 _ENV = "CartPole-v1"
@@ -218,7 +219,7 @@ def versus_peer(results: Path = RESULTS) -> str:
     """Medians against other frameworks, if they have been measured; else against one of them."""
     everybody = peers_report().readme_block(results / "peers.json")
     if everybody:
-        return f"\n\n{everybody}"
+        return everybody
     path = results / "versus_sb3.json"
     if not path.exists():
         return ""
@@ -229,17 +230,21 @@ def versus_peer(results: Path = RESULTS) -> str:
         for name, row in document["medians"].items()
     ]
     head = ["CartPole-v1, median over seeds", "start (s)", "trained steps/s", "seconds to 475"]
-    return "\n\n" + table(head, rows) + f"\n\n`{document['machine']['command']}`, same machine."
+    return table(head, rows) + f"\n\n`{document['machine']['command']}`."
 
 
 def fill_readme(text: str, results: Path = RESULTS) -> str:
-    """README.md with its measured section renewed: one row per architecture, default backend."""
+    """README.md with its measured parts renewed: other frameworks on the first screen, further down
+    one row per architecture with the default backend."""
     rows = [row for row in measured_rows(results) if row[2] == "process"]
-    block = measured_block(rows, results)
-    if rows:
-        block = block.replace(f"\n{END}", f"{versus_peer(results)}\n{END}")
-    pattern = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.S)
-    assert pattern.search(text), f"README.md has no {BEGIN}"
+    beside = f"{BESIDE_BEGIN}\n{versus_peer(results)}\n{BESIDE_END}"
+    text = _replaced(text, BESIDE_BEGIN, BESIDE_END, beside)
+    return _replaced(text, BEGIN, END, measured_block(rows, results))
+
+
+def _replaced(text: str, begin: str, end: str, block: str) -> str:
+    pattern = re.compile(re.escape(begin) + ".*" + re.escape(end), re.S)
+    assert pattern.search(text), f"README.md has no {begin}"
     return pattern.sub(lambda _: block, text)
 
 
