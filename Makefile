@@ -8,7 +8,7 @@ TEST_EXTRAS := test,atari,box2d,classic,dashboard,mujoco,ray,plots,video
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
 
-.PHONY: demo test lint bench bench-peers
+.PHONY: demo test lint docs bench bench-peers
 
 demo: $(VENV)/.installed-core
 	$(BIN)/veldt train impala --env CartPole-v1 --target-return 475
@@ -21,13 +21,17 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p veldt
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict
+
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/throughput.py
 
 # About 35 minutes on 2 cores; goes on where it was interrupted. Options: make bench-peers ARGS=--quick
 bench-peers: $(VENV)/.installed-test $(PEERS:%=.peers/%/.installed)
 	$(BIN)/python benchmarks/bench_peers.py $(ARGS)
-	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate.py --readme
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -42,6 +46,10 @@ $(VENV)/.installed-core: $(SOURCES) | $(BIN)/python
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(TEST_EXTRAS)]"
 	@touch $@ $(VENV)/.installed-core
+
+$(VENV)/.installed-docs: $(SOURCES) | $(VENV)/.installed-core
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	@touch $@
 
 # Sample Factory's numpy has wheels for Python 3.11 and 3.12.
 .peers/%/.installed: benchmarks/peers/%.txt
