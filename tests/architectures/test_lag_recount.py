@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import veldt
-from veldt.architectures import impala
+from veldt.roles import population_wiring
 from veldt.roles.learner import Learner
 
 
@@ -28,7 +28,7 @@ class RecordingLearner(Learner):
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_impala_reports_the_lag_of_the_rows_it_received(backend, tmp_path, monkeypatch):
-    monkeypatch.setattr(impala, "Learner", RecordingLearner)
+    monkeypatch.setattr(population_wiring, "Learner", RecordingLearner)
     result = veldt.train(
         "impala",
         env="CartPole-v1",
