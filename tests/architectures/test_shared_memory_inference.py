@@ -58,6 +58,18 @@ def test_the_same_seed_gives_the_same_bits(architecture, options, tmp_path):
     assert one.policy_lag["max"] >= 1, "central inference changes weights within a trajectory"
 
 
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_synchronous_sample_factory_has_no_lag_like_a2c(backend, tmp_path):
+    result = train(tmp_path, "sample_factory", backend=backend, synchronous=True)
+    assert result.updates * 2 * TINY["envs_per_actor"] * TINY["trajectory_steps"] >= 1000
+    assert result.policy_lag["max"] == 0
+
+
+def test_synchronous_sample_factory_has_one_policy(tmp_path):
+    with pytest.raises(ConfigurationError, match="num_policies"):
+        train(tmp_path, "sample_factory", synchronous=True, num_policies=2)
+
+
 @pytest.mark.parametrize("architecture", ["ga3c", "sample_factory"])
 def test_actors_hold_no_network(architecture):
     run = OpenRun(architecture, num_actors=1, envs_per_actor=4)

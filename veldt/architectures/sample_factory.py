@@ -5,10 +5,9 @@
        |    <==actions, in the same rows==                           |
        +------ slot numbers ------> queue --batch--> learner --------+
 
-New since SEED RL: one machine, so nothing is sent at all. Observations are written once into shared
-slots; queues carry slot and row numbers. Each actor has two groups of environments and steps one
-while the policy workers answer for the other (double buffering). The loss is PPO's clip on V-trace
-targets.
+New since SEED RL: one machine, so nothing is sent. Observations are written once into shared slots;
+queues carry slot and row numbers. An actor steps one of its two groups of environments while policy
+workers answer for the other (double buffering). The loss is PPO's clip on V-trace targets.
 One datum: actor -> slot -> policy worker -> slot -> learner.
 Several policies (`num_policies`) have workers and learners of their own, play whole episodes, and
 are trained as a population: the worst go on from the best's weights, population.jsonl tells.
@@ -58,6 +57,8 @@ class Config(AppoSettings, MixedPopulationSettings):
     """Environment steps per trajectory."""
     batch_trajectories: int = 2
     """Trajectories (of one group each) joined into one batch."""
+    synchronous: bool = False
+    """Wait for the update after each trajectory; a batch is one of each group, and lag is 0."""
     groups_per_actor: int = 2
     """Groups of environments per actor; 2 hides inference behind stepping."""
     num_policy_workers: int = 1
@@ -92,22 +93,20 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    groups, actors = config.groups_per_actor, problem.num_actors
+    groups, actors, steps = config.groups_per_actor, problem.num_actors, config.trajectory_steps
     width = problem.group_width(groups)
     make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
     network = make_network()
-    layout = problem.trajectory_layout(
-        network, config.trajectory_steps, width, behaviour_value=Field((), "float32")
-    )
+    layout = problem.trajectory_layout(network, steps, width, behaviour_value=Field((), "float32"))
 
     topology = Topology("sample_factory", make_network)
     population = Population(topology, config, problem, make_network)
+    batch = groups * actors if config.synchronous else config.batch_trajectories
     # Two batches on their way is where collection pauses: more would only grow old.
-    num_slots = 2 * config.batch_trajectories + groups * actors
-    slots = topology.queue("slots", population.trajectories(layout), num_slots)
+    slots = topology.queue("slots", population.trajectories(layout), 2 * batch + groups * actors)
     requests = [topology.ask_about(name, slots, actors) for name in population.names("requests")]
-    memory = np.zeros(max(1, state_size(network, groups * actors, width)), np.float32)
-    recurrent = topology.share("recurrent_state", memory)
+    recurrent = state_size(network, groups * actors, width)
+    memory = topology.share("recurrent_state", np.zeros(max(1, recurrent), np.float32))
     for index in range(actors):
         topology.add(
             "actor",
@@ -115,8 +114,8 @@ def build(config: Config, problem: Problem) -> Topology:
             num_groups=groups,
             sink=slots.sink,
             gamma=config.gamma,
-            **population.asking(requests, index),
-            **population.for_actor(config.trajectory_steps),
+            **population.asking(requests, index, config.synchronous),
+            **population.for_actor(steps),
         )
     for policy, _ in product(range(population.size), range(config.num_policy_workers)):
         topology.add(
@@ -128,13 +127,13 @@ def build(config: Config, problem: Problem) -> Topology:
             group_width=width,
             groups_per_client=groups,
             rule=BatchRule(config.enough_requests, groups * actors, config.patience_seconds),
-            state=recurrent.end,
+            state=memory.end,
             make_selection=partial(SampleActions, keep_value=True),
             make_policy=population.acting(policy),
             device=problem.device,
         )
     decay = population.decay_env_steps(config.decay_learning_rate)
-    for policy, source in enumerate(population.sorted(slots, config.batch_trajectories)):
+    for policy, source in enumerate(population.sorted(slots, batch)):
         topology.add(
             "learner",
             population.learner,

@@ -119,10 +119,18 @@ class Population:
             "standings": [standing.source() for standing in self._standings],
         }
 
-    def asking(self, requests: list[Requests], actor: int) -> dict[str, Any]:
-        """How an actor without networks acts."""
+    def asking(self, requests: list[Requests], actor: int, synchronous: bool) -> dict[str, Any]:
+        """How an actor without networks acts; `synchronous`: with weights that have learned from
+        its trajectory before."""
         about = self._problem.spec.action, self._problem.network.distribution
         ports = [channel.client(actor) for channel in requests]
+        if synchronous and self.size > 1:
+            raise ConfigurationError("synchronous goes with one policy; leave num_policies at 1")
+        if synchronous:
+            [weights] = self.weights
+            policy = RemotePolicyConfig(*about, num_weights=weights.initial.size)
+            port = [*ports, weights.source()]
+            return {"policy": policy, "policy_port": port, "synchronous": True}
         if self.size == 1:
             return {"policy": RemotePolicyConfig(*about), "policy_port": ports[0]}
         return {"policy": RemotePoliciesConfig(*about), "policy_port": ports}
