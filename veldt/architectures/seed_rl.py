@@ -67,7 +67,7 @@ class Config(ActorCriticSettings, SequenceReplaySettings, OptimizerSettings):
 
 
 PRESETS = {
-    "control": Config(),
+    "control": Config(optimizer="rmsprop"),
     "control_r2d2": Config(algorithm="r2d2", learning_rate=1e-3, max_grad_norm=40.0),
     "atari": Config(
         learning_rate=4.8e-4,
