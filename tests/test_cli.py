@@ -265,6 +265,8 @@ def _started(tmp_path: Path) -> subprocess.Popen:
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # A shell starts background jobs, and so perhaps this suite, with Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     metrics, deadline = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
