@@ -20,11 +20,12 @@ from typing import Any
 
 import fault_figures
 import soaking
-from measuring import ROOT, machine, print_table, save
+from measuring import RESULTS, ROOT, machine, print_table, save
 
 from veldt.architectures import ARCHITECTURES
 
 Run = dict[str, Any]
+_SHORTEST_KILL_SECONDS = 0.5
 _START_SECONDS = 60.0  # beyond a run's own limit: starting, evaluating, saving
 
 
@@ -70,11 +71,21 @@ def undisturbed(architecture: str, arguments: argparse.Namespace, seed: int) -> 
 
 
 def disturbed(architecture: str, arguments: argparse.Namespace, seed: int) -> Run:
-    """About every `kill_seconds`, some node that is not a learner is killed, stopped or delayed."""
+    """About every `kill_seconds`, some node that is not a learner is killed, stopped or delayed. A
+    run that is done before anything happened to it is repeated with more."""
+    kill_seconds = arguments.kill_seconds
+    while True:
+        run = struck(architecture, arguments, seed, kill_seconds)
+        if run["restarts"] != 0 or kill_seconds < _SHORTEST_KILL_SECONDS:
+            return {"kill_seconds": kill_seconds, **run}
+        kill_seconds /= 3
+
+
+def struck(architecture: str, arguments: argparse.Namespace, seed: int, kill_seconds: float) -> Run:
     with tempfile.TemporaryDirectory(prefix="veldt-chaos-") as directory:
         run_dir = Path(directory) / "run"
         words = command(architecture, run_dir, arguments, seed)
-        words += ["--chaos", f"{seed},{1.0 / arguments.kill_seconds}"]
+        words += ["--chaos", f"{seed},{1.0 / kill_seconds}"]
         words += ["--hang-seconds", str(arguments.hang_seconds)]
         words += ["--chaos-spares", soaking.spared(architecture)]
         words += ["--checkpoint-seconds", str(arguments.checkpoint_seconds)]
@@ -118,6 +129,13 @@ def kill_after_checkpoint(
         process.wait()
 
 
+def kept(repeated: list[str]) -> list[Run]:
+    """Earlier runs of the architectures that are not run now."""
+    path = RESULTS / "chaos.json"
+    earlier = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
+    return [entry for entry in earlier if entry["architecture"] not in repeated]
+
+
 def row_of(architecture: str, entry: Run) -> tuple[object, ...]:
     calm, wild, back = (entry.get(name, {}) for name in ("undisturbed", "disturbed", "resumed"))
 
@@ -158,10 +176,10 @@ def main() -> None:
         return
     about = machine()
     kinds = {"undisturbed": undisturbed, "disturbed": disturbed, "resumed": resumed}
-    runs: list[Run] = []
+    runs = kept(arguments.architectures)
     for architecture in arguments.architectures:
         for seed in range(1, arguments.seeds + 1):
-            entry: Run = {"architecture": architecture, "seed": seed}
+            entry: Run = {"architecture": architecture, "seed": seed, "commit": about["commit"]}
             for name, run in kinds.items():
                 entry[name] = run(architecture, arguments, seed)
                 print(json.dumps({"architecture": architecture, name: entry[name]}), flush=True)
