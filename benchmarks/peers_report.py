@@ -221,7 +221,23 @@ def readme_block(results: Path = RESULTS, figure: Path = FIGURE) -> str:
     text = "\n".join(lines)
     if figure.exists():
         text += f"\n\n![Trained steps per second and time to score]({_from_root(figure)})"
-    return f"{text}\n\n`make bench-peers`; rules and settings: [docs/peers.md](docs/peers.md)."
+    machine, seeds = document["machine"], _seeds(document)
+    about = f"{machine['cores']} cores of {machine['cpu']}, medians over {seeds}, commit"
+    return (
+        f"{text}\n\n`make bench-peers` on {about} {machine['commit']}; rules and settings:"
+        " [docs/peers.md](docs/peers.md)."
+    )
+
+
+def _seeds(document: Document) -> str:
+    """How many each environment was measured with."""
+    most = {
+        env: max(entry["seeds"] for entry in entries.values())
+        for env, entries in document["medians"].items()
+        if entries
+    }
+    words = {count: "seed" if count == 1 else "seeds" for count in most.values()}
+    return " and ".join(f"{count} {words[count]} ({env})" for env, count in most.items())
 
 
 def _from_root(path: Path) -> str:
