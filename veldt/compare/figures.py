@@ -107,8 +107,9 @@ def _throughput(records: Records, ceiling: dict[str, float]) -> Drawn:
     if drawn is None:
         return None
     figure, axis = drawn
-    axis.set_xscale("log")  # the slowest and the ceiling may be a thousandfold apart
     axis.axvline(limit, color="black", linestyle="--", linewidth=1)
+    if max(bar.get_width() for bar in axis.patches) > 0:
+        axis.set_xscale("log")  # the slowest and the ceiling may be a thousandfold apart
     place = {"xycoords": ("data", "axes fraction"), "ha": "right", "fontsize": "small"}
     axis.annotate("environments alone", (limit, 1.0), **place)
     caption = (
