@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: list, describe, train, resume, evaluate, watch, compare, ....
+"""The command line: every command of COMMANDS, each with its own options.
 
 Nothing heavy is imported before it is needed, and while this process imports torch the fork server
 does the same on another core.

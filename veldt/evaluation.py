@@ -103,7 +103,6 @@ def _restored(
     """The run's plan and the checkpoint's weights, for this machine whatever the run's was."""
     try:
         architecture, options, own = saved_options(run_dir)
-        own = {name: tuple(v) if isinstance(v, list) else v for name, v in own.items()}
         weights = weights_in(checkpoint, policy)
     except ConfigurationError:
         raise
