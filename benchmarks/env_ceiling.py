@@ -9,49 +9,81 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
+import signal
 import time
+from typing import Any
 
 import numpy as np
 
 from veldt.environments import EnvironmentFactory
 
+_SET_OUT_SECONDS = 0.5
 
-def _step(factory: EnvironmentFactory, envs: int, seconds: float, seed: int, out: object) -> None:
+
+def _step(factory: EnvironmentFactory, envs: int, seed: int, counts: Any) -> None:
     environment = factory.make(envs, seed)
     environment.reset()
     random = np.random.default_rng(seed)
     actions = [environment.random_actions(random) for _ in range(64)]
-    for action in actions:
-        environment.step(action)
-    steps, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        steps += environment.step(actions[steps % 64]).env_steps
-    out.put(steps / (time.perf_counter() - began))  # type: ignore[attr-defined]
+    turn = 0
+    while True:
+        counts[seed] += environment.step(actions[turn % 64]).env_steps
+        turn += 1
 
 
-def ceiling(env: str, processes: int, envs: int, seconds: float) -> float:
-    """Env steps per second of all processes together."""
-    context = multiprocessing.get_context("forkserver")
-    factory, out = EnvironmentFactory(env), context.Queue()
-    factory.spec()
-    running = [
-        context.Process(target=_step, args=(factory, envs, seconds, seed, out))
-        for seed in range(processes)
-    ]
-    for process in running:
-        process.start()
-    rates = [out.get() for _ in running]
-    for process in running:
-        process.join()
-    return sum(rates)
+class Steppers:
+    """Processes that step environments and do nothing else, and can be paused."""
+
+    def __init__(self, env: str, processes: int, envs: int) -> None:
+        context = multiprocessing.get_context("forkserver")
+        factory, self._counts = EnvironmentFactory(env), context.RawArray("q", processes)
+        factory.spec()
+        self._running = [
+            context.Process(target=_step, args=(factory, envs, seed, self._counts), daemon=True)
+            for seed in range(processes)
+        ]
+        for process in self._running:
+            process.start()
+        while not all(self._counts):
+            time.sleep(0.1)
+
+    def rate(self, seconds: float) -> float:
+        """Env steps per second of all processes together."""
+        time.sleep(_SET_OUT_SECONDS)
+        before, began = sum(self._counts), time.perf_counter()
+        time.sleep(seconds)
+        return (sum(self._counts) - before) / (time.perf_counter() - began)
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self._signal(signal.SIGKILL)
+        for process in self._running:
+            process.join()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._running:
+            assert process.pid is not None
+            os.kill(process.pid, number)
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="ALE/Pong-v5")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--envs", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=10.0)
     given = parser.parse_args()
-    rate = ceiling(given.env, given.processes, given.envs, given.seconds)
+    steppers = Steppers(given.env, given.processes, given.envs)
+    rate = steppers.rate(given.seconds)
+    steppers.close()
     print(json.dumps({**vars(given), "env_steps_per_second": rate}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,59 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sample Factory on one GPU: trained steps/s as a share of what the environments alone can do.
 
-python benchmarks/sample_factory_gpu.py --env ALE/Pong-v5 --network resnet --num-actors 14
+python benchmarks/sample_factory_gpu.py --env ALE/Pong-v5 --network resnet --num-actors 15
 
-The ceiling (every core stepping with random actions, nothing else running) is measured before and
-after the training run, because lent machines change their pace; the ratio is to the mean of both.
+Lent machines change their pace by a third within a minute. So the run and the ceiling (every core
+stepping with random actions) take turns of a few seconds: whoever's turn it is not is stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
+import statistics
 import subprocess
-import threading
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import measuring
-from env_ceiling import ceiling
+from env_ceiling import Steppers
+
+from veldt.compare.records import metric_rows
+
+_START_LIMIT_SECONDS = 180.0
+_SET_OUT_SECONDS = 2.0  # until what waited for a stopped process has been worked off
 
 
-class Usage:
-    """Samples the use of all cores and of the GPU while something else runs."""
+class PausableRun:
+    """A `veldt train` in processes of its own."""
 
-    def __init__(self, period_seconds: float = 1.0) -> None:
-        self._period, self._over = period_seconds, threading.Event()
-        self._cpu: list[float] = []
-        self._gpu: list[float] = []
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+    def __init__(self, directory: Path, options: dict[str, object], own: list[str]) -> None:
+        self._run_dir = directory / "run"
+        command = [sys.executable, "-m", "veldt", "train", "sample_factory", "--quiet"]
+        for name, value in {"run_dir": self._run_dir, **options}.items():
+            command += [f"--{name.replace('_', '-')}", str(value)]
+        self._words = open(directory / "words", "w+b")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            command + own, cwd=measuring.ROOT, stdout=self._words, stderr=self._words
+        )
 
-    def __enter__(self) -> Usage:
-        self._thread.start()
-        return self
+    def wait_for_training(self) -> None:
+        deadline = time.monotonic() + _START_LIMIT_SECONDS
+        while not (rows := metric_rows(self._run_dir)) or not _trained(rows[-1]):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._words.seek(0)
+                raise RuntimeError(f"no training began: {self._words.read()[-500:]!r}")
+            time.sleep(0.5)
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+    def rate(self, seconds: float) -> float:
+        """Trained env steps per second, from the last row before to the last row after."""
+        time.sleep(_SET_OUT_SECONDS)
+        before = metric_rows(self._run_dir)[-1]
+        time.sleep(seconds)
+        after = metric_rows(self._run_dir)[-1]
+        return (_trained(after) - _trained(before)) / (after["time"] - before["time"])
 
-    def shares(self, last_seconds: float) -> dict[str, float]:
-        """Mean use, 0 to 1, over the last part, when the run was in steady state."""
-        count = max(1, int(last_seconds / self._period))
-        return {
-            name: sum(values[-count:]) / max(1, len(values[-count:]))
-            for name, values in (("cpu", self._cpu), ("gpu", self._gpu))
-        }
+    def pause(self) -> None:
+        # The supervisor first and last: it must not see its nodes fall silent.
+        for pid in _with_descendants(self._process.pid):
+            os.kill(pid, signal.SIGSTOP)
 
-    def _watch(self) -> None:
-        before = _cpu_times()
-        while not self._over.wait(self._period):
-            now = _cpu_times()
-            busy, total = now[0] - before[0], now[1] - before[1]
-            before = now
-            self._cpu.append(busy / total if total else 0.0)
-            self._gpu.append(_gpu_share())
+    def go_on(self) -> None:
+        for pid in reversed(_with_descendants(self._process.pid)):
+            os.kill(pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            for pid in _with_descendants(self._process.pid):
+                os.kill(pid, signal.SIGKILL)
+        self._words.close()
+
+    def finish(self) -> dict[str, Any]:
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(60)
+        return json.loads((self._run_dir / "result.json").read_text(encoding="utf-8"))
+
+
+def _trained(row: dict[str, Any]) -> float:
+    return float(row.get("counter/trained_env_steps", 0))
+
+
+def _with_descendants(pid: int) -> list[int]:
+    found = [pid]
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in path.read_text().split():
+            found += _with_descendants(int(child))
+    return found
 
 
 def _cpu_times() -> tuple[int, int]:
@@ -61,72 +97,94 @@ def _cpu_times() -> tuple[int, int]:
     return sum(numbers) - numbers[3] - numbers[4], sum(numbers)
 
 
-def _gpu_share() -> float:
+def _gpu_share(seconds: float) -> float:
+    """The share of the next `seconds` in which a kernel ran."""
     query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return 0.0
-    return float(answer.split()[0]) / 100
+    shares = []
+    for _ in range(3):
+        try:
+            answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            return 0.0
+        shares.append(float(answer.split()[0]) / 100)
+        time.sleep(seconds / 3)
+    return statistics.fmean(shares)
 
 
-def measure(arguments: argparse.Namespace, own: list[str]) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace, own: list[str], directory: Path) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0))
-    width = arguments.envs_per_actor // 2
-
-    def alone() -> float:
-        return ceiling(arguments.env, cores, width, arguments.ceiling_seconds)
-
-    before = alone()
-    with Usage() as usage:
-        training = measuring.train(
-            "sample_factory",
-            arguments.seconds + 120,
-            env=arguments.env,
-            network=arguments.network,
-            num_actors=arguments.num_actors,
-            envs_per_actor=arguments.envs_per_actor,
-            max_seconds=arguments.seconds,
-            evaluation_episodes=0,
-            **dict(zip([flag[2:] for flag in own[::2]], own[1::2], strict=True)),
-        )
-    shares = usage.shares(arguments.seconds / 2)
-    after = alone()
-    most = (before + after) / 2
+    steppers = Steppers(arguments.env, cores, arguments.envs_per_actor // 2)
+    steppers.pause()
+    options = {name: getattr(arguments, name) for name in ("env", "network", "num_actors")}
+    options["envs_per_actor"] = arguments.envs_per_actor
+    endless = {"total_env_steps": 10**10, "evaluation_episodes": 0}
+    run = PausableRun(directory, {**options, **endless}, own)
+    try:
+        rounds = _rounds(arguments, run, steppers)
+        result = run.finish()
+    finally:
+        steppers.close()
+        run.kill()
+    alone, trained, cpu, gpu = (statistics.fmean(column) for column in zip(*rounds, strict=True))
+    names = ("ceiling", "trained", "cpu", "gpu")
     return {
         "settings": {**vars(arguments), "own": own},
-        "ceiling_before": before,
-        "ceiling_after": after,
-        "trained_steps_per_second": training.trained_steps_per_second,
-        "ratio_to_ceiling": training.trained_steps_per_second / most,
-        "cpu_share": shares["cpu"],
-        "gpu_share": shares["gpu"],
-        "stage_shares": training.result["stage_shares"],
-        "policy_lag": training.result["policy_lag"]["mean"],
+        "rounds": [dict(zip(names, one, strict=True)) for one in rounds],
+        "ceiling": alone,
+        "trained_steps_per_second": trained,
+        "ratio_to_ceiling": trained / alone,
+        "cpu_share": cpu,
+        "gpu_share": gpu,
+        "stage_shares": result["stage_shares"],
+        "policy_lag": result["policy_lag"]["mean"],
     }
+
+
+def _rounds(
+    arguments: argparse.Namespace, run: PausableRun, steppers: Steppers
+) -> list[tuple[float, ...]]:
+    """Ceiling, trained steps/s, and the shares of cores and GPU used, of each round."""
+    rounds: list[tuple[float, ...]] = []
+    run.wait_for_training()
+    time.sleep(arguments.warm_up_seconds)
+    for _ in range(arguments.rounds):
+        run.pause()
+        steppers.go_on()
+        alone = steppers.rate(arguments.seconds)
+        steppers.pause()
+        run.go_on()
+        time.sleep(_SET_OUT_SECONDS)
+        busy, total = _cpu_times()
+        trained = run.rate(arguments.seconds)
+        busy, total = _cpu_times()[0] - busy, _cpu_times()[1] - total
+        rounds.append((alone, trained, busy / total, _gpu_share(1.5)))
+        print("  ".join(f"{number:,.2f}" for number in rounds[-1]), flush=True)
+    return rounds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--env", default="ALE/Pong-v5")
     parser.add_argument("--network", default="resnet")
-    parser.add_argument("--num-actors", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument("--num-actors", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--envs-per-actor", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=45.0)
-    parser.add_argument("--ceiling-seconds", type=float, default=8.0)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each turn")
+    parser.add_argument("--warm-up-seconds", type=float, default=15.0)
     parser.add_argument("--name", default="sample_factory_gpu")
     arguments, own = parser.parse_known_args()
     began = time.perf_counter()
-    entry = measure(arguments, own)
+    machine = measuring.machine()
+    with tempfile.TemporaryDirectory(prefix="veldt-benchmark-") as directory:
+        entry = measure(arguments, own, Path(directory))
     entry["seconds"] = time.perf_counter() - began
-    path = measuring.save(arguments.name, {"machine": measuring.machine(), **entry})
+    path = measuring.save(arguments.name, {"machine": machine, **entry})
     header = ("", "ceiling", "trained steps/s", "of ceiling", "cpu", "gpu")
-    most = (entry["ceiling_before"] + entry["ceiling_after"]) / 2
-    row = (arguments.env, most, entry["trained_steps_per_second"], entry["ratio_to_ceiling"])
-    measuring.print_table(header, [(*row, entry["cpu_share"], entry["gpu_share"])])
+    names = ("ceiling", "trained_steps_per_second", "ratio_to_ceiling", "cpu_share", "gpu_share")
+    measuring.print_table(header, [(arguments.env, *(entry[name] for name in names))])
     for role, shares in entry["stage_shares"].items():
         print(f"  {role}: " + ", ".join(f"{name} {share:.2f}" for name, share in shares.items()))
-    print(path.relative_to(measuring.ROOT))
+    print(path)
 
 
 if __name__ == "__main__":

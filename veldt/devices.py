@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for an accelerator without wasting a core on it."""
+"""Feeding an accelerator and waiting for it without wasting a core on it."""
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
+
+from veldt.types import Batch
+
+_WORTH_LOCKING_BYTES = 1 << 20
+_PAGE = 4096
 
 
 class Completion:
@@ -19,3 +26,44 @@ class Completion:
         if self._event is not None:
             self._event.record()
             self._event.synchronize()
+
+
+class Upload:
+    """Brings batches to a device. Memory that stays is page-locked when it first comes: the device
+    then reads it by itself, while from other memory a core copies everything once more."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._seen: set[int] = set()
+        self._locked: dict[int, range] = {}
+        """The pages of what is locked, by its address."""
+
+    def __call__(self, batch: Batch) -> dict[str, torch.Tensor]:
+        tensors = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+        if self._device.type == "cpu":
+            return tensors
+        if batch.memory_stays and self._device.type == "cuda":
+            for tensor in tensors.values():
+                self._lock(tensor)
+        return {name: t.to(self._device, non_blocking=True) for name, t in tensors.items()}
+
+    def _lock(self, tensor: torch.Tensor) -> None:
+        address = tensor.data_ptr()
+        if tensor.nbytes < _WORTH_LOCKING_BYTES or address in self._seen:
+            return
+        self._seen.add(address)
+        pages = range(address // _PAGE, (address + tensor.nbytes - 1) // _PAGE + 1)
+        # A page cannot be locked twice; who shares one with a neighbour is copied as before.
+        if any(
+            pages.start < other.stop and other.start < pages.stop for other in self._locked.values()
+        ):
+            return
+        with contextlib.suppress(RuntimeError):  # as slow as before, where it is not allowed
+            torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(address, tensor.nbytes, 0))
+            self._locked[address] = pages
+
+    def close(self) -> None:
+        """Unlock everything, before its memory is given back."""
+        for address in self._locked:
+            torch.cuda.cudart().cudaHostUnregister(address)
+        self._locked.clear()

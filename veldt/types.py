@@ -226,10 +226,12 @@ PROVENANCE_ACTOR, PROVENANCE_INCARNATION, PROVENANCE_SEQUENCE, PROVENANCE_CHECKS
 class Batch:
     """What a learner takes: named arrays, time-major [T+1, B, ...] or transitions [B, ...].
 
-    `slots` are held until the batch is released, because `arrays` may be views into them."""
+    `slots` are held until the batch is released, because `arrays` may be views into them.
+    `memory_stays` says that the memory of `arrays` lives as long as the batch's source."""
 
     arrays: dict[str, np.ndarray]
     slots: list[Slot] = field(default_factory=list)
+    memory_stays: bool = False
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]

@@ -16,7 +16,8 @@ from torch import nn
 
 from veldt.networks import NetworkConfig, make_network
 from veldt.networks.encoders import make_encoder
-from veldt.networks.layers import MLP, tanh_
+from veldt.networks.images import filled_up
+from veldt.networks.layers import MLP, convolution, tanh_
 from veldt.types import ObservationLeaf
 
 
@@ -113,6 +114,32 @@ def test_memory_order_of_acting_and_learning_agrees(name):
     with torch.no_grad():
         acting = encoder(observations)
     torch.testing.assert_close(encoder(observations).detach(), acting, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [1, 4, 8, 9])
+def test_channels_of_zeros_change_no_convolution(channels):
+    convolve = convolution(channels, 6, 3, 1, 1, torch.Generator().manual_seed(0))
+    pixels = torch.randint(0, 256, (3, channels, 10, 10), dtype=torch.uint8)
+    plain = pixels.float().requires_grad_()
+    filled = filled_up(pixels, torch.float32)
+    assert filled.shape[1] % 8 == 0
+    assert filled.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(convolve(filled), convolve(plain), atol=1e-3, rtol=1e-4)
+    expected = torch.autograd.grad(convolve(plain).square().sum(), list(convolve.parameters()))
+    actual = torch.autograd.grad(convolve(filled).square().sum(), list(convolve.parameters()))
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1.0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["nature", "resnet"])
+def test_large_cuda_batches_give_nearly_what_the_host_gives(name):
+    encoder = encode(make_spec(image()), encoder=name)
+    observations = random_observations(make_spec(image()), 128)
+    with torch.no_grad():
+        expected = encoder(observations)
+        encoder.cuda()
+        actual = encoder({key: value.cuda() for key, value in observations.items()}).cpu()
+    assert (actual - expected).norm() < 2e-2 * expected.norm()
 
 
 def test_every_leaf_reaches_the_features():

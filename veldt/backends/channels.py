@@ -152,14 +152,14 @@ class QueueSource:
     def take_batch(self) -> Batch | None:
         if self._slots_per_batch == 1:
             slot = self._take()
-            return Batch(slot.arrays, [slot]) if slot else None
+            return Batch(slot.arrays, [slot], memory_stays=True) if slot else None
         while self._joined < self._slots_per_batch:
             slot = self._take()
             if slot is None:
                 return None
             self._join(slot)
         self._joined = 0
-        return Batch(self._staging)
+        return Batch(self._staging, memory_stays=True)
 
     def release(self, batch: Batch) -> None:
         for slot in batch.slots:

@@ -18,19 +18,15 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from veldt.environments import lookup
+from veldt.environments.atari import open_atari
+from veldt.environments.opened import MODES, OpenedVector
 from veldt.environments.resilience import ResilientEnvironment, Tally
-from veldt.environments.vector import OpenedVector
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, REWARD_COMPONENTS
 
 if TYPE_CHECKING:
     from veldt.environments.factory import EnvironmentFactory
 
-_MODES = {
-    "next_step": AutoresetMode.NEXT_STEP,
-    "same_step": AutoresetMode.SAME_STEP,
-    "disabled": AutoresetMode.DISABLED,
-}
 _INFO_KEYS = ("final_obs", ACTION_MASK)
 
 
@@ -41,7 +37,7 @@ def open_vector(
     options = dict(factory.options)
     try:
         if factory.is_atari:
-            return _open_atari(factory, options, num_envs)
+            return open_atari(factory, options, num_envs)
         if factory.is_envpool:
             return _open_envpool(factory, options, num_envs, seed)
         if render:
@@ -64,7 +60,7 @@ def _open_registered(
     spec = lookup.gymnasium_spec(name)
     if factory.vectorization in ("auto", "native") and spec.vector_entry_point is not None:
         creator = _native_creator(spec)
-        suits = factory.autoreset == "default" or _offers(creator, _MODES[factory.autoreset])
+        suits = factory.autoreset == "default" or _offers(creator, MODES[factory.autoreset])
         if suits or factory.vectorization == "native":
             return _open_native(factory, creator, options, num_envs)
     if factory.vectorization == "native":
@@ -135,7 +131,7 @@ class _InProcessVector(SyncVectorEnv):
 def _open_copies(
     factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
 ) -> OpenedVector:
-    mode = _MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
+    mode = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
     here = factory.vectorization != "subprocess"
     tally = Tally() if here else None
     copies = [
@@ -181,7 +177,7 @@ def _open_native(
                 "use vectorization in_process or put the limit into the environment"
             )
         options["max_episode_steps"] = factory.time_limit
-    wanted = _MODES.get(factory.autoreset)
+    wanted = MODES.get(factory.autoreset)
     if wanted is not None and "autoreset_mode" in accepted:
         options["autoreset_mode"] = wanted
     # Refuses unknown options before the constructor can leave a half-made environment behind.
@@ -204,40 +200,6 @@ def _open_native(
             f"{factory.autoreset}; leave autoreset at default or use vectorization in_process"
         )
     return OpenedVector(env, AutoresetMode(mode))
-
-
-def _open_atari(
-    factory: EnvironmentFactory, options: dict[str, Any], num_envs: int
-) -> OpenedVector:
-    """The standard preprocessing: 84x84 grey, 4 frames stacked, action repeated 4 times, up to 30
-    no-ops at the start. Rewards are clipped by us, so that reported returns stay raw."""
-    if factory.vectorization not in ("auto", "native"):
-        raise ConfigurationError(
-            f"'{factory.name}' runs on ale-py's own vector environment; leave vectorization at auto"
-        )
-    spec = lookup.gymnasium_spec(factory.name)
-    arguments: dict[str, Any] = {**spec.kwargs, "num_threads": 1, "noop_max": 30, **options}
-    arguments["reward_clipping"] = False
-    if factory.frame_stack > 1:
-        arguments["stack_num"] = factory.frame_stack
-    if factory.time_limit is not None:
-        arguments["max_num_frames_per_episode"] = factory.time_limit * arguments["frameskip"]
-    # ale-py's episodic_life restarts the whole game at each lost life, so that later lives would
-    # never be seen; life_loss_info only marks the end.
-    life_loss = bool(arguments.pop("episodic_life", False))
-    arguments["life_loss_info"] = life_loss
-    mode = _MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
-    if mode == AutoresetMode.DISABLED:
-        raise ConfigurationError("ale-py always resets by itself; use autoreset same_step instead")
-    from ale_py.vector_env import AtariVectorEnv
-
-    env = AtariVectorEnv(num_envs=num_envs, autoreset_mode=mode, **arguments)
-    return OpenedVector(
-        env,
-        mode,
-        frames_per_step=arguments["frameskip"],
-        life_loss="continues" if life_loss else "none",
-    )
 
 
 def _open_envpool(

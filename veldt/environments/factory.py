@@ -14,10 +14,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
+from veldt.environments.atari import open_atari_groups
 from veldt.environments.frame_stack import stacked
 from veldt.environments.masks import MaskReader, mask_size
+from veldt.environments.opened import OpenedVector
 from veldt.environments.resilience import EnvironmentFailure
-from veldt.environments.vector import OpenedVector, VectorEnvironment
+from veldt.environments.vector import VectorEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, EnvironmentSpec
 
@@ -104,13 +106,24 @@ class EnvironmentFactory:
         """`num_envs` environments. Same seed, same episodes. `render` lets render() draw."""
         if num_envs < 1:
             raise ConfigurationError(f"num_envs is {num_envs}; use 1 or more")
-        reading = self._reading()
-        seed = seed % (_LARGEST_SEED - num_envs)
-        opened = open_vector(self, num_envs, seed, render)
-        spec = reading.spec
-        mask = None
+        reading, seed = self._reading(), seed % (_LARGEST_SEED - num_envs)
+        return self._over(reading, open_vector(self, num_envs, seed, render), seed)
+
+    def make_groups(
+        self, num_groups: int, num_envs: int, seed: int
+    ) -> list[VectorEnvironment] | None:
+        """Groups of `num_envs` environments that take turns on one thread, in a fixed order (see
+        open_atari_groups); None where the environment does not offer that."""
+        groups = open_atari_groups(self, num_groups, num_envs) if self.is_atari else None
+        if groups is None:
+            return None
+        seed = seed % (_LARGEST_SEED - num_groups * num_envs)
+        return [self._over(self._reading(), opened, seed) for opened in groups]
+
+    def _over(self, reading: _Reading, opened: OpenedVector, seed: int) -> VectorEnvironment:
+        spec, mask = reading.spec, None
         if spec.action_mask_size:
-            mask = MaskReader(spec.action, num_envs, reading.mask_in_info)
+            mask = MaskReader(spec.action, opened.env.num_envs, reading.mask_in_info)
         return VectorEnvironment(
             opened,
             spec,

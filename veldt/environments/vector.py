@@ -12,11 +12,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 
 from veldt.environments.finite import bad_rows, cleared
 from veldt.environments.frame_stack import FrameStack
 from veldt.environments.masks import MaskReader
+from veldt.environments.opened import OpenedVector
 from veldt.environments.resilience import Tally
 from veldt.environments.spaces import LeafReader, action_offset, random_actions
 from veldt.types import ACTION_MASK, EnvironmentSpec
@@ -49,22 +50,6 @@ class Step:
     """Episodes that ended, truncated, because their environment failed; they are no results."""
 
 
-@dataclass(frozen=True)
-class OpenedVector:
-    """A Gymnasium vector environment and what must be known about it to read it rightly."""
-
-    env: VectorEnv
-    autoreset: AutoresetMode
-    frames_per_step: int = 1
-    seeded: bool = False
-    """True when the seed was given at construction and must not be given to reset()."""
-    life_loss: str = "none"
-    """How lost lives end an episode: "none"; "continues": terminated is set but no reset follows
-    (ale-py); "resets": a reset row follows but the game goes on (EnvPool)."""
-    tally: Tally | None = None
-    """Where environments that can be rebuilt say that they had to be."""
-
-
 class VectorEnvironment:
     """E environments stepped together. Call reset() once before the first step.
 
@@ -88,6 +73,7 @@ class VectorEnvironment:
         self.first = np.ones(num_envs, dtype=bool)
         self.bad_rows = 0
         self._env = env
+        self._stepper = opened.stepper()
         self._opened = opened
         self._readers = readers
         self._mask = mask
@@ -142,9 +128,18 @@ class VectorEnvironment:
 
     def step(self, env_action: np.ndarray) -> Step:
         """Step all environments; afterwards `observations` and `first` are the new ones."""
+        self.send(env_action)
+        return self.receive()
+
+    def send(self, env_action: np.ndarray) -> None:
+        """The first half of a step: environments with a thread of their own set out."""
         if self._action_offset is not None:
             env_action = env_action + self._action_offset
-        observation, reward, terminated, truncated, info = self._env.step(env_action)
+        self._stepper.send(env_action)
+
+    def receive(self) -> Step:
+        """The second half of a step: until here, everything of the step before stays valid."""
+        observation, reward, terminated, truncated, info = self._stepper.recv()
         self.info: dict[str, Any] = info
         ignored, num_ignored = self._resetting, self._num_resetting
         if num_ignored:

@@ -34,6 +34,15 @@ def fused_linear(
     return layer
 
 
+class Convolution(nn.Conv2d):
+    """Also takes images that were filled up with channels of zeros (see images.as_image)."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        added = image.shape[1] - self.in_channels
+        weight = F.pad(self.weight, (0, 0, 0, 0, 0, added)) if added else self.weight
+        return F.conv2d(image, weight, self.bias, self.stride, self.padding)
+
+
 def convolution(
     channels_in: int,
     channels_out: int,
@@ -42,8 +51,8 @@ def convolution(
     padding: int,
     generator: torch.Generator,
     gain: float = SQRT2,
-) -> nn.Conv2d:
-    layer = nn.Conv2d(channels_in, channels_out, kernel, stride, padding)
+) -> Convolution:
+    layer = Convolution(channels_in, channels_out, kernel, stride, padding)
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)

@@ -18,8 +18,8 @@ class Loss(NamedTuple):
     metrics: dict[str, Tensor]
     priorities: Tensor | None = None
     """How much each item of a replayed batch surprised, [B]."""
-    learning_rate_scale: float = 1.0
-    """The share of a full step that this batch deserves."""
+    learning_rate_scale: float | Tensor = 1.0
+    """The share of a full step that this batch deserves. Not read before the gradient is there."""
 
 
 @runtime_checkable

@@ -99,8 +99,8 @@ class Appo(Objective):
             "clipped_fraction": loss.clipped_fraction,
             "kl": loss.divergence,
         }
-        share = float(valid.sum() / (~ignored).sum().clamp(min=1))
-        metrics["too_old_fraction"] = torch.tensor(1.0 - share)
+        share = valid.sum() / (~ignored).sum().clamp(min=1)
+        metrics["too_old_fraction"] = 1.0 - share
         return Loss(loss.total, metrics, learning_rate_scale=share)
 
     def _young_rows(self, batch: Tensors, like: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 """The one actor loop of every architecture.
 
 For each group of environments: take the policy's reply if it is there, step, write the row, ask
-again. With two groups, one steps while the other waits for its actions (double buffering).
+again. With two groups, one steps while the other waits for its actions (double buffering): where
+the environments have a thread of their own, they take turns on it and it never rests.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from veldt.types import (
     PROVENANCE_ACTOR,
     PROVENANCE_INCARNATION,
     PROVENANCE_SEQUENCE,
-    PolicyReply,
 )
 
 _MOST_BAD_TRAJECTORIES = 20  # in a row, of one group
@@ -57,9 +57,12 @@ class Actor:
         self._context, self._sink, self._gamma = context, sink, gamma
         self._num_steps, self._synchronous = num_steps, synchronous
         width = num_envs // num_groups
-        self._groups = [
-            EnvironmentGroup.make(context, environment, width, index) for index in range(num_groups)
-        ]
+        made = (context, environment, width, num_groups)
+        # Who takes turns waits for the one before: not with groups that must wait for each other's
+        # data, nor with a gate that lets the others finish.
+        may_take_turns = not synchronous and gate is None
+        self._turns = EnvironmentGroup.make_turns(*made) if may_take_turns else []
+        self._groups = self._turns or EnvironmentGroup.make_all(*made)
         self._policy = policy(context, policy_port, [width] * num_groups)
         self._gate = gate(gate_port, index=context.index) if gate else None
         telemetry = context.telemetry
@@ -74,19 +77,41 @@ class Actor:
                 group.wait = UpdateWait(telemetry)
 
     def step(self) -> bool:
+        if self._turns:
+            return self._take_turn()
         worked = False
         for group in self._groups:
             worked |= self._advance(group)
         return worked
 
     def _advance(self, group: EnvironmentGroup) -> bool:
+        if not self._send(group):
+            return False
+        self._receive(group)
+        return True
+
+    def _take_turn(self) -> bool:
+        """Let one group set out and wait for the next one, which did so before it."""
+        if not self._send(self._turns[0]):
+            return False
+        self._turns = [*self._turns[1:], self._turns[0]]
+        following = self._turns[0]
+        if following.reply is None:
+            following.environment.reset()
+        else:
+            self._receive(following)
+        return True
+
+    def _send(self, group: EnvironmentGroup) -> bool:
+        """Let a group's environments carry out the policy's reply, if it is there."""
         if not group.begun and not self._begin(group):
             return False
         reply = self._policy.reply(group.index)
         if reply is None:
             return False
         group.write_reply(reply)
-        self._step_environment(group, reply)
+        group.environment.send(reply.env_action)
+        group.reply = reply
         return True
 
     def _begin(self, group: EnvironmentGroup) -> bool:
@@ -107,10 +132,10 @@ class Actor:
         with self._inferring:
             self._policy.request(group.index, group.slot, group.row)
 
-    def _step_environment(self, group: EnvironmentGroup, reply: PolicyReply) -> None:
+    def _receive(self, group: EnvironmentGroup) -> None:
         with self._stepping:
-            step = group.environment.step(reply.env_action)
-        group.write_step(reply, step)
+            step = group.environment.receive()
+        group.write_step(step)
         if DISCOUNTED_RETURN in group.arrays:
             returns = group.discounted_return(step, self._gamma)
             group.arrays[DISCOUNTED_RETURN][group.row] = returns

@@ -19,6 +19,8 @@ class EnvironmentGroup:
 
     index: int
     environment: VectorEnvironment
+    reply: PolicyReply | None = None
+    """What the environments are carrying out; None before their first step."""
     slot: Slot | None = None
     begun: bool = False
     row: int = 0
@@ -33,12 +35,28 @@ class EnvironmentGroup:
     discounted: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
 
     @staticmethod
-    def make(
-        context: NodeContext, factory: EnvironmentFactory, width: int, index: int
-    ) -> EnvironmentGroup:
-        environment = factory.make(width, context.derived_seed(f"environment-{index}"))
-        environment.reset()
-        return EnvironmentGroup(index, environment)
+    def make_all(
+        context: NodeContext, factory: EnvironmentFactory, width: int, num_groups: int
+    ) -> list[EnvironmentGroup]:
+        """Groups that are stepped whenever their actions are there."""
+        seeds = [context.derived_seed(f"environment-{index}") for index in range(num_groups)]
+        groups = [EnvironmentGroup(i, factory.make(width, seed)) for i, seed in enumerate(seeds)]
+        for group in groups:
+            group.environment.reset()
+        return groups
+
+    @staticmethod
+    def make_turns(
+        context: NodeContext, factory: EnvironmentFactory, width: int, num_groups: int
+    ) -> list[EnvironmentGroup]:
+        """Groups that take turns on one thread, the first of them reset; none where that is not
+        offered."""
+        seed = context.derived_seed("environment-0")
+        made = factory.make_groups(num_groups, width, seed) if num_groups > 1 else None
+        if made is None:
+            return []
+        made[0].reset()
+        return [EnvironmentGroup(index, environment) for index, environment in enumerate(made)]
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -70,8 +88,9 @@ class EnvironmentGroup:
             arrays[name][row] = value
         arrays["parameter_version"][row] = reply.version
 
-    def write_step(self, reply: PolicyReply, step: Step) -> None:
-        arrays, row = self.arrays, self.row
+    def write_step(self, step: Step) -> None:
+        arrays, row, reply = self.arrays, self.row, self.reply
+        assert reply is not None
         arrays["reward"][row] = step.reward
         arrays["terminated"][row] = step.terminated
         arrays["truncated"][row] = step.truncated

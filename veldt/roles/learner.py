@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.devices import Completion
+from veldt.devices import Completion, Upload
 from veldt.networks import Network
 from veldt.objectives import Objective, Tensors
 from veldt.ports import (
@@ -61,7 +61,7 @@ class Learner:
     ) -> None:
         torch.set_num_threads(torch_threads)
         self._device = torch.device(device)
-        self._completion = Completion(self._device)
+        self._upload, self._completion = Upload(self._device), Completion(self._device)
         self._source, self._weights, self._feedback = source, weights, feedback
         self._network = make_network().to(self._device).train()
         self._flat, updates = model_memory(self._network, device, memory)
@@ -135,14 +135,14 @@ class Learner:
                 self._weights.publish(Parameters(vector, version))
 
     def _learn(self, batch: Batch) -> int | None:
-        tensors = self._tensors(batch)
+        tensors = self._upload(batch)
         loss = self._objective(tensors)
         self._flat.zero_gradient()
         loss.total.backward()
         self._completion.wait()
         # After the loss: learners that step together must all have used the same statistics.
         self._update_statistics(tensors)
-        scale = self._learning_rate_scale() * loss.learning_rate_scale
+        scale = self._learning_rate_scale() * float(loss.learning_rate_scale)
         self._report(loss.metrics)
         total, rows = loss.total.detach(), self._record_lag(batch)
         version = self._gradients.apply(self._flat.gradient, self._version, scale, total, rows)
@@ -150,12 +150,6 @@ class Learner:
         if self._feedback is not None and loss.priorities is not None:
             self._send_priorities(batch, loss.priorities.detach().cpu().numpy())
         return version
-
-    def _tensors(self, batch: Batch) -> Tensors:
-        tensors = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
-        if self._device.type == "cpu":
-            return tensors
-        return {name: t.to(self._device, non_blocking=True) for name, t in tensors.items()}
 
     def _record_lag(self, batch: Batch) -> int:
         """Count lag and rows, at the moment before the gradient is applied; the number of rows."""
@@ -223,6 +217,9 @@ class Learner:
             self._version = int(state["version"])
         self._gradients.load_state(_below("gradients.", state))
         self._objective.load_state(_below("objective.", state))
+
+    def close(self) -> None:
+        self._upload.close()
 
 
 def _below(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

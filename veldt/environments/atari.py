@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Atari on ale-py's vector environment, as one vector or as groups that take turns.
+
+Groups that take turns share one thread, which steps one of them while a policy looks at another. A
+thread for each group would have to be woken for every step, and on busy cores waits for its turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from veldt.environments import lookup
+from veldt.environments.opened import MODES, OpenedVector
+from veldt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from veldt.environments.factory import EnvironmentFactory
+
+
+def open_atari(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
+    arguments = _arguments(factory, options)
+    from ale_py.vector_env import AtariVectorEnv
+
+    return _opened(AtariVectorEnv(num_envs=num_envs, **arguments), arguments)
+
+
+def open_atari_groups(
+    factory: EnvironmentFactory, num_groups: int, num_envs: int
+) -> list[OpenedVector] | None:
+    """`num_groups` groups of `num_envs` environments that take turns on one thread, in the order
+    reset 0, send 0, reset 1, send 1, recv 0, send 0, recv 1, ... None if more threads are wanted:
+    only one keeps the groups apart, by finishing what it was sent first, first."""
+    arguments = _arguments(factory, dict(factory.options))
+    if arguments["num_threads"] != 1 or "batch_size" in arguments:
+        return None
+    from ale_py.vector_env import AtariVectorEnv
+
+    shared = AtariVectorEnv(num_envs=num_groups * num_envs, batch_size=num_envs, **arguments)
+    return [
+        _opened(AtariGroup(shared, index), arguments, takes_turns=True)
+        for index in range(num_groups)
+    ]
+
+
+class AtariGroup(VectorEnv):
+    """A share of the environments of `shared`, which gives actions to those received last."""
+
+    def __init__(self, shared: Any, index: int) -> None:
+        self._shared, self._index = shared, index
+        self.num_envs = shared.batch_size
+        self.single_observation_space = shared.single_observation_space
+        self.single_action_space = shared.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if self._index:  # the first group's reset has begun it
+            observation, *_, info = self.recv()
+            return observation, info
+        observation, info = self._shared.reset(seed=seed)
+        return observation, self._checked(info)
+
+    def send(self, actions: np.ndarray) -> None:
+        self._shared.send(actions)
+
+    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self._shared.recv()
+        return observation, reward, terminated, truncated, self._checked(info)
+
+    def close(self, **_: Any) -> None:
+        self._shared.close()
+
+    def _checked(self, info: dict[str, Any]) -> dict[str, Any]:
+        ids, first = info["env_id"], self._index * self.num_envs
+        if ids[0] != first or ids[-1] != first + self.num_envs - 1:
+            raise RuntimeError(
+                f"group {self._index} was given environments {ids[0]} to {ids[-1]}: groups that"
+                " take turns were used out of order"
+            )
+        return info
+
+
+def _opened(env: VectorEnv, arguments: dict[str, Any], takes_turns: bool = False) -> OpenedVector:
+    return OpenedVector(
+        env,
+        arguments["autoreset_mode"],
+        frames_per_step=arguments["frameskip"],
+        life_loss="continues" if arguments["life_loss_info"] else "none",
+        takes_turns=takes_turns,
+    )
+
+
+def _arguments(factory: EnvironmentFactory, options: dict[str, Any]) -> dict[str, Any]:
+    """The standard preprocessing: 84x84 grey, 4 frames stacked, action repeated 4 times, up to 30
+    no-ops at the start. Rewards are clipped by us, so that reported returns stay raw."""
+    if factory.vectorization not in ("auto", "native"):
+        raise ConfigurationError(
+            f"'{factory.name}' runs on ale-py's own vector environment; leave vectorization at auto"
+        )
+    spec = lookup.gymnasium_spec(factory.name)
+    arguments: dict[str, Any] = {**spec.kwargs, "num_threads": 1, "noop_max": 30, **options}
+    arguments["reward_clipping"] = False
+    if factory.frame_stack > 1:
+        arguments["stack_num"] = factory.frame_stack
+    if factory.time_limit is not None:
+        arguments["max_num_frames_per_episode"] = factory.time_limit * arguments["frameskip"]
+    # ale-py's episodic_life restarts the whole game at each lost life, so that later lives would
+    # never be seen; life_loss_info only marks the end.
+    life_loss = bool(arguments.pop("episodic_life", False))
+    arguments["life_loss_info"] = life_loss
+    arguments["autoreset_mode"] = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
+    if arguments["autoreset_mode"] == AutoresetMode.DISABLED:
+        raise ConfigurationError("ale-py always resets by itself; use autoreset same_step instead")
+    return arguments
