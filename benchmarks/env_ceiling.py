@@ -7,6 +7,7 @@ python benchmarks/env_ceiling.py --env ALE/Pong-v5 --processes 16 --envs 32 --se
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,14 +23,19 @@ _SET_OUT_SECONDS = 0.5
 
 
 def _step(factory: EnvironmentFactory, envs: int, seed: int, counts: Any) -> None:
-    environment = factory.make(envs, seed)
-    environment.reset()
+    """Two groups of environments that take turns where they can, as an actor's do: faster than one
+    that waits for its own answers."""
+    groups = factory.make_groups(2, envs, seed) or [factory.make(envs, seed)]
+    groups[0].reset()
     random = np.random.default_rng(seed)
-    actions = [environment.random_actions(random) for _ in range(64)]
-    turn = 0
-    while True:
-        counts[seed] += environment.step(actions[turn % 64]).env_steps
-        turn += 1
+    actions = [groups[0].random_actions(random) for _ in range(64)]
+    for turn in itertools.count():
+        groups[turn % len(groups)].send(actions[turn % 64])
+        following = groups[(turn + 1) % len(groups)]
+        if turn + 1 < len(groups):
+            following.reset()
+        else:
+            counts[seed] += following.receive().env_steps
 
 
 class Steppers:

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 import veldt
+from veldt import resolve
+from veldt.options import RunOptions
 from veldt.run_directory import RunDirectory
 from veldt.telemetry.result import RunResult
 
@@ -164,3 +166,22 @@ def test_a_run_directory_has_one_owner(tmp_path):
         RunDirectory(str(tmp_path / "run"), "impala", "X")
     first.close()
     RunDirectory(str(tmp_path / "run"), "impala", "X").close()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_image", "device"),
+    [
+        ({}, False, "cpu"),
+        ({"network": "mlp"}, False, "cpu"),
+        ({"recurrent_size": 1024}, False, "cpu"),  # there is no recurrent core
+        ({}, True, "cuda"),
+        ({"network": "module:function"}, False, "cuda"),
+        ({"hidden_sizes": (64, 512)}, False, "cuda"),
+        ({"recurrent": "lstm", "recurrent_size": 1024}, False, "cuda"),
+        ({"device": "cuda"}, False, "cuda"),
+        ({"device": "cpu"}, True, "cpu"),
+    ],
+)
+def test_auto_uses_a_gpu_where_it_pays(monkeypatch, options, is_image, device):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert resolve._device(RunOptions(env="CartPole-v1", **options), is_image) == device

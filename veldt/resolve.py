@@ -25,6 +25,7 @@ from veldt.types import Parameters
 
 _ROW_SECONDS = 1e-3  # a row should cost an actor about this much, so that overheads do not show
 _FEWEST_ENVS, _MOST_ENVS = 8, 64
+_WIDE_ENOUGH_FOR_CUDA = 512  # CartPole's two layers of 64 train several times faster on cores
 _SERIAL_ENVS_NATIVE, _SERIAL_ENVS = 64, 16
 
 
@@ -69,7 +70,7 @@ def make_plan(
             seed=options.seed,
             num_actors=_num_actors(options, module),
             envs_per_actor=_envs_per_actor(options, environment),
-            device=_device(options.device),
+            device=_device(options, is_image),
             learner_threads=options.learner_threads,
             total_env_steps=options.total_env_steps,
             restored=restored,
@@ -205,10 +206,17 @@ def _envs_per_actor(options: RunOptions, environment: EnvironmentFactory) -> int
     return width
 
 
-def _device(wanted: str) -> str:
-    _check_choice("device", wanted, DEVICES)
-    if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted == "cuda" and not torch.cuda.is_available():
+def _device(options: RunOptions, is_image: bool) -> str:
+    _check_choice("device", options.device, DEVICES)
+    if options.device == "auto":
+        is_small = options.network in ("auto", "mlp") and _widest(options) < _WIDE_ENOUGH_FOR_CUDA
+        pays = is_image or not is_small
+        return "cuda" if pays and torch.cuda.is_available() else "cpu"
+    if options.device == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError("device cuda is not available here; use --device cpu")
-    return wanted
+    return options.device
+
+
+def _widest(options: RunOptions) -> int:
+    recurrent = options.recurrent_size if options.recurrent != "none" else 0
+    return max((*options.hidden_sizes, recurrent))
