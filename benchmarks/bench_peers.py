@@ -185,7 +185,7 @@ def measure(given: argparse.Namespace, path: Path) -> dict[str, Any]:
     document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     machine = measuring.machine()
     runs = [] if given.again else kept_runs(document, machine)
-    costs = document.get("step_costs") if runs else None
+    costs = document.get("step_costs") or {} if runs else {}
     versions = {name: installed(name) for name in dict.fromkeys(c.framework for c in CONTESTANTS)}
     document = {"machine": machine, "versions": versions, "target": given.target, "runs": runs}
     todo = wanted(given)
@@ -204,12 +204,13 @@ def measure(given: argparse.Namespace, path: Path) -> dict[str, Any]:
         print(f"{number}/{len(todo)}  seed {seed}  {mode:5}  {contestant.env}  {contestant.name}:"
               f"  {peers_report.in_words(run)}", flush=True)  # fmt: skip
         _save(path, document, costs)
-    if not given.only or "veldt" in given.only or PONG in given.only:
-        costs = costs or step_costs(given, machine["cores"])
+        # Beside the runs it is compared with: the machine's pace changes over the minutes.
+        if (contestant.framework, contestant.env) == ("veldt", PONG) and str(seed) not in costs:
+            costs[str(seed)] = step_costs(given, machine["cores"])
     return _save(path, document, costs)
 
 
-def _save(path: Path, document: dict[str, Any], costs: dict[str, Any] | None) -> dict[str, Any]:
+def _save(path: Path, document: dict[str, Any], costs: dict[str, Any]) -> dict[str, Any]:
     """The file is whole at any time: a kill loses the current run at most."""
     document = {**document, "step_costs": costs}
     document |= peers_report.summary(document)

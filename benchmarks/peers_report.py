@@ -115,10 +115,15 @@ def ceilings(costs: Document | None) -> Document | None:
     """Steps/s of all cores if each did nothing but one of the three works at any time."""
     if not costs:
         return None
-    works = ("env", "inference", "training")
+    cores = next(iter(costs.values()))["cores"]
+    return {kind: cores / sum(_medians(costs, kind).values()) for kind in ("alone", "all_cores")}
+
+
+def _medians(costs: Document, kind: str) -> dict[str, float]:
+    """CPU seconds of each work per step, over the seeds."""
     return {
-        kind: costs["cores"] / sum(costs[kind][work] for work in works)
-        for kind in ("alone", "all_cores")
+        work: statistics.median(of_seed[kind][work] for of_seed in costs.values())
+        for work in ("env", "inference", "training")
     }
 
 
@@ -294,9 +299,8 @@ def _measured(document: Document, figure: Path) -> str:
 def _ceiling_text(costs: Document, ceiling: Document) -> str:
     lines = []
     for kind, words in (("alone", "alone"), ("all_cores", "with all cores busy")):
-        each = ", ".join(
-            f"{work} {1e6 * costs[kind][work]:.0f}" for work in ("env", "inference", "training")
-        )
+        found = _medians(costs, kind)
+        each = ", ".join(f"{work} {1e6 * cost:.0f}" for work, cost in found.items())
         lines.append(
             f"Pong, microseconds per step {words}: {each}; ceiling {ceiling[kind]:,.0f} steps/s."
         )

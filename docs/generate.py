@@ -100,19 +100,25 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def measured_rows(results: Path, only: str | None = None) -> list[list[str]]:
-    """Rows of the throughput results: environment, architecture and backend, then numbers."""
+    """Rows of the throughput results: environment, architecture, backend and size, then numbers.
+    Of all sizes tried, the page of an architecture (`only`) shows each and others the fastest."""
     rows = []
     for path in sorted(results.glob("throughput*.json")):
         document = _read(path)
+        fastest = document.get("fastest", {})
         for entry in document.get("entries", []):
-            if "error" in entry or (only is not None and entry["architecture"] != only):
+            name, size = entry["architecture"], entry.get("size")
+            if "error" in entry or only not in (None, name):
+                continue
+            if only is None and size and fastest.get(name, {}).get("size") != size:
                 continue
             lag = (entry.get("policy_lag") or {}).get("mean")
             rows.append(
                 [
-                    f"`{entry['architecture']}`",
+                    f"`{name}`",
                     document["env"],
                     entry["backend"],
+                    "default" if size is None else " x ".join(reversed(size.split("x"))),
                     _number(entry.get("env_steps_per_second")),
                     _number(entry.get("trained_steps_per_second")),
                     _percent(entry.get("ratio_to_ceiling")),
@@ -132,9 +138,12 @@ def measured_block(rows: list[list[str]], results: Path) -> str:
             " the numbers here."
         )
     else:
-        header = ["architecture", "environment", "backend", "env steps/s", "trained steps/s",
-                  "of env-only ceiling", "start (s)", "mean lag (updates)"]  # fmt: skip
+        header = ["architecture", "environment", "backend", "actors x environments", "env steps/s",
+                  "trained steps/s", "of one stepping process", "start (s)",
+                  "mean lag (updates)"]  # fmt: skip
         text = f"{table(header, rows)}\n\n{_provenance(results)}"
+        if any(row[0] == "`sample_factory`" for row in rows):
+            text += _on_a_gpu(results)
     return f"{BEGIN}\n{text}\n{END}"
 
 
@@ -149,10 +158,28 @@ def _provenance(results: Path) -> str:
             f" {machine.get('python')}, {versions}, commit {machine.get('commit')}."
         )
     note = (
-        "The ceiling is one process that steps the environments with random actions and does"
-        " nothing else. With a replay a step is trained on several times."
+        "The stepping process steps the environments with random actions, at the number of them"
+        " that suits it best, and does nothing else. With a replay a step is trained on several"
+        " times."
     )
     return "\n".join([*lines, note])
+
+
+def _on_a_gpu(results: Path) -> str:
+    path = results / "sample_factory_gpu.json"
+    if not path.exists():
+        return ""
+    found = _read(path)
+    settings, machine = found["settings"], found["machine"]
+    return (
+        f"\n\nOn {machine['cores']} cores with one NVIDIA H200, `sample_factory` trains the"
+        f" {settings['network']} on {settings['env']} with"
+        f" {_number(found['trained_steps_per_second'])} steps/s:"
+        f" {_percent(found['ratio_to_ceiling'])} of what {machine['cores']} processes reach that"
+        f" only step the environments, measured in turns with it. Cores"
+        f" {_percent(found['cpu_share'])} busy, GPU {_percent(found['gpu_share'])}; torch"
+        f" {machine['versions']['torch']}. `{machine['command']}`"
+    )
 
 
 def claims_page(results: Path = RESULTS) -> str:

@@ -17,6 +17,7 @@ import pytest
 
 import veldt
 from veldt import resolve
+from veldt.environments import EnvironmentFactory
 from veldt.options import RunOptions
 from veldt.run_directory import RunDirectory
 from veldt.telemetry.result import RunResult
@@ -185,3 +186,21 @@ def test_a_run_directory_has_one_owner(tmp_path):
 def test_auto_uses_a_gpu_where_it_pays(monkeypatch, options, is_image, device):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert resolve._device(RunOptions(env="CartPole-v1", **options), is_image) == device
+
+
+@pytest.mark.parametrize(
+    ("architecture", "device", "envs"),
+    [
+        ("sample_factory", "cuda", 64),
+        ("seed_rl", "cuda", 64),
+        ("ga3c", "cuda", 64),
+        ("sample_factory", "cpu", 8),
+        ("impala", "cuda", 8),
+    ],
+)
+def test_actors_that_ask_a_gpu_are_wide(monkeypatch, architecture, device, envs):
+    """It answers many rows in the time of one; a core does not."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(EnvironmentFactory, "measure", lambda self: 1.0)  # a second per step
+    options = RunOptions(env="CartPole-v1", backend="process", device=device)
+    assert resolve.make_plan(architecture, options, {}).problem.envs_per_actor == envs

@@ -180,10 +180,18 @@ def test_the_measured_table_comes_from_the_results(generate, tmp_path):
         "policy_lag": {"mean": 0.75},
     }
     failed = {"architecture": "a3c", "backend": "ray", "error": "no"}
-    document = {"env": "CartPole-v1", "machine": {}, "entries": [entry, failed]}
+    slow, fast = ({**entry, "env_steps_per_second": n, "size": f"{n}x2"} for n in (64, 128))
+    document = {
+        "env": "CartPole-v1",
+        "machine": {},
+        "entries": [entry, failed, slow, fast],
+        "fastest": {"impala": {"size": "128x2"}},
+    }
     (tmp_path / "throughput.json").write_text(json.dumps(document))
     filled = generate.fill_readme(readme, tmp_path)
-    row = "| `impala` | CartPole-v1 | process | 123,457 | - | 50% | 1.2 | 0.75 |"
+    row = "| `impala` | CartPole-v1 | process | default | 123,457 | - | 50% | 1.2 | 0.75 |"
     assert row in filled.splitlines()
     assert "`a3c` | CartPole" not in filled
+    assert "process | 2 x 128 | 128 |" in filled
+    assert "2 x 64" not in filled
     assert generate.fill_readme(filled, tmp_path) == filled

@@ -63,14 +63,16 @@ def make_plan(
         config = make_config(module, preset, own)
         if preset.startswith("atari") and options.reward_clip is None:
             environment = replace(environment, reward_clip=1.0)
+        device = _device(options, is_image)
+        asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
         problem = Problem(
             environment,
             spec,
             _network(options),
             seed=options.seed,
             num_actors=_num_actors(options, module),
-            envs_per_actor=_envs_per_actor(options, environment),
-            device=_device(options, is_image),
+            envs_per_actor=_envs_per_actor(options, environment, asks_device),
+            device=device,
             learner_threads=options.learner_threads,
             total_env_steps=options.total_env_steps,
             restored=restored,
@@ -194,11 +196,15 @@ def _num_actors(options: RunOptions, module: ModuleType) -> int:
     return max(1, module.default_actors(cores))
 
 
-def _envs_per_actor(options: RunOptions, environment: EnvironmentFactory) -> int:
+def _envs_per_actor(
+    options: RunOptions, environment: EnvironmentFactory, asks_device: bool
+) -> int:
     if options.envs_per_actor is not None:
         return options.envs_per_actor
     if options.backend == "serial":
         return _SERIAL_ENVS_NATIVE if environment.is_native else _SERIAL_ENVS
+    if asks_device:
+        return _MOST_ENVS  # a GPU answers many rows in the time of one
     wanted = _ROW_SECONDS / environment.measure()
     width = _FEWEST_ENVS
     while width * 2 <= min(wanted, _MOST_ENVS):

@@ -168,7 +168,8 @@ def document(report):
     machine |= {"load_average_before": 0.1, "commit": "abc"}
     costs = {"alone": cost, "all_cores": {**cost, "training": 0.0015}, "cores": 2}
     document = {"machine": machine, "versions": {"sb3": {"torch": "2"}}, "runs": runs}
-    document["step_costs"] = costs
+    slow = {kind: dict.fromkeys(cost, 9.0) for kind in ("alone", "all_cores")}
+    document["step_costs"] = {"0": costs, "1": {**costs, **slow}, "2": costs}
     return {**document, **report.summary(document)}
 
 

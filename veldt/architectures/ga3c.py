@@ -70,6 +70,7 @@ PRESETS = {
         normalize_returns=False,
     ),
 }
+CENTRAL_INFERENCE = True
 
 
 def default_actors(cores: int) -> int:

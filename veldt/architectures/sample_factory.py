@@ -86,6 +86,7 @@ PRESETS = {
         pbt_period_env_steps=5_000_000,
     ),
 }
+CENTRAL_INFERENCE = True
 
 
 def default_actors(cores: int) -> int:

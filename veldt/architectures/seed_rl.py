@@ -82,6 +82,7 @@ PRESETS = {
     ),
     "atari_r2d2": Config(algorithm="r2d2", **PUBLISHED_R2D2),
 }
+CENTRAL_INFERENCE = True
 
 
 def default_actors(cores: int) -> int:
