@@ -196,9 +196,7 @@ def _num_actors(options: RunOptions, module: ModuleType) -> int:
     return max(1, module.default_actors(cores))
 
 
-def _envs_per_actor(
-    options: RunOptions, environment: EnvironmentFactory, asks_device: bool
-) -> int:
+def _envs_per_actor(options: RunOptions, environment: EnvironmentFactory, asks_device: bool) -> int:
     if options.envs_per_actor is not None:
         return options.envs_per_actor
     if options.backend == "serial":
