@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 TEST_EXTRAS := test,atari,box2d,classic,dashboard,mujoco,ray,plots,video
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
+# These kill processes and look for what is left of them anywhere on the machine.
+ALONE := $(addprefix tests/,architectures backends dashboard faults wire test_cli.py)
 
 .PHONY: demo test lint docs bench bench-peers
 
@@ -14,7 +16,8 @@ demo: $(VENV)/.installed-core
 	$(BIN)/veldt train impala --env CartPole-v1 --target-return 475
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests --numprocesses auto --maxprocesses 4 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest $(ALONE)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

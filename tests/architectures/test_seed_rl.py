@@ -160,8 +160,8 @@ def test_it_trains_over_processes_and_leaves_nothing_behind(options):
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         listening = [
             connection
-            for child in psutil.Process().children(recursive=True)
-            for connection in child.net_connections("inet")
+            for pid in backend.process_ids().values()
+            for connection in psutil.Process(pid).net_connections("inet")
             if connection.status == psutil.CONN_LISTEN
         ]
         assert listening == []

@@ -298,7 +298,8 @@ def continued(tmp_path_factory):
     out = tmp_path_factory.mktemp("claims") / "out"
     process = start(out)
     until = time.monotonic() + 90
-    while not (kept := list(out.glob("runs/*/*.json"))) and time.monotonic() < until:
+    # Names with a dot are of files that are still being written.
+    while not (kept := list(out.glob("runs/*/[!.]*.json"))) and time.monotonic() < until:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
