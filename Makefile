@@ -8,7 +8,7 @@ TEST_EXTRAS := test,atari,box2d,classic,dashboard,mujoco,ray,plots,video
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
 # These kill processes and look for what is left of them anywhere on the machine.
-ALONE := $(addprefix tests/,architectures backends dashboard faults wire test_cli.py)
+ALONE := $(addprefix tests/,backends dashboard faults)
 
 .PHONY: demo test lint docs bench bench-peers
 
