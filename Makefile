@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 TEST_EXTRAS := test,atari,box2d,classic,dashboard,mujoco,ray,plots,video
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
-# These kill processes and look for what is left of them anywhere on the machine.
-ALONE := $(addprefix tests/,backends dashboard faults)
+# These kill processes and look for what is left anywhere on the machine, or watch heartbeats.
+ALONE := $(addprefix tests/,architectures/test_seed_rl_on_ray.py backends dashboard faults)
 
 .PHONY: demo test lint docs bench bench-peers
 
