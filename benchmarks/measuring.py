@@ -38,9 +38,7 @@ def train(architecture: str, limit_seconds: float, **options: object) -> Trainin
     """Run `veldt train` in a process of its own; RuntimeError with its last words if it fails."""
     with tempfile.TemporaryDirectory(prefix="veldt-benchmark-") as directory:
         run_dir = Path(directory) / "run"
-        command = [sys.executable, "-m", "veldt", "train", architecture, "--quiet"]
-        for name, value in {"run_dir": run_dir, **options}.items():
-            command += _flag(name.replace("_", "-"), value)
+        command = train_command(architecture, run_dir, options)
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=limit_seconds, check=False
         )
@@ -51,6 +49,13 @@ def train(architecture: str, limit_seconds: float, **options: object) -> Trainin
         rows = metric_rows(run_dir)
     trained = steady_rate(rows, "counter/trained_env_steps")
     return Training(result, trained, steady_rate(rows, "updates"))
+
+
+def train_command(architecture: str, run_dir: Path, options: dict[str, Any]) -> list[str]:
+    command = [sys.executable, "-m", "veldt", "train", architecture, "--quiet"]
+    for name, value in {"run_dir": run_dir, **options}.items():
+        command += _flag(name.replace("_", "-"), value)
+    return command
 
 
 def _flag(name: str, value: object) -> list[str]:

@@ -15,7 +15,6 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -33,11 +32,9 @@ _SET_OUT_SECONDS = 2.0  # until what waited for a stopped process has been worke
 class PausableRun:
     """A `veldt train` in processes of its own."""
 
-    def __init__(self, directory: Path, options: dict[str, object], own: list[str]) -> None:
+    def __init__(self, directory: Path, options: dict[str, Any], own: list[str]) -> None:
         self._run_dir = directory / "run"
-        command = [sys.executable, "-m", "veldt", "train", "sample_factory", "--quiet"]
-        for name, value in {"run_dir": self._run_dir, **options}.items():
-            command += [f"--{name.replace('_', '-')}", str(value)]
+        command = measuring.train_command("sample_factory", self._run_dir, options)
         self._words = open(directory / "words", "w+b")  # noqa: SIM115
         self._process = subprocess.Popen(
             command + own, cwd=measuring.ROOT, stdout=self._words, stderr=self._words
@@ -97,16 +94,20 @@ def _cpu_times() -> tuple[int, int]:
     return sum(numbers) - numbers[3] - numbers[4], sum(numbers)
 
 
+def _ask_gpu(field: str) -> str | None:
+    query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.splitlines()[0].strip()
+
+
 def _gpu_share(seconds: float) -> float:
     """The share of the next `seconds` in which a kernel ran."""
-    query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
     shares = []
     for _ in range(3):
-        try:
-            answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout
-        except (OSError, subprocess.CalledProcessError):
-            return 0.0
-        shares.append(float(answer.split()[0]) / 100)
+        shares.append(float(_ask_gpu("utilization.gpu") or 0.0) / 100)
         time.sleep(seconds / 3)
     return statistics.fmean(shares)
 
@@ -174,7 +175,7 @@ def main() -> None:
     parser.add_argument("--name", default="sample_factory_gpu")
     arguments, own = parser.parse_known_args()
     began = time.perf_counter()
-    machine = measuring.machine()
+    machine = {**measuring.machine(), "gpu": _ask_gpu("name")}
     with tempfile.TemporaryDirectory(prefix="veldt-benchmark-") as directory:
         entry = measure(arguments, own, Path(directory))
     entry["seconds"] = time.perf_counter() - began

@@ -172,7 +172,7 @@ def _on_a_gpu(results: Path) -> str:
     found = _read(path)
     settings, machine = found["settings"], found["machine"]
     return (
-        f"\n\nOn {machine['cores']} cores with one NVIDIA H200, `sample_factory` trains the"
+        f"\n\nOn {machine['cores']} cores with one {machine['gpu']}, `sample_factory` trains the"
         f" {settings['network']} on {settings['env']} with"
         f" {_number(found['trained_steps_per_second'])} steps/s:"
         f" {_percent(found['ratio_to_ceiling'])} of what {machine['cores']} processes reach that"

@@ -58,9 +58,12 @@ class Upload:
             pages.start < other.stop and other.start < pages.stop for other in self._locked.values()
         ):
             return
-        with contextlib.suppress(RuntimeError):  # as slow as before, where it is not allowed
+        try:
             torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(address, tensor.nbytes, 0))
             self._locked[address] = pages
+        except RuntimeError:  # it is copied as before; the next launch would report this as its own
+            with contextlib.suppress(RuntimeError):
+                torch.zeros(1, device=self._device)
 
     def close(self) -> None:
         """Unlock everything, before its memory is given back."""

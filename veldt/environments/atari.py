@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from veldt.environments import lookup
-from veldt.environments.opened import MODES, OpenedVector
+from veldt.environments.opened import MODES, OpenedVector, Stepper
 from veldt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -39,10 +39,8 @@ def open_atari_groups(
     from ale_py.vector_env import AtariVectorEnv
 
     shared = AtariVectorEnv(num_envs=num_groups * num_envs, batch_size=num_envs, **arguments)
-    return [
-        _opened(AtariGroup(shared, index), arguments, takes_turns=True)
-        for index in range(num_groups)
-    ]
+    groups = [AtariGroup(shared, index) for index in range(num_groups)]
+    return [_opened(group, arguments, stepper=group) for group in groups]
 
 
 class AtariGroup(VectorEnv):
@@ -81,13 +79,15 @@ class AtariGroup(VectorEnv):
         return info
 
 
-def _opened(env: VectorEnv, arguments: dict[str, Any], takes_turns: bool = False) -> OpenedVector:
+def _opened(
+    env: VectorEnv, arguments: dict[str, Any], stepper: Stepper | None = None
+) -> OpenedVector:
     return OpenedVector(
         env,
         arguments["autoreset_mode"],
         frames_per_step=arguments["frameskip"],
         life_loss="continues" if arguments["life_loss_info"] else "none",
-        takes_turns=takes_turns,
+        stepper=stepper,
     )
 
 

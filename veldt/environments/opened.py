@@ -53,8 +53,5 @@ class OpenedVector:
     (ale-py); "resets": a reset row follows but the game goes on (EnvPool)."""
     tally: Tally | None = None
     """Where environments that can be rebuilt say that they had to be."""
-    takes_turns: bool = False
-    """The environment is one of several groups on one thread, with an order to keep (turns.py)."""
-
-    def stepper(self) -> Stepper:
-        return self.env if self.takes_turns else StepInReceive(self.env)  # type: ignore[return-value]
+    stepper: Stepper | None = None
+    """What steps `env` in two halves; None: it only has step(), which does both."""

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 from veldt.environments.finite import bad_rows, cleared
 from veldt.environments.frame_stack import FrameStack
 from veldt.environments.masks import MaskReader
-from veldt.environments.opened import OpenedVector
+from veldt.environments.opened import OpenedVector, StepInReceive
 from veldt.environments.resilience import Tally
 from veldt.environments.spaces import LeafReader, action_offset, random_actions
 from veldt.types import ACTION_MASK, EnvironmentSpec
@@ -73,7 +73,7 @@ class VectorEnvironment:
         self.first = np.ones(num_envs, dtype=bool)
         self.bad_rows = 0
         self._env = env
-        self._stepper = opened.stepper()
+        self._stepper = opened.stepper or StepInReceive(env)
         self._opened = opened
         self._readers = readers
         self._mask = mask

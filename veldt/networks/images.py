@@ -35,7 +35,7 @@ def as_image(leaf: ObservationLeaf, value: Tensor, channels_last: bool) -> Tenso
 
 def filled_up(value: Tensor, dtype: torch.dtype) -> Tensor:
     """The image, channels last, with zeros for the channels up to a multiple of CHANNELS_TOGETHER.
-    Filling them up is four times cheaper than a first convolution without tensor cores."""
+    Over 4 channels a first convolution of 4,224 images took 23 ms on an H200, over 8 it took 3."""
     count, channels, height, width = value.shape
     rounded = -(-channels // CHANNELS_TOGETHER) * CHANNELS_TOGETHER
     if rounded == channels:

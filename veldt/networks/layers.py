@@ -39,7 +39,7 @@ class Convolution(nn.Conv2d):
 
     def forward(self, image: Tensor) -> Tensor:
         added = image.shape[1] - self.in_channels
-        weight = F.pad(self.weight, (0, 0, 0, 0, 0, added)) if added else self.weight
+        weight = F.pad(self.weight, (0, 0, 0, 0, 0, added)) if added > 0 else self.weight
         return F.conv2d(image, weight, self.bias, self.stride, self.padding)
 
 
