@@ -10,7 +10,7 @@ import sys
 
 from claim_runs import main
 
-from veldt.claims.a3c_workers import AsynchronousActors
+from veldt.reports.claims.a3c_workers import AsynchronousActors
 
 if __name__ == "__main__":
     sys.exit(main(AsynchronousActors, "a3c_workers"))

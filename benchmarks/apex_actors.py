@@ -7,7 +7,7 @@ import sys
 
 from claim_runs import main
 
-from veldt.claims.apex import MoreActors
+from veldt.reports.claims.apex import MoreActors
 
 if __name__ == "__main__":
     sys.exit(main(MoreActors, "apex_actors"))

@@ -7,7 +7,7 @@ import sys
 
 from claim_runs import main
 
-from veldt.claims.apex import ActorPriorities
+from veldt.reports.claims.apex import ActorPriorities
 
 if __name__ == "__main__":
     sys.exit(main(ActorPriorities, "apex_priorities"))

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import measuring
 
-from veldt.autotune import autotuned, trained_steps_per_second
-from veldt.backends.forkserver import warm_up
+from veldt.backends.process.forkserver import warm_up
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
+from veldt.run.autotune import autotuned, trained_steps_per_second
+from veldt.run.plan import make_plan
 
 GRID = {
     "num_actors": (1, 2),

@@ -23,7 +23,7 @@ import measuring
 import peers_figure
 import peers_report
 
-from veldt.compare.memory import tree_bytes
+from veldt.reports.compare.memory import tree_bytes
 
 CARTPOLE, PONG = "CartPole-v1", "ALE/Pong-v5"
 ADAPTERS = measuring.ROOT / "benchmarks" / "peers"

@@ -10,7 +10,7 @@ import sys
 
 from claim_runs import main
 
-from veldt.claims.central_inference import CentralInferenceWins
+from veldt.reports.claims.central_inference import CentralInferenceWins
 
 if __name__ == "__main__":
     sys.exit(main(CentralInferenceWins, "central_inference"))

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from measuring import machine, save
 
-from veldt.claims.claim import Claim, part_cells
-from veldt.claims.runner import draw, judge, run_cases
-from veldt.command_options import Parser, add_fields
+from veldt.command_line.options import Parser, add_fields
 from veldt.errors import ConfigurationError
+from veldt.reports.claims.claim import Claim, part_cells
+from veldt.reports.claims.runner import draw, judge, run_cases
 
 
 def main(kind: type[Claim], name: str) -> int:

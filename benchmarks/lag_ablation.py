@@ -10,7 +10,7 @@ import sys
 
 from claim_runs import main
 
-from veldt.claims.impala_corrections import VtraceUnderLag
+from veldt.reports.claims.impala_corrections import VtraceUnderLag
 
 if __name__ == "__main__":
     sys.exit(main(VtraceUnderLag, "lag_ablation"))

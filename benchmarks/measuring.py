@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from veldt.compare.records import metric_rows, steady_rate
+from veldt.reports.compare.records import metric_rows, steady_rate
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -24,9 +24,9 @@ from auditing import audited
 from several_nodes import SeveralNodes, several_nodes
 
 from veldt.backends.base import NodeFailure
-from veldt.backends.ray import RayBackend
+from veldt.backends.ray.backend import RayBackend
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
+from veldt.run.plan import make_plan
 from veldt.topology import Topology
 
 Row = dict[str, Any]

@@ -19,7 +19,7 @@ from veldt.networks import FlatParameters
 from veldt.objectives.actor_critic import ActorCritic
 from veldt.optimizers import make_optimizer
 from veldt.options import RunOptions
-from veldt.resolve import Plan, make_plan
+from veldt.run.plan import Plan, make_plan
 
 
 def cpu_seconds_per_step(work: Callable[[], int], seconds: float) -> float:

@@ -23,7 +23,7 @@ import numpy as np
 
 from veldt.architectures import ARCHITECTURES
 from veldt.options import BACKENDS, RunOptions
-from veldt.resolve import make_plan
+from veldt.run.plan import make_plan
 
 _START_SECONDS = {"serial": 4.0, "process": 4.0, "ray": 15.0}  # added to what is measured
 _WIDTHS = (8, 16, 32, 64, 128, 256)

@@ -21,11 +21,11 @@ from types import ModuleType
 from typing import Any
 
 from veldt.architectures import ARCHITECTURES, Architecture, load
-from veldt.claims.claim import PART_COLUMNS, part_cells
-from veldt.claims.registry import CLAIMS
-from veldt.command_options import field_documentation
 from veldt.options import BACKENDS, RunOptions
-from veldt.resolve import make_plan
+from veldt.options.fields import field_documentation
+from veldt.reports.claims.claim import PART_COLUMNS, part_cells
+from veldt.reports.claims.registry import CLAIMS
+from veldt.run.plan import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

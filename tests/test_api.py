@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import veldt
-from veldt import resolve
 from veldt.environments import EnvironmentFactory
 from veldt.options import RunOptions
-from veldt.run_directory import RunDirectory
+from veldt.run import plan as resolve
+from veldt.run.directory import RunDirectory
 from veldt.telemetry.result import RunResult
 
 SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 2}

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from veldt import cli
 from veldt.architectures import ARCHITECTURES
+from veldt.command_line import main as cli
 from veldt.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent
@@ -103,12 +103,12 @@ def _parse(command: list[str]) -> None:
     if command[0] in ("train", "describe"):
         cli.run_parser(command[0], command[1]).parse(command[1:])
     elif command[0] == "claims":
-        from veldt.claims.registry import chosen
+        from veldt.reports.claims.registry import chosen
 
         chosen(cli.claims_parser().parse(command[1:])["only"])
     elif command[0] == "compare":
-        from veldt.command_options import Parser, add_fields
-        from veldt.compare.settings import Comparison
+        from veldt.command_line.options import Parser, add_fields
+        from veldt.reports.compare.settings import Comparison
 
         parser = Parser("veldt compare")
         add_fields(parser, Comparison)

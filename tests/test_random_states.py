@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.checkpoint import CheckpointStore
+from veldt.checkpoints.store import CheckpointStore
 from veldt.random_states import (
     generator_to_array,
     json_from_array,

@@ -3,7 +3,7 @@
 
 import sys
 
-from veldt.cli import main
+from veldt.command_line.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from veldt import architectures
-from veldt.command_options import check_kinds
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
+from veldt.options.fields import check_kinds
 from veldt.telemetry.result import RunResult
 
 MAY_CHANGE = {
@@ -46,12 +46,12 @@ def train_from(architecture: str, options: dict[str, Any], began: float | None =
         check_installed()
     if options.get("backend", "process") == "process":
         # Nodes import torch while this process does: start their server before anything heavy.
-        from veldt.backends.forkserver import warm_up
+        from veldt.backends.process.forkserver import warm_up
 
         warm_up()
-    from veldt.autotune import autotuned
-    from veldt.resolve import make_plan
-    from veldt.run import Run
+    from veldt.run.autotune import autotuned
+    from veldt.run.driver import Run
+    from veldt.run.plan import make_plan
 
     common, own = split_options(options)
     if not common.autotune:
@@ -76,11 +76,11 @@ def resume(run_dir: str | Path, began: float | None = None, **changes: Any) -> R
     if options.dashboard:
         check_installed()
     if options.backend == "process":
-        from veldt.backends.forkserver import warm_up
+        from veldt.backends.process.forkserver import warm_up
 
         warm_up()
-    from veldt.resolve import make_plan
-    from veldt.run import Run
+    from veldt.run.driver import Run
+    from veldt.run.plan import make_plan
 
     return Run(make_plan(architecture, options, own), began, resume=True).execute()
 
@@ -101,7 +101,7 @@ def evaluate(
 ) -> Any:
     """Play `episodes` fresh episodes with a run's newest checkpoint; their returns. `policy`: one
     of several that were trained side by side; without it, the best."""
-    from veldt.evaluation import evaluate_run
+    from veldt.run.evaluation import evaluate_run
 
     return evaluate_run(Path(run_dir), episodes, seed, video, policy)
 

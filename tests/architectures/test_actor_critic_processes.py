@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import gymnasium
 import numpy as np
 
-from veldt.backends.process import ProcessBackend
+from veldt.backends.process.backend import ProcessBackend
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
+from veldt.run.plan import make_plan
 
 PATIENCE_SECONDS = 60.0
 SLOW_STEP_SECONDS = 0.02

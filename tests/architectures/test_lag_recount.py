@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import veldt
-from veldt.roles import population_wiring
+from veldt.population import wiring as population_wiring
 from veldt.roles.learner import Learner
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import veldt
-from veldt import architectures, cli
+from veldt import architectures
 from veldt.architectures import impala
+from veldt.command_line import main as cli
 from veldt.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent.parent

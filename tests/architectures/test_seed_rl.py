@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 import veldt
-from veldt.backends.process import ProcessBackend
-from veldt.backends.streams import SocketLink, unix_link
+from veldt.backends.process.backend import ProcessBackend
+from veldt.backends.shared_memory.streams import SocketLink, unix_link
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.resolve import Plan, make_plan
+from veldt.run.plan import Plan, make_plan
 from veldt.wire.security import TOKEN_HEADER
 from veldt.wire.server import METHOD, SERVICE
 

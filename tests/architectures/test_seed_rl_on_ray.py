@@ -13,7 +13,7 @@ from driving import advance_until
 
 import veldt
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
+from veldt.run.plan import make_plan
 
 pytest.importorskip("ray")
 
@@ -37,12 +37,12 @@ def three_nodes() -> Iterator[SeveralNodes]:
 def test_actors_on_other_ray_nodes_stream_over_tls(
     three_nodes: SeveralNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from veldt.backends import ray_streams
-    from veldt.backends.ray import RayBackend
+    from veldt.backends.ray import streams as ray_streams
+    from veldt.backends.ray.backend import RayBackend
 
     made: list[ray_streams.ClusterLink] = []
     monkeypatch.setattr(
-        "veldt.backends.ray_wiring.ClusterLink",
+        "veldt.backends.ray.wiring.ClusterLink",
         lambda spec: made.append(ray_streams.ClusterLink(spec)) or made[-1],
     )
     options = RunOptions(

@@ -13,7 +13,7 @@ from torch import nn
 from wiring import OpenRun, context
 
 import veldt
-from veldt.backends.signals import IndexPipe
+from veldt.backends.shared_memory.signals import IndexPipe
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
 from veldt.networks import NetworkConfig, make_network

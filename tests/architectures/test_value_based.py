@@ -9,7 +9,7 @@ import veldt
 from veldt.architectures import load
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
+from veldt.run.plan import make_plan
 
 SMALL = {"min_replay_transitions": 200, "batch_size": 32, "evaluation_episodes": 0}
 VARIANTS = {

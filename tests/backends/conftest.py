@@ -11,8 +11,8 @@ import pytest
 from driving import MakeBackend
 
 import veldt.backends
-from veldt.backends import forkserver
 from veldt.backends.base import Backend
+from veldt.backends.process import forkserver
 from veldt.topology import Topology
 
 _HERE = str(Path(__file__).parent)
@@ -26,7 +26,7 @@ def fork_server() -> None:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """A local cluster whose workers can import the roles of these tests."""
-    ray_cluster = pytest.importorskip("veldt.backends.ray_cluster")
+    ray_cluster = pytest.importorskip("veldt.backends.ray.cluster")
     inherited = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_HERE, inherited)))
     cluster = ray_cluster.join()

@@ -14,8 +14,8 @@ from veldt.ports import ExperienceSink, ExperienceSource
 from veldt.types import PROVENANCE_ACTOR, PROVENANCE_INCARNATION, Field, Layout, Slot
 
 if TYPE_CHECKING:  # they bring torch, which the processes of these tests need not load
-    from veldt.roles.inference_server import AnswerPort
-    from veldt.roles.remote_policy import RequestPort
+    from veldt.roles.inference.shared_memory import AnswerPort
+    from veldt.roles.policies.shared_memory import RequestPort
 
 ROWS, COLUMNS = 4, 3
 _UNTOUCHED = -1

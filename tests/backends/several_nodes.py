@@ -53,7 +53,7 @@ def several_nodes(**environment: str) -> Iterator[SeveralNodes]:
     """With this process connected to the head. Workers can import what lies beside this file."""
     import ray
 
-    from veldt.backends import ray_cluster
+    from veldt.backends.ray import cluster as ray_cluster
 
     if ray.is_initialized():
         ray.shutdown()

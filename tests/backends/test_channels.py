@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from veldt.backends.channels import (
+from veldt.backends.shared_memory.channels import (
     BoardMemory,
     BoardSource,
     QueueMemory,
@@ -17,8 +17,8 @@ from veldt.backends.channels import (
     TornSlotError,
     checksum,
 )
-from veldt.backends.memory import PlainBlock
-from veldt.backends.signals import IndexDeque
+from veldt.backends.shared_memory.memory import PlainBlock
+from veldt.backends.shared_memory.signals import IndexDeque
 from veldt.topology import BoardSpec, QueueSpec
 from veldt.types import PROVENANCE_SEQUENCE, Field, Layout, Parameters
 

@@ -24,7 +24,7 @@ from driving import (
 
 import veldt.backends
 from veldt.backends.base import Backend, NodeFailure
-from veldt.checkpoint import CheckpointStore
+from veldt.checkpoints.store import CheckpointStore
 from veldt.topology import Topology
 
 RAY = pytest.param("ray", marks=pytest.mark.ray)

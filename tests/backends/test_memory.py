@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 
-from veldt.backends.memory import Block, PlainBlock, SharedBlock
+from veldt.backends.shared_memory.memory import Block, PlainBlock, SharedBlock
 from veldt.resources import ShortageError, available_bytes
 
 

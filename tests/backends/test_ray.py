@@ -22,9 +22,9 @@ from veldt.types import slots_over
 
 pytest.importorskip("ray")
 
-from veldt.backends.ray_channels import Intake
-from veldt.backends.ray_requests import Answering, RowFormat
-from veldt.backends.ray_wiring import Wiring
+from veldt.backends.ray.channels import Intake
+from veldt.backends.ray.requests import Answering, RowFormat
+from veldt.backends.ray.wiring import Wiring
 
 LAYOUT = roles.record_layout(words=1)
 
@@ -298,11 +298,11 @@ async def test_closing_ends_questions_that_nobody_will_answer() -> None:
 
 
 def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("veldt.backends.ray")]:
+    for name in [name for name in sys.modules if name.startswith("veldt.backends.ray.backend")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigurationError, match=r'pip install "veldt\[ray\]"'):
-        importlib.import_module("veldt.backends.ray")
+        importlib.import_module("veldt.backends.ray.backend")
 
 
 @pytest.mark.ray

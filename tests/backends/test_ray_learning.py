@@ -11,7 +11,7 @@ import pytest
 from driving import MakeBackend, advance_until, counter
 
 from veldt.architectures import load
-from veldt.checkpoint import CheckpointStore
+from veldt.checkpoints.store import CheckpointStore
 from veldt.environments import EnvironmentFactory
 from veldt.networks import NetworkConfig
 from veldt.problem import Problem

@@ -17,11 +17,11 @@ pytest.importorskip("ray")
 from auditing import audited
 from several_nodes import SeveralNodes, several_nodes
 
-from veldt.backends.ray import RayBackend
-from veldt.backends.ray_wiring import Wiring
-from veldt.checkpoint import CheckpointStore
+from veldt.backends.ray.backend import RayBackend
+from veldt.backends.ray.wiring import Wiring
+from veldt.checkpoints.store import CheckpointStore
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
+from veldt.run.plan import make_plan
 from veldt.topology import Topology
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]

@@ -7,8 +7,8 @@ import pytest
 
 from veldt.backends.traffic import counting
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
-from veldt.run import Run
+from veldt.run.driver import Run
+from veldt.run.plan import make_plan
 from veldt.telemetry.counters import NodeTelemetry, traffic_name
 from veldt.topology import BoardSpec, End, QueueSpec, RequestsSpec, SharedSpec, StreamSpec
 from veldt.types import Layout

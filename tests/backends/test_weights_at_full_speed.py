@@ -11,9 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from veldt.backends.channels import BoardMemory
-from veldt.backends.forkserver import server_context
-from veldt.backends.memory import SharedBlock
+from veldt.backends.process.forkserver import server_context
+from veldt.backends.shared_memory.channels import BoardMemory
+from veldt.backends.shared_memory.memory import SharedBlock
 from veldt.topology import BoardSpec
 from veldt.types import Parameters
 

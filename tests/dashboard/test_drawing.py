@@ -16,7 +16,7 @@ from veldt.dashboard.placing import place
 from veldt.dashboard.reading import RunView
 from veldt.diagram import plain_data
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
+from veldt.run.plan import make_plan
 from veldt.telemetry.counters import traffic_name
 
 

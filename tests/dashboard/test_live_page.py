@@ -23,7 +23,7 @@ from watched_runs import (
     veldt_process,
 )
 
-from veldt import cli
+from veldt.command_line import main as cli
 
 pytest.importorskip("nicegui", reason="the extra dashboard is not installed")
 

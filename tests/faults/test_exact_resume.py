@@ -16,10 +16,10 @@ import pytest
 import veldt
 from veldt.architectures import ARCHITECTURES
 from veldt.backends.serial import SerialBackend
-from veldt.checkpoint import CheckpointStore
+from veldt.checkpoints.store import CheckpointStore
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
-from veldt.run_checkpoints import RunCheckpoints
+from veldt.run.checkpoints import RunCheckpoints
+from veldt.run.plan import make_plan
 from veldt.telemetry.aggregate import RunTelemetry
 
 HALF = 500

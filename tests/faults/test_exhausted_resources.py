@@ -17,13 +17,13 @@ import pytest
 
 import veldt
 from veldt.backends.base import NodeFailure
-from veldt.backends.process import ProcessBackend
+from veldt.backends.process.backend import ProcessBackend
 from veldt.backends.serial import SerialBackend
-from veldt.checkpoint import CheckpointStore
+from veldt.checkpoints.store import CheckpointStore
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
 from veldt.resources import ShortageError
-from veldt.run_checkpoints import RunCheckpoints
+from veldt.run.checkpoints import RunCheckpoints
+from veldt.run.plan import make_plan
 from veldt.telemetry.aggregate import RunTelemetry
 
 ROOT = str(Path(veldt.__file__).parent.parent)

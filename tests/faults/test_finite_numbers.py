@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from veldt import black_box
 from veldt.backends.base import NodeFailure
 from veldt.backends.serial import SerialBackend
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
 from veldt.roles.finite_guard import MOST_DROPS_IN_A_ROW
 from veldt.roles.learner import Learner
-from veldt.run import describe_plan
-from veldt.run_checkpoints import RunCheckpoints
-from veldt.run_directory import RunDirectory
+from veldt.run import black_box
+from veldt.run.checkpoints import RunCheckpoints
+from veldt.run.directory import RunDirectory
+from veldt.run.driver import describe_plan
+from veldt.run.plan import make_plan
 from veldt.telemetry.aggregate import RunTelemetry
 
 ARCHITECTURES = ("impala", "a3c", "ga3c", "dqn", "gorila")

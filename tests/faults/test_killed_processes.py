@@ -17,11 +17,11 @@ from pathlib import Path
 import psutil
 
 import veldt
-from veldt.backends.forkserver import warm_up
-from veldt.backends.process import ProcessBackend
-from veldt.checkpoint import CheckpointStore
+from veldt.backends.process.backend import ProcessBackend
+from veldt.backends.process.forkserver import warm_up
+from veldt.checkpoints.store import CheckpointStore
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
+from veldt.run.plan import make_plan
 
 PATIENCE_SECONDS = 60.0
 KILLS = int(os.environ.get("VELDT_ACTOR_KILLS", 20))  # 1,000 at night

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from test_killed_processes import advance_until, counter, running
 
-from veldt.checkpoint import CheckpointStore
-from veldt.run_checkpoints import RunCheckpoints
+from veldt.checkpoints.store import CheckpointStore
+from veldt.run.checkpoints import RunCheckpoints
 from veldt.telemetry.aggregate import RunTelemetry
 
 REPLAY = {"min_replay_transitions": 200, "batch_size": 16, "env_steps_per_update": 8.0}

@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from veldt import cli
-from veldt.checkpoint import CheckpointStore
-from veldt.run_directory import RunDirectory
+from veldt.checkpoints.store import CheckpointStore
+from veldt.command_line import main as cli
+from veldt.run.directory import RunDirectory
 from veldt.telemetry.result import RunResult
 
 SMALL = ("--backend", "serial", "--num-actors", "1", "--envs-per-actor", "4", "--quiet")

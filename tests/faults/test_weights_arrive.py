@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
+from veldt.run.plan import make_plan
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
 from veldt.telemetry.counters import NodeTelemetry
 

@@ -21,9 +21,9 @@ from veldt.environments import EnvironmentFactory
 from veldt.environments.counting import CountingVectorEnvironment
 from veldt.networks import FlatParameters, Network, NetworkConfig, make_network
 from veldt.roles.actor import Actor
-from veldt.roles.batch_rule import BatchRule
-from veldt.roles.central_inference import CentralInference
-from veldt.roles.stream_policy import (
+from veldt.roles.inference.batch_rule import BatchRule
+from veldt.roles.inference.stream import CentralInference
+from veldt.roles.policies.stream import (
     SCRATCH_STEPS,
     ScratchSink,
     StreamPolicyConfig,

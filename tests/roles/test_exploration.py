@@ -9,7 +9,12 @@ import torch
 from wiring import context
 
 from veldt.networks import DPGOutput, NetworkConfig, QOutput, make_network
-from veldt.roles.policy import EpsilonGreedy, GaussianNoise, annealed_epsilon, laddered_epsilon
+from veldt.roles.policies.local import (
+    EpsilonGreedy,
+    GaussianNoise,
+    annealed_epsilon,
+    laddered_epsilon,
+)
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 OBSERVATION = (ObservationLeaf("observation", (3,), "float32", "vector"),)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from veldt.networks import FlatParameters, NetworkConfig, make_network
-from veldt.roles.forward_pass import CudaForwardPass, forward_pass
+from veldt.roles.inference.forward_pass import CudaForwardPass, forward_pass
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 SPEC = EnvironmentSpec(

@@ -7,7 +7,7 @@ from wiring import context, counted
 
 from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerConfig
-from veldt.roles.gradients import LocalOptimizerConfig
+from veldt.roles.gradients.local import LocalOptimizerConfig
 
 SLOW, FAST = OptimizerConfig("sgd", 0.1), OptimizerConfig("sgd", 1.0)
 

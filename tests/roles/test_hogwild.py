@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.backends import forkserver, make_backend
+from veldt.backends import make_backend
+from veldt.backends.process import forkserver
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerConfig, make_optimizer, state_size
-from veldt.roles.hogwild import HogwildConfig, Ring, RingConfig, share_hogwild
+from veldt.roles.gradients.hogwild import HogwildConfig, Ring, RingConfig, share_hogwild
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import Parameters

@@ -8,10 +8,10 @@ from wiring import OpenRun, context, counted, live
 
 from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerConfig, make_optimizer
-from veldt.roles.joined_source import JoinedSource, cut
-from veldt.roles.outliers import OutlierFilter, OutlierSettings
-from veldt.roles.parameter_server import ParameterServer, ShardSettings, shards
-from veldt.roles.remote_gradients import RemoteGradientsConfig
+from veldt.roles.gradients.outliers import OutlierFilter, OutlierSettings
+from veldt.roles.gradients.parameter_server import ParameterServer, ShardSettings, shards
+from veldt.roles.gradients.remote import RemoteGradientsConfig
+from veldt.roles.gradients.shards import JoinedSource, cut
 from veldt.topology import Topology
 
 ADAGRAD = OptimizerConfig("adagrad", 0.1, epsilon=1e-5)

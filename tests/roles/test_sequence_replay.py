@@ -9,9 +9,9 @@ import torch
 from wiring import context
 
 from veldt.networks import QOutput
-from veldt.roles.batched_policy import ENVIRONMENT
-from veldt.roles.central_exploration import LadderGreedy
-from veldt.roles.sequence_replay import RankedSequences, SequenceReplaySettings
+from veldt.roles.inference.batched_policy import ENVIRONMENT
+from veldt.roles.policies.ladder import LadderGreedy
+from veldt.roles.replay.sequences import RankedSequences, SequenceReplaySettings
 from veldt.types import (
     VALUE_BEST,
     VALUE_TAKEN,

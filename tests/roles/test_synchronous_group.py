@@ -11,8 +11,8 @@ from veldt.backends import make_backend
 from veldt.networks import FlatParameters, NetworkConfig, make_network
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
 from veldt.optimizers import OptimizerConfig
+from veldt.roles.gradients.synchronous_group import synchronous_group
 from veldt.roles.learner import Learner
-from veldt.roles.synchronous_group import synchronous_group
 from veldt.topology import Topology
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf, trajectory_layout
 

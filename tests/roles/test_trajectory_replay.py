@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from veldt.context import NodeContext
-from veldt.roles.trajectory_replay import TrajectoryReplayConfig
+from veldt.roles.replay.trajectories import TrajectoryReplayConfig
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import (
     ActionSpec,

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from veldt.backends.fabric import build_fabric
 from veldt.backends.serial import SerialBackend
+from veldt.backends.shared_memory.fabric import build_fabric
 from veldt.context import NodeContext
 from veldt.options import RunOptions
-from veldt.resolve import make_plan
+from veldt.run.plan import make_plan
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import End, Topology
 

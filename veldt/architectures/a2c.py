@@ -20,9 +20,9 @@ from veldt.errors import ConfigurationError
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients import LocalOptimizerConfig
+from veldt.roles.gradients.local import LocalOptimizerConfig
 from veldt.roles.learner import Learner
-from veldt.roles.policy import LocalPolicyConfig
+from veldt.roles.policies.local import LocalPolicyConfig
 from veldt.settings import OptimizerSettings
 from veldt.topology import Topology
 

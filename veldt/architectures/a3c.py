@@ -25,9 +25,9 @@ from veldt.objectives.actor_critic import ActorCritic
 from veldt.objectives.asynchronous_q import AsynchronousQ, AsynchronousQSettings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.hogwild import share_hogwild
+from veldt.roles.gradients.hogwild import share_hogwild
 from veldt.roles.learner import Learner
-from veldt.roles.policy import LocalPolicyConfig, SampleActions, drawn_epsilon
+from veldt.roles.policies.local import LocalPolicyConfig, SampleActions, drawn_epsilon
 from veldt.settings import OptimizerSettings
 from veldt.topology import Topology
 

@@ -27,10 +27,15 @@ from veldt.objectives.dpg import DPG, DPGSettings
 from veldt.objectives.q_learning import QLearning, QLearningSettings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients import LocalOptimizerConfig
+from veldt.roles.gradients.local import LocalOptimizerConfig
 from veldt.roles.learner import Learner
-from veldt.roles.policy import EpsilonGreedy, GaussianNoise, LocalPolicyConfig, laddered_epsilon
-from veldt.roles.replay import Replay, batch_layout, priority_layout
+from veldt.roles.policies.local import (
+    EpsilonGreedy,
+    GaussianNoise,
+    LocalPolicyConfig,
+    laddered_epsilon,
+)
+from veldt.roles.replay.replay import Replay, batch_layout, priority_layout
 from veldt.settings import LadderSettings, OptimizerSettings, PrioritizedReplaySettings
 from veldt.topology import Topology
 from veldt.types import VALUE_BEST, VALUE_TAKEN, Field

@@ -23,10 +23,10 @@ from veldt.objectives.q_learning import QLearning, QLearningSettings
 from veldt.problem import Problem
 from veldt.replay import UniformSampler
 from veldt.roles.actor import Actor
-from veldt.roles.gradients import LocalOptimizerConfig
+from veldt.roles.gradients.local import LocalOptimizerConfig
 from veldt.roles.learner import Learner
-from veldt.roles.policy import EpsilonGreedy, LocalPolicyConfig, annealed_epsilon
-from veldt.roles.replay import Replay, batch_layout
+from veldt.roles.policies.local import EpsilonGreedy, LocalPolicyConfig, annealed_epsilon
+from veldt.roles.replay.replay import Replay, batch_layout
 from veldt.settings import EpsilonSettings, OptimizerSettings, ReplaySettings
 from veldt.topology import Topology
 

@@ -26,14 +26,14 @@ from veldt.networks import FlatParameters
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.batch_rule import BatchRule
-from veldt.roles.batched_policy import state_size
-from veldt.roles.hogwild import share_hogwild
-from veldt.roles.inference_server import InferenceServer
+from veldt.roles.annealing import AnnealingSettings, Gate, Tuner
+from veldt.roles.gradients.hogwild import share_hogwild
+from veldt.roles.gradients.one_model import OneModelConfig
+from veldt.roles.inference.batch_rule import BatchRule
+from veldt.roles.inference.batched_policy import state_size
+from veldt.roles.inference.shared_memory import InferenceServer
 from veldt.roles.learner import Learner
-from veldt.roles.one_model import OneModelConfig
-from veldt.roles.population import AnnealingSettings, Gate, Tuner
-from veldt.roles.remote_policy import RemotePolicyConfig
+from veldt.roles.policies.shared_memory import RemotePolicyConfig
 from veldt.settings import OptimizerSettings
 from veldt.topology import Topology
 

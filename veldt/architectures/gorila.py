@@ -22,11 +22,11 @@ from veldt.objectives.q_learning import QLearning, QLearningSettings
 from veldt.problem import Problem
 from veldt.replay import UniformSampler
 from veldt.roles.actor import Actor
+from veldt.roles.gradients.parameter_server import ParameterServer, Server, ShardSettings, shards
+from veldt.roles.gradients.remote import RemoteGradientsConfig
 from veldt.roles.learner import Learner
-from veldt.roles.parameter_server import ParameterServer, Server, ShardSettings, shards
-from veldt.roles.policy import EpsilonGreedy, LocalPolicyConfig, annealed_epsilon
-from veldt.roles.remote_gradients import RemoteGradientsConfig
-from veldt.roles.replay import Replay, batch_layout
+from veldt.roles.policies.local import EpsilonGreedy, LocalPolicyConfig, annealed_epsilon
+from veldt.roles.replay.replay import Replay, batch_layout
 from veldt.settings import EpsilonSettings, OptimizerSettings, ReplaySettings
 from veldt.topology import Node, Topology
 

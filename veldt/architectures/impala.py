@@ -22,12 +22,12 @@ from functools import partial
 
 from veldt.errors import ConfigurationError
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
+from veldt.population.settings import ActorPopulationSettings
+from veldt.population.wiring import Population
 from veldt.problem import Problem
-from veldt.roles.policy import LocalPolicyConfig
-from veldt.roles.population_settings import ActorPopulationSettings
-from veldt.roles.population_wiring import Population
-from veldt.roles.synchronous_group import synchronous_group
-from veldt.roles.trajectory_replay import TrajectoryReplayConfig
+from veldt.roles.gradients.synchronous_group import synchronous_group
+from veldt.roles.policies.local import LocalPolicyConfig
+from veldt.roles.replay.trajectories import TrajectoryReplayConfig
 from veldt.topology import Topology
 from veldt.types import Layout
 

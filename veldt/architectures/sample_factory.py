@@ -24,14 +24,14 @@ from itertools import product
 import numpy as np
 
 from veldt.objectives.appo import Appo, AppoSettings
+from veldt.population.settings import MixedPopulationSettings
+from veldt.population.wiring import Population
 from veldt.problem import Problem
-from veldt.roles.batch_rule import BatchRule
-from veldt.roles.batched_policy import state_size
-from veldt.roles.gradients import LocalOptimizerConfig
-from veldt.roles.inference_server import InferenceServer
-from veldt.roles.policy import SampleActions
-from veldt.roles.population_settings import MixedPopulationSettings
-from veldt.roles.population_wiring import Population
+from veldt.roles.gradients.local import LocalOptimizerConfig
+from veldt.roles.inference.batch_rule import BatchRule
+from veldt.roles.inference.batched_policy import state_size
+from veldt.roles.inference.shared_memory import InferenceServer
+from veldt.roles.policies.local import SampleActions
 from veldt.topology import Topology
 from veldt.types import Field
 

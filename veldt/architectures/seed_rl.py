@@ -24,18 +24,18 @@ from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
 from veldt.objectives.r2d2 import R2D2
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.batch_rule import BatchRule
-from veldt.roles.central_inference import CentralInference
-from veldt.roles.gradients import LocalOptimizerConfig
+from veldt.roles.gradients.local import LocalOptimizerConfig
+from veldt.roles.inference.batch_rule import BatchRule
+from veldt.roles.inference.stream import CentralInference
 from veldt.roles.learner import Learner
-from veldt.roles.policy import SampleActions
-from veldt.roles.sequence_replay import PUBLISHED_R2D2, SequenceReplaySettings, memory_network
-from veldt.roles.stream_policy import (
+from veldt.roles.policies.local import SampleActions
+from veldt.roles.policies.stream import (
     SCRATCH_STEPS,
     ScratchSink,
     StreamPolicyConfig,
     stream_layouts,
 )
+from veldt.roles.replay.sequences import PUBLISHED_R2D2, SequenceReplaySettings, memory_network
 from veldt.settings import OptimizerSettings
 from veldt.topology import Node, Topology
 

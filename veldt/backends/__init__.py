@@ -16,9 +16,9 @@ def make_backend(
 
         return SerialBackend(topology, seed, verify)
     if name == "process":
-        from veldt.backends.process import ProcessBackend
+        from veldt.backends.process.backend import ProcessBackend
 
         return ProcessBackend(topology, seed, verify, hang_seconds)
-    from veldt.backends.ray import RayBackend
+    from veldt.backends.ray.backend import RayBackend
 
     return RayBackend(topology, seed, verify, hang_seconds)

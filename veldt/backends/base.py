@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from veldt.backends.signals import Doorbell
+from veldt.backends.shared_memory.signals import Doorbell
 from veldt.backends.traffic import counting
 from veldt.context import NodeContext
 from veldt.ports import Role

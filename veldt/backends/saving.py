@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from veldt.backends.base import RunningNode
-from veldt.backends.fabric import Fabric, newest
-from veldt.checkpoint import CheckpointError, CheckpointStore, read_part
+from veldt.backends.shared_memory.fabric import Fabric, newest
+from veldt.checkpoints.store import CheckpointError, CheckpointStore, read_part
 from veldt.topology import SharedSpec, Topology
 
 Parts = dict[str, dict[str, np.ndarray]]

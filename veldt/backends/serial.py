@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from veldt.backends.base import NodeFailure, RunningNode, close_all, construct
-from veldt.backends.fabric import build_fabric, newest_parameters
 from veldt.backends.saving import (
     CHANNELS,
     Parts,
@@ -26,7 +25,8 @@ from veldt.backends.saving import (
     restore_role,
     with_saved_channels,
 )
-from veldt.checkpoint import read_part
+from veldt.backends.shared_memory.fabric import build_fabric, newest_parameters
+from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
 from veldt.topology import End, Node, Topology

@@ -7,7 +7,7 @@ import argparse
 import contextlib
 import socket
 
-from veldt.command_options import Parser, whole_number
+from veldt.command_line.options import Parser, whole_number
 from veldt.dashboard.child import address, check_installed, listen
 from veldt.dashboard.reading import RunReader
 

@@ -16,8 +16,8 @@ from veldt.context import NodeContext
 from veldt.environments import EnvironmentFactory, Step
 from veldt.environments.resilience import EnvironmentFailure
 from veldt.ports import ExperienceSink, Policy
+from veldt.roles.annealing import Gate
 from veldt.roles.environment_group import EnvironmentGroup
-from veldt.roles.population import Gate
 from veldt.roles.update_wait import UpdateWait
 from veldt.types import (
     DISCOUNTED_RETURN,

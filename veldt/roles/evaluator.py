@@ -13,7 +13,7 @@ import torch
 
 from veldt.environments import EnvironmentFactory
 from veldt.networks import FlatParameters, Network
-from veldt.roles.policy import greedy_actions
+from veldt.roles.policies.local import greedy_actions
 from veldt.types import LAST_ACTION, LAST_REWARD
 
 _MAX_ROWS = 30_000  # longer than any episode of a standard task, so that evaluation always ends

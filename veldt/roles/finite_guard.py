@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import torch
 
-from veldt.checkpoint import CheckpointError, CheckpointStore
+from veldt.checkpoints.store import CheckpointError, CheckpointStore
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.objectives import Objective
@@ -105,7 +105,7 @@ class FiniteGuard:
         raise NotFiniteError(
             f"{self._in_a_row} gradients in a row were not finite; the weights are those of about"
             f" version {self._good_version} again. Look into the first bad batch with"
-            f" veldt.black_box.replay (black box: {self._box}), or lower the learning rate"
+            f" veldt.run.black_box.replay (black box: {self._box}), or lower the learning rate"
         )
 
 

@@ -20,10 +20,10 @@ from veldt.ports import (
     ParameterSink,
     ParameterSource,
 )
+from veldt.roles.annealing import Gate
 from veldt.roles.finite_guard import FiniteGuard
-from veldt.roles.joined_source import joined
-from veldt.roles.one_model import model_memory
-from veldt.roles.population import Gate
+from veldt.roles.gradients.one_model import model_memory
+from veldt.roles.gradients.shards import joined
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update

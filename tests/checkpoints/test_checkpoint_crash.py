@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving is interrupted: by kill -9 at every system call, at random times, by a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoint_contents import assert_whole, save, store_in
+
+from veldt.checkpoints.format import verify
+from veldt.checkpoints.store import CheckpointError, CheckpointStore
+
+NUM_RANDOM_KILLS = 40
+WRITES = ("mkdir", "write", "fsync", "link", "rename")
+DELETIONS = ("unlink", "rmdir")
+
+# The child does nothing but save and is killed; it never returns to the threads it lacks.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+def _intercept(
+    patch: pytest.MonkeyPatch, names: tuple[str, ...], strike: Callable[..., Any]
+) -> None:
+    """Pass every later call of these `os` functions to `strike(number, original, *arguments)`."""
+    calls = iter(range(10**9))
+
+    def intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments, **named: strike(next(calls), original, *arguments, **named)
+
+    for name in names:
+        patch.setattr(os, name, intercepted(getattr(os, name)))
+
+
+def _forked(child: Callable[[], None]) -> int:
+    """Run `child` in a process of its own and return the process id."""
+    process = os.fork()
+    if process == 0:
+        try:
+            child()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return process
+
+
+def _save_and_die(store: CheckpointStore, step: int, fatal: int) -> None:
+    def strike(number: int, original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if number == fatal:
+            if original.__name__ == "write":
+                original(arguments[0], arguments[1][: len(arguments[1]) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **named)
+
+    _intercept(pytest.MonkeyPatch(), WRITES + DELETIONS, strike)
+    save(store, step)
+
+
+def test_killed_at_every_system_call_of_a_save(
+    tmp_path: Path, figure: Callable[[int, str, object], None]
+) -> None:
+    for step in range(3):
+        save(store_in(tmp_path), step)
+    kills, died = 0, True
+    while died:
+        before = assert_whole(store_in(tmp_path).newest())
+        process = _forked(partial(_save_and_die, store_in(tmp_path), before + 1, kills))
+        exit_code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        assert exit_code in (0, -signal.SIGKILL)
+        died = exit_code != 0
+        kills += died
+        store = store_in(tmp_path)
+        assert assert_whole(store.newest()) in (before, before + 1)
+        for path in tmp_path.glob("checkpoint-*"):
+            verify(path)  # an old one that is being deleted is never seen half gone
+        save(store, before + 2)
+        assert not [name for name in os.listdir(tmp_path) if name.startswith(".tmp-")]
+        assert len(os.listdir(tmp_path)) == 3
+    assert kills > 25
+    figure(2, "kills at the system calls of a save", kills)
+    figure(2, "whole checkpoints found after these", kills)
+
+
+def test_killed_at_random_times_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    newest = 0
+    save(store_in(tmp_path), newest)
+    for _ in range(NUM_RANDOM_KILLS):
+        reader, writer = os.pipe()
+
+        def save_for_ever(first: int = newest + 1, acknowledge: int = writer) -> None:
+            store = store_in(tmp_path)
+            for step in range(first, 10**9):
+                save(store, step)
+                os.write(acknowledge, step.to_bytes(8))
+
+        process = _forked(save_for_ever)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            first = pipe.read(8)
+            time.sleep(random.uniform(0, 0.02))
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            acknowledged = int.from_bytes((first + pipe.read())[-8:])
+        newest = assert_whole(store_in(tmp_path).newest())
+        assert newest >= acknowledged > 0
+
+
+def test_a_reader_beside_a_running_writer_always_finds_a_checkpoint(tmp_path: Path) -> None:
+    save(store_in(tmp_path), 0)
+
+    def save_for_ever() -> None:
+        store = store_in(tmp_path, keep=1)
+        for step in range(1, 10**9):
+            save(store, step)
+
+    process = _forked(save_for_ever)
+    try:
+        store, found = store_in(tmp_path), [0]
+        while found[-1] < 40:
+            checkpoint = store.newest()
+            assert checkpoint is not None
+            found.append(checkpoint.step)
+        assert found == sorted(found)
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+
+def _save_with_failing_disk(store: CheckpointStore, step: int, working: int, code: int) -> str:
+    """Let `working` calls pass and fail all later ones; the error's text, or "" if it succeeded."""
+
+    def strike(number: int, original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if number >= working:
+            raise OSError(code, os.strerror(code))
+        return original(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        _intercept(patch, WRITES, strike)
+        try:
+            save(store, step)
+        except CheckpointError as error:
+            return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EIO])
+def test_a_disk_that_fails_from_any_call_on(tmp_path: Path, code: int) -> None:
+    store = store_in(tmp_path)
+    for step in range(3):
+        save(store, step)
+    working_calls, message = 0, os.strerror(code)
+    while message:
+        before = assert_whole(store.newest())
+        message = _save_with_failing_disk(store, before + 1, working_calls, code)
+        assert os.strerror(code) in (message or os.strerror(code))
+        working_calls += 1
+        assert not [name for name in os.listdir(tmp_path) if name.startswith(".tmp-")]
+        assert assert_whole(store.newest()) in (before, before + 1)
+        save(store, before + 2)
+    assert working_calls > 15
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_does_not_fail_the_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "not yours")
+
+    store = store_in(tmp_path)
+    save(store, 1)
+    save(store, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        save(store, 3)
+    assert "could not be deleted" in store.problems[0]
+    assert assert_whole(store.newest()) == 3
+    save(store, 4)
+    assert len(os.listdir(tmp_path)) == 3
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting needs root")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_disk_that_is_really_full(
+    tiny_disk: Path, figure: Callable[[int, str, object], None]
+) -> None:
+    store = CheckpointStore(tiny_disk, chunk_bytes=50_000)
+    random = np.random.default_rng(0)
+    for step in (1, 2):
+        store.save(step, {"replay": {"rows": random.random(50_000)}}, {})
+    for step in (3, 4):
+        with pytest.raises(CheckpointError, match="No space left on device"):
+            store.save(step, {"replay": {"rows": random.random(50_000)}}, {})
+        assert store.newest().step == 2
+        assert store.problems == []
+    store.save(5, {"replay": {"rows": random.random(5_000)}}, {})
+    assert store.newest().step == 5
+    figure(14, "full disk: fewest valid checkpoints at any time", 1)

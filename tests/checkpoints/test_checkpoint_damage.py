@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damaged and hostile checkpoints: every one is noticed, none is believed, none runs code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import struct
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoint_contents import assert_whole, save, store_in
+
+from veldt.checkpoints.format import _manifest_bytes
+from veldt.checkpoints.store import CheckpointError
+
+LEARNER = "0000-learner-0.safetensors"
+OLDER, NEWER = "checkpoint-000000000100", "checkpoint-000000000200"
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with two checkpoints, of steps 100 and 200."""
+    directory = tmp_path_factory.mktemp("pristine")
+    store = store_in(directory)
+    save(store, 100)
+    save(store, 200)
+    return directory
+
+
+def _any_file(checkpoint: Path, random: np.random.Generator) -> Path:
+    return random.choice(sorted(checkpoint.iterdir()))
+
+
+def _truncate(checkpoint: Path, random: np.random.Generator) -> None:
+    file = _any_file(checkpoint, random)
+    os.truncate(file, random.integers(file.stat().st_size))
+
+
+def _flip_bit(checkpoint: Path, random: np.random.Generator) -> None:
+    file = _any_file(checkpoint, random)
+    content = bytearray(file.read_bytes())
+    content[random.integers(len(content))] ^= 1 << random.integers(8)
+    file.write_bytes(content)
+
+
+def _zero_block(checkpoint: Path, random: np.random.Generator) -> None:
+    file = _any_file(checkpoint, random)
+    content = file.read_bytes()
+    start = random.integers(np.flatnonzero(np.frombuffer(content, np.uint8))[-1] + 1)
+    file.write_bytes(content[:start] + bytes(len(content) - start))
+
+
+def _append(checkpoint: Path, random: np.random.Generator) -> None:
+    file = _any_file(checkpoint, random)
+    file.write_bytes(file.read_bytes() + random.bytes(9))
+
+
+def _remove(checkpoint: Path, random: np.random.Generator) -> None:
+    _any_file(checkpoint, random).unlink()
+
+
+def _swap(checkpoint: Path, random: np.random.Generator) -> None:
+    first, second = random.choice(sorted(checkpoint.iterdir()), 2, replace=False)
+    first.rename(checkpoint / "held")
+    second.rename(first)
+    (checkpoint / "held").rename(second)
+
+
+def _take_file_of_another_step(checkpoint: Path, random: np.random.Generator) -> None:
+    name = ("manifest.json", "meta.json", LEARNER)[random.integers(3)]
+    shutil.copy(checkpoint.parent.parent / "checkpoint-000000000300" / name, checkpoint / name)
+
+
+def _wrong_shape(checkpoint: Path, random: np.random.Generator) -> None:
+    file = checkpoint / LEARNER
+    swapped = file.read_bytes().replace(b'"shape":[3,4]', b'"shape":[4,3]')
+    assert swapped != file.read_bytes()
+    file.write_bytes(swapped)
+
+
+def _edit_manifest(checkpoint: Path, random: np.random.Generator) -> None:
+    manifest = json.loads((checkpoint / "manifest.json").read_bytes())
+    entry = random.choice(list(manifest["files"].values()))
+    choice = random.integers(3)
+    if choice == 0:
+        entry["sha256"] = "0" * 64
+    elif choice == 1:
+        manifest["parts"]["replay-0"]["large"]["row"]["shape"] = [16, 64]
+    else:
+        del manifest["parts"]["learner-0"]
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
+def _newer_format(checkpoint: Path, random: np.random.Generator) -> None:
+    forge(checkpoint, lambda manifest: manifest.update(format=int(random.integers(2, 99))))
+
+
+MUTATIONS: list[Callable[[Path, np.random.Generator], None]] = [
+    _truncate, _flip_bit, _zero_block, _append, _remove, _swap, _take_file_of_another_step,
+    _wrong_shape, _edit_manifest, _newer_format,
+]  # fmt: skip
+
+
+def forge(checkpoint: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Edit the manifest and make every size and hash fit, as an attacker would."""
+    manifest = json.loads((checkpoint / "manifest.json").read_bytes())
+    del manifest["sha256"]
+    for name, entry in manifest["files"].items():
+        content = (checkpoint / name).read_bytes()
+        entry.update(size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    edit(manifest)
+    (checkpoint / "manifest.json").write_bytes(_manifest_bytes(manifest))
+
+
+def test_500_mutated_checkpoints_are_all_noticed(
+    pristine: Path, tmp_path: Path, figure: Callable[[int, str, object], None]
+) -> None:
+    run = tmp_path / "run"
+    save(store_in(tmp_path), 300)
+    for seed in range(500):
+        random = np.random.default_rng(seed)
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(pristine, run)
+        (run / ".tmp-checkpoint-000000000300").mkdir()
+        mutate = MUTATIONS[seed % len(MUTATIONS)]
+        mutate(run / NEWER, random)
+        store = store_in(run)
+        assert assert_whole(store.newest()) == 100, (seed, mutate.__name__)
+        assert [problem.split(":")[0] for problem in store.problems] == [NEWER]
+
+        MUTATIONS[random.integers(len(MUTATIONS))](run / OLDER, random)
+        with pytest.raises(CheckpointError, match="starting afresh would hide that"):
+            store.newest()
+        assert len(store.problems) == 2
+    figure(15, "mutated checkpoints with a valid one before", 500)
+    figure(15, "of these detected", 500)
+    figure(15, "runs with no valid checkpoint left, all refused", 500)
+    figure(15, "wrong loads", 0)
+
+
+def test_damage_after_opening_is_noticed_when_loading(pristine: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(pristine, tmp_path / "run")
+    checkpoint = store_in(run).newest()
+    assert checkpoint is not None
+    for part, pattern in (("learner-0", "*learner*"), ("replay-0", "*.chunk")):
+        file = next(checkpoint.path.glob(pattern))
+        file.write_bytes(file.read_bytes()[:-1] + b"\x55")
+        with pytest.raises(CheckpointError, match="does not match its hash"):
+            checkpoint.load(part)
+
+
+class _Canary:
+    """Makes a directory when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, (str(self.path),))
+
+
+def _write(name: str, content: bytes) -> Callable[[Path], None]:
+    def attack(checkpoint: Path) -> None:
+        (checkpoint / name).write_bytes(content)
+        forge(checkpoint, lambda manifest: None)
+
+    return attack
+
+
+def _large(**changes: Any) -> Callable[[Path], None]:
+    """Change the description of the chunked array."""
+    return lambda checkpoint: forge(
+        checkpoint, lambda manifest: manifest["parts"]["replay-0"]["large"]["row"].update(changes)
+    )
+
+
+def _rename_in_manifest(target: str) -> Callable[[Path], None]:
+    """Point the learner's part at a file elsewhere that exists and has the right hash."""
+
+    def edit(manifest: dict[str, Any]) -> None:
+        old = manifest["parts"]["learner-0"]["file"]
+        manifest["files"][target] = manifest["files"].pop(old)
+        manifest["parts"]["learner-0"]["file"] = target
+
+    def attack(checkpoint: Path) -> None:
+        shutil.copy(checkpoint / LEARNER, checkpoint.parent / "outside")
+        forge(checkpoint, edit)
+
+    return attack
+
+
+def _symlink(checkpoint: Path) -> None:
+    (checkpoint / LEARNER).rename(checkpoint.parent / "outside")
+    (checkpoint / LEARNER).symlink_to("../outside")
+
+
+def _stray_symlink(checkpoint: Path) -> None:
+    (checkpoint / "notes").symlink_to("/etc")
+
+
+def _symlinked_directory(checkpoint: Path) -> None:
+    checkpoint.rename(checkpoint.parent / "outside")
+    checkpoint.symlink_to("outside")
+
+
+def _deep_manifest(checkpoint: Path) -> None:
+    (checkpoint / "manifest.json").write_bytes(NESTED)
+
+
+def _fifo(checkpoint: Path) -> None:
+    (checkpoint / LEARNER).unlink()
+    os.mkfifo(checkpoint / LEARNER)
+
+
+def _unlisted_array(checkpoint: Path) -> None:
+    forge(checkpoint, lambda manifest: manifest["parts"]["learner-0"]["arrays"].append("more"))
+
+
+def _safetensors(header: bytes, length: int | None = None) -> bytes:
+    return struct.pack("<Q", len(header) if length is None else length) + header
+
+
+def _many(count: int) -> bytes:
+    entry = {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
+    return json.dumps({str(number): entry for number in range(count)}).encode()
+
+
+def _one(**changes: Any) -> bytes:
+    entry = {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} | changes
+    return _safetensors(json.dumps({"weights": entry}).encode())
+
+
+NESTED = b"[" * 100_000
+ATTACKS: dict[str, Callable[[Path], None]] = {
+    "header of 2**60 bytes": _write(LEARNER, _safetensors(b"{}", 2**60)),
+    "header of 17 MB": _write(LEARNER, _safetensors(b"{" + b" " * 17_000_000 + b"}")),
+    "header with too many arrays": _write(LEARNER, _safetensors(_many(10_001))),
+    "header with deep nesting": _write(LEARNER, _safetensors(NESTED)),
+    "array of 2**62 bytes": _write(LEARNER, _one(shape=[2**62], data_offsets=[0, 2**62])),
+    "shape that overflows": _write(LEARNER, _one(shape=[2**33, 2**33])),
+    "negative shape": _write(LEARNER, _one(shape=[-1])),
+    "object dtype": _write(LEARNER, _one(dtype="O")),
+    "empty part": _write(LEARNER, b""),
+    "meta with deep nesting": _write("meta.json", NESTED),
+    "meta of 17 MB": _write("meta.json", b'{"a":"' + b"x" * 17_000_000 + b'"}'),
+    "meta that is no object": _write("meta.json", b"[]"),
+    "chunked array of 2**62 bytes": _large(shape=[2**62]),
+    "chunked array of objects": _large(dtype="object"),
+    "chunked array of a negative shape": _large(shape=[-32, -32]),
+    "chunk that is a path": _large(chunks=["../../outside"]),
+    "chunk listed twice": _large(chunks=["0001-replay-0.0000.000000.chunk"] * 4),
+    "array that is not there": _unlisted_array,
+    "relative path": _rename_in_manifest("../outside"),
+    "absolute path": _rename_in_manifest("/etc/hostname"),
+    "hidden file": _rename_in_manifest(".outside"),
+    "manifest with deep nesting": _deep_manifest,
+    "symbolic link": _symlink,
+    "unused symbolic link": _stray_symlink,
+    "symbolic link for a directory": _symlinked_directory,
+    "pipe": _fifo,
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_hostile_checkpoint_is_refused_in_bounded_memory(
+    pristine: Path, tmp_path: Path, attack: str, figure: Callable[[int, str, object], None]
+) -> None:
+    run = shutil.copytree(pristine, tmp_path / "run")
+    ATTACKS[attack](run / NEWER)
+    store = store_in(run)
+    tracemalloc.start()
+    try:
+        assert assert_whole(store.newest()) == 100
+        peak = tracemalloc.get_traced_memory()[1] / 2**20
+        assert peak < 64
+    finally:
+        tracemalloc.stop()
+    assert len(store.problems) == 1
+    figure(16, f"peak MB: {attack}", round(peak, 1))
+
+
+@pytest.mark.parametrize("consistent", [False, True])
+def test_pickles_in_place_of_files_never_run(
+    pristine: Path, tmp_path: Path, consistent: bool, figure: Callable[[int, str, object], None]
+) -> None:
+    canary = tmp_path / "canary"
+    payload = pickle.dumps(_Canary(canary))
+    for name in sorted(os.listdir(pristine / NEWER)):
+        run = shutil.copytree(pristine, tmp_path / f"run-{name}")
+        (run / NEWER / name).write_bytes(payload)
+        if consistent and name != "manifest.json":
+            forge(run / NEWER, lambda manifest: None)
+        assert assert_whole(store_in(run).newest()) == 100
+        assert not canary.exists()
+    files = len(os.listdir(pristine / NEWER))
+    kind = "with fitting hashes" if consistent else "alone"
+    figure(16, f"checkpoint files replaced by pickles, {kind}", files)
+    figure(16, f"of these executed, {kind}", int(canary.exists()))
+    pickle.loads(payload)  # noqa: S301 - proves that the payload would have run
+    assert canary.exists()

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes into a checkpoint comes out bit for bit, and the store keeps its rules."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from pathlib import Path
+
+import hypothesis.extra.numpy as arrays_of
+import numpy as np
+import pytest
+from checkpoint_contents import assert_same, assert_whole, contents, save, store_in
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from veldt.checkpoints.store import CheckpointError, CheckpointStore
+
+DTYPES = [np.dtype(code) for code in "?bhilBHILefd"]
+ARRAYS = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: arrays_of.arrays(
+        dtype, arrays_of.array_shapes(min_dims=0, min_side=0, max_side=9)
+    )
+)
+NAMES = st.text(max_size=20).filter(lambda name: name.isprintable() and name != "__metadata__")
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(arrays=st.dictionaries(NAMES, ARRAYS, max_size=6), step=st.integers(0, 10**12 - 1))
+def test_every_dtype_and_shape_comes_back_exactly(
+    tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray], step: int
+) -> None:
+    store = store_in(tmp_path_factory.mktemp("run"))
+    store.save(step, {"node": arrays}, {})
+    checkpoint = store.newest()
+    assert checkpoint is not None
+    assert checkpoint.step == step
+    assert_same(checkpoint.load("node"), arrays)
+
+
+@pytest.mark.parametrize("rows", [3, 300])
+def test_memory_order_and_byte_order_do_not_matter(tmp_path: Path, rows: int) -> None:
+    plain = np.arange(rows * 4, dtype=np.int32).reshape(rows, 4)
+    given_arrays = {
+        "transposed": np.asfortranarray(plain),
+        "every_second": np.repeat(plain, 2, axis=0)[::2],
+        "big_endian": plain.astype(">i4"),
+        "python_number": 1.5,
+    }
+    store = store_in(tmp_path)
+    store.save(1, {"node": given_arrays}, {})
+    loaded = store.newest().load("node")
+    assert all(array.flags.writeable for array in loaded.values())
+    for name in ("transposed", "every_second", "big_endian"):
+        np.testing.assert_array_equal(loaded[name], plain)
+        assert loaded[name].dtype == np.int32
+    assert loaded["python_number"] == np.float64(1.5)
+
+
+def test_meta_and_part_names_come_back(tmp_path: Path) -> None:
+    meta = {"config": {"gamma": 0.99, "layers": [64, 64]}, "note": "ünïcode", "nothing": None}
+    store = store_in(tmp_path)
+    names = ["a+b", "a b", "a_b", "x" * 150, "ärger", ".hidden"]
+    path = store.save(7, {name: {"n": np.array(i)} for i, name in enumerate(names)}, meta)
+    checkpoint = store.newest()
+    assert checkpoint.meta == meta
+    assert checkpoint.parts == tuple(names)
+    assert [int(checkpoint.load(name)["n"]) for name in names] == list(range(6))
+    assert all(file.parent == path for file in path.rglob("*"))
+    with pytest.raises(CheckpointError, match="no part 'c'; its parts are: a\\+b"):
+        checkpoint.load("c")
+
+
+@pytest.mark.parametrize(
+    ("part", "arrays", "meta", "message"),
+    [
+        ("../up", {}, {}, "cannot name a part"),
+        ("a/b", {}, {}, "cannot name a part"),
+        ("", {}, {}, "cannot name a part"),
+        ("node", {"o": np.array([{}])}, {}, "'o' of part 'node' is object"),
+        ("node", {"s": "text"}, {}, "'s' of part 'node' is <U4"),
+        ("node", {"c": np.zeros(1, complex)}, {}, "is complex128"),
+        ("node", {"__metadata__": np.zeros(1)}, {}, "cannot name an array"),
+        ("node", {str(i): np.zeros(1) for i in range(10_001)}, {}, "10001 arrays"),
+        ("node", {}, {"array": np.zeros(1)}, "not JSON serializable"),
+        ("node", {}, {"long": "x" * 2**24}, "bytes of JSON"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_before_anything_is_written(
+    tmp_path: Path, part: str, arrays: dict, meta: dict, message: str
+) -> None:
+    store = store_in(tmp_path)
+    save(store, 1)
+    with pytest.raises(CheckpointError, match=message):
+        store.save(2, {part: arrays}, meta)
+    assert sorted(os.listdir(tmp_path)) == [".lock", "checkpoint-000000000001"]
+
+
+@pytest.mark.parametrize("step", [-1, 10**12])
+def test_a_step_that_does_not_fit_the_name_is_refused(tmp_path: Path, step: int) -> None:
+    with pytest.raises(CheckpointError, match="is not between"):
+        store_in(tmp_path).save(step, {}, {})
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_only_the_last_ones_are_kept(tmp_path: Path, keep: int) -> None:
+    store = store_in(tmp_path, keep)
+    for step in (5, 10, 200, 3000):
+        save(store, step)
+    kept = [f"checkpoint-{step:012d}" for step in (5, 10, 200, 3000)[-keep:]]
+    assert sorted(os.listdir(tmp_path)) == [".lock", *kept]
+    assert assert_whole(store.newest()) == 3000
+
+
+def test_the_same_step_saved_again_wins(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    for value in range(12):
+        store.save(4, {"node": {"n": np.array(value)}}, {})
+    assert store.newest().load("node")["n"] == 11
+    assert sorted(os.listdir(tmp_path))[1:] == [
+        "checkpoint-000000000004.10",
+        "checkpoint-000000000004.11",
+    ]
+
+
+def test_going_back_behind_a_valid_checkpoint_is_refused(tmp_path: Path) -> None:
+    save(store_in(tmp_path), 100)
+    with pytest.raises(CheckpointError, match="newer than step 50; resume from it"):
+        save(store_in(tmp_path), 50)
+
+
+def test_a_run_that_fell_back_saves_on_although_the_damaged_one_is_newer(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    save(store, 100)
+    (save(store, 200) / "meta.json").write_text("{}")
+    for resumed in (store_in(tmp_path), store_in(tmp_path)):
+        step = assert_whole(resumed.newest()) + 10
+        save(resumed, step)
+        assert assert_whole(resumed.newest()) == step
+    for step in (210, 220):
+        save(resumed, step)
+    assert sorted(os.listdir(tmp_path))[1:] == [f"checkpoint-{step:012d}" for step in (210, 220)]
+
+
+def test_unchanged_chunks_are_shared_but_never_by_the_last_two(tmp_path: Path) -> None:
+    store = store_in(tmp_path, keep=3)
+    paths = [save(store, step) for step in (0, 1, 2)]
+    inodes = [{file.stat().st_ino for file in path.glob("*.chunk")} for path in paths]
+    assert [len(found) for found in inodes] == [4, 4, 4]
+    # Rows 0 to 2 are in chunk 0 and row 31 in chunk 3: chunks 1 and 2 have not changed.
+    assert len(inodes[0] & inodes[2]) == 2
+    assert not inodes[0] & inodes[1]
+    assert not inodes[1] & inodes[2]
+    assert assert_whole(store.newest()) == 2
+
+
+def test_without_hard_links_everything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object, **__: object) -> None:
+        raise PermissionError("this file system has no hard links")
+
+    monkeypatch.setattr(os, "link", no_links)
+    store = store_in(tmp_path)
+    for step in range(4):
+        save(store, step)
+        assert assert_whole(store.newest()) == step
+
+
+def test_a_second_writer_is_kept_out(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    save(store, 1)
+    with open(tmp_path / ".lock", "r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(CheckpointError, match="another process"):
+            save(store, 2)
+    assert save(store, 2).name == "checkpoint-000000000002"
+
+
+def test_none_only_where_there_never_was_a_checkpoint(tmp_path: Path) -> None:
+    assert CheckpointStore(tmp_path / "missing").newest() is None
+    assert not (tmp_path / "missing").exists()
+    (tmp_path / ".tmp-checkpoint-000000000001").mkdir()
+    assert CheckpointStore(tmp_path).newest() is None
+    (tmp_path / "checkpoint-1").mkdir()
+    with pytest.raises(CheckpointError, match="checkpoint-1: not a name"):
+        CheckpointStore(tmp_path).newest()
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="cannot list"):
+        CheckpointStore(tmp_path / "file").newest()
+
+
+def test_a_skipped_checkpoint_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = store_in(tmp_path)
+    save(store, 1)
+    (save(store, 2) / "meta.json").unlink()
+    with caplog.at_level(logging.WARNING):
+        assert assert_whole(store.newest()) == 1
+    assert len(store.problems) == 1
+    assert "checkpoint-000000000002" in caplog.text
+    assert "meta.json" in caplog.text
+
+
+def test_other_tools_can_read_it(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    path = save(store_in(tmp_path), 3)
+    manifest = json.loads((path / "manifest.json").read_text())
+    found = load_file(path / manifest["parts"]["learner-0"]["file"])
+    np.testing.assert_array_equal(found["weights"], contents(3)["learner-0"]["weights"])
+
+
+@pytest.mark.parametrize("sizes", [(0, 1), (2, 0)])
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        CheckpointStore(tmp_path, *sizes)

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line as a new user meets it: every bad input is one line, exit code 2, no files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from veldt.architectures import ARCHITECTURES, load
+from veldt.command_line import main as cli
+from veldt.command_line.options import Parser, add_fields, read_mapping
+from veldt.options import CHOICES, RunOptions
+from veldt.options.fields import field_documentation
+
+CARTPOLE = ("--env", "CartPole-v1")
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(Path(cli.__file__).parents[2]),
+}
+SERIAL = ("--backend", "serial", "--num-actors", "1", "--envs-per-actor", "4")
+
+
+def veldt(*arguments: str, cwd: Path, code: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the real program in `cwd`; `code` runs before it."""
+    start = [sys.executable, "-m", "veldt"]
+    if code:
+        begin = "from veldt.command_line.main import main"
+        program = f"import sys; {code}; {begin}; sys.exit(main(sys.argv[1:]))"
+        start = [sys.executable, "-c", program]
+    return subprocess.run(
+        [*start, *arguments],
+        cwd=cwd,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """Runs a command that must be refused; returns its one line."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        before = set(tmp_path.rglob("*"))
+        assert cli.main(list(arguments)) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("veldt: ")
+        assert err.count("\n") == 1
+        assert set(tmp_path.rglob("*")) == before
+        return err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ((), "choose a command"),
+        (("trian",), "did you mean train?"),
+        (("--versoin",), "did you mean --version?"),
+        (("train",), "name an architecture"),
+        (("train", "impla", *CARTPOLE), "did you mean impala?"),
+        (("train", "xyzzy", *CARTPOLE), "there are dqn"),
+        (("train", "impala"), "--env"),
+        (("train", "impala", "--env", "CartPol-v1", *SERIAL), "did you mean CartPole-v1"),
+        (("train", "impala", "--env", "nowhere:make", *SERIAL), "cannot import 'nowhere'"),
+        (("train", "impala", *CARTPOLE, "--num-actor", "2"), "did you mean --num-actors?"),
+        (("train", "impala", *CARTPOLE, "--learning-rat", "1"), "did you mean --learning-rate?"),
+        (("train", "impala", *CARTPOLE, "--num-actors", "x"), "'x' is not a whole number"),
+        (("train", "impala", *CARTPOLE, "--num-actors", "1.5"), "not a whole number"),
+        (("train", "impala", *CARTPOLE, "--learning-rate", "fast"), "'fast' is not a finite"),
+        (("train", "impala", *CARTPOLE, "--num-actors", "-1"), "positive number"),
+        (("train", "impala", *CARTPOLE, "--total-env-steps", "0"), "positive number"),
+        (("train", "impala", *CARTPOLE, "--seed", "-1"), "from 0 on"),
+        (("train", "impala", *CARTPOLE, "--frame-stack", "0"), "1 or more"),
+        (("train", "impala", *CARTPOLE, "--device", "tpu"), "auto, cpu, cuda"),
+        (("train", "impala", *CARTPOLE, "--backend", "thread"), "serial, process, ray"),
+        (("train", "impala", *CARTPOLE, "--preset", "doom", *SERIAL), "control"),
+        (("train", "impala", *CARTPOLE, "--recurrent", "rnn", *SERIAL), "lstm"),
+        (("train", "impala", *CARTPOLE, "--env-options", "gravity"), "not key=value"),
+        (("train", "impala", *CARTPOLE, "surplus"), "unexpected 'surplus'"),
+        (("train", "dqn", "--env", "Pendulum-v1", *SERIAL), "discrete"),
+        (("train", "impala", *CARTPOLE, *SERIAL, "--run-dir", "/etc/passwd/run"), "--run-dir"),
+        (("describe", "impala", "--format", "svg"), "mermaid"),
+        (("completion", "tcsh"), "bash"),
+        (("resume",), "RUN_DIR"),
+        (("resume", "missing"), "not a run directory"),
+        (("evaluate", "."), "not a run directory"),
+        (("evaluate", "missing"), "not a run directory"),
+        (("evaluate", ".", "--episodes", "0"), "1 or more"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_input_is_one_line_with_the_remedy(refused, arguments, remedy):
+    assert remedy in refused(*arguments)
+
+
+def test_a_batch_larger_than_the_queue_is_refused(refused):
+    arguments = ("--batch-trajectories", "50", "--total-env-steps", "1")
+    assert "queue_trajectories" in refused("train", "impala", *CARTPOLE, *SERIAL, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("module", "env", "extra"),
+    [("ale_py", "ALE/Pong-v5", "veldt[atari]"), ("mujoco", "Hopper-v5", "veldt[mujoco]"),
+     ("envpool", "envpool:Pong-v5", "veldt[envpool]")],
+)  # fmt: skip
+def test_a_missing_extra_is_named(tmp_path, module, env, extra):
+    done = veldt(
+        "train",
+        "impala",
+        "--env",
+        env,
+        *SERIAL,
+        cwd=tmp_path,
+        code=f"sys.modules['{module}'] = None",
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert extra in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_needs_no_torch_does_not_import_it(tmp_path):
+    for arguments in (
+        ["list"],
+        ["--help"],
+        ["train", "--help"],
+        ["train", "impla"],
+        ["train", "a2c"],
+    ):
+        code = (
+            "import sys; from veldt.command_line.main import main\n"
+            "try: main(sys.argv[1:])\n"
+            "except SystemExit: pass\n"
+            "sys.exit('torch' in sys.modules)"
+        )
+        start = [sys.executable, "-c", code, *arguments]
+        done = subprocess.run(start, capture_output=True, cwd=tmp_path, env=ENVIRONMENT)
+        assert done.returncode == 0, arguments
+
+
+def test_list(capsys):
+    assert cli.main(["list"]) == 0
+    text = capsys.readouterr().out
+    assert cli.main(["list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == list(ARCHITECTURES)
+    assert {"year", "paper", "new", "file"} <= set(rows[0])
+    assert all(row["new"] in text for row in rows)
+
+
+@pytest.mark.parametrize("format", ["text", "mermaid"])
+def test_describe_shows_the_real_wiring(capsys, format):
+    assert cli.main(["describe", "impala", "--num-actors", "3", "--format", format]) == 0
+    assert "actor x3" in capsys.readouterr().out
+
+
+def test_help_shows_common_options_then_the_presets(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", "impala", "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert text.index("--backend") < text.index("--trajectory-steps")
+    presets = load("impala").PRESETS
+    assert f"atari: {presets['atari'].learning_rate}" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", [None, *ARCHITECTURES])
+def test_every_field_is_explained(name):
+    config = load(name).Config if name else RunOptions
+    assert set(field_documentation(config)) >= set(config.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_own_option_never_hides_a_common_one(name):
+    assert not set(load(name).Config.__dataclass_fields__) & set(RunOptions.__dataclass_fields__)
+
+
+def test_values_are_read_by_the_type_of_their_field():
+    parser = Parser("veldt train")
+    add_fields(parser, RunOptions)
+    text = (
+        "--env X --hidden-sizes 64,32 --total-env-steps 1e6 --target-return -100 --no-quiet"
+        " --time-limit none --env-options a=1,b=0.5,c=true,d=word"
+    )
+    assert parser.parse(text.split()) == {
+        "env": "X",
+        "hidden_sizes": (64, 32),
+        "total_env_steps": 1_000_000,
+        "target_return": -100.0,
+        "quiet": False,
+        "time_limit": None,
+        "env_options": {"a": 1, "b": 0.5, "c": True, "d": "word"},
+    }
+    assert read_mapping("") == {}
+
+
+def test_offered_choices_are_accepted():
+    from veldt.environments import EnvironmentFactory
+    from veldt.networks import NetworkConfig
+
+    for name in ("activation", "recurrent", "distribution"):
+        for value in CHOICES[name]:
+            NetworkConfig(**{name: value})
+    for value in CHOICES["network"]:
+        NetworkConfig(encoder=value)
+    for value in CHOICES["vectorization"]:
+        EnvironmentFactory("CartPole-v1", vectorization=value)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_has_every_option(capsys, shell):
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in (*ARCHITECTURES, *cli.COMMANDS, "CartPole-v1"))
+    assert "trajectory-steps" in script
+
+
+def test_completion_completes_in_bash(capsys):
+    cli.main(["completion", "bash"])
+    program = capsys.readouterr().out
+    for words, last in (("train impala --backend s", 4), ("train impala --trajectory-s", 3)):
+        program += (
+            f"\nCOMP_WORDS=(veldt {words}); COMP_CWORD={last}; _veldt; echo ${{COMPREPLY[@]}}"
+        )
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["serial", "--trajectory-steps"], done.stderr
+
+
+def test_train_with_json_prints_json_lines_only(tmp_path):
+    arguments = ("--total-env-steps", "500", "--json", "--run-dir", "run", *SERIAL)
+    done = veldt("train", "impala", *CARTPOLE, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[-1]["event"] == "result"
+    saved = json.loads((tmp_path / "run/result.json").read_text())
+    assert saved["env_steps"] == events[-1]["env_steps"] >= 500
+    # It counts from the start of the process: Python and torch were imported before the first step.
+    assert saved["start_seconds"] > 0.3
+
+    again = veldt("train", "impala", *CARTPOLE, *arguments, cwd=tmp_path)
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    assert "already holds a run" in again.stderr
+
+    played = veldt("evaluate", "run", "--episodes", "3", "--json", cwd=tmp_path)
+    assert played.returncode == 0, played.stderr
+    assert len(json.loads(played.stdout)["returns"]) == 3
+
+
+def _started(tmp_path: Path) -> subprocess.Popen:
+    """A run that would go on for long, once it has taken its first steps."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "veldt", "train", "impala", *CARTPOLE, *SERIAL, "--run-dir", "run"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell starts background jobs, and so perhaps this suite, with Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    metrics, deadline = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_ends_a_run_after_the_last_checkpoint(tmp_path, number, code):
+    process = _started(tmp_path)
+    try:
+        in_use = veldt("train", "impala", *CARTPOLE, *SERIAL, "--run-dir", "run", cwd=tmp_path)
+        assert in_use.returncode == 2
+        assert "in use" in in_use.stderr
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == code, err
+    assert json.loads((tmp_path / "run/result.json").read_text())["stopped_by"] == "interrupt"
+    assert list((tmp_path / "run/checkpoints").glob("checkpoint-*"))
+
+
+def test_a_failing_role_is_named_with_its_cause(tmp_path):
+    (tmp_path / "broken.py").write_text(
+        "import gymnasium\n"
+        "class Env(gymnasium.Wrapper):\n"
+        "    def step(self, action):\n"
+        "        raise RuntimeError('the joint is stuck')\n"
+        "def make():\n"
+        "    return Env(gymnasium.make('CartPole-v1'))\n"
+    )
+    done = veldt(
+        "train", "impala", "--env", "broken:make", "--run-dir", "run", *SERIAL, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "veldt: actor-0 failed: EnvironmentFailure: the environment 'broken:make'"
+    )
+    assert "RuntimeError: the joint is stuck" in last
+    assert 'raise RuntimeError("' in done.stderr or "raise RuntimeError('" in done.stderr

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`veldt claims`: rules that can come out either way, runs that are not repeated, a whole page."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from veldt.algorithms.vtrace import CORRECTIONS
+from veldt.command_line import main as cli
+from veldt.reports.claims import command
+from veldt.reports.claims.a3c_workers import successive_correlation
+from veldt.reports.claims.central_inference import crossover
+from veldt.reports.claims.claim import DOES_NOT_HOLD, HOLDS, UNDECIDED, Part, conclude
+from veldt.reports.claims.double_buffering import SlowEncoder, predicted_saving
+from veldt.reports.claims.registry import CLAIMS
+from veldt.reports.claims.runner import judge, run_cases
+from veldt.reports.claims.two_learners import TwoLearners
+
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+CHEAP = ("two_learners", "a2c_without_lag")
+
+
+def points(value):
+    gauges = dict.fromkeys(
+        ("replay.mean_age_inserts", "dropped.stale", "dropped.outlier", "gradients_sent"), 1.0
+    )
+    ways = [0.5, 1.0, 1.5]
+    return {"points": [{"evaluation_return": value * w, "updates": w, "env_steps": w, **gauges}
+                       for w in ways]}  # fmt: skip
+
+
+def async_actors(case, gain):
+    workers = case["workers"]
+    return {
+        "correlation": 0.5 - 0.4 * gain * math.log2(workers) / 2,
+        "seconds": 20.0 / (1 + 0.5 * gain * (workers > 1)),
+        "env_steps": 1000,
+        "reached": True,
+        "cores": 2,
+    }
+
+
+def a2c_without_lag(case, gain):
+    score = 300 + (100 * gain if case["system"] == "a2c" else 0)
+    lag = 0 if case["system"] == "a2c" else 3
+    return {"training_return": score, "lag_mean": lag, "lag_max": lag}
+
+
+def ga3c_controller(case, gain):
+    rate = 1000 * (1 + 0.5 * gain * (case["setting"] == "found"))
+    return {"trained_steps_per_second": rate, "counts": [2, 1, 1]}
+
+
+def vtrace_under_lag(case, gain):
+    better = case["replay"] or (case["correction"] == "vtrace" and case["extra_lag"])
+    return {"training_return": 200 + 50 * gain * bool(better)}
+
+
+def two_learners(case, gain):
+    off = 1e-6 if gain > 0 else 0.1
+    return {"two_learners": [off, off], "half_the_data": [0.1, 0.5]}
+
+
+def central_inference(case, gain):
+    central = case["architecture"] != "impala"
+    wide = math.log2(case["width"] / 32) / 5
+    return {"trained_steps_per_second": 1000 * (1 - 0.1 * central + 0.5 * gain * wide * central)}
+
+
+def double_buffering(case, gain):
+    two = case["groups"] == 2
+    return {
+        "seconds_per_row": 0.006 * (1 - 0.3 * gain * two),
+        "stepping_share": 0.6 + 0.2 * gain * two,
+        "waiting_share": 0.3,
+    }
+
+
+SYNTHETIC = {
+    "async_actors": async_actors,
+    "a2c_without_lag": a2c_without_lag,
+    "ga3c_controller": ga3c_controller,
+    "actor_priorities": lambda case, gain: points(100 + 50 * gain * case["actor_priorities"]),
+    "more_actors": lambda case, gain: points(100 + 20 * gain * case["actors"]),
+    "vtrace_under_lag": vtrace_under_lag,
+    "two_learners": two_learners,
+    "central_inference": central_inference,
+    "double_buffering": double_buffering,
+    "gorila_dropping": lambda case, gain: points(100 + 50 * gain * case["dropping"]),
+}
+
+
+def synthetic_rows(claim, gain):
+    """What the claim would have measured if its effect had the size and sign of `gain`; seeds
+    differ a little."""
+    rows = []
+    for case in claim.cases():
+        own = gain + 0.02 * (case["seed"] % 3 - 1)
+        rows.append({**case, **SYNTHETIC[claim.name](case, own)})
+    return rows
+
+
+def test_every_claim_of_the_issue_is_there():
+    assert len(CLAIMS) == 10
+    assert set(CLAIMS) == set(SYNTHETIC)
+    for name, kind in CLAIMS.items():
+        assert kind.name == name
+        for text in (kind.statement, kind.paper, kind.rule, kind.caption):
+            assert len(text) > 20, (name, text)
+        assert re.search(r"above|higher|closer|sooner", kind.rule), "the rule names its bound"
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_rule_says_yes_to_supporting_data_and_no_to_contrary_data(name):
+    claim = CLAIMS[name]()
+    supporting, contrary = (synthetic_rows(claim, gain) for gain in (1.0, -1.0))
+    assert judge(claim, supporting, 0.0).outcome == HOLDS
+    assert judge(claim, contrary, 0.0).outcome == DOES_NOT_HOLD
+    assert judge(claim, contrary, 0.0, quick=True).text == "quick: does not hold"
+
+
+@pytest.mark.parametrize("name", sorted(set(CLAIMS) - {"two_learners", "a2c_without_lag"}))
+def test_seeds_that_disagree_decide_nothing(name):
+    """Half of the seeds for it, half against."""
+    claim = CLAIMS[name]()
+    rows = [
+        {**case, **SYNTHETIC[name](case, 1.0 if case["seed"] % 2 else -1.0)}
+        for case in claim.cases()
+    ]
+    assert judge(claim, rows, 0.0).outcome == UNDECIDED
+
+
+@pytest.mark.parametrize("lag", [("a2c", 1), ("a3c", 0)])
+def test_a2c_must_have_no_lag_and_a3c_some(lag):
+    claim, (system, seen) = CLAIMS["a2c_without_lag"](), lag
+    rows = synthetic_rows(claim, 1.0)
+    for row in rows:
+        row["lag_max"] = seen if row["system"] == system else row["lag_max"]
+    assert judge(claim, rows, 0.0).outcome == DOES_NOT_HOLD
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_figure_can_be_drawn(name, tmp_path):
+    from veldt.reports.claims.runner import draw
+
+    claim = CLAIMS[name]()
+    draw(claim, synthetic_rows(claim, 1.0), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_quick_runs_are_fewer(name):
+    claim = CLAIMS[name]()
+    assert len(claim.quick().cases()) < len(claim.cases())
+    first = [case["seed"] for case in claim.cases()]
+    assert first == sorted(first), "an interrupted call has every kind at least once"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "expected"),
+    [
+        (1.1, 2.0, True, HOLDS),
+        (0.5, 1.0, True, DOES_NOT_HOLD),
+        (0.9, 1.1, True, UNDECIDED),
+        (0.5, 0.9, False, HOLDS),
+        (1.0, 1.5, False, DOES_NOT_HOLD),
+        (0.9, 1.1, False, UNDECIDED),
+        (math.nan, math.nan, True, UNDECIDED),
+    ],
+)
+def test_a_part_decides_by_its_whole_interval(low, high, above, expected):
+    assert Part("x", (low + high) / 2, low, high, 1.0, above).outcome == expected
+
+
+def test_all_parts_must_hold():
+    yes, no = Part.exactly("x", 2.0, 1.0), Part.exactly("x", 0.0, 1.0)
+    open_ = Part("x", 1.0, 0.0, 2.0, 1.0)
+    assert conclude([yes, yes]) == HOLDS
+    assert conclude([yes, open_]) == UNDECIDED
+    assert conclude([yes, open_, no]) == DOES_NOT_HOLD
+    assert conclude([]) == UNDECIDED
+
+
+def test_seeds_without_a_value_are_left_out():
+    part = Part.over_seeds("x", [1.0, math.nan, 3.0], 0.0)
+    assert part.value == 2.0
+    assert Part.over_seeds("x", [math.nan], 0.0).outcome == UNDECIDED
+
+
+def test_corrections_are_compared_with_each_other():
+    claim = CLAIMS["vtrace_under_lag"]()
+    rows = synthetic_rows(claim, 1.0)
+    for row in rows:
+        if row["correction"] == "one_step" and row["extra_lag"]:
+            row["training_return"] = 400.0
+    parts = {part.what: part.outcome for part in claim.judge(rows)}
+    assert len(parts) == len(CORRECTIONS)
+    assert [what for what, outcome in parts.items() if outcome != HOLDS] == [
+        "V-trace minus one_step at 30 updates of lag"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        ([0.5, 0.8, 0.9], None),
+        ([1.2, 1.3, 1.4], 64.0),
+        ([0.5, 1.5, 1.6], 128.0),  # half way between 64 and 256 on a logarithmic scale
+        ([1.2, 0.9, 1.1], 512.0),  # a narrow network that won by chance is not the crossover
+    ],
+)
+def test_crossover(ratios, expected):
+    found = crossover((64, 256, 1024), ratios)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_predicted_saving_by_hand():
+    row, waiting = np.array([6.0, 6.0, 6.0]), np.array([2.0, 4.0, 0.0])
+    # Hidden fully (4 busy of 6); half hidden (1 + 4); nothing to hide.
+    np.testing.assert_allclose(predicted_saving(row, waiting, 1.0), [1 / 3, 1 / 6, 0.0])
+    # A server that needs 3 per answer gives two answers per row at best.
+    np.testing.assert_allclose(predicted_saving(row[:1], waiting[:1], 3.0), [0.0])
+
+
+def test_correlation_of_successive_rows():
+    random = np.random.default_rng(0)
+    noise = random.normal(size=(4000, 2))
+    walk = np.zeros_like(noise)
+    for k in range(1, len(walk)):
+        walk[k] = 0.8 * walk[k - 1] + noise[k]
+    assert successive_correlation(noise) == pytest.approx(0.0, abs=0.05)
+    assert successive_correlation(walk) == pytest.approx(0.8, abs=0.05)
+
+
+def test_latency_is_only_in_acting():
+    slow = SlowEncoder(3, latency_seconds=0.05)
+
+    def seconds(inference):
+        with torch.inference_mode(inference):
+            began = time.perf_counter()
+            slow(torch.zeros(2, 3))
+            return time.perf_counter() - began
+
+    assert seconds(True) >= 0.05
+    assert min(seconds(False) for _ in range(5)) < 0.05
+
+
+def test_a_worker_that_holds_its_weights_is_dropped_only_if_asked():
+    claim = CLAIMS["gorila_dropping"]().quick()
+    ends = [
+        claim.measure({"fault": "stale", "dropping": on, "seed": 1})["points"][-1]
+        for on in (True, False)
+    ]
+    assert ends[0]["dropped.stale"] > 0
+    assert ends[1]["dropped.stale"] == 0
+
+
+def test_finished_cases_are_kept_while_the_settings_are_the_same(tmp_path):
+    said = []
+    claim = TwoLearners(envs=2, updates=3, seeds=1)
+    first, seconds = run_cases(claim, tmp_path, said.append)
+    assert run_cases(claim, tmp_path, said.append) == (first, seconds)
+    other, _ = run_cases(TwoLearners(envs=2, updates=4, seeds=1), tmp_path, said.append)
+    assert [len(rows[0]["two_learners"]) for rows in (first, other)] == [3, 4]
+    assert ["finished before" in text for text in said] == [False, True, False]
+
+
+def start(out):
+    words = ["claims", "--only", *CHEAP, "--quick", "--out", str(out)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "veldt", *words],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def continued(tmp_path_factory):
+    """A call that was killed after its first case, and the same call again."""
+    out = tmp_path_factory.mktemp("claims") / "out"
+    process = start(out)
+    until = time.monotonic() + 90
+    # Names with a dot are of files that are still being written.
+    while not (kept := list(out.glob("runs/*/[!.]*.json"))) and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert kept
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in kept}
+    process = start(out)
+    text = process.communicate(timeout=100)[0]
+    assert process.returncode == 0, text
+    return out, text, before
+
+
+def test_a_second_call_repeats_nothing(continued):
+    _, text, before = continued
+    assert text.count("finished before") >= len(before)
+    for path, content in before.items():
+        assert (path.read_bytes(), path.stat().st_mtime_ns) == content
+
+
+def test_results_are_complete(continued):
+    out, _, _ = continued
+    document = json.loads((out / "claims.json").read_text(encoding="utf-8"))
+    assert [entry["name"] for entry in document["claims"]] == ["a2c_without_lag", "two_learners"]
+    for entry in document["claims"]:
+        assert entry["verdict"].startswith("quick: ")
+        assert entry["outcome"] in (HOLDS, DOES_NOT_HOLD, UNDECIDED)
+        assert {"statement", "rule", "parts", "rows", "settings"} <= set(entry)
+        assert (out / entry["figure"]).read_bytes().startswith(b"\x89PNG")
+    two = document["claims"][1]
+    assert two["outcome"] == HOLDS, "two learners are one with the joined batch, quick or not"
+
+
+def test_the_page_needs_no_network(continued):
+    out, _, _ = continued
+    page = (out / "claims.html").read_text(encoding="utf-8")
+    assert "http://" not in page
+    assert "https://" not in page
+    links = re.findall(r'(?:src|href|url)\s*[=(]\s*["\']?([^"\'\s>)]+)', page)
+    assert all(link.startswith(("data:image/png;base64,", "#")) for link in links)
+    assert page.count("data:image/png;base64,") == 2
+    for text in ("Rule.", "quick: ", "Machine", "Command", "two_learners"):
+        assert text in page
+
+
+def test_an_experiment_that_breaks_is_reported_and_the_others_run(tmp_path, monkeypatch, capsys):
+    def broken(self, case):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(CLAIMS["a2c_without_lag"], "measure", broken)
+    assert command.examine_all(CHEAP, str(tmp_path), quick=True) == 1
+    entries = json.loads((tmp_path / "claims.json").read_text())["claims"]
+    assert [entry["verdict"] for entry in entries] == ["quick: undecided", "quick: holds"]
+    assert "no such luck" in entries[0]["notes"][0]
+    assert "no such luck" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--only", "two_learner"), "did you mean two_learners?"),
+        (("--only", "x"), "there are async_actors"),
+        (("--quik",), "did you mean --quick?"),
+        (("--out", "/dev/null/x"), "choose another --out"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_input_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys, arguments,
+                                                     remedy):  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["claims", *arguments]) == 2
+    assert remedy in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_shows_every_rule(capsys):
+    assert cli.main(["claims", "--list"]) == 0
+    text = capsys.readouterr().out
+    for kind in CLAIMS.values():
+        assert kind.name in text
+        assert kind.rule in text
+
+
+def test_the_page_in_the_documentation_is_what_the_code_says():
+    generate = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+    bare = generate["without_measurements"]
+    written = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    assert bare(written) == bare(generate["claims_page"]()), "run: python docs/generate.py --readme"
+
+
+def test_measured_claims_get_into_the_documentation(continued, tmp_path):
+    out, _, _ = continued
+    (tmp_path / "claims").symlink_to(out)
+    page = runpy.run_path(str(ROOT / "docs" / "generate.py"))["claims_page"](tmp_path)
+    assert "**Verdict: quick: holds.**" in page
+    assert "(claims/two_learners.png)" in page
+    assert page.count("Not measured yet.") == len(CLAIMS) - 2
+
+
+def test_a_benchmark_is_the_claims_experiment(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import measuring
+
+    monkeypatch.setattr(measuring, "RESULTS", tmp_path)
+    words = ("--updates", "20", "--points", "1", "--seeds", "1", "--actors", "1,2")
+    monkeypatch.setattr(sys, "argv", ["apex_actors.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "benchmarks" / "apex_actors.py"), run_name="__main__")
+    assert ended.value.code == 0
+    document = json.loads((tmp_path / "apex_actors.json").read_text())
+    assert document["settings"]["updates"] == 20
+    assert [row["actors"] for row in document["rows"]] == [1, 2]
+    assert (tmp_path / "apex_actors.png").exists()

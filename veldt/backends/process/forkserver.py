@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fork server: a process that has imported what nodes need and forks them in milliseconds.
+
+Started first thing by the command line, it imports torch on one core while the main process does
+the same on another.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
+from typing import cast
+
+from veldt.resources import raise_descriptor_limit
+
+
+def server_context() -> ForkServerContext:
+    return cast(ForkServerContext, multiprocessing.get_context("forkserver"))
+
+
+def warm_up() -> None:
+    """Start the fork server if it is not running. Returns at once; the imports go on there."""
+    # Node processes are many; one BLAS thread each, or they fight over the cores.
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    raise_descriptor_limit()
+    server_context().set_forkserver_preload(["veldt.backends.process.preload"])
+    forkserver.ensure_running()

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The code of a node process: builds its roles, runs them, reports what they raise, and dies with
+its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import json
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from veldt.backends.base import (
+    Errand,
+    NodeFailure,
+    RunningNode,
+    close_all,
+    construct,
+    run_in_threads,
+    run_until_stopped,
+)
+from veldt.backends.saving import exchange_directory, restore_role, save_for_supervisor
+from veldt.backends.shared_memory.fabric import Fabric
+from veldt.backends.shared_memory.memory import Descriptor, SharedBlock
+from veldt.checkpoints.store import read_part
+from veldt.context import NodeContext
+from veldt.telemetry.counters import NodeTelemetry
+from veldt.topology import Node
+
+_REPORT_BYTES = 60_000  # below a pipe's capacity, so that reporting never blocks
+
+
+@dataclass
+class Launch:
+    """All a node process is given."""
+
+    nodes: list[Node]
+    threads: bool
+    fabric: Fabric
+    telemetry: dict[str, SharedBlock]
+    control: SharedBlock
+    lifeline: Descriptor
+    errors: Descriptor
+    holder: int
+    seed: int
+    incarnation: int
+    run_dir: Path | None
+    checkpoint: Path | None
+    """Where this group continues from, if anywhere."""
+    checkpoint_number: int
+    """The last checkpoint that this group need not answer for."""
+
+
+def run_group(launch: Launch) -> None:
+    """Entry point of a node process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    _die_with_parent(launch.lifeline.fd)
+    # The supervisor asks a silent process for its stack before it replaces it.
+    faulthandler.register(signal.SIGUSR1, file=launch.errors.fd, all_threads=True)
+    torch.set_num_threads(1)
+    os.nice(min(getattr(node.role, "niceness", 0) for node in launch.nodes))
+    try:
+        nodes = [_construct(launch, node) for node in launch.nodes]
+        _run(launch, nodes)
+        close_all(nodes)
+    except NodeFailure as failure:
+        _report(launch.errors.fd, failure)
+        os._exit(1)
+    # Nothing below this process needs an orderly interpreter exit, and torch's takes a while.
+    os._exit(0)
+
+
+def _construct(launch: Launch, node: Node) -> RunningNode:
+    telemetry = NodeTelemetry(launch.telemetry[node.name].memory)
+    context = NodeContext(
+        node.name, node.index, launch.seed, telemetry, launch.incarnation, launch.run_dir
+    )
+    running = construct(
+        node, context, lambda user, end: launch.fabric.open(user, end, launch.holder)
+    )
+    if launch.checkpoint is not None:
+        restore_role(running, read_part(launch.checkpoint, node.name))
+    return running
+
+
+def _run(launch: Launch, nodes: list[RunningNode]) -> None:
+    control = launch.control.memory
+    bells = launch.fabric.doorbells
+
+    def stopped() -> bool:
+        return control[0] != 0
+
+    def saver() -> Errand:
+        return SaveOnRequest(launch.control, launch.run_dir, launch.checkpoint_number)
+
+    if launch.threads:
+        run_in_threads(nodes, bells, stopped, saver)
+    else:
+        run_until_stopped(nodes, bells[nodes[0].name], stopped, saver())
+
+
+class SaveOnRequest:
+    """Writes the nodes' parts when the supervisor has raised the number of the checkpoint."""
+
+    def __init__(self, control: SharedBlock, run_dir: Path | None, seen: int) -> None:
+        self._numbers = control.memory[8:16].cast("q")
+        self._directory = exchange_directory(run_dir) if run_dir is not None else None
+        self._seen = seen
+
+    def __call__(self, nodes: list[RunningNode]) -> None:
+        number = self._numbers[0]
+        if number == self._seen or self._directory is None:
+            return
+        self._seen = number
+        for node in nodes:
+            save_for_supervisor(self._directory, number, node)
+
+
+def _die_with_parent(lifeline: int) -> None:
+    """Ask the kernel for a fatal signal when the supervisor's end of the pipe closes, however it
+    died. It works even while Python code or an environment hangs."""
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+        if os.get_blocking(lifeline):
+            os.set_blocking(lifeline, False)
+        with contextlib.suppress(BlockingIOError):
+            if os.read(lifeline, 1) == b"":
+                os._exit(1)  # the supervisor died before the signal was armed
+        return
+
+    def wait_for_end() -> None:
+        os.read(lifeline, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
+
+
+def _report(errors: int, failure: NodeFailure) -> None:
+    report = {"node": failure.node, "cause": failure.cause[:2000], "trace": failure.trace}
+    while len(text := json.dumps(report).encode()) > _REPORT_BYTES:
+        report["trace"] = report["trace"][len(report["trace"]) // 2 :]  # its end says most
+    os.write(errors, text)

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process per group of nodes on a Ray cluster.
+
+Trajectories go from node to node through the object store and weights by reference; this driver
+only starts the processes, watches them, and asks for their counters.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veldt.backends.base import is_restartable
+from veldt.backends.ray import cluster as ray_cluster
+from veldt.backends.ray.cluster import ray
+from veldt.backends.ray.host import Host, answers, reports
+from veldt.backends.ray.messages import Assignment, Captured, Report
+from veldt.backends.ray.supervisor import Supervisor
+from veldt.backends.ray.wiring import Wiring, first_parameters
+from veldt.backends.saving import (
+    CHANNELS,
+    Parts,
+    part_of_absent,
+    restore_counters,
+    with_saved_channels,
+)
+from veldt.backends.shared_memory.streams import Link
+from veldt.checkpoints.store import CheckpointError, read_part
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot
+from veldt.topology import Board, Group, Topology
+from veldt.types import Parameters
+
+_GRACE_SECONDS = 5.0
+_CAPTURE_SECONDS = 60.0
+_CAPTURE_TICK_SECONDS = 0.05
+
+
+class RayBackend:
+    """Starts, watches, restarts and stops the processes of a topology on Ray."""
+
+    name = "ray"
+
+    def __init__(
+        self, topology: Topology, seed: int, verify: bool = False, hang_seconds: float = 60.0
+    ) -> None:
+        self._seed, self._verify = seed, verify
+        self._wiring = Wiring(topology)
+        self._take_topology(topology)
+        self._cluster: ray_cluster.Cluster | None = None
+        self._links: dict[str, Link] = {}
+        self._telemetry = {node.name: bytes(TELEMETRY_BYTES) for node in topology.nodes}
+        self._queue_fills = {queue.spec.name: 0.0 for queue in topology.queues}
+        self._supervisor = Supervisor(self._wiring, self)
+        self._policies = self._supervisor.policies
+        self._hang_seconds = hang_seconds
+        self._checkpoint: Path | None = None
+        self._generation = 0
+        self.run_dir: Path | None = None
+
+    @property
+    def _hosts(self) -> dict[str, Host]:
+        return self._supervisor.hosts
+
+    @property
+    def restarted(self) -> Counter[str]:
+        return self._supervisor.restarted
+
+    @property
+    def restarts(self) -> int:
+        return self.restarted.total()
+
+    @property
+    def notes(self) -> list[str]:
+        return self._supervisor.notes
+
+    def _take_topology(self, topology: Topology) -> None:
+        self._topology = topology
+        self._known = first_parameters(topology)
+
+    def start(self) -> None:
+        self._cluster = ray_cluster.join()
+        if warning := ray_cluster.open_door():
+            self.notes.append(warning)
+        self._links = self._wiring.links(ray_cluster.is_one_machine())
+        self._supervisor.start(self._generation)
+
+    def assignment(self, host: Host) -> Assignment:
+        """What a process is told before it runs."""
+        for board in self._wiring.readers_for(host.group.name) if host.incarnation else ():
+            self.parameters(board)  # its writer goes on with the newest that any reader has
+        name, uses, checkpoint = host.group.name, self._wiring.uses, self._checkpoint
+        return Assignment(
+            group=host.group,
+            seed=self._seed,
+            incarnation=host.incarnation,
+            verify=self._verify,
+            inbound=self._wiring.inbound(name),
+            outbound=self._wiring.outbound(name),
+            boards=[self._newest(b) for b in self._topology.boards if uses(name, b.spec.name)],
+            shared=[s for s in self._topology.shared if uses(name, s.spec.name)],
+            requests=self._wiring.requests_within(name),
+            asking=self._wiring.asking(name),
+            answering=self._wiring.answering(name),
+            streams={s: link for s, link in self._links.items() if uses(name, s)},
+            telemetry={node.name: self._telemetry[node.name] for node in host.group.nodes},
+            answers_for=self._wiring.owned(name),
+            run_dir=self.run_dir,
+            parts={node.name: read_part(checkpoint, node.name) for node in host.group.nodes}
+            if checkpoint is not None
+            else {},
+        )
+
+    def _newest(self, board: Board) -> Board:
+        known = self._known[board.spec.name]
+        return replace(board, initial=known.vector, version=known.version)
+
+    def newest_for(self, group: Group) -> dict[str, Parameters]:
+        """The newest weights that `group` reads, by board."""
+        boards = (board.spec.name for board in self._topology.boards)
+        read = (board for board in boards if group.name in self._wiring.ends[board].readers)
+        return {b: self.parameters(b) for b in read if self._wiring.writer(b) != group.name}
+
+    def may_restart(self, group: Group) -> bool:
+        """Not if what the group knew died with its process, instead of lying in checkpoints."""
+        shared = (memory.spec.name for memory in self._topology.shared)
+        holds_memory = any(self._wiring.uses(group.name, name) for name in shared)
+        return is_restartable(group) and not holds_memory
+
+    def advance(self, seconds: float) -> None:
+        self._supervisor.watch(seconds)
+        self._exchange_reports()
+
+    def _exchange_reports(self) -> None:
+        hosts = list(self._hosts.values())
+        self._take(reports(hosts))
+        for host in hosts:
+            host.ask_for_report()
+            if host.silent_seconds() > self._hang_seconds:
+                self.notes.append(host.kill_silent())  # it then ends like any dead process
+
+    def _take(self, found: list[Report]) -> None:
+        for report in found:
+            self._telemetry.update(report.telemetry)
+            self._queue_fills.update(report.queue_fills)
+
+    def snapshots(self) -> list[NodeSnapshot]:
+        """As of the last report, which is a fraction of a second old."""
+        blocks = (self._telemetry[node.name] for node in self._topology.nodes)
+        return [NodeSnapshot.from_bytes(block) for block in blocks]
+
+    def queue_fills(self) -> dict[str, float]:
+        return dict(self._queue_fills)
+
+    def parameters(self, board: str) -> Parameters:
+        """The writer's newest weights; where it is gone, the newest that a reader still has."""
+        ends = self._wiring.ends[board]
+        for groups in (ends.writers, ends.readers):
+            hosts = [self._hosts[name] for name in groups if name in self._hosts]
+            found = answers([host.handle.parameters.remote(board) for host in hosts])
+            if found:
+                newest: Parameters = max(found, key=lambda parameters: parameters.version)
+                self._known[board] = Parameters(np.array(newest.vector), newest.version)
+                break
+        return self._known[board]
+
+    def capture(self) -> Parts:
+        """Ask every group for its part, while the run goes on. Where one is being replaced, its
+        successor is asked; actors that the cluster has no room for are left as they were."""
+        asked: dict[str, tuple[Host, Any]] = {}
+        found: dict[str, Captured] = {}
+        deadline = time.monotonic() + _CAPTURE_SECONDS
+        while missing := self._wiring.groups.keys() - found.keys() - self._supervisor.absent():
+            if time.monotonic() > deadline:
+                raise CheckpointError(
+                    f"{', '.join(sorted(missing))} did not hand over their state in time"
+                )
+            for name in missing:
+                host = self._hosts.get(name)
+                if host is not None and (name not in asked or asked[name][0] is not host):
+                    asked[name] = (host, host.handle.capture.remote())
+            self.advance(_CAPTURE_TICK_SECONDS)
+            for name in asked.keys() - found.keys():
+                for captured in answers([asked[name][1]], seconds=0):
+                    found[name] = captured
+        lost = self._wiring.groups.keys() - found.keys()
+        return self._parts_of_absent(lost) | _joined(list(found.values()))
+
+    def _parts_of_absent(self, names: set[str]) -> Parts:
+        nodes = (node.name for name in names for node in self._wiring.groups[name].nodes)
+        saved = self._checkpoint
+        return {
+            name: part_of_absent(self._telemetry[name], read_part(saved, name) if saved else {})
+            for name in nodes
+        }
+
+    def restore(self, checkpoint: Path, generation: int) -> None:
+        """Before the start: begin from here. During the run: restarted groups begin from here."""
+        self._checkpoint = checkpoint
+        if self._hosts:
+            return
+        self._generation = generation
+        self._take_topology(with_saved_channels(self._topology, read_part(checkpoint, CHANNELS)))
+        for node in self._topology.nodes:
+            block = bytearray(TELEMETRY_BYTES)
+            restore_counters(memoryview(block), read_part(checkpoint, node.name))
+            self._telemetry[node.name] = bytes(block)
+
+    def process_ids(self) -> dict[str, int]:
+        """Group name -> process id on its machine, for fault tests and profilers."""
+        return {name: host.process_id for name, host in self._hosts.items()}
+
+    def stop(self) -> None:
+        if self._cluster is not None and ray.is_initialized():
+            self._stop_hosts(list(self._hosts.values()))
+            self._supervisor.close()
+        for link in self._links.values():
+            link.close()
+        if self._cluster is not None:
+            self._cluster.leave()
+            self._cluster = None
+
+    def _stop_hosts(self, hosts: list[Host]) -> None:
+        for host in hosts:
+            host.handle.stop.remote()
+        running = [host.running for host in hosts if host.running is not None]
+        if running:
+            ray.wait(running, num_returns=len(running), timeout=_GRACE_SECONDS)
+        for host in hosts:
+            host.report = host.handle.report.remote()
+        self._take(reports(hosts, _GRACE_SECONDS))
+        for name in self._known:
+            self.parameters(name)
+
+
+def _joined(captured: list[Captured]) -> Parts:
+    parts: Parts = {CHANNELS: {}}
+    for group in captured:
+        parts |= {name: ray.get(part) for name, part in group.parts.items()}
+        parts[CHANNELS] |= group.channels
+    return parts

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What carries slots and weights between processes that share no memory.
+
+A queue lives where it is consumed. Each producer has its share of the queue's slots at home and
+fills them there; a slot is free again when the consumer has given back its copy, so that nobody is
+ever further ahead than over shared memory. Calls that are repeated do no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import ray
+
+from veldt.backends.ray.messages import Handle
+from veldt.backends.shared_memory.channels import BoardMemory, QueueMemory
+from veldt.backends.shared_memory.fabric import newest
+from veldt.backends.shared_memory.memory import PlainBlock
+from veldt.backends.shared_memory.signals import Doorbell, IndexDeque
+from veldt.topology import QueueSpec
+
+
+@dataclass
+class _Turn:
+    """How far the records of one producer have come; the next one has number `next`."""
+
+    incarnation: int
+    next: int = 0
+    credits: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    """Of the records whose slots have not come back, by number."""
+    moved: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def wake(self) -> None:
+        async with self.moved:
+            self.moved.notify_all()
+
+
+class Intake:
+    """The consumer's side: copies what arrives into its own slots, in each producer's order.
+
+    All of it runs in the event loop, except `returned`, which the consumer's thread calls."""
+
+    def __init__(self, spec: QueueSpec, verify: bool) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._turns: dict[str, _Turn] = {}
+        self._credits: dict[int, asyncio.Future[None]] = {}
+        self._returned = asyncio.Event()
+        self._closed = False
+        self.consumers: list[Doorbell] = []
+        self.memory = QueueMemory(
+            spec,
+            PlainBlock(QueueMemory.nbytes(spec), spec.name),
+            free=_ReturnedSlots(self, spec.num_slots),
+            full=IndexDeque(),
+        )
+        self.memory.verify = verify
+
+    async def deliver(
+        self, producer: str, incarnation: int, number: int, payload: np.ndarray
+    ) -> None:
+        """Take one record. Returns when its slot was given back: the producer's credit."""
+        turn = await self._turn(producer, incarnation)
+        if self._closed or turn.incarnation != incarnation:
+            return  # of a process that is gone and has been replaced
+
+        def is_current() -> bool:
+            return turn is self._turns[producer] and not self._closed
+
+        # Ray may run calls out of order, and repeats one whose answer was lost.
+        async with turn.moved:
+            await turn.moved.wait_for(lambda: turn.next >= number or not is_current())
+            if turn.next == number and is_current():
+                index = await self._free_slot()
+                if index is None:
+                    return
+                turn.credits[number] = self._store(index, payload)
+                turn.next += 1
+                turn.moved.notify_all()
+        if number in turn.credits:
+            await turn.credits[number]
+            turn.credits.pop(number, None)
+
+    async def _turn(self, producer: str, incarnation: int) -> _Turn:
+        """The producer's turn. A new incarnation begins a new one, and ends waiting in the old."""
+        turn = self._turns.setdefault(producer, _Turn(incarnation))
+        if turn.incarnation < incarnation:
+            self._turns[producer] = _Turn(incarnation)
+            await turn.wake()
+        return self._turns[producer]
+
+    async def _free_slot(self) -> int | None:
+        while not self._closed:
+            index = self.memory.free.pop()
+            if index is not None:
+                return index
+            self._returned.clear()
+            await self._returned.wait()
+        return None
+
+    def _store(self, index: int, payload: np.ndarray) -> asyncio.Future[None]:
+        self.memory.slots[index].raw[:] = payload
+        self._credits[index] = credit = self._loop.create_future()
+        self.memory.full.push(index)
+        for doorbell in self.consumers:
+            doorbell.ring()
+        return credit
+
+    async def close(self) -> None:
+        """Answer every call that waits, so that none is cut off when the process ends."""
+        self._closed = True
+        self._returned.set()
+        for credit in list(self._credits.values()):
+            self._grant(credit)
+        for turn in self._turns.values():
+            await turn.wake()
+
+    def returned(self, index: int) -> None:
+        """The consumer is done with a slot."""
+        credit = self._credits.pop(index, None)
+        self._loop.call_soon_threadsafe(self._grant, credit)
+
+    def _grant(self, credit: asyncio.Future[None] | None) -> None:
+        self._returned.set()
+        if credit is not None and not credit.done():
+            credit.set_result(None)
+
+
+class _ReturnedSlots(IndexDeque):
+    """The free slots of a consumer; tells the intake of each that comes back."""
+
+    def __init__(self, intake: Intake, count: int) -> None:
+        super().__init__()
+        self._intake = intake
+        for index in range(count):
+            super().push(index)
+
+    def push(self, index: int) -> None:
+        super().push(index)
+        self._intake.returned(index)
+
+
+class Outbox:
+    """The producer's side: takes the place of the list of full slots, and pushing is sending."""
+
+    def __init__(self, spec: QueueSpec, verify: bool, sender: str, incarnation: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue, self._sender, self._incarnation = spec.name, sender, incarnation
+        self._target: tuple[Handle, Iterator[int]] = (None, itertools.count())
+        """Consumer and the numbers of what it is sent: replaced together, as the producer's thread
+        reads them while the event loop changes them."""
+        self._lost: list[int] = []
+        self.producers: list[Doorbell] = []
+        block = PlainBlock(QueueMemory.nbytes(spec), spec.name)
+        self.memory = QueueMemory(spec, block, free=IndexDeque(), full=self)
+        self.memory.verify = verify
+        for index in range(spec.num_slots):
+            self.memory.free.push(index)
+
+    def connect(self, consumer: Handle) -> None:
+        """Send to `consumer` from now on. What its predecessor did not confirm is given up: it may
+        have been consumed, and no record may arrive twice."""
+        if consumer == self._target[0]:
+            return  # told twice
+        self._target = (consumer, itertools.count())
+        lost, self._lost = self._lost, []
+        for index in lost:
+            self._free(index)
+
+    def push(self, index: int) -> None:
+        consumer, numbers = self._target
+        if consumer is None:
+            self._loop.call_soon_threadsafe(self._unconfirmed, index, consumer)
+            return
+        call = consumer.deliver.remote(
+            self._queue,
+            self._sender,
+            self._incarnation,
+            next(numbers),
+            self.memory.slots[index].raw,
+        )
+        call.future().add_done_callback(partial(self._answered, index, consumer))
+
+    def _answered(self, index: int, consumer: Handle, answer: Future[None]) -> None:
+        if answer.exception() is None:
+            self._free(index)
+        else:
+            self._loop.call_soon_threadsafe(self._unconfirmed, index, consumer)
+
+    def _unconfirmed(self, index: int, consumer: Handle) -> None:
+        if consumer is self._target[0]:
+            self._lost.append(index)  # kept back, or this would spin until the run ends
+        else:
+            self._free(index)
+
+    def _free(self, index: int) -> None:
+        self.memory.free.push(index)
+        for doorbell in self.producers:
+            doorbell.ring()
+
+    def pop(self) -> int | None:
+        return None
+
+    def __len__(self) -> int:
+        return self.memory.spec.num_slots - len(self.memory.free)
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Reader:
+    """Where a board's versions go; `version` is the newest one sent."""
+
+    handle: Handle
+    version: int = -1
+    sending: bool = False
+
+
+class Broadcast:
+    """Sends a board's newest version to other processes: one at a time to each, the newest wins.
+
+    The vector goes into the object store once per version, and each reader gets a reference."""
+
+    def __init__(self, memory: BoardMemory) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._memory = memory
+        self._readers: dict[str, _Reader] = {}
+        self._stored: tuple[int, Any] = (-1, None)
+        self._scheduled = False
+
+    def connect(self, readers: dict[str, Handle]) -> None:
+        self._readers.update({name: _Reader(handle) for name, handle in readers.items()})
+        self.ring()
+
+    def ring(self) -> None:
+        """Called by the writer after each publication."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._send)
+
+    def _send(self) -> None:
+        self._scheduled = False
+        version = self._memory.version()
+        waiting = [r for r in self._readers.values() if not r.sending and r.version < version]
+        if not waiting:
+            return
+        if self._stored[0] < version:
+            parameters = newest(self._memory)
+            self._stored = (parameters.version, ray.put(parameters.vector))
+        for reader in waiting:
+            reader.sending, reader.version = True, self._stored[0]
+            call = reader.handle.accept.remote(self._memory.spec.name, *self._stored)
+            call.future().add_done_callback(partial(self._answered, reader))
+
+    def _answered(self, reader: _Reader, answer: Future[None]) -> None:
+        if answer.exception() is None:  # otherwise it is dead, and its successor gets connected
+            self._loop.call_soon_threadsafe(self._sent, reader)
+
+    def _sent(self, reader: _Reader) -> None:
+        reader.sending = False
+        self._send()

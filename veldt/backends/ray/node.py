@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process of one group of nodes on Ray: its roles, its share of the channels, its counters.
+
+Roles run in threads of their own; the event loop beside them takes deliveries and weights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import ray
+
+from veldt.backends.base import (
+    Errand,
+    NodeFailure,
+    RunningNode,
+    close_all,
+    construct,
+    doorbells_of,
+    run_in_threads,
+    run_until_stopped,
+)
+from veldt.backends.ray.channels import Broadcast, Intake, Outbox
+from veldt.backends.ray.messages import Assignment, Captured, Peers, Report
+from veldt.backends.ray.requests import Answering, Asking
+from veldt.backends.saving import captured_channels, captured_node, restore_role
+from veldt.backends.shared_memory.fabric import (
+    Fabric,
+    board_memory,
+    newest_parameters,
+    request_memory,
+    shared_block,
+)
+from veldt.backends.shared_memory.signals import Doorbell
+from veldt.backends.supervision import silent_seconds
+from veldt.context import NodeContext
+from veldt.telemetry.counters import NodeTelemetry
+from veldt.topology import READING_SIDES, WRITING_SIDES, End, Node
+from veldt.types import Parameters
+
+ChannelsOf = Callable[[list[RunningNode]], dict[str, np.ndarray]]
+
+
+class NodeHost:
+    """A Ray actor. All methods are coroutines, so they run in one thread, the event loop's. Ray
+    repeats a call whose answer was lost, so each may be made twice."""
+
+    _is_prepared = False
+    _ended: asyncio.Future[tuple[str, str, str] | None] | None = None
+
+    async def prepare(self, assignment: Assignment) -> int:
+        """Build the channels; returns the process id. Comes before everything else."""
+        if self._is_prepared:
+            return os.getpid()
+        self._is_prepared = True
+        self._assignment = assignment
+        self._started = time.monotonic()
+        self._stopping = threading.Event()
+        names = {node.name for node in assignment.group.nodes}
+        self._captures = Captures(names, self._channels_of)
+        self._doorbells = doorbells_of(assignment.group)
+        self._telemetry = {
+            node.name: NodeTelemetry(memoryview(bytearray(assignment.telemetry[node.name])))
+            for node in assignment.group.nodes
+        }
+        self._intakes = {s.name: Intake(s, assignment.verify) for s in assignment.inbound}
+        self._outboxes = {
+            spec.name: Outbox(
+                spec, assignment.verify, assignment.group.name, assignment.incarnation
+            )
+            for spec in assignment.outbound
+        }
+        self._fabric = self._make_fabric()
+        self._broadcasts: dict[str, Broadcast] = {}
+        return os.getpid()
+
+    def _make_fabric(self) -> Fabric:
+        ends = [(node.name, end) for node in self._assignment.group.nodes for _, end in node.ends()]
+        fabric = Fabric(
+            boards={b.spec.name: board_memory(b, False) for b in self._assignment.boards},
+            shared={s.spec.name: shared_block(s, False) for s in self._assignment.shared},
+            streams=self._assignment.streams,
+            doorbells=self._doorbells,
+        )
+        for name in {end.channel.name for _, end in ends}:
+            here = [(node, end.side) for node, end in ends if end.channel.name == name]
+            fabric.writers[name] = [node for node, side in here if side in WRITING_SIDES]
+            fabric.readers[name] = [node for node, side in here if side in READING_SIDES]
+        for name, intake in self._intakes.items():
+            fabric.queues[name] = intake.memory
+            intake.consumers = self._bells(fabric.readers[name])
+        for name, outbox in self._outboxes.items():
+            fabric.queues[name] = outbox.memory
+            outbox.producers = self._bells(fabric.writers[name])
+        self._open_requests(fabric)
+        return fabric
+
+    def _open_requests(self, fabric: Fabric) -> None:
+        given, queues = self._assignment, fabric.queues
+        self._asking = {spec.name: Asking(spec, queues[spec.queue.name]) for spec in given.asking}
+        self._answering = {spec.name: Answering(spec) for spec in given.answering}
+        for spec in given.requests:
+            fabric.requests[spec.name] = request_memory(spec, queues[spec.queue.name], False)
+        for name, answering in self._answering.items():
+            fabric.requests[name] = answering.memory
+            answering.servers = self._bells(fabric.readers[name])
+        for name, asking in self._asking.items():
+            fabric.requests[name] = asking.memory
+        for node in given.group.nodes:
+            for _, end in node.ends():
+                if end.channel.name in self._asking:
+                    client = dict(end.options)["client"]
+                    self._asking[end.channel.name].clients[client] = self._doorbells[node.name]
+
+    def _bells(self, nodes: list[str]) -> list[Doorbell]:
+        return list(dict.fromkeys(self._doorbells[node] for node in nodes))
+
+    async def connect(self, peers: Peers) -> None:
+        """Take the handles of processes that this one sends to, or of their successors."""
+        for queue, consumer in peers.consumers.items():
+            self._outboxes[queue].connect(consumer)
+        for board, readers in peers.readers.items():
+            if board not in self._broadcasts:
+                self._broadcasts[board] = Broadcast(self._fabric.boards[board])
+                self._fabric.elsewhere[board] = [self._broadcasts[board]]
+            self._broadcasts[board].connect(readers)
+        for requests, server in peers.servers.items():
+            self._asking[requests].connect(server)
+
+    async def run(self, peers: Peers, newest: dict[str, Parameters]) -> tuple[str, str, str] | None:
+        """Run the roles until `stop`, beginning with `newest` weights where there are. Returns what
+        one raised: its node, the cause, the trace."""
+        if self._ended is None:
+            await self.connect(peers)
+            for board, parameters in newest.items():
+                await self.accept(board, parameters.version, parameters.vector)
+            self._ended = asyncio.get_running_loop().run_in_executor(None, self._run)
+        return await asyncio.shield(self._ended)
+
+    def _run(self) -> tuple[str, str, str] | None:
+        _use_one_core()
+        self._started = time.monotonic()
+        nodes: list[RunningNode] = []
+        try:
+            for node in self._assignment.group.nodes:
+                nodes.append(self._construct(node))
+            stopped, errand = self._stopping.is_set, self._captures.errand
+            if self._assignment.group.threads:
+                run_in_threads(nodes, self._doorbells, stopped, errand)
+            else:
+                run_until_stopped(nodes, self._doorbells[nodes[0].name], stopped, errand())
+        except NodeFailure as failure:
+            return failure.node, failure.cause, failure.trace
+        finally:
+            close_all(nodes)
+        return None
+
+    def _construct(self, node: Node) -> RunningNode:
+        given, telemetry = self._assignment, self._telemetry[node.name]
+        context = NodeContext(
+            node.name, node.index, given.seed, telemetry, given.incarnation, given.run_dir
+        )
+        running = construct(node, context, self._open)
+        if node.name in given.parts:
+            restore_role(running, given.parts[node.name])
+        return running
+
+    def _open(self, node: Node, end: End) -> Any:
+        return self._fabric.open(node, end, holder=1)
+
+    async def deliver(
+        self, queue: str, producer: str, incarnation: int, number: int, payload: np.ndarray
+    ) -> None:
+        await self._intakes[queue].deliver(producer, incarnation, number, payload)
+
+    async def ask(self, requests: str, row: int, question: bytes) -> bytes:
+        return await self._answering[requests].ask(row, question)
+
+    async def accept(self, board: str, version: int, vector: np.ndarray) -> None:
+        """Weights from the board's writer. This loop is the only one that writes the copy here."""
+        memory = self._fabric.boards[board]
+        if version > memory.version():
+            memory.publish(Parameters(vector, version))
+        for doorbell in self._bells(self._fabric.readers[board]):
+            doorbell.ring()
+
+    async def parameters(self, board: str) -> Parameters:
+        return newest_parameters(self._fabric, self._assignment.shared, board)
+
+    async def report(self) -> Report:
+        return Report(
+            {name: telemetry.to_bytes() for name, telemetry in self._telemetry.items()},
+            {name: intake.memory.fill() for name, intake in self._intakes.items()},
+            silent_seconds([t.snapshot() for t in self._telemetry.values()], self._started),
+        )
+
+    async def stack(self) -> str:
+        """Where each thread is, for the report about a process that hangs."""
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        return "\n".join(
+            f"{names.get(ident, 'thread')}:\n{''.join(traceback.format_stack(frame))}"
+            for ident, frame in sys._current_frames().items()
+        )
+
+    async def capture(self) -> Captured:
+        """The state of roles and channels for a checkpoint, each role's taken between two steps."""
+        self._captures.begin()
+        self._ring()
+        return await self._captures.captured
+
+    def _channels_of(self, nodes: list[RunningNode]) -> dict[str, np.ndarray]:
+        """What lies on the channels that `nodes` write, or that only they here know."""
+        names, first = {node.name for node in nodes}, self._assignment.group.nodes[0].name
+        owned = {
+            channel
+            for channel in self._assignment.answers_for
+            if names.intersection(self._fabric.writers[channel] or [first])
+        }
+        return captured_channels(
+            Fabric(
+                boards={name: b for name, b in self._fabric.boards.items() if name in owned},
+                shared={name: s for name, s in self._fabric.shared.items() if name in owned},
+            )
+        )
+
+    async def stop(self) -> None:
+        """Ask the roles to end; `run` returns when they have."""
+        self._stopping.set()
+        for intake in self._intakes.values():
+            await intake.close()
+        for answering in self._answering.values():
+            answering.close()
+        self._ring()
+
+    def _ring(self) -> None:
+        for doorbell in self._doorbells.values():
+            doorbell.ring()
+
+
+class Captures:
+    """Collects the parts of a checkpoint from the threads that run the roles. Between two steps a
+    role and the channels it writes are of the same version."""
+
+    def __init__(self, nodes: set[str], channels_of: ChannelsOf) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._nodes, self._channels_of = nodes, channels_of
+        self._number = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Ask for a new set. One that is under way is dropped."""
+        self._collected = Captured({}, {})
+        self.captured: asyncio.Future[Captured] = self._loop.create_future()
+        self._number += 1
+
+    def errand(self) -> Errand:
+        """What a thread calls between its steps."""
+        seen = 1  # the beginning; a new process may already have been asked for more
+
+        def save_if_asked(nodes: list[RunningNode]) -> None:
+            nonlocal seen
+            if self._number == seen:
+                return
+            seen = self._number
+            parts = {node.name: ray.put(captured_node(node)) for node in nodes}
+            own = Captured(parts, self._channels_of(nodes))
+            self._loop.call_soon_threadsafe(self._add, seen, own)
+
+        return save_if_asked
+
+    def _add(self, number: int, own: Captured) -> None:
+        if number != self._number:
+            return
+        self._collected.parts |= own.parts
+        self._collected.channels |= own.channels
+        if self._nodes <= self._collected.parts.keys() and not self.captured.done():
+            self.captured.set_result(self._collected)
+
+
+def _use_one_core() -> None:
+    # Roles that need torch have it imported by now; the others start sooner without it.
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which group of nodes is at which end of each channel, where groups share no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from veldt.backends.ray.streams import ClusterLink
+from veldt.backends.shared_memory.streams import Link, LocalLink, unix_link
+from veldt.errors import ConfigurationError
+from veldt.topology import (
+    READING_SIDES,
+    UPDATES_SUFFIX,
+    WRITING_SIDES,
+    Channel,
+    Group,
+    QueueSpec,
+    RequestsSpec,
+    Topology,
+)
+from veldt.types import Parameters
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Group name -> number of its nodes, at either end of one channel."""
+
+    writers: dict[str, int]
+    readers: dict[str, int]
+
+    @property
+    def groups(self) -> list[str]:
+        return list(dict.fromkeys((*self.writers, *self.readers)))
+
+
+class Wiring:
+    """The ends of every channel by name; refuses what needs shared memory."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.groups = {group.name: group for group in topology.groups()}
+        specs: list[Channel] = [queue.spec for queue in topology.queues]
+        specs += [board.spec for board in topology.boards]
+        specs += [shared.spec for shared in topology.shared]
+        specs += [requests.spec for requests in topology.requests]
+        specs += [stream.spec for stream in topology.streams]
+        self.ends = {spec.name: _ends(spec, self.groups.values()) for spec in specs}
+        for shared in topology.shared:
+            self._require_one_group(shared.spec.name)
+        for queue in topology.queues:
+            self._require_one_consumer(queue.spec.name)
+        for requests in topology.requests:
+            self._require_one_server(requests.spec.name)
+        self._boards = [board.spec.name for board in topology.boards]
+        self._lasting = self._boards + [shared.spec.name for shared in topology.shared]
+        self._requests = {requests.spec.name: requests.spec for requests in topology.requests}
+        self._streams = {stream.spec.name: stream.spec for stream in topology.streams}
+        self._queues = {queue.spec.name: queue.spec for queue in topology.queues}
+
+    def _require_one_group(self, name: str) -> None:
+        groups = self.ends[name].groups
+        if len(groups) > 1:
+            raise ConfigurationError(
+                f"{', '.join(groups)} meet in the memory of '{name}', but processes on Ray share no"
+                " memory; use --backend process, or put these nodes into one process"
+            )
+
+    def _require_one_consumer(self, name: str) -> None:
+        consumers = list(self.ends[name].readers)
+        if len(consumers) > 1:
+            raise ConfigurationError(
+                f"the queue '{name}' is consumed by {', '.join(consumers)}, but on Ray it lives in"
+                " the process of one consumer; use --backend process, or put them into one process"
+            )
+
+    def _require_one_server(self, name: str) -> None:
+        servers, clients = list(self.ends[name].readers), self.ends[name].writers
+        if len(servers) > 1 or (set(servers) & set(clients) and len(clients) > 1):
+            raise ConfigurationError(
+                f"the requests '{name}' are answered by {', '.join(servers)}, but on Ray they all"
+                " go to one process, in which either all clients are or none; use --backend process"
+            )
+
+    def consumer(self, queue: str) -> str | None:
+        return next(iter(self.ends[queue].readers), None)
+
+    def writer(self, board: str) -> str | None:
+        return next(iter(self.ends[board].writers), None)
+
+    def server(self, requests: str) -> str | None:
+        return next(iter(self.ends[requests].readers), None)
+
+    def owned(self, group: str) -> set[str]:
+        """Boards and shared memory of which `group` knows best what lies there."""
+        owners = {
+            name: next(iter((*self.ends[name].writers, *self.ends[name].readers)), None)
+            for name in self._lasting
+        }
+        return {name for name, owner in owners.items() if owner == group}
+
+    def consumers_for(self, group: str) -> dict[str, str]:
+        """Queue -> the other group that consumes what `group` puts there."""
+        found = {name: self.consumer(name) for name in self._queues}
+        writes = (name for name in found if group in self.ends[name].writers)
+        return {name: other for name in writes if (other := found[name]) not in (None, group)}
+
+    def readers_for(self, group: str) -> dict[str, list[str]]:
+        """Board that `group` writes -> other groups that read it."""
+        return {
+            name: [reader for reader in self.ends[name].readers if reader != group]
+            for name in self._boards
+            if self.writer(name) == group
+        }
+
+    def servers_for(self, group: str) -> dict[str, str]:
+        """Requests -> the other group that answers those of `group`."""
+        found = {spec.name: self.server(spec.name) for spec in self.asking(group)}
+        return {name: server for name, server in found.items() if server is not None}
+
+    def has_dependents(self, group: str) -> bool:
+        """Whether other groups send to `group`, ask it, or act by the weights it publishes."""
+        served = [name for name in self._boards if self.writer(name) == group]
+        served += [
+            name
+            for name in (*self._queues, *self._requests, *self._streams)
+            if group in self.ends[name].readers
+        ]
+        return any(self.ends[name].groups != [group] for name in served)
+
+    def shares(self, queue: str) -> dict[str, int]:
+        """Group -> how many of the queue's slots it may hold; at least one per producing node."""
+        writers = self.ends[queue].writers
+        each, rest = divmod(self._queues[queue].num_slots, max(1, sum(writers.values())))
+        shares = {}
+        for group, num_nodes in writers.items():
+            extra = min(rest, num_nodes)
+            rest -= extra
+            shares[group] = max(each, 1) * num_nodes + (extra if each else 0)
+        return shares
+
+    def inbound(self, group: str) -> list[QueueSpec]:
+        """Queues that live in `group`. With more producers than slots, each still has one."""
+        found = []
+        for name, spec in self._queues.items():
+            if self.consumer(name) == group:
+                num_slots = max(spec.num_slots, sum(self.shares(name).values()))
+                found.append(replace(spec, num_slots=num_slots))
+        return found
+
+    def outbound(self, group: str) -> list[QueueSpec]:
+        """Queues that `group` fills but that live elsewhere, with its share of their slots."""
+        return [
+            replace(spec, num_slots=self.shares(name)[group])
+            for name, spec in self._queues.items()
+            if group in self.ends[name].writers and self.consumer(name) != group
+        ]
+
+    def requests_within(self, group: str) -> list[RequestsSpec]:
+        return [s for s in self._requests.values() if self.ends[s.name].groups == [group]]
+
+    def asking(self, group: str) -> list[RequestsSpec]:
+        """Requests that `group` makes and another one answers."""
+        specs = self._requests.values()
+        return [
+            s for s in specs if group in self.ends[s.name].writers and self.server(s.name) != group
+        ]
+
+    def answering(self, group: str) -> list[RequestsSpec]:
+        """Requests of other groups that `group` answers."""
+        specs = self._requests.values()
+        return [
+            s
+            for s in specs
+            if self.server(s.name) == group and group not in self.ends[s.name].writers
+        ]
+
+    def calls_at_a_time(self, group: str) -> int:
+        """How many deliveries and questions may wait in `group`: one per slot at either end."""
+        deliveries = sum(spec.num_slots for spec in self.inbound(group))
+        questions = (sum(self.shares(s.queue.name).values()) for s in self.answering(group))
+        return deliveries + sum(questions)
+
+    def links(self, one_machine: bool) -> dict[str, Link]:
+        """What carries each stream: a socket where its ends are in different processes."""
+        found: dict[str, Link] = {}
+        for name, spec in self._streams.items():
+            if len(self.ends[name].groups) == 1:
+                found[name] = LocalLink(spec)
+            elif one_machine:
+                found[name] = unix_link(spec)
+            else:
+                found[name] = ClusterLink(spec)
+        return found
+
+    def uses(self, group: str, channel: str) -> bool:
+        return group in self.ends[channel].groups
+
+
+def first_parameters(topology: Topology) -> dict[str, Parameters]:
+    """What boards and lock-free weights begin with. The version of the latter is the sum of the
+    counts beside them."""
+    found = {b.spec.name: Parameters(b.initial, b.version) for b in topology.boards}
+    shared = {memory.spec.name: memory.initial for memory in topology.shared}
+    for name, vector in shared.items():
+        if name + UPDATES_SUFFIX in shared:
+            found[name] = Parameters(vector, int(shared[name + UPDATES_SUFFIX].sum()))
+    return found
+
+
+def _ends(channel: Channel, groups: Iterable[Group]) -> Ends:
+    ends = Ends({}, {})
+    for group in groups:
+        for node in group.nodes:
+            sides = {end.side for _, end in node.ends() if end.channel.name == channel.name}
+            if sides.intersection(WRITING_SIDES):
+                ends.writers[group.name] = ends.writers.get(group.name, 0) + 1
+            if sides.intersection(READING_SIDES):
+                ends.readers[group.name] = ends.readers.get(group.name, 0) + 1
+    return ends

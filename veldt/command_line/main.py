@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: every command of COMMANDS, each with its own options.
+
+Nothing heavy is imported before it is needed, and while this process imports torch the fork server
+does the same on another core.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import veldt
+from veldt import architectures
+from veldt.api import MAY_CHANGE, evaluate, resume, saved_options, split_options, train_from
+from veldt.architectures import ARCHITECTURES
+from veldt.command_line.options import Parser, add_fields, unknown_option, whole_number
+from veldt.errors import ConfigurationError
+from veldt.options import CHOICES, RunOptions
+from veldt.telemetry.result import dumps
+
+EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+_HELP = ("-h", "--help")
+_COMMON_NAMES = {entry.name for entry in fields(RunOptions)}
+_TRACE_LINES = 40
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; the exit code. Without `arguments`, this process is the command."""
+    # A program's run begins when the program did: importing Python is part of the wait.
+    began = _process_start() if arguments is None else time.monotonic()
+    try:
+        return _dispatch(sys.argv[1:] if arguments is None else arguments, began)
+    except ConfigurationError as error:
+        return _complain(" ".join(str(error).split()), EXIT_BAD_INPUT)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader has seen enough: veldt list | head -1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+
+
+def _dispatch(arguments: list[str], began: float) -> int:
+    if not arguments:
+        raise ConfigurationError(f"choose a command: {', '.join(COMMANDS)}; see veldt --help")
+    name, rest = arguments[0], arguments[1:]
+    if name in _HELP:
+        return _say(_overview())
+    if name == "--version":
+        return _say(f"veldt {veldt.__version__}")
+    if name not in COMMANDS:
+        if name.startswith("-"):
+            raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+        raise ConfigurationError(f"unknown command '{name}'; {hint}")
+    return COMMANDS[name](rest, began)
+
+
+def _list(arguments: list[str], began: float) -> int:
+    """the architectures: year, paper, what is new"""
+    parser = Parser("veldt list", "List " + (_list.__doc__ or ""))
+    parser.add_argument("--json", action="store_true", help="print one JSON array")
+    rows = list(ARCHITECTURES.values())
+    if parser.parse(arguments)["json"]:
+        return _say(dumps([{**asdict(row), "file": row.file} for row in rows]))
+    width = max(len(row.name) for row in rows)
+    for row in rows:
+        _say(f"{row.name:<{width}}  {row.year}  {row.new}")
+        _say(f"{'':<{width}}        {row.paper}")
+    return 0
+
+
+def _describe(arguments: list[str], began: float) -> int:
+    """the wiring of an architecture, from the real topology"""
+    name, given = _options_of("describe", arguments)
+    format = given.pop("format")
+    from veldt.run.plan import make_plan
+
+    plan = make_plan(name, *split_options({"env": "CartPole-v1", **given}))
+    return _say(plan.topology.describe(format))
+
+
+def _train(arguments: list[str], began: float) -> int:
+    """train an architecture on an environment"""
+    name, options = _options_of("train", arguments)
+    return _finish(lambda: train_from(name, options, began))
+
+
+def _resume(arguments: list[str], began: float) -> int:
+    """go on with a run from its newest checkpoint; budgets may change"""
+    parser = Parser("veldt resume", "Resume: " + (_resume.__doc__ or ""))
+    parser.usage = "veldt resume RUN_DIR [--total-env-steps N] [--max-seconds S] [options]"
+    parser.add_argument("run", metavar="RUN_DIR", help="directory of a run")
+    group = parser.add_argument_group("what may change")
+    add_fields(group, RunOptions, choices=CHOICES, required=False, only=MAY_CHANGE)
+    run_dir = next((word for word in arguments if not word.startswith("-")), None)
+    if run_dir is not None and not set(arguments) & set(_HELP):
+        # What may not change is known too, so that it is refused by name.
+        module = architectures.load(saved_options(Path(run_dir))[0])
+        add_fields(group, RunOptions, required=False, only=_COMMON_NAMES - MAY_CHANGE)
+        add_fields(group, module.Config, module.PRESETS)
+    changes = parser.parse(arguments)
+    path = changes.pop("run")
+    return _finish(lambda: resume(path, began, **changes))
+
+
+def _finish(run: Callable[[], object]) -> int:
+    """Train to the end; the exit code."""
+    from veldt.backends.base import NodeFailure
+    from veldt.run.driver import Terminated
+
+    try:
+        run()
+    except NodeFailure as failure:
+        for line in failure.trace.strip().splitlines()[-_TRACE_LINES:]:
+            print(line, file=sys.stderr)
+        return _complain(str(failure), EXIT_FAILURE)
+    except Terminated:
+        return 0
+    return 0
+
+
+def _evaluate(arguments: list[str], began: float) -> int:
+    """play fresh episodes with a run's newest checkpoint"""
+    parser = Parser("veldt evaluate", "Evaluate: " + (_evaluate.__doc__ or ""))
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
+    parser.add_argument("--episodes", type=whole_number, default=20, help="episodes to play [20]")
+    parser.add_argument("--seed", type=whole_number, default=0, help="fixes the episodes [0]")
+    parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
+    parser.add_argument("--video", action="store_true", help="record one more episode in RUN_DIR")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given = parser.parse(arguments)
+    as_json = given.pop("json")
+    result = evaluate(**given)
+    return _say(dumps(vars(result)) if as_json else result.text())
+
+
+def _watch(arguments: list[str], began: float) -> int:
+    """a live page of a run that goes on or has ended"""
+    from veldt.dashboard.command import parser, watch
+
+    return watch(**parser().parse(arguments))
+
+
+def _compare(arguments: list[str], began: float) -> int:
+    """several architectures and seeds under one budget, with a report"""
+    from veldt.reports.compare.settings import Comparison
+
+    parser = Parser("veldt compare", "Compare " + (_compare.__doc__ or ""))
+    parser.usage = "veldt compare --env ID --out DIR [--architectures a,b|all] [options]"
+    add_fields(parser, Comparison, choices={name: CHOICES[name] for name in ("backend", "network")})
+    comparison = Comparison(**parser.parse(arguments))
+    from veldt.reports.compare.command import compare
+
+    return compare(comparison)
+
+
+def _claims(arguments: list[str], began: float) -> int:
+    """the claims of the lineage, each an experiment with a verdict"""
+    given = claims_parser().parse(arguments)
+    from veldt.reports.claims.command import examine_all, list_claims
+
+    return list_claims() if given.pop("list") else examine_all(**given)
+
+
+def claims_parser() -> Parser:
+    parser = Parser("veldt claims", "Examine " + (_claims.__doc__ or ""))
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="these claims [all]")
+    parser.add_argument(
+        "--out", default="claims", metavar="DIR", help="where results go; goes on there [claims]"
+    )
+    parser.add_argument("--list", action="store_true", help="print the claims and their rules")
+    parser.add_argument("--quick", action="store_true", help="seconds each; decides nothing")
+    return parser
+
+
+def _completion(arguments: list[str], began: float) -> int:
+    """a completion script for bash, zsh or fish"""
+    from veldt.command_line.completion import SHELLS, Words, script
+
+    parser = Parser("veldt completion", 'Print a script; for bash: eval "$(veldt completion bash)"')
+    parser.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS)
+    shell = parser.parse(arguments)["shell"]
+    words = Words(list(COMMANDS), {name: _option_words(name) for name in ARCHITECTURES})
+    return _say(script(shell, words))
+
+
+COMMANDS: dict[str, Callable[[list[str], float], int]] = {
+    "list": _list,
+    "describe": _describe,
+    "train": _train,
+    "resume": _resume,
+    "evaluate": _evaluate,
+    "watch": _watch,
+    "compare": _compare,
+    "claims": _claims,
+    "completion": _completion,
+}
+
+
+def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any]]:
+    """The architecture and the options of `train` or `describe`. What needs no torch is checked
+    first, and answered at once."""
+    wants_help = bool(set(arguments) & set(_HELP))
+    name = _architecture_in(arguments)
+    if name is None and not wants_help:
+        raise ConfigurationError(f"name an architecture: veldt {command} {'|'.join(ARCHITECTURES)}")
+    if name is None or not wants_help:
+        common, _ = common_parser(command).parse_known_args(arguments)
+        if command == "train" and getattr(common, "backend", "process") == "process":
+            from veldt.backends.process.forkserver import warm_up
+
+            warm_up()
+    assert name is not None  # help without one has been printed
+    given = run_parser(command, name).parse(arguments)
+    del given["architecture"]
+    return name, given
+
+
+def _option_words(name: str) -> list[str]:
+    actions = run_parser("train", name)._actions
+    return [text for action in actions for text in action.option_strings if text != "-h"]
+
+
+def _architecture_in(arguments: list[str]) -> str | None:
+    """The architecture among the arguments of a command: the first one, or any that is known."""
+    if arguments and not arguments[0].startswith("-"):
+        architectures.check(arguments[0])
+        return arguments[0]
+    return next((argument for argument in arguments if argument in ARCHITECTURES), None)
+
+
+def common_parser(command: str, name: str = "ARCH", description: str = "") -> Parser:
+    """The options that every architecture has."""
+    parser = Parser(f"veldt {command} {name}", description or f"ARCH: {', '.join(ARCHITECTURES)}")
+    parser.usage = f"veldt {command} {name} --env ID [options]"
+    parser.add_argument("architecture", metavar="ARCH", help=f"here: {name}")
+    if command == "describe":
+        parser.usage = f"veldt describe {name} [--env ID] [--format text|mermaid] [options]"
+        parser.add_argument(
+            "--format", choices=("text", "mermaid"), default="text", help="of the diagram [text]"
+        )
+    group = parser.add_argument_group("common options")
+    add_fields(group, RunOptions, choices=CHOICES, required=command == "train")
+    return parser
+
+
+def run_parser(command: str, name: str) -> Parser:
+    """All options of `train` or `describe` for one architecture: common ones, then its own."""
+    parser = common_parser(command, name, architectures.summary(name))
+    module = architectures.load(name)
+    group = parser.add_argument_group(f"options of {architectures.label(name)}")
+    add_fields(group, module.Config, module.PRESETS)
+    return parser
+
+
+def _overview() -> str:
+    commands = "\n".join(f"  {name:<12}{run.__doc__}" for name, run in COMMANDS.items())
+    return (
+        "usage: veldt COMMAND ...\n\n"
+        "Distributed reinforcement learning, one short file per architecture.\n\n"
+        f"{commands}\n\n"
+        "  veldt train impala --env CartPole-v1 --target-return 475\n"
+        "  veldt COMMAND --help shows the options of a command."
+    )
+
+
+def _say(text: str) -> int:
+    print(text, flush=True)
+    return 0
+
+
+def _complain(text: str, code: int) -> int:
+    print(f"veldt: {text}", file=sys.stderr)
+    return code
+
+
+def _process_start() -> float:
+    """When this process began, on the monotonic clock; now, where the kernel does not tell."""
+    now = time.monotonic()
+    try:
+        with open("/proc/self/stat", encoding="ascii") as file:
+            started_ticks = int(file.read().rpartition(")")[2].split()[19])
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (OSError, ValueError, AttributeError):
+        return now
+    age = since_boot - started_ticks / os.sysconf("SC_CLK_TCK")
+    return now - max(0.0, age)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command-line options made from dataclass fields: name, type, default and the line under a field.
+
+One definition serves Python, the command line, its help and shell completion.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import math
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from veldt.errors import ConfigurationError
+from veldt.options.fields import field_documentation
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises ConfigurationError instead of printing a usage text, and knows near matches."""
+
+    def __init__(self, prog: str, description: str = "") -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            allow_abbrev=False,
+            formatter_class=lambda prog: argparse.HelpFormatter(
+                prog, max_help_position=32, width=96
+            ),
+        )
+
+    def error(self, message: str) -> NoReturn:
+        message = message.removeprefix("argument ")
+        raise ConfigurationError(f"{message}; see {self.prog.split(' {')[0]} --help")
+
+    def parse(self, arguments: list[str]) -> dict[str, Any]:
+        """Every option that was given; an unknown one is met with the nearest."""
+        given, unknown = self.parse_known_args(arguments)
+        if unknown:
+            known = [text for action in self._actions for text in action.option_strings]
+            raise ConfigurationError(unknown_option(unknown[0], known, self.prog))
+        return vars(given)
+
+
+def unknown_option(given: str, known: Iterable[str], program: str) -> str:
+    name = given.partition("=")[0]
+    if not name.startswith("-"):
+        return f"unexpected '{given}'; see {program} --help"
+    # As people think of it: "--actors" is near "--num-actors".
+    near = difflib.get_close_matches(name.replace("_", "-"), known, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else f"see {program} --help"
+    return f"unknown option '{name}'; {hint}"
+
+
+def add_fields(
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup,
+    config: type,
+    presets: Mapping[str, Any] | None = None,
+    choices: Mapping[str, tuple[str, ...]] | None = None,
+    required: bool = True,
+    only: Collection[str] | None = None,
+) -> None:
+    """One option per field; options that are not given do not appear in the result.
+
+    `presets` are instances by name, whose values the help shows as defaults. `required` is False
+    when fields without a default may be left out; `only` names the fields to offer."""
+    documentation, kinds = field_documentation(config), get_type_hints(config)
+    for entry in fields(config):
+        if only is not None and entry.name not in only:
+            continue
+        text = documentation.get(entry.name, "")
+        shown = _default_text(entry, presets or {})
+        flag = "--" + entry.name.replace("_", "-")
+        settings: dict[str, Any] = {
+            "dest": entry.name,
+            "default": argparse.SUPPRESS,
+            "help": (f"{text} [{shown}]" if shown else text).replace("%", "%%"),
+            "required": required and entry.default is entry.default_factory is MISSING,
+        }
+        if kinds[entry.name] is bool:
+            settings["action"] = argparse.BooleanOptionalAction
+        else:
+            settings["type"], settings["metavar"] = _reader(kinds[entry.name])
+            if entry.name in (choices or {}):
+                settings["metavar"] = "|".join((choices or {})[entry.name])
+        parser.add_argument(flag, **settings)
+
+
+def _default_text(entry: Field[Any], presets: Mapping[str, Any]) -> str:
+    values = {name: _written(getattr(preset, entry.name)) for name, preset in presets.items()}
+    if len(set(values.values())) > 1:
+        return ", ".join(f"{name}: {value}" for name, value in values.items())
+    if values:
+        return next(iter(values.values()))
+    if entry.default in (MISSING, None):
+        return ""  # the text under the field says what happens then
+    return _written(entry.default)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value)
+
+
+def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
+    """The function that reads a value of this type, and what the help calls such a value."""
+    if get_origin(kind) in (Union, types.UnionType):
+        members = [member for member in get_args(kind) if member is not types.NoneType]
+        # A callable can be given from Python only; on the command line its name stands for it.
+        members = [member for member in members if get_origin(member) is not Callable] or [str]
+        read, metavar = _reader(members[0])
+        if types.NoneType in get_args(kind):
+            return (lambda text: None if text == "none" else read(text)), metavar
+        return read, metavar
+    if get_origin(kind) is Literal:
+        return _one_of(get_args(kind)), "|".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        read, metavar = _reader(get_args(kind)[0])
+        return (lambda text: tuple(read(part) for part in text.split(","))), f"{metavar},..."
+    if get_origin(kind) is dict or kind is dict:
+        return read_mapping, "KEY=VALUE,..."
+    return {int: (whole_number, "N"), float: (_number, "X")}.get(kind, (str, "TEXT"))
+
+
+def _one_of(choices: tuple[Any, ...]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"'{text}' is not one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+def whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        value = float(text)  # 1e6 is how people write a million
+    except ValueError:
+        value = 0.5
+    if not value.is_integer():
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number")
+    return int(value)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a finite number")
+    return value
+
+
+def read_mapping(text: str) -> dict[str, Any]:
+    """key=value,key=value with numbers, true, false and none read as such."""
+    pairs = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip().isidentifier():
+            raise argparse.ArgumentTypeError(f"'{part}' is not key=value")
+        pairs[key.strip()] = _value(value.strip())
+    return pairs
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller of a population: ranks policies by true returns, replaces and mutates them.
+
+It never touches weights. It writes orders on a board; learners follow them between two updates.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from veldt.algorithms.population_training import Decision, Rule
+from veldt.context import NodeContext
+from veldt.population.orders import ENTROPY, LEARNING_RATE, Orders, Standings
+from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
+from veldt.types import Batch, Parameters
+
+POPULATION_LOG = "population.jsonl"
+_MOST_SHOWN = 16  # members with gauges of their own; a node has room for about a hundred numbers
+
+
+@dataclass(frozen=True)
+class ControllerConfig:
+    """When members are judged and by what rule."""
+
+    rule: Rule
+    names: tuple[str, ...]
+    """Of the hyperparameters."""
+    defaults: tuple[float, ...]
+    num_members: int
+    start_env_steps: int
+    """Of one member; before, it is left alone."""
+    period_env_steps: int
+    """Of one member, between two judgements."""
+    window_episodes: int
+    """Newest episodes of a member that its mean return is over."""
+
+
+class PopulationController:
+    """One judgement per member and period, as soon as every member has finished a window of
+    episodes since its last replacement (short ones end first, so that the mean of a few misleads)
+    and no replacement is under way."""
+
+    restartable = True
+
+    def __init__(
+        self,
+        context: NodeContext,
+        *,
+        scores: ExperienceSource,
+        orders: ParameterSink,
+        known: ParameterSource,
+        standings: list[ParameterSource],
+        config: ControllerConfig,
+    ) -> None:
+        self._context, self._scores, self._sink, self._config = context, scores, orders, config
+        members = config.num_members
+        self._standings = Standings(standings)
+        vector = np.empty(1 + members * (2 + len(config.names)), np.float32)
+        version = known.pull(vector, newer_than=-1)
+        assert version is not None  # the board begins with the first orders
+        self._version, self._orders = version, Orders.from_vector(vector, members)
+        self._returns: list[deque[float]] = [
+            deque(maxlen=config.window_episodes) for _ in range(members)
+        ]
+        self._defaults = np.array(config.defaults, np.float32).astype(np.float64)
+        self._env_steps = np.zeros(members, np.int64)
+        self._judged_at = np.zeros(members, np.int64)
+        self._random = context.random("population")
+        self._count(context)
+
+    def _count(self, context: NodeContext) -> None:
+        telemetry = context.telemetry
+        self._replacements = telemetry.counter("population.replacements")
+        self._mutations = telemetry.counter("population.mutations")
+        self._late = telemetry.counter("dropped.replaced_policy_episodes")
+        shown = range(min(self._config.num_members, _MOST_SHOWN))
+        names = ("return", "generation", "learning_rate", "entropy")
+        self._gauges = [{n: telemetry.gauge(f"population.{n}.{m}") for n in names} for m in shown]
+        self._show()
+
+    def step(self) -> bool:
+        received = False
+        while (batch := self._scores.take_batch()) is not None:
+            self._receive(batch)
+            self._scores.release(batch)
+            received = True
+        if received:
+            self._judge_who_is_due()
+            self._show()
+        return received
+
+    def _receive(self, batch: Batch) -> None:
+        self._env_steps += batch["env_steps"]
+        count = int(batch["count"][0])
+        for member, generation, episode_return in zip(
+            batch["policy"][:count].tolist(),
+            batch["generation"][:count].tolist(),
+            batch["episode_return"][:count].tolist(),
+            strict=True,
+        ):
+            # What a policy got before it was replaced says nothing about the one it is now.
+            if generation == self._orders.tickets[member]:
+                self._returns[member].append(episode_return)
+            else:
+                self._late.add()
+
+    def _objectives(self) -> np.ndarray | None:
+        """Mean returns; None while a member has too few."""
+        if any(len(returns) < self._config.window_episodes for returns in self._returns):
+            return None
+        return np.array([np.mean(returns) for returns in self._returns])
+
+    def _judge_who_is_due(self) -> None:
+        objectives = self._objectives()
+        self._standings.refresh()
+        if objectives is None or (self._orders.tickets > self._standings.generations).any():
+            return
+        best = int(objectives.argmax())
+        if best != self._orders.best:
+            self._orders.best = best
+            self._publish()
+        config = self._config
+        old_enough = self._env_steps >= config.start_env_steps
+        due = old_enough & (self._env_steps - self._judged_at > config.period_env_steps)
+        for member in np.flatnonzero(due).tolist():
+            self._judged_at[member] = self._env_steps[member]
+            decision = config.rule.decide(
+                member,
+                objectives,
+                self._orders.hyperparameters,
+                self._defaults,
+                self._random,
+            )
+            if decision is not None:
+                self._carry_out(member, decision, objectives)
+            if decision is not None and decision.parent != member:
+                return  # the others are judged once this one has its new weights
+
+    def _carry_out(self, member: int, decision: Decision, objectives: np.ndarray) -> None:
+        orders = self._orders
+        old = orders.hyperparameters[member].copy()
+        # What the board can hold, so that a restart finds the same numbers.
+        orders.hyperparameters[member] = decision.hyperparameters.astype(np.float32)
+        if decision.parent != member:
+            orders.tickets[member] = orders.tickets.max() + 1
+            orders.parents[member] = decision.parent
+            self._returns[member].clear()
+            self._replacements.add()
+        source = orders.hyperparameters[decision.parent] if decision.parent != member else old
+        self._mutations.add(int(np.count_nonzero(source != orders.hyperparameters[member])))
+        self._publish()
+        self._record(member, decision, objectives, old)
+
+    def _publish(self) -> None:
+        self._version += 1
+        self._sink.publish(Parameters(self._orders.to_vector(), self._version))
+
+    def _record(
+        self, member: int, decision: Decision, objectives: np.ndarray, old: np.ndarray
+    ) -> None:
+        if self._context.run_dir is None:
+            return
+        entry = {
+            "env_steps": int(self._env_steps.sum()),
+            "policy": member,
+            "policy_env_steps": int(self._env_steps[member]),
+            "weights_from": decision.parent,
+            "replacement": int(self._orders.tickets[member]) * (decision.parent != member) or None,
+            "reason": decision.reason,
+            "mean_returns": objectives.tolist(),
+            "old": self._named(old),
+            "new": self._named(decision.hyperparameters),
+        }
+        with open(self._context.run_dir / POPULATION_LOG, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def _named(self, values: np.ndarray) -> dict[str, float]:
+        named = zip(self._config.names, values.tolist(), strict=True)
+        return {name: float(f"{value:.6g}") for name, value in named}  # float32 has no more
+
+    def _show(self) -> None:
+        for member, gauges in enumerate(self._gauges):
+            values = self._orders.hyperparameters[member]
+            returns = self._returns[member]
+            gauges["return"].set(float(np.mean(returns)) if returns else math.nan)
+            gauges["generation"].set(int(self._standings.generations[member]))
+            gauges["learning_rate"].set(values[LEARNING_RATE])
+            gauges["entropy"].set(values[ENTROPY])
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The orders themselves lie on their board."""
+        windows = {f"returns.{m}": np.array(r) for m, r in enumerate(self._returns)}
+        return {
+            "env_steps": self._env_steps,
+            "judged_at": self._judged_at,
+            "tickets": self._orders.tickets,
+            **windows,
+        }
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self._env_steps[:], self._judged_at[:] = state["env_steps"], state["judged_at"]
+        for member, returns in enumerate(self._returns):
+            if state["tickets"][member] == self._orders.tickets[member]:
+                returns.extend(state[f"returns.{member}"].tolist())

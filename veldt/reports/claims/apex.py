@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ape-X: what the actors' priorities are worth, and what more actors are worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veldt.reports.claims.claim import Claim, Part, Row, mean_over_time, select
+from veldt.reports.claims.figures import curves
+from veldt.reports.claims.training import SerialRun, curve, serial_options
+
+_AGE, _PRIORITY = "replay.mean_age_inserts", "replay.sampled_priority"
+_RETURN = "evaluation_return"
+
+
+def _points(updates: int, points: int) -> list[int]:
+    step = max(1, updates // points)
+    return list(range(step, updates + 1, step))
+
+
+@dataclass(frozen=True)
+class ActorPriorities(Claim):
+    """Ape-X with and without first priorities computed by the actors."""
+
+    name = "actor_priorities"
+    statement = "Priorities computed by the actors matter."
+    paper = "Ape-X (Horgan et al., 2018)"
+    rule = (
+        "With priorities from the actors the score, averaged over evaluations at equal numbers of"
+        " updates, is higher than when new data enters at the largest priority: the interval of the"
+        " difference over seeds lies above 0 (serial backend)."
+    )
+    caption = (
+        "Left: score of fresh episodes over learner updates. Right: mean age of what is sampled."
+        " Where new data enters at the largest priority, a learner with fast actors trains on"
+        " little else."
+    )
+
+    env: str = "CartPole-v1"
+    """Environment."""
+    envs_per_actor: int = 64
+    """Environments of the one actor, and environment steps for each update."""
+    batch_size: int = 64
+    """Transitions per update."""
+    updates: int = 5_000
+    """Updates of each run."""
+    points: int = 10
+    """Evaluations on the way."""
+    seeds: int = 6
+    """Runs of each kind."""
+
+    def cases(self) -> list[Row]:
+        seeds = range(1, self.seeds + 1)
+        return [{"actor_priorities": by, "seed": seed} for seed in seeds for by in (True, False)]
+
+    def measure(self, case: Row) -> Row:
+        own = {
+            "actor_priorities": case["actor_priorities"],
+            "batch_size": self.batch_size,
+            "env_steps_per_update": float(self.envs_per_actor),
+        }
+        options = serial_options(
+            case["seed"], env=self.env, num_actors=1, envs_per_actor=self.envs_per_actor
+        )
+        run = SerialRun("apex", options, own)
+        points = _points(self.updates, self.points)
+        return {"points": curve(run, points, gauges=(_AGE, _PRIORITY))}
+
+    def judge(self, rows: list[Row]) -> list[Part]:
+        with_, without = (
+            mean_over_time(rows, _RETURN, actor_priorities=by) for by in (True, False)
+        )
+        return [Part.over_seeds("score with minus without them", with_ - without, 0.0)]
+
+    def notes(self, rows: list[Row]) -> list[str]:
+        ages = [np.mean(mean_over_time(rows, _AGE, actor_priorities=by)) for by in (True, False)]
+        return [
+            f"What is sampled is {ages[0]:,.0f} inserts old with the actors' priorities and"
+            f" {ages[1]:,.0f} without."
+        ]
+
+    def draw(self, rows: list[Row], figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        groups = {
+            "priorities by the actors": select(rows, actor_priorities=True),
+            "largest priority": select(rows, actor_priorities=False),
+        }
+        curves(left, groups, "updates", _RETURN, ("updates", f"return on {self.env}"))
+        curves(right, groups, "updates", _AGE, ("updates", "mean age of samples, in inserts"))
+
+    def quick(self) -> ActorPriorities:
+        return replace(self, envs_per_actor=16, updates=60, points=2, seeds=2)
+
+
+@dataclass(frozen=True)
+class MoreActors(Claim):
+    """Ape-X with 1, 2 and 4 actors at a fixed learner rate."""
+
+    name = "more_actors"
+    statement = "More actors give a better score at a fixed learner rate."
+    paper = "Ape-X (Horgan et al., 2018)"
+    rule = (
+        "With the largest number of actors the score, averaged over evaluations at equal numbers of"
+        " updates, is higher than with the smallest: the interval of the difference over seeds lies"
+        " above 0. Every actor adds the same number of environment steps for each update (serial"
+        " backend)."
+    )
+    caption = "Score of fresh episodes over learner updates, by number of actors."
+
+    env: str = "CartPole-v1"
+    """Environment."""
+    actors: tuple[int, ...] = (1, 2, 4)
+    """Numbers of actors, comma separated."""
+    envs_per_actor: int = 4
+    """Environments of each actor, and environment steps that it adds for each update."""
+    updates: int = 3_000
+    """Updates of each run."""
+    points: int = 10
+    """Evaluations on the way."""
+    seeds: int = 5
+    """Runs of each number of actors."""
+
+    def cases(self) -> list[Row]:
+        return [{"actors": n, "seed": s} for s in range(1, self.seeds + 1) for n in self.actors]
+
+    def measure(self, case: Row) -> Row:
+        own = {"env_steps_per_update": float(case["actors"] * self.envs_per_actor)}
+        options = serial_options(
+            case["seed"],
+            env=self.env,
+            num_actors=case["actors"],
+            envs_per_actor=self.envs_per_actor,
+        )
+        run = SerialRun("apex", options, own)
+        return {"points": curve(run, _points(self.updates, self.points))}
+
+    def judge(self, rows: list[Row]) -> list[Part]:
+        few, many = self.actors[0], self.actors[-1]
+        scores = [mean_over_time(rows, _RETURN, actors=n) for n in (few, many)]
+        return [
+            Part.over_seeds(f"score with {many} actors minus {few}", scores[1] - scores[0], 0.0)
+        ]
+
+    def draw(self, rows: list[Row], figure: Any) -> None:
+        groups = {
+            f"{n} actor{'s' * (n > 1)}, {n * self.envs_per_actor} env steps per update": select(
+                rows, actors=n
+            )
+            for n in self.actors
+        }
+        names = ("updates", f"return on {self.env}")
+        curves(figure.subplots(), groups, "updates", _RETURN, names)
+
+    def quick(self) -> MoreActors:
+        return replace(self, actors=(1, 2), updates=60, points=2, seeds=2)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Central against local inference while the network grows: where SEED RL overtakes IMPALA."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veldt.reports.claims.claim import Claim, Part, Row, values
+from veldt.reports.claims.figures import lines
+from veldt.reports.claims.training import train
+from veldt.reports.compare.statistics import interquartile_mean
+
+
+@dataclass(frozen=True)
+class CentralInferenceWins(Claim):
+    """Trained steps per second of local and central inference over the width of the network."""
+
+    name = "central_inference"
+    statement = "Central inference wins when the network grows."
+    paper = "SEED RL (Espeholt et al., 2020)"
+    rule = (
+        "With the widest network central inference trains more steps per second than local"
+        " inference, and its share of local inference's rate is larger there than with the"
+        " narrowest network: the interval of the ratio lies above 1 and that of the growth above 0,"
+        " over seeds (process backend)."
+    )
+    caption = (
+        "Left: trained steps per second over the width of both hidden layers. Right: the rate with"
+        " central inference over the rate with local inference; central inference wins above 1."
+    )
+
+    env: str = "CartPole-v1"
+    """Environment."""
+    architectures: tuple[str, ...] = ("impala", "seed_rl")
+    """The one with local inference, then those with central inference, comma separated."""
+    widths: tuple[int, ...] = (32, 128, 512, 1024)
+    """Widths of both hidden layers, comma separated, from narrow to wide."""
+    actors: int = 4
+    """Actors of each system."""
+    envs_per_actor: int = 8
+    """Environments of each actor: few, as with environments that cost something."""
+    seconds: float = 8.0
+    """How long each run is measured."""
+    device: str = "cpu"
+    """Where learning, and central inference, happen."""
+    seeds: int = 3
+    """Runs of each kind."""
+
+    def cases(self) -> list[Row]:
+        return [
+            {"architecture": architecture, "width": width, "seed": seed}
+            for seed in range(1, self.seeds + 1)
+            for width in self.widths
+            for architecture in self.architectures
+        ]
+
+    def measure(self, case: Row) -> Row:
+        done = train(
+            case["architecture"],
+            env=self.env,
+            backend="process",
+            device=self.device,
+            seed=case["seed"],
+            num_actors=self.actors,
+            envs_per_actor=self.envs_per_actor,
+            hidden_sizes=(case["width"], case["width"]),
+            max_seconds=self.seconds,
+            evaluation_episodes=0,
+        )
+        return {
+            "trained_steps_per_second": done.trained_steps_per_second,
+            "env_steps_per_second": done.result.env_steps_per_second,
+            "lag_mean": done.result.policy_lag["mean"],
+            "bottleneck": done.result.bottleneck,
+        }
+
+    def _rates(self, rows: list[Row], architecture: str) -> np.ndarray:
+        """[widths, seeds]"""
+        key = "trained_steps_per_second"
+        found = [values(rows, key, architecture=architecture, width=w) for w in self.widths]
+        return np.array(found)
+
+    def _ratios(self, rows: list[Row]) -> dict[str, np.ndarray]:
+        local = self._rates(rows, self.architectures[0])
+        return {name: self._rates(rows, name) / local for name in self.architectures[1:]}
+
+    def judge(self, rows: list[Row]) -> list[Part]:
+        narrow, wide = self.widths[0], self.widths[-1]
+        parts = []
+        for name, ratio in self._ratios(rows).items():
+            share = f"{name}'s rate over {self.architectures[0]}'s"
+            growth = ratio[-1] - ratio[0]
+            parts.append(Part.over_seeds(f"{share} at width {wide}", ratio[-1], 1.0))
+            parts.append(Part.over_seeds(f"growth of {share} from width {narrow}", growth, 0.0))
+        return parts
+
+    def notes(self, rows: list[Row]) -> list[str]:
+        texts = []
+        for name, ratio in self._ratios(rows).items():
+            width = crossover(self.widths, interquartile_mean(ratio).tolist())
+            where = f"at a width of about {width:,.0f}" if width else "at none of these widths"
+            texts.append(f"{name} overtakes {self.architectures[0]} {where}.")
+        return texts
+
+    def draw(self, rows: list[Row], figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        rates = {name: self._rates(rows, name) for name in self.architectures}
+        lines(left, self.widths, rates, ("hidden units per layer", "trained steps per second"))
+        if np.isfinite(list(rates.values())).any():
+            left.set_yscale("log")
+        lines(right, self.widths, self._ratios(rows), ("hidden units per layer", "ratio of rates"))
+        right.axhline(1.0, color="black", linestyle="--", linewidth=1)
+        for axis in (left, right):
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(self.widths, [str(width) for width in self.widths])
+
+    def quick(self) -> CentralInferenceWins:
+        return replace(self, widths=(32, 128), actors=1, seconds=4.0, seeds=1)
+
+
+def crossover(widths: tuple[int, ...], ratios: list[float]) -> float | None:
+    """The width from which the ratio stays at 1 or above, between two points by a straight line
+    over the logarithm; None if the last ratio is below 1."""
+    if not ratios or not ratios[-1] >= 1.0:
+        return None
+    below = [index for index, ratio in enumerate(ratios) if not ratio >= 1.0]
+    if not below:
+        return float(widths[0])
+    before = below[-1]
+    share = (1.0 - ratios[before]) / (ratios[before + 1] - ratios[before])
+    steps = [math.log(widths[index]) for index in (before, before + 1)]
+    return math.exp(steps[0] + share * (steps[1] - steps[0]))

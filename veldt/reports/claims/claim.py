@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a claim is: cases to run, and a rule that turns what they gave into a verdict.
+
+The rule and its bounds are part of the claim's code, so they are fixed before anything is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from veldt.reports.compare.statistics import estimate
+
+HOLDS, DOES_NOT_HOLD, UNDECIDED = "holds", "does not hold", "undecided"
+
+Row = dict[str, Any]
+"""One run: what was varied (its case), and what was measured."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A number that decides: its interval over seeds and the bound it has to pass.
+
+    It holds where the whole interval passes the bound, it does not where none of it does, and is
+    undecided in between. A number without seeds is its own interval."""
+
+    what: str
+    value: float
+    low: float
+    high: float
+    bound: float
+    above: bool = True
+    """Whether the number has to be above the bound, or below it."""
+
+    @staticmethod
+    def over_seeds(what: str, values: Iterable[float], bound: float, above: bool = True) -> Part:
+        """From one value per seed: interquartile mean and its bootstrap interval."""
+        known = np.array([value for value in values if math.isfinite(value)])
+        if not known.size:
+            return Part(what, math.nan, math.nan, math.nan, bound, above)
+        found = estimate(known)
+        return Part(what, float(found.value), float(found.low), float(found.high), bound, above)
+
+    @staticmethod
+    def exactly(what: str, value: float, bound: float, above: bool = True) -> Part:
+        return Part(what, value, value, value, bound, above)
+
+    @property
+    def outcome(self) -> str:
+        if not math.isfinite(self.value):
+            return UNDECIDED
+        if (self.low > self.bound) if self.above else (self.high < self.bound):
+            return HOLDS
+        if (self.high <= self.bound) if self.above else (self.low >= self.bound):
+            return DOES_NOT_HOLD
+        return UNDECIDED
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came out, with all that it rests on."""
+
+    name: str
+    statement: str
+    paper: str
+    rule: str
+    outcome: str
+    parts: list[Part]
+    rows: list[Row]
+    settings: dict[str, Any]
+    figure: str
+    """File name of the drawing, or empty."""
+    caption: str
+    seconds: float
+    """How long all runs took, those of earlier calls included."""
+    quick: bool = False
+    notes: list[str] = field(default_factory=list)
+    """What the numbers say beyond the rule, or why there are none."""
+
+    @property
+    def text(self) -> str:
+        return f"quick: {self.outcome}" if self.quick else self.outcome
+
+    def to_document(self) -> dict[str, Any]:
+        parts = [{**asdict(part), "outcome": part.outcome} for part in self.parts]
+        return {**asdict(self), "verdict": self.text, "parts": parts}
+
+
+@dataclass(frozen=True)
+class Claim(ABC):
+    """An experiment. Its fields are the experiment's settings; `name` and the texts are fixed."""
+
+    name: ClassVar[str]
+    statement: ClassVar[str]
+    paper: ClassVar[str]
+    rule: ClassVar[str]
+    caption: ClassVar[str]
+
+    @abstractmethod
+    def cases(self) -> list[Row]:
+        """What is varied in each run; "seed" is one of the entries. The first seed comes first."""
+
+    @abstractmethod
+    def measure(self, case: Row) -> Row:
+        """Run one case; plain numbers and lists by name."""
+
+    @abstractmethod
+    def judge(self, rows: list[Row]) -> list[Part]:
+        """The numbers that decide; all must hold. Depends on nothing but `rows`."""
+
+    @abstractmethod
+    def draw(self, rows: list[Row], figure: Any) -> None:
+        """Fill a matplotlib figure."""
+
+    @abstractmethod
+    def quick(self) -> Self:
+        """The same experiment with a budget of seconds, which decides nothing."""
+
+    def notes(self, rows: list[Row]) -> list[str]:
+        """What else is worth knowing; may be empty."""
+        return []
+
+
+def conclude(parts: list[Part]) -> str:
+    """A claim holds if all its parts do, and does not if one of them does not."""
+    outcomes = {part.outcome for part in parts}
+    for outcome in (DOES_NOT_HOLD, UNDECIDED):
+        if outcome in outcomes:
+            return outcome
+    return HOLDS if outcomes else UNDECIDED
+
+
+def select(rows: list[Row], **factors: Any) -> list[Row]:
+    """The rows with these entries, ordered by seed."""
+    found = [row for row in rows if all(row[name] == value for name, value in factors.items())]
+    return sorted(found, key=lambda row: row["seed"])
+
+
+def values(rows: list[Row], key: str, **factors: Any) -> np.ndarray:
+    """One value per seed; NaN where it is not known."""
+    found = [row.get(key) for row in select(rows, **factors)]
+    return np.array([math.nan if value is None else float(value) for value in found])
+
+
+def mean_over_time(rows: list[Row], key: str, **factors: Any) -> np.ndarray:
+    """One value per seed: the mean of `key` over the points of the row's curve."""
+    found = select(rows, **factors)
+    return np.array([np.mean([point[key] for point in row["points"]]) for row in found])
+
+
+PART_COLUMNS = ("value", "interval", "must be", "so it")
+
+
+def part_cells(part: dict[str, Any]) -> list[str]:
+    """A deciding number in words, for the columns PART_COLUMNS."""
+    low, high = shown(part["low"]), shown(part["high"])
+    side = "above" if part["above"] else "below"
+    interval = "-" if low == high else f"{low} to {high}"
+    return [shown(part["value"]), interval, f"{side} {shown(part['bound'])}", part["outcome"]]
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return "-" if value is None else str(value)

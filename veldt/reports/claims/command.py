@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`veldt claims` from the first check to the report."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from veldt.errors import ConfigurationError
+from veldt.reports.claims.claim import Claim, Verdict
+from veldt.reports.claims.registry import CLAIMS, chosen
+from veldt.reports.claims.runner import draw, judge, not_run, run_cases, write_whole
+from veldt.reports.compare.memory import machine
+from veldt.reports.compare.runs import locked
+from veldt.reports.compare.settings import need_matplotlib
+from veldt.telemetry.result import dumps
+
+RESULTS_FILE, PAGE_FILE = "claims.json", "claims.html"
+_QUICK = "-quick"
+
+
+def list_claims() -> int:
+    """Every claim, where it is from and when it holds."""
+    for kind in CLAIMS.values():
+        _say(f"{kind.name}: {kind.statement}\n  {kind.paper}\n  {kind.rule}")
+    return 0
+
+
+def examine_all(only: Sequence[str], out: str, quick: bool) -> int:
+    """Run what is missing, judge it and write the page; 1 if an experiment broke, else 0."""
+    claims = [kind() for kind in chosen(only)]
+    need_matplotlib("veldt claims")
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / ".writable", "")
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write to {folder} ({error.strerror}); choose another --out"
+        ) from error
+    command = shlex.join(
+        ["veldt", "claims", *(["--only", *only] if only else []), "--out", out]
+        + ["--quick"] * quick
+    )
+    with locked(folder / ".lock", f"{folder} is in use by another call, waiting", _say):
+        verdicts = [_examine(claim, folder, quick, command) for claim in claims]
+    _say(f"report: {folder / PAGE_FILE}")
+    return 1 if any(not verdict.rows for verdict in verdicts) else 0
+
+
+def _examine(claim: Claim, folder: Path, quick: bool, command: str) -> Verdict:
+    """One claim to its verdict, which is in the files when this returns."""
+    experiment, name = (claim.quick(), claim.name + _QUICK) if quick else (claim, claim.name)
+    began = time.monotonic()
+    try:
+        rows, seconds = run_cases(experiment, folder / "runs" / name, _say)
+        verdict = judge(experiment, rows, seconds, quick)
+        draw(experiment, rows, folder / verdict.figure)
+    except Exception as error:  # whatever broke one experiment, the others are still worth running
+        verdict = not_run(experiment, error, quick)
+        _say(f"{claim.name}: {verdict.notes[0]}")
+    _publish(folder, verdict, command)
+    _say(f"{claim.name}: {verdict.text} ({time.monotonic() - began:.0f} s)")
+    return verdict
+
+
+def _publish(folder: Path, verdict: Verdict, command: str) -> None:
+    """Put one verdict beside those that are there, and write the page anew."""
+    from veldt.reports.claims.report import write_report
+
+    found = {entry["name"]: entry for entry in held(folder)}
+    found[verdict.name] = json.loads(dumps(verdict.to_document()))
+    document = {
+        "machine": machine(),
+        "command": command,
+        "seconds": sum(entry["seconds"] for entry in found.values()),
+        "claims": [found[name] for name in CLAIMS if name in found],
+    }
+    write_whole(folder / RESULTS_FILE, json.dumps(document, indent=1))
+    write_report(folder / PAGE_FILE, document)
+
+
+def held(folder: Path) -> list[dict[str, Any]]:
+    """The verdicts of earlier calls."""
+    try:
+        document = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
+        return document["claims"]
+    except (OSError, ValueError, KeyError):
+        return []
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stdout, flush=True)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GA3C's annealing from a poor start, against that start and against a small sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veldt.reports.claims.claim import Claim, Part, Row, select, values
+from veldt.reports.claims.figures import bars
+from veldt.reports.claims.training import train
+
+_START, _FOUND = "start", "found"
+Counts = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class ControllerFinds(Claim):
+    """GA3C's controller against its start and a sweep."""
+
+    name = "ga3c_controller"
+    statement = "GA3C's controller finds a better setting of agents, predictors and trainers."
+    paper = "GA3C (Babaeizadeh et al., 2017)"
+    rule = (
+        "The setting that the controller has accepted at its end, run anew without it, trains more"
+        " steps per second than the setting it began with: the interval of the ratio over seeds"
+        " lies above 1.05. How close it comes to the best of a sweep is reported and not judged."
+    )
+    caption = (
+        "Trained steps per second of settings (agents, predictors, trainers), each run anew with"
+        " fixed counts: where the controller began, what it had accepted at its end, and a sweep."
+    )
+
+    env: str = "CartPole-v1"
+    """Environment."""
+    envs_per_agent: int = 16
+    """Environments that each agent steps together."""
+    start: tuple[int, ...] = (1, 4, 4)
+    """Agents, predictors and trainers that the controller begins with."""
+    most: tuple[int, ...] = (6, 4, 4)
+    """The most of each that it may reach."""
+    sweep: tuple[str, ...] = ("1-1-1", "2-1-1", "4-1-1", "6-1-1", "2-2-2", "4-2-2")
+    """Settings it is compared with, as agents-predictors-trainers, comma separated."""
+    annealing_seconds: float = 36.0
+    """How long the controller has."""
+    window_seconds: float = 1.0
+    """How long it tries each change."""
+    measured_seconds: float = 7.0
+    """How long a fixed setting is measured."""
+    seeds: int = 3
+    """Runs of each kind."""
+
+    def cases(self) -> list[Row]:
+        names = (_START, _FOUND, *self.sweep)
+        return [{"setting": name, "seed": s} for s in range(1, self.seeds + 1) for name in names]
+
+    def measure(self, case: Row) -> Row:
+        name, seed = case["setting"], case["seed"]
+        if name == _FOUND:
+            counts, tried = self._annealed(seed)
+        else:
+            counts = self.start if name == _START else tuple(map(int, name.split("-")))
+            tried = []
+        agents, predictors, trainers = counts
+        rate = train(
+            "ga3c",
+            **self._options(seed, agents, predictors, trainers),
+            max_seconds=self.measured_seconds,
+            annealing=False,
+            most_agents=agents,
+            most_predictors=predictors,
+            most_trainers=trainers,
+        ).trained_steps_per_second
+        return {
+            "counts": list(counts),
+            "trained_steps_per_second": rate,
+            "tried": len(tried),
+            "kept": sum(proposal["kept"] for proposal in tried),
+        }
+
+    def _annealed(self, seed: int) -> tuple[tuple[int, ...], list[dict[str, Any]]]:
+        """The last setting that was kept, and everything that was tried."""
+        agents, predictors, trainers = self.most
+        tried = train(
+            "ga3c",
+            **self._options(seed, *self.start),
+            max_seconds=self.annealing_seconds,
+            annealing_window_seconds=self.window_seconds,
+            annealing_warm_up_seconds=2 * self.window_seconds,
+            most_agents=agents,
+            most_predictors=predictors,
+            most_trainers=trainers,
+        ).tuning
+        kept = [proposal["setting"] for proposal in tried if proposal["kept"]]
+        if not kept:
+            return self.start, tried
+        return tuple(kept[-1][name] for name in ("agents", "predictors", "trainers")), tried
+
+    def _options(self, seed: int, agents: int, predictors: int, trainers: int) -> dict[str, Any]:
+        return {
+            "env": self.env,
+            "backend": "process",
+            "seed": seed,
+            "num_actors": agents,
+            "envs_per_actor": self.envs_per_agent,
+            "num_predictors": predictors,
+            "num_trainers": trainers,
+            "evaluation_episodes": 0,
+        }
+
+    def _rates(self, rows: list[Row], setting: str) -> np.ndarray:
+        return values(rows, "trained_steps_per_second", setting=setting)
+
+    def judge(self, rows: list[Row]) -> list[Part]:
+        gain = self._rates(rows, _FOUND) / self._rates(rows, _START)
+        return [Part.over_seeds("throughput found over throughput at the start", gain, 1.05)]
+
+    def notes(self, rows: list[Row]) -> list[str]:
+        best = max(self.sweep, key=lambda name: float(np.mean(self._rates(rows, name))))
+        share = np.mean(self._rates(rows, _FOUND)) / np.mean(self._rates(rows, best))
+        found = ["-".join(map(str, row["counts"])) for row in select(rows, setting=_FOUND)]
+        return [
+            f"The controller ended at {', '.join(found)} and reached {share:.0%} of the best of the"
+            f" sweep, {best}."
+        ]
+
+    def draw(self, rows: list[Row], figure: Any) -> None:
+        start = "-".join(map(str, self.start))
+        labels = {_START: f"start\n{start}", _FOUND: "found"}
+        names = (_START, _FOUND, *self.sweep)
+        groups = {labels.get(name, name): self._rates(rows, name) for name in names}
+        bars(figure.subplots(), groups, "trained steps per second")
+
+    def quick(self) -> ControllerFinds:
+        return replace(
+            self,
+            sweep=("2-1-1",),
+            annealing_seconds=2.5,
+            window_seconds=0.3,
+            measured_seconds=4.0,
+            seeds=1,
+        )

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All claims, in the order of the lineage's questions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from veldt.errors import ConfigurationError
+from veldt.reports.claims.a2c_lag import SynchronousMatches
+from veldt.reports.claims.a3c_workers import AsynchronousActors
+from veldt.reports.claims.apex import ActorPriorities, MoreActors
+from veldt.reports.claims.central_inference import CentralInferenceWins
+from veldt.reports.claims.claim import Claim
+from veldt.reports.claims.double_buffering import DoubleBuffering
+from veldt.reports.claims.ga3c_controller import ControllerFinds
+from veldt.reports.claims.gorila_faults import DroppingProtects
+from veldt.reports.claims.impala_corrections import VtraceUnderLag
+from veldt.reports.claims.two_learners import TwoLearners
+
+CLAIMS: dict[str, type[Claim]] = {
+    kind.name: kind
+    for kind in (
+        AsynchronousActors,
+        SynchronousMatches,
+        ControllerFinds,
+        ActorPriorities,
+        MoreActors,
+        VtraceUnderLag,
+        TwoLearners,
+        CentralInferenceWins,
+        DoubleBuffering,
+        DroppingProtects,
+    )
+}
+
+
+def chosen(names: Sequence[str]) -> list[type[Claim]]:
+    """The claims of these names, in the order of the registry; all of them for none."""
+    for name in names:
+        if name not in CLAIMS:
+            near = difflib.get_close_matches(name, CLAIMS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(CLAIMS)}"
+            raise ConfigurationError(f"unknown claim '{name}'; {hint}")
+    return [kind for name, kind in CLAIMS.items() if not names or name in names]

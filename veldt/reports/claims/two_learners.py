@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IMPALA's synchronous learners: two that step together against one with the joined batch.
+
+All learners are fed the same trajectories of real environments, so that only the learning differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from veldt.backends.serial import SerialBackend
+from veldt.context import NodeContext
+from veldt.networks import FlatParameters
+from veldt.objectives.actor_critic import ActorCritic
+from veldt.ports import ExperienceSink, ExperienceSource
+from veldt.reports.claims.claim import Claim, Part, Row, select
+from veldt.reports.claims.figures import lines
+from veldt.reports.claims.training import serial_options
+from veldt.roles.actor import Actor
+from veldt.roles.gradients.synchronous_group import synchronous_group
+from veldt.roles.learner import Learner
+from veldt.roles.policies.local import LocalPolicyConfig
+from veldt.run.plan import Plan, make_plan
+from veldt.topology import Topology
+from veldt.types import Layout
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class TwoLearners(Claim):
+    """Two synchronous learners against one with both batches joined."""
+
+    name = "two_learners"
+    statement = "Two learners equal one learner with the joined batch."
+    paper = "IMPALA (Espeholt et al., 2018)"
+    rule = (
+        "Fed the same trajectories, the weights of two learners and of one with the joined batch"
+        " stay closer than 0.001 of the distance they have moved, after every update and for every"
+        " seed; and one learner with half of the data ends further away than 0.01 of it, which"
+        " shows that the distance can be seen (serial backend, deterministic, with IMPALA's control"
+        " preset, return normalisation included)."
+    )
+    caption = (
+        "Largest difference between the weights of one learner with the joined batch and of two"
+        " learners, in parts of the largest change since the start; beside it one learner that gets"
+        " half of the data. Rounding differs, as sums are taken in another order."
+    )
+
+    env: str = "CartPole-v1"
+    """Environment."""
+    envs: int = 16
+    """Environments of each trajectory."""
+    updates: int = 200
+    """Updates of each run."""
+    seeds: int = 5
+    """Weights and trajectories that are tried."""
+
+    def cases(self) -> list[Row]:
+        return [{"seed": seed} for seed in range(1, self.seeds + 1)]
+
+    def measure(self, case: Row) -> Row:
+        options = serial_options(case["seed"], env=self.env, num_actors=2, envs_per_actor=self.envs)
+        apart, half = self._differences(make_plan("impala", options, {}))
+        return {"two_learners": apart.tolist(), "half_the_data": half.tolist()}
+
+    def _differences(self, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+        """Of two learners, and of one with half of the data, from one with the joined batch: after
+        every update, in parts of the way moved. Statistics are no weights and do not count."""
+        sent = [_recorded(plan, self.updates, source) for source in range(2)]
+        flat = FlatParameters(plan.topology.make_network())
+        trained = slice(flat.num_trained)
+        joined, apart, half = (
+            _history(plan, sources)[:, trained]
+            for sources in ([sent], [[sent[0]], [sent[1]]], [[sent[0]]])
+        )
+        moved = np.maximum(np.abs(joined - flat.numpy()[trained]).max(axis=1), 1e-12)
+        first, second = (np.abs(other - joined).max(axis=1) / moved for other in (apart, half))
+        return first, second
+
+    def judge(self, rows: list[Row]) -> list[Part]:
+        worst = max(max(row["two_learners"]) for row in rows)
+        control = min(row["half_the_data"][-1] for row in rows)
+        return [
+            Part.exactly("largest difference, in parts of the way moved", worst, 1e-3, above=False),
+            Part.exactly("the same with half of the data", control, 1e-2),
+        ]
+
+    def draw(self, rows: list[Row], figure: Any) -> None:
+        axis = figure.subplots()
+        groups = {
+            label: np.array([row[key] for row in select(rows)]).T
+            for label, key in (
+                ("half of the data", "half_the_data"),
+                ("two learners", "two_learners"),
+            )
+        }
+        x = range(1, len(rows[0]["two_learners"]) + 1)
+        lines(axis, x, groups, ("updates", "difference over way moved"))
+        axis.set_yscale("log")
+
+    def quick(self) -> TwoLearners:
+        return replace(self, updates=20, seeds=1)
+
+
+class _Recorder:
+    """Keeps copies of the trajectories it takes."""
+
+    def __init__(
+        self, context: NodeContext, *, source: ExperienceSource, kept: list[Arrays]
+    ) -> None:
+        self._source, self._kept = source, kept
+
+    def step(self) -> bool:
+        batch = self._source.take_batch()
+        if batch is None:
+            return False
+        self._kept.append({name: array.copy() for name, array in batch.arrays.items()})
+        self._source.release(batch)
+        return True
+
+
+class _Feeder:
+    """Sends its trajectories in turn."""
+
+    def __init__(
+        self, context: NodeContext, *, sink: ExperienceSink, trajectories: list[Arrays]
+    ) -> None:
+        self._sink, self._left = sink, list(reversed(trajectories))
+
+    def step(self) -> bool:
+        slot = self._sink.reserve() if self._left else None
+        if slot is None:
+            return False
+        trajectory = self._left.pop()
+        for name, array in slot.arrays.items():
+            array[...] = trajectory[name]
+        self._sink.commit(slot)
+        return True
+
+
+class _NotingLearner(Learner):
+    """Notes its weights after every update."""
+
+    def __init__(self, context: NodeContext, *, noted: list[np.ndarray], **arguments: Any) -> None:
+        self._noted = noted
+        super().__init__(context, **arguments)
+
+    def _updated(self, version: int) -> None:
+        super()._updated(version)
+        self._noted.append(self._flat.numpy().copy())
+
+
+def _layout(plan: Plan) -> Layout:
+    return plan.topology.queues[0].spec.layout
+
+
+def _recorded(plan: Plan, count: int, source: int) -> list[Arrays]:
+    """Trajectories of an actor that keeps the first weights."""
+    make_network, problem = plan.topology.make_network, plan.problem
+    kept: list[Arrays] = []
+    topology = Topology("recording", make_network)
+    queue = topology.queue("trajectories", _layout(plan), 2)
+    board = topology.board("weights", FlatParameters(make_network()).numpy())
+    actor = plan.topology.kinds()["actor"][source].arguments
+    ports = {
+        "sink": queue.sink,
+        "policy": LocalPolicyConfig(make_network),
+        "policy_port": board.source(),
+    }
+    topology.add("actor", Actor, **{**actor, **ports})
+    topology.add("recorder", _Recorder, source=queue.source(), kept=kept)
+    backend = SerialBackend(topology, problem.seed * 2 + source)
+    backend.start()
+    while len(kept) < count:
+        backend.advance(0.0)
+    backend.stop()
+    return kept[:count]
+
+
+def _history(plan: Plan, sources: list[list[list[Arrays]]]) -> np.ndarray:
+    """Weights of the first learner after every update; each learner joins what its sources send."""
+    make_network, config = plan.topology.make_network, plan.config
+    flat = FlatParameters(make_network())
+    noted: list[np.ndarray] = []
+    topology = Topology("learning", make_network)
+    board = topology.board("weights", flat.numpy())
+    optimizer, width = config.optimizer_config(), len(sources)
+    sinks = synchronous_group(topology, board, make_network(), optimizer, width, config.reduction)
+    updates = len(sources[0][0])
+    for index, (own, (gradients, port)) in enumerate(zip(sources, sinks, strict=True)):
+        queue = topology.queue(f"trajectories-{index}", _layout(plan), 2 * len(own))
+        in_turn = [trajectory for pair in zip(*own, strict=True) for trajectory in pair]
+        topology.add("feeder", _Feeder, sink=queue.sink, trajectories=in_turn)
+        topology.add(
+            "learner",
+            _NotingLearner,
+            noted=[] if index else noted,
+            source=queue.source(len(own)),
+            weights=None if index else board.sink,
+            initial=board.source(),
+            make_network=make_network,
+            make_objective=partial(ActorCritic, config=config),
+            gradients=gradients,
+            gradient_port=port,
+        )
+    backend = SerialBackend(topology, plan.problem.seed)
+    backend.start()
+    while len(noted) < updates:
+        backend.advance(0.0)
+    backend.stop()
+    return np.stack(noted)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`veldt compare` from the first check to the report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import fields
+
+from veldt.architectures import label
+from veldt.errors import ConfigurationError
+from veldt.options import RunOptions
+from veldt.reports.compare.runs import run_all, tasks
+from veldt.reports.compare.settings import ALL, Comparison, claim_folder
+from veldt.run.plan import Plan, make_plan
+
+
+def compare(comparison: Comparison) -> int:
+    """Run what is missing and write the report; 1 if a run failed, else 0."""
+    plans, left_out = _plans(comparison)
+    out = claim_folder(comparison)
+    todo = tasks(comparison, [plan.architecture for plan in plans], out)
+    failures = run_all(todo, _say)
+
+    # Imported late: matplotlib is not needed to refuse bad input.
+    from veldt.reports.compare.figures import draw_all
+    from veldt.reports.compare.memory import machine
+    from veldt.reports.compare.records import collect, env_ceiling, write_csv
+    from veldt.reports.compare.report import Story, write_report
+
+    records = collect(todo)
+    width = max(plan.problem.envs_per_actor for plan in plans)
+    ceiling = env_ceiling(plans[0].problem.environment, width, comparison.ceiling_seconds)
+    write_csv(out / "results.csv", records)
+    story = Story(
+        comparison,
+        records,
+        draw_all(records, ceiling, out),
+        {label(plan.architecture): plan.topology for plan in plans},
+        todo,
+        left_out,
+        failures,
+        ceiling,
+        machine(),
+        command_line(comparison),
+    )
+    write_report(out / "report.html", story)
+    _say(f"report: {out / 'report.html'}")
+    return 1 if failures else 0
+
+
+def command_line(comparison: Comparison) -> str:
+    """The command that makes this comparison."""
+    words = ["veldt", "compare"]
+    for entry in fields(comparison):
+        value = getattr(comparison, entry.name)
+        if value != entry.default:
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            words += [f"--{entry.name.replace('_', '-')}", text]
+    return shlex.join(words)
+
+
+def _plans(comparison: Comparison) -> tuple[list[Plan], dict[str, str]]:
+    """A plan per architecture. What does not fit the environment or backend is refused if it was
+    asked for by name, and left out, with the reason, if it was part of all."""
+    plans, left_out = [], {}
+    for name in comparison.names:
+        try:
+            plans.append(make_plan(name, RunOptions(**comparison.run_options), {}))
+        except ConfigurationError as error:
+            if comparison.architectures != (ALL,):
+                raise
+            left_out[name] = str(error)
+    if not plans:
+        raise ConfigurationError(next(iter(left_out.values())))
+    return plans, left_out
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stdout, flush=True)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that answer for many actors in one forward pass."""

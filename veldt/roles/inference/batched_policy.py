@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One network that acts for many groups of environments at once: what every inference server holds.
+
+It reads observations where they lie in trajectory slots and writes actions, outputs and version
+beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from veldt.context import NodeContext
+from veldt.networks import Network
+from veldt.ports import ParameterSource
+from veldt.roles.gradients.one_model import model_memory
+from veldt.roles.inference.forward_pass import forward_pass, host_room
+from veldt.roles.policies.local import SampleActions, Selection
+from veldt.types import PolicyReply, Slot
+
+ENVIRONMENT = "environment_index"
+"""Given to a Selection beside the observations: each row's place among all environments."""
+
+Row = tuple[Slot, int]
+
+
+class BatchedPolicy:
+    """The newest weights, and the recurrent state of every environment, [groups, width, size].
+
+    `memory` makes the network one model that trainers of the same process change under it.
+    `state` is memory that several servers of one policy share; without it, the state of
+    `num_groups` groups is its own."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        parameters: ParameterSource | None,
+        make_network: Callable[[], Network],
+        group_width: int,
+        most_groups: int,
+        state: np.ndarray | None = None,
+        num_groups: int = 0,
+        make_selection: Callable[..., Selection] = SampleActions,
+        device: str = "cpu",
+        memory: Sequence[np.ndarray] | None = None,
+    ) -> None:
+        self._device = torch.device(device)
+        self._parameters, self._width = parameters, group_width
+        self._network = make_network().to(self._device).eval()
+        self._flat, self._updates = model_memory(self._network, device, memory)
+        self._incoming = np.empty(self._flat.size, np.float32)
+        self._forward = forward_pass(self._network, self._device)
+        self.version = -1
+        self._select = make_selection(self._network, context)
+        self._state_names = [f"state.{name}" for name in self._network.state_fields()]
+        if state is None:
+            state = np.zeros(state_size(self._network, num_groups, group_width), np.float32)
+        self._states = state_views(self._network, state, group_width)
+        self._most_groups = most_groups
+        self._batch: dict[str, torch.Tensor] = {}
+        self._columns = np.arange(group_width)
+
+    def refresh(self) -> None:
+        """Take the newest weights; where there is one model for all, they are always there."""
+        if self._updates is not None:
+            self.version = int(self._updates.sum())
+            return
+        assert self._parameters is not None
+        newer = self._parameters.pull(self._incoming, newer_than=self.version)
+        if newer is not None:
+            self._flat.load(self._incoming)
+            self.version = newer
+
+    def forget(self, group: int) -> None:
+        """Begin anew with a group's recurrent state."""
+        for memory in self._states:
+            memory[group] = 0.0
+
+    def act(self, rows: Sequence[Row], groups: Sequence[int]) -> PolicyReply:
+        """One forward pass over `rows`, which belong to `groups`; fills in what the policy knows of
+        each row, and in rows 0 the recurrent state from before it."""
+        chosen = list(groups)
+        tensors = self._gather(rows)
+        first_of_group = np.multiply(chosen, self._width)[:, None]
+        with torch.inference_mode():
+            outputs, state = self._forward(tensors, self._read_states(rows, chosen))
+            tensors[ENVIRONMENT] = torch.from_numpy((first_of_group + self._columns).reshape(-1))
+            reply = self._select(outputs, tensors)
+        for memory, tensor in zip(self._states, state, strict=True):
+            memory[chosen] = tensor.numpy().reshape(len(chosen), self._width, -1)
+        self._write(rows, reply)
+        reply.version = self.version
+        return reply
+
+    def part(self, position: int) -> slice:
+        """Where the environments of the row at `position` are in a reply."""
+        return slice(position * self._width, (position + 1) * self._width)
+
+    def _write(self, rows: Sequence[Row], reply: PolicyReply) -> None:
+        for position, (slot, row) in enumerate(rows):
+            mine = self.part(position)
+            slot["action"][row] = reply.action[mine]
+            for name, value in reply.outputs.items():
+                slot[name][row] = value[mine]
+            slot["parameter_version"][row] = self.version
+
+    def _gather(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
+        """Observations of all rows side by side, in buffers allocated once."""
+        names = (*self._network.input_names, "first")
+        if len(rows) == 1 and self._device.type == "cpu":
+            slot, row = rows[0]
+            return {name: torch.from_numpy(slot[name][row]) for name in names}
+        if not self._batch:
+            self._batch = {name: self._room_for(rows[0][0][name]) for name in names}
+        for name in names:
+            joined = self._batch[name].numpy()
+            for position, (slot, row) in enumerate(rows):
+                joined[self.part(position)] = slot[name][row]
+        used = len(rows) * self._width
+        return {name: self._batch[name][:used] for name in names}
+
+    def _room_for(self, example: np.ndarray) -> torch.Tensor:
+        shape = (self._most_groups * self._width, *example.shape[2:])
+        return host_room(shape, torch.from_numpy(example[:0]).dtype, self._device)
+
+    def _read_states(self, rows: Sequence[Row], groups: list[int]) -> tuple[torch.Tensor, ...]:
+        states = []
+        for name, memory in zip(self._state_names, self._states, strict=True):
+            for (slot, row), group in zip(rows, groups, strict=True):
+                if row == 0:
+                    slot[name][:] = memory[group]
+            joined = memory[groups].reshape(-1, memory.shape[-1])
+            states.append(torch.from_numpy(joined))
+        return tuple(states)
+
+
+def state_size(network: Network, num_groups: int, group_width: int) -> int:
+    """Float32 numbers that hold the recurrent state of all groups."""
+    per_env = sum(int(np.prod(entry.shape)) for entry in network.state_fields().values())
+    return num_groups * group_width * per_env
+
+
+def state_views(network: Network, memory: np.ndarray, width: int) -> list[np.ndarray]:
+    """Views [groups, width, size] into `memory`, one per part of the state."""
+    sizes = [int(np.prod(entry.shape)) for entry in network.state_fields().values()]
+    if not sizes:
+        return []
+    num_groups = memory.size // (sum(sizes) * width)
+    views, start = [], 0
+    for size in sizes:
+        stop = start + num_groups * width * size
+        views.append(memory[start:stop].reshape(num_groups, width, size))
+        start = stop
+    return views

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roles that keep experience and hand it out again."""

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a run saves itself, what goes into a checkpoint, and how a run begins from one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veldt.backends.base import Backend, NodeFailure
+from veldt.backends.saving import CHANNELS
+from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
+from veldt.errors import ConfigurationError
+from veldt.population.orders import board_of
+from veldt.telemetry.aggregate import RunTelemetry
+from veldt.topology import Topology
+from veldt.types import ORDERS, Parameters
+
+WEIGHTS, RUN = "weights", "run"
+
+
+def best_policy(backend: Backend, topology: Topology) -> int | None:
+    """The policy with the best returns in a population; None where there is one policy."""
+    if all(board.spec.name != ORDERS for board in topology.boards):
+        return None
+    return int(backend.parameters(ORDERS).vector[0])
+
+
+def newest_weights(backend: Backend, topology: Topology) -> Parameters:
+    """Of the best policy; where several boards hold one, slices of nearly the same version."""
+    best = best_policy(backend, topology)
+    if best is not None:
+        return backend.parameters(board_of(best))
+    slices = [backend.parameters(board) for board in topology.weights]
+    if len(slices) == 1:
+        return slices[0]
+    vector = np.concatenate([part.vector for part in slices])
+    return Parameters(vector, min(part.version for part in slices))
+
+
+def weights_in(checkpoint: Checkpoint, policy: int | None = None) -> Parameters:
+    """The weights that a checkpoint was made with, or those of one of several policies."""
+    if policy is None:
+        return Parameters(checkpoint.load(WEIGHTS)["vector"], int(checkpoint.meta["version"]))
+    saved = checkpoint.load(CHANNELS) if checkpoint.meta["complete"] else {}
+    count = sum(name.startswith(f"board.{board_of(0)}") for name in saved)
+    if f"board.{ORDERS}" not in saved or not 0 <= policy < count:
+        known = f"0 to {count - 1}" if f"board.{ORDERS}" in saved else "one policy only"
+        raise ConfigurationError(f"{checkpoint.path} has no policy {policy}; it has {known}")
+    name = board_of(policy)
+    return Parameters(saved[f"board.{name}"], int(saved[f"version.{name}"]))
+
+
+class RunCheckpoints:
+    """The checkpoints of one run. On serial the points lie at fixed numbers of env steps and every
+    one of them is a new beginning (see SerialBackend.restore); elsewhere they follow the clock."""
+
+    def __init__(
+        self,
+        directory: Path,
+        backend: Backend,
+        telemetry: RunTelemetry,
+        *,
+        every_seconds: float | None,
+        every_env_steps: int | None,
+        note: Callable[[str], None],
+    ) -> None:
+        self._store = CheckpointStore(directory)
+        self._backend, self._telemetry, self.note = backend, telemetry, note
+        self._every_seconds, self._every_env_steps = every_seconds, every_env_steps
+        self._next_seconds = every_seconds or 0.0
+        self._next_env_steps = every_env_steps or 0
+        self._generation = 0
+
+    def begin_from_newest(self) -> dict[str, Any]:
+        """Restore the newest valid checkpoint; its meta. Refuses where there is none."""
+        try:
+            checkpoint = self._store.newest()
+        except CheckpointError as error:
+            raise ConfigurationError(str(error)) from error
+        for problem in self._store.problems:
+            self.note(f"skipped a damaged checkpoint: {problem}")
+        if checkpoint is None:
+            raise ConfigurationError(
+                f"{self._store.directory} holds no checkpoint to resume from; train anew instead"
+            )
+        if not checkpoint.meta["complete"]:
+            raise ConfigurationError(
+                f"{checkpoint.path} holds weights only, since the run failed before its first"
+                " checkpoint; train anew, or evaluate it"
+            )
+        self._begin_from(checkpoint)
+        return checkpoint.meta
+
+    def _begin_from(self, checkpoint: Checkpoint) -> None:
+        self._generation = int(checkpoint.meta["generation"])
+        self._backend.restore(checkpoint.path, self._generation)
+        self._telemetry.load_state(checkpoint.load(RUN))
+        self._schedule_after(int(checkpoint.meta["env_steps"]))
+
+    def _schedule_after(self, env_steps: int) -> None:
+        """The next multiple: the same points whether or not the run was interrupted."""
+        if self._every_env_steps is not None:
+            period = self._every_env_steps
+            self._next_env_steps = (env_steps // period + 1) * period
+
+    def save_if_due(self, elapsed_seconds: float, weights: Callable[[], Parameters]) -> None:
+        env_steps = self._telemetry.env_steps
+        if self._every_seconds is not None and elapsed_seconds >= self._next_seconds:
+            self._next_seconds = elapsed_seconds + self._every_seconds
+            self.save(weights())
+        elif self._every_env_steps is not None and env_steps >= self._next_env_steps:
+            self._schedule_after(env_steps)
+            self.save(weights())
+
+    def save(self, weights: Parameters) -> Path | None:
+        """One complete checkpoint; a failure is reported and the run goes on with the old one."""
+        try:
+            if not np.isfinite(weights.vector).all():
+                raise CheckpointError("the weights are not finite")
+            nodes = self._backend.capture()
+            path = self._write(nodes, weights, complete=True)
+        except CheckpointError as error:
+            self.note(f"no checkpoint was written: {error}")
+            return None
+        # Serial begins anew from it; elsewhere restarted nodes will.
+        self._backend.restore(path, self._generation)
+        return path
+
+    def save_last(self, weights: Parameters, nodes_are_alive: bool) -> None:
+        """The checkpoint that closes a run. After a failure only weights can be had; they are kept
+        where there is nothing better, so that the run can at least be evaluated."""
+        if nodes_are_alive:
+            try:
+                if self.save(weights) is not None:
+                    return
+            except NodeFailure as failure:
+                self.note(f"{failure} while the last checkpoint was made")
+        try:
+            if self._store.newest() is None:
+                self._write({}, weights, complete=False)
+        except CheckpointError as error:
+            self.note(f"no checkpoint was written: {error}")
+
+    def _write(
+        self, nodes: dict[str, dict[str, np.ndarray]], weights: Parameters, complete: bool
+    ) -> Path:
+        self._generation += 1
+        meta = {
+            "complete": complete,
+            "generation": self._generation,
+            "version": weights.version,
+            "env_steps": self._telemetry.env_steps,
+        }
+        parts = {**nodes, WEIGHTS: {"vector": weights.vector}, RUN: self._telemetry.state()}
+        return self._store.save(self._telemetry.env_steps, parts, meta)
