@@ -23,7 +23,7 @@ from driving import (
 )
 
 import veldt.backends
-from veldt.backends.base import Backend, NodeFailure
+from veldt.backends.base import Backend, NodeFailure, captured
 from veldt.checkpoints.store import CheckpointStore
 from veldt.topology import Topology
 
@@ -289,7 +289,7 @@ def test_a_run_continues_from_what_was_captured(
     first.run_dir = tmp_path / "first"
     first.start()
     advance_until(first, lambda: counter(first, 1, "version") >= 50, "some versions")
-    parts = first.capture()
+    parts = captured(first)
     saved = [int(parts[node]["role.steps"]) for node in ("keeper-0", "writer-0")]
     assert saved[0] > 0
     assert saved[1] >= 50

@@ -23,10 +23,12 @@ from veldt.architectures import ARCHITECTURES
 from veldt.command_line.options import Parser, add_fields, unknown_option, whole_number
 from veldt.errors import ConfigurationError
 from veldt.options import CHOICES, RunOptions
+from veldt.run.signals import Terminated, defer_termination
 from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 _HELP = ("-h", "--help")
+_RUNS = ("train", "resume")
 _COMMON_NAMES = {entry.name for entry in fields(RunOptions)}
 _TRACE_LINES = 40
 
@@ -35,10 +37,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code. Without `arguments`, this process is the command."""
     # A program's run begins when the program did: importing Python is part of the wait.
     began = _process_start() if arguments is None else time.monotonic()
+    if arguments is None:
+        arguments = sys.argv[1:]
+        if arguments and arguments[0] in _RUNS:
+            defer_termination()
     try:
-        return _dispatch(sys.argv[1:] if arguments is None else arguments, began)
+        return _dispatch(arguments, began)
     except ConfigurationError as error:
         return _complain(" ".join(str(error).split()), EXIT_BAD_INPUT)
+    except Terminated:
+        return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader has seen enough: veldt list | head -1
@@ -114,7 +122,6 @@ def _resume(arguments: list[str], began: float) -> int:
 def _finish(run: Callable[[], object]) -> int:
     """Train to the end; the exit code."""
     from veldt.backends.base import NodeFailure
-    from veldt.run.driver import Terminated
 
     try:
         run()
@@ -122,8 +129,6 @@ def _finish(run: Callable[[], object]) -> int:
         for line in failure.trace.strip().splitlines()[-_TRACE_LINES:]:
             print(line, file=sys.stderr)
         return _complain(str(failure), EXIT_FAILURE)
-    except Terminated:
-        return 0
     return 0
 
 

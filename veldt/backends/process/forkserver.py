@@ -27,4 +27,9 @@ def warm_up() -> None:
         os.environ.setdefault(variable, "1")
     raise_descriptor_limit()
     server_context().set_forkserver_preload(["veldt.backends.process.preload"])
+    keep_running()
+
+
+def keep_running() -> None:
+    """Start the fork server again if somebody ended it. Nodes that it made live on without it."""
     forkserver.ensure_running()

@@ -7,19 +7,18 @@ only starts the processes, watches them, and asks for their counters.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from veldt.backends.base import is_restartable
 from veldt.backends.ray import cluster as ray_cluster
+from veldt.backends.ray.capturing import RayCapture
 from veldt.backends.ray.cluster import ray
 from veldt.backends.ray.host import Host, answers, reports
-from veldt.backends.ray.messages import Assignment, Captured, Report
+from veldt.backends.ray.messages import Assignment, Report
 from veldt.backends.ray.supervisor import Supervisor
 from veldt.backends.ray.wiring import Wiring, first_parameters
 from veldt.backends.saving import (
@@ -30,14 +29,12 @@ from veldt.backends.saving import (
     with_saved_channels,
 )
 from veldt.backends.shared_memory.streams import Link
-from veldt.checkpoints.store import CheckpointError, read_part
+from veldt.checkpoints.store import read_part
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot
 from veldt.topology import Board, Group, Topology
 from veldt.types import Parameters
 
 _GRACE_SECONDS = 5.0
-_CAPTURE_SECONDS = 60.0
-_CAPTURE_TICK_SECONDS = 0.05
 
 
 class RayBackend:
@@ -168,27 +165,8 @@ class RayBackend:
                 break
         return self._known[board]
 
-    def capture(self) -> Parts:
-        """Ask every group for its part, while the run goes on. Where one is being replaced, its
-        successor is asked; actors that the cluster has no room for are left as they were."""
-        asked: dict[str, tuple[Host, Any]] = {}
-        found: dict[str, Captured] = {}
-        deadline = time.monotonic() + _CAPTURE_SECONDS
-        while missing := self._wiring.groups.keys() - found.keys() - self._supervisor.absent():
-            if time.monotonic() > deadline:
-                raise CheckpointError(
-                    f"{', '.join(sorted(missing))} did not hand over their state in time"
-                )
-            for name in missing:
-                host = self._hosts.get(name)
-                if host is not None and (name not in asked or asked[name][0] is not host):
-                    asked[name] = (host, host.handle.capture.remote())
-            self.advance(_CAPTURE_TICK_SECONDS)
-            for name in asked.keys() - found.keys():
-                for captured in answers([asked[name][1]], seconds=0):
-                    found[name] = captured
-        lost = self._wiring.groups.keys() - found.keys()
-        return self._parts_of_absent(lost) | _joined(list(found.values()))
+    def capture(self, patience_seconds: float) -> RayCapture:
+        return RayCapture(self._supervisor, set(self._wiring.groups), self._parts_of_absent)
 
     def _parts_of_absent(self, names: set[str]) -> Parts:
         nodes = (node.name for name in names for node in self._wiring.groups[name].nodes)
@@ -235,11 +213,3 @@ class RayBackend:
         self._take(reports(hosts, _GRACE_SECONDS))
         for name in self._known:
             self.parameters(name)
-
-
-def _joined(captured: list[Captured]) -> Parts:
-    parts: Parts = {CHANNELS: {}}
-    for group in captured:
-        parts |= {name: ray.get(part) for name, part in group.parts.items()}
-        parts[CHANNELS] |= group.channels
-    return parts
