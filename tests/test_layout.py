@@ -39,7 +39,7 @@ LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 STRANGERS = {"roles": {"backends"}, "backends": {"roles"}, "architectures": {"backends"}}
 ONLY_IN = {
     "threading": {"backends"},
-    "multiprocessing": {"backends"},
+    "multiprocessing": {"backends", "environments"},
     "ray": {"backends"},
     "grpc": {"wire"},
     "google": {"wire"},

@@ -15,12 +15,18 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from veldt.environments import lookup
 from veldt.environments.atari import open_atari
 from veldt.environments.opened import MODES, OpenedVector
-from veldt.environments.resilience import ResilientEnvironment, Tally
+from veldt.environments.resilience import (
+    EnvironmentFailure,
+    ResilientEnvironment,
+    Tally,
+    described,
+)
+from veldt.environments.workers import SubprocessVector
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, REWARD_COMPONENTS
 
@@ -51,6 +57,12 @@ def open_vector(
         raise ConfigurationError(
             f"cannot make the environment '{factory.name}': {lookup.one_line(error)}"
             f"{lookup.missing_extra(factory.env, error)}"
+        ) from error
+    except EnvironmentFailure as error:
+        raise ConfigurationError(str(error)) from error
+    except (Exception, SystemExit) as error:  # whatever a user's factory does, it made none
+        raise ConfigurationError(
+            f"cannot make the environment '{factory.name}': {described(error)}"
         ) from error
 
 
@@ -132,18 +144,15 @@ def _open_copies(
     factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
 ) -> OpenedVector:
     mode = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
-    here = factory.vectorization != "subprocess"
-    tally = Tally() if here else None
+    here, tally = factory.vectorization != "subprocess", Tally()
     copies = [
-        functools.partial(ResilientEnvironment, make, factory.name, number, tally)
+        functools.partial(ResilientEnvironment, make, factory.name, number, tally if here else None)
         for number in range(num_envs)
     ]
     if here:
         vector = _InProcessVector(copies, copy=False, autoreset_mode=mode)
         return OpenedVector(vector, mode, tally=tally)
-    # Not a plain fork: the node's process may already run threads.
-    workers = AsyncVectorEnv(copies, copy=False, context="forkserver", autoreset_mode=mode)
-    return OpenedVector(workers, mode)
+    return OpenedVector(SubprocessVector(copies, factory.name, mode, tally), mode, tally=tally)
 
 
 def _native_creator(spec: EnvSpec) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from veldt.backends.base import NodeFailure
 from veldt.backends.process.forkserver import keep_running, server_context
 from veldt.backends.process.worker import Launch, run_group
 from veldt.backends.shared_memory.memory import Descriptor
+from veldt.environments.lifeline import kill_group
 from veldt.topology import Group
 
 _LAUNCHES = 3
@@ -97,10 +98,8 @@ class Child:
         self.end_descendants()
 
     def end_descendants(self) -> None:
-        """Kill what a dead node's environments left running. A number that still names a process
-        group is not given to another process."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process_id, signal.SIGKILL)
+        """Kill what a dead node's environments left running."""
+        kill_group(self.process_id)
 
     def cause_of_death(self) -> str:
         self._process.join(_EXIT_CODE_SECONDS)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import fcntl
 import json
 import os
 import signal
@@ -31,6 +30,7 @@ from veldt.backends.shared_memory.fabric import Fabric
 from veldt.backends.shared_memory.memory import Descriptor, SharedBlock
 from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.context import NodeContext
+from veldt.environments.lifeline import die_with, lead_group, leave_signals_to_the_run
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Node
 
@@ -61,8 +61,8 @@ class Launch:
 
 def run_group(launch: Launch) -> None:
     """Entry point of a node process."""
-    os.setpgid(0, 0)  # what environments start can then be ended with this process
-    _leave_signals_to_the_supervisor()
+    lead_group()  # what environments start can then be ended with this process
+    leave_signals_to_the_run()
     _die_with_parent(launch.lifeline.fd)
     os.dup2(2, 1)  # standard output is the run's: an environment that prints must not spoil JSON
     # The supervisor asks a silent process for its stack before it replaces it.
@@ -132,29 +132,8 @@ class SaveOnRequest:
                 _tell(self._errors, {"number": number, "node": node.name, "cause": cause})
 
 
-def _leave_signals_to_the_supervisor() -> None:
-    """Ctrl-C and a SIGTERM to every process of a job are for the one process that can end the run
-    in order. Not SIG_IGN for SIGTERM: programs that an environment starts would inherit it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _no_action)
-    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
-
-
-def _no_action(*_: object) -> None: ...
-
-
 def _die_with_parent(lifeline: int) -> None:
-    """Ask the kernel for a fatal signal to this process group when the supervisor's end of the pipe
-    closes, however it died. It works even while Python code or an environment hangs."""
-    if hasattr(fcntl, "F_SETSIG"):
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-        if os.get_blocking(lifeline):
-            os.set_blocking(lifeline, False)
-        with contextlib.suppress(BlockingIOError):
-            if os.read(lifeline, 1) == b"":
-                os._exit(1)  # the supervisor died before the signal was armed
+    if die_with(lifeline):
         return
 
     def wait_for_end() -> None:
