@@ -298,7 +298,7 @@ async def test_closing_ends_questions_that_nobody_will_answer() -> None:
 
 
 def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("veldt.backends.ray.backend")]:
+    for name in [name for name in sys.modules if name.startswith("veldt.backends.ray.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigurationError, match=r'pip install "veldt\[ray\]"'):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gymnasium
@@ -93,3 +94,20 @@ class NativeNan(VectorEnv):
 
 def always_nan(num_envs: int) -> NativeNan:
     return NativeNan(num_envs, period=1)
+
+
+class SlowReset(Faulty):
+    """Takes half a minute to reset."""
+
+    def reset(self, **settings: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        time.sleep(30.0)
+        return super().reset(**settings)
+
+
+class LateSlowReset(Faulty):
+    """Takes half a minute for every reset but its first."""
+
+    def reset(self, **settings: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        if self._episode >= 0:
+            time.sleep(30.0)
+        return super().reset(**settings)

@@ -23,12 +23,15 @@ from veldt.architectures import ARCHITECTURES
 from veldt.command_line.options import Parser, add_fields, unknown_option, whole_number
 from veldt.errors import ConfigurationError
 from veldt.options import CHOICES, RunOptions
-from veldt.run.signals import Terminated, defer_termination
+from veldt.run import output
+from veldt.run.signals import Terminated, defer_termination, process_start
+from veldt.run.trust import FLAG
 from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 _HELP = ("-h", "--help")
 _RUNS = ("train", "resume")
+_TRUST = "run Python files that config.json names, also if they have changed since"
 _COMMON_NAMES = {entry.name for entry in fields(RunOptions)}
 _TRACE_LINES = 40
 
@@ -36,11 +39,10 @@ _TRACE_LINES = 40
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code. Without `arguments`, this process is the command."""
     # A program's run begins when the program did: importing Python is part of the wait.
-    began = _process_start() if arguments is None else time.monotonic()
+    began = process_start() if arguments is None else time.monotonic()
     if arguments is None:
         arguments = sys.argv[1:]
-        if arguments and arguments[0] in _RUNS:
-            defer_termination()
+        _prepare_process(arguments)
     try:
         return _dispatch(arguments, began)
     except ConfigurationError as error:
@@ -52,6 +54,15 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has seen enough: veldt list | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
+
+
+def _prepare_process(arguments: list[str]) -> None:
+    """What is changed for the whole process, which is nobody else's."""
+    command = arguments[0] if arguments else ""
+    if command in _RUNS:
+        defer_termination()
+    if command in (*_RUNS, "evaluate") and "--json" in arguments:
+        output.reserve()
 
 
 def _dispatch(arguments: list[str], began: float) -> int:
@@ -106,12 +117,13 @@ def _resume(arguments: list[str], began: float) -> int:
     parser = Parser("veldt resume", "Resume: " + (_resume.__doc__ or ""))
     parser.usage = "veldt resume RUN_DIR [--total-env-steps N] [--max-seconds S] [options]"
     parser.add_argument("run", metavar="RUN_DIR", help="directory of a run")
+    parser.add_argument(FLAG, action="store_true", help=_TRUST)
     group = parser.add_argument_group("what may change")
     add_fields(group, RunOptions, choices=CHOICES, required=False, only=MAY_CHANGE)
     run_dir = next((word for word in arguments if not word.startswith("-")), None)
     if run_dir is not None and not set(arguments) & set(_HELP):
         # What may not change is known too, so that it is refused by name.
-        module = architectures.load(saved_options(Path(run_dir))[0])
+        module = architectures.load(saved_options(Path(run_dir), FLAG in arguments)[0])
         add_fields(group, RunOptions, required=False, only=_COMMON_NAMES - MAY_CHANGE)
         add_fields(group, module.Config, module.PRESETS)
     changes = parser.parse(arguments)
@@ -140,6 +152,7 @@ def _evaluate(arguments: list[str], began: float) -> int:
     parser.add_argument("--seed", type=whole_number, default=0, help="fixes the episodes [0]")
     parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
     parser.add_argument("--video", action="store_true", help="record one more episode in RUN_DIR")
+    parser.add_argument(FLAG, action="store_true", help=_TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse(arguments)
     as_json = given.pop("json")
@@ -278,23 +291,10 @@ def _overview() -> str:
 
 
 def _say(text: str) -> int:
-    print(text, flush=True)
+    print(text, file=output.stream(), flush=True)
     return 0
 
 
 def _complain(text: str, code: int) -> int:
     print(f"veldt: {text}", file=sys.stderr)
     return code
-
-
-def _process_start() -> float:
-    """When this process began, on the monotonic clock; now, where the kernel does not tell."""
-    now = time.monotonic()
-    try:
-        with open("/proc/self/stat", encoding="ascii") as file:
-            started_ticks = int(file.read().rpartition(")")[2].split()[19])
-        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (OSError, ValueError, AttributeError):
-        return now
-    age = since_boot - started_ticks / os.sysconf("SC_CLK_TCK")
-    return now - max(0.0, age)

@@ -91,8 +91,9 @@ class RunCheckpoints:
         self._generation = 0
         self._save: _Save | None = None
 
-    def begin_from_newest(self) -> dict[str, Any]:
-        """Restore the newest valid checkpoint; its meta. Refuses where there is none."""
+    def begin_from_newest(self, num_weights: int | None = None) -> dict[str, Any]:
+        """Restore the newest valid checkpoint; its meta. Refuses where there is none, or none of
+        `num_weights`."""
         try:
             checkpoint = self._store.newest()
         except CheckpointError as error:
@@ -107,6 +108,12 @@ class RunCheckpoints:
             raise ConfigurationError(
                 f"{checkpoint.path} holds weights only, since the run failed before its first"
                 " checkpoint; train anew, or evaluate it"
+            )
+        found = weights_in(checkpoint).vector.size
+        if num_weights not in (None, found):
+            raise ConfigurationError(
+                f"{checkpoint.path} has {found:,} weights but the network now has {num_weights:,};"
+                " the environment or the network has changed since: train anew"
             )
         self._begin_from(checkpoint)
         return checkpoint.meta

@@ -19,8 +19,20 @@ CONFIG_FILE, RESULT_FILE, CHECKPOINTS = "config.json", "result.json", "checkpoin
 class RunDirectory:
     """An exclusive hold on RUN_DIR; the kernel lets go of it when this process ends, however."""
 
-    def __init__(self, path: str | None, architecture: str, env: str, resume: bool = False) -> None:
-        self.path = Path(path) if path else _default_path(architecture, env)
+    def __init__(
+        self,
+        path: str | None,
+        architecture: str,
+        env: str,
+        resume: bool = False,
+        base: Path | None = None,
+    ) -> None:
+        base = base or Path.cwd()
+        given = Path(path) if path else _default_path(base, architecture, env)
+        self.shown = str(given)
+        """As it was given, for people."""
+        self.path = base / given
+        """From the root: an environment may change the working directory."""
         if not resume and (self.path / CONFIG_FILE).exists() and not _in_use(self.path):
             raise ConfigurationError(
                 f"{self.path} already holds a run; choose another --run-dir or 'veldt resume' it"
@@ -42,7 +54,13 @@ class RunDirectory:
             ) from error
 
     def write_config(self, config: dict[str, Any]) -> None:
-        (self.path / CONFIG_FILE).write_text(dumps(config) + "\n", encoding="utf-8")
+        try:
+            (self.path / CONFIG_FILE).write_text(dumps(config) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write {self.path / CONFIG_FILE} ({error.strerror}); choose another"
+                " --run-dir"
+            ) from error
 
     @property
     def result(self) -> Path:
@@ -70,12 +88,12 @@ def _in_use(path: Path) -> bool:
     return False
 
 
-def _default_path(architecture: str, env: str) -> Path:
+def _default_path(base: Path, architecture: str, env: str) -> Path:
     tidy = re.sub(r"[^A-Za-z0-9.-]+", "-", env).strip("-")
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    base = Path("runs") / f"{architecture}-{tidy}-{stamp}"
-    path, number = base, 1
-    while path.exists():
+    first = Path("runs") / f"{architecture}-{tidy}-{stamp}"
+    path, number = first, 1
+    while (base / path).exists():
         number += 1
-        path = base.with_name(f"{base.name}-{number}")
+        path = first.with_name(f"{first.name}-{number}")
     return path

@@ -6,7 +6,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 
 from veldt.algorithms.hill_climbing import TUNING_LOG, Proposal
 from veldt.backends import make_backend
@@ -16,13 +18,13 @@ from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
-from veldt.run.description import describe_plan
+from veldt.run.description import check_spaces, describe_plan, goal_of, telemetry_of
 from veldt.run.directory import RunDirectory
+from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
-from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
-from veldt.telemetry.progress import Progress, RunGoal, make_progress
+from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord
 from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
 from veldt.types import Parameters
@@ -36,36 +38,35 @@ _CLOSING_EVALUATION_SECONDS = 20.0
 class Run:
     """Drives one plan on one backend. `began` is the process's start on the monotonic clock."""
 
-    def __init__(self, plan: Plan, began: float | None = None, resume: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        began: float | None = None,
+        resume: bool = False,
+        base: Path | None = None,
+    ) -> None:
+        """`base` is where a relative run directory begins, if it is not here any more."""
         options = plan.options
         self._plan, self._options = plan, options
         self._page = LivePage(options)
         self._began = time.monotonic() if began is None else began
         self._directory = RunDirectory(
-            options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume
+            options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
         )
         self._backend: Backend = make_backend(
             options.backend, plan.topology, options.seed, hang_seconds=options.hang_seconds
         )
         self._backend.run_dir = self._directory.path
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
-        take_turns = [
-            node.name
-            for group in plan.topology.groups()
-            if options.backend == "serial" or (len(group.nodes) > 1 and not group.threads)
-            for node in group.nodes
-        ]
-        self._telemetry = RunTelemetry(
-            [(node.name, node.kind) for node in plan.topology.nodes], take_turns
-        )
+        self._telemetry = telemetry_of(plan)
         self._result = RunResult(
             plan.architecture,
             plan.problem.environment.name,
             options.backend,
             options.seed,
-            run_dir=str(self._directory.path),
+            run_dir=self._directory.shown,
         )
-        self._progress = make_progress(_goal(plan, self._result), options.quiet, options.json)
+        self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         self._record = RunRecord(self._directory.path, plan.topology, self._progress.note)
         on_serial = options.backend == "serial"
         self._checkpoints = RunCheckpoints(
@@ -76,19 +77,24 @@ class Run:
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
             note=partial(self._record.note, "checkpoint"),
         )
-        if resume:
-            try:
-                self._checkpoints.begin_from_newest()
-            except ConfigurationError:
-                self._backend.stop()
-                self._directory.close()
-                raise
-        self._directory.write_config(describe_plan(plan))
+        self._begin_directory(resume)
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
         self._nodes_are_alive = False
         self._evaluated_at_episodes = 0
         self._next_metrics = 0.0
+
+    def _begin_directory(self, resume: bool) -> None:
+        path, plan = self._directory.path, self._plan
+        try:
+            if resume:
+                check_spaces(path, plan)
+                self._checkpoints.begin_from_newest(plan.topology.num_weights)
+            self._directory.write_config(describe_plan(plan))
+        except ConfigurationError:
+            self._backend.stop()
+            self._directory.close()
+            raise
 
     def record_tuning(self, trials: list[Proposal]) -> None:
         """Keep what was tried before the run and why this setting was chosen."""
@@ -123,10 +129,8 @@ class Run:
         return self._result
 
     def _start(self) -> None:
-        if self._options.backend == "ray":  # it may wait minutes for room in a cluster
-            with self._signals.interruptible():
-                self._backend.start()
-        else:
+        on_ray = self._options.backend == "ray"  # which may wait minutes for room in a cluster
+        with self._signals.interruptible() if on_ray else nullcontext():
             self._backend.start()
         self._nodes_are_alive = True
 
@@ -273,18 +277,6 @@ class Run:
         result.restarts = self._backend.restarts
         result.bottleneck = telemetry.bottleneck()
         result.stage_shares = telemetry.stage_shares()
-
-
-def _goal(plan: Plan, result: RunResult) -> RunGoal:
-    return RunGoal(
-        result.architecture,
-        result.env,
-        result.backend,
-        result.seed,
-        plan.options.target_return,
-        plan.options.total_env_steps,
-        plan.options.max_seconds,
-    )
 
 
 def _evaluation_seed(seed: int, version: int) -> int:

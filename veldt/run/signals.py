@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM and Ctrl-C of a run: noted whenever they come, acted on where nothing can be torn.
+"""SIGTERM, Ctrl-C and the clock of a run: noted whenever they come, acted on where nothing can be
+torn.
 
 A job that is to end gets its signal from `timeout`, systemd or Slurm at any moment, often twice. An
 exception out of a signal handler could strike in the middle of a save; a note cannot.
@@ -7,6 +8,7 @@ exception out of a signal handler could strike in the middle of a save; a note c
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -122,3 +124,16 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         if not _terminated_early:  # else the alarm is set for that by now
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, before)
+
+
+def process_start() -> float:
+    """When this process began, on the monotonic clock; now, where the kernel does not tell."""
+    now = time.monotonic()
+    try:
+        with open("/proc/self/stat", encoding="ascii") as file:
+            started_ticks = int(file.read().rpartition(")")[2].split()[19])
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (OSError, ValueError, AttributeError):
+        return now
+    age = since_boot - started_ticks / os.sysconf("SC_CLK_TCK")
+    return now - max(0.0, age)
