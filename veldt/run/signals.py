@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 _IMPATIENT_SECONDS = 2.0  # who presses Ctrl-C again after so long wants out, saved or not
-_PLANNING_SECONDS = 10.0  # what a run that is to end may still take to begin
+_PLANNING_SECONDS = 25.0  # what a run that is to end may still take to begin; jobs are given 30
 
 _terminated_early = False
 
