@@ -26,8 +26,8 @@ class Background(Generic[T]):
         except Exception as error:
             self._error = error
 
-    def done(self, seconds: float = 0.0) -> bool:
-        """Whether it has ended, or does so within `seconds`."""
+    def done(self, seconds: float | None = 0.0) -> bool:
+        """Whether it has ended, or does so within `seconds`; None waits for it."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 

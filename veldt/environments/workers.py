@@ -24,6 +24,7 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
 )
 
+from veldt.environments.leftovers import claim_temporary_folder
 from veldt.environments.lifeline import kill_group
 from veldt.environments.resilience import EnvironmentFailure, Failures, ResilientEnvironment, Tally
 from veldt.environments.stepping import CLOSE, Errand, Job, run_worker
@@ -68,6 +69,7 @@ class SubprocessVector(VectorEnv):
             _Worker(Job(make, number, mode, memory, lifeline), name)
             for number, make in enumerate(copies)
         ]
+        claim_temporary_folder()
         self._end = weakref.finalize(self, _end_all, self._workers)
         for worker in self._workers:
             worker.receive_first()

@@ -34,6 +34,7 @@ from veldt.backends.shared_memory.fabric import (
     newest_parameters,
 )
 from veldt.backends.shared_memory.memory import SharedBlock
+from veldt.backends.shared_memory.streams import remove_orphans
 from veldt.backends.supervision import RestartPolicy, silent_seconds
 from veldt.checkpoints.store import read_part
 from veldt.resources import require_descriptors
@@ -78,6 +79,7 @@ class ProcessBackend:
         self.restarted: Counter[str] = Counter()
 
     def start(self) -> None:
+        remove_orphans()
         for number, group in enumerate(self._groups):
             self._children.append(self._launch(group, number + 1, self._generation))
 

@@ -28,6 +28,11 @@ def warm_up() -> None:
     raise_descriptor_limit()
     server_context().set_forkserver_preload(["veldt.backends.process.preload"])
     keep_running()
+    # Imported here, once the server has begun: it takes longer than to start one.
+    from veldt.environments.leftovers import claim_temporary_folder, remove_leftovers
+
+    claim_temporary_folder()
+    remove_leftovers()
 
 
 def keep_running() -> None:

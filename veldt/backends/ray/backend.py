@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from veldt.backends.background import Background
 from veldt.backends.base import is_restartable
 from veldt.backends.ray import cluster as ray_cluster
 from veldt.backends.ray.capturing import RayCapture
 from veldt.backends.ray.cluster import ray
+from veldt.backends.ray.head import Head
 from veldt.backends.ray.host import Host, answers, reports
 from veldt.backends.ray.messages import Assignment, Report
 from veldt.backends.ray.supervisor import Supervisor
@@ -49,6 +51,7 @@ class RayBackend:
         self._wiring = Wiring(topology)
         self._take_topology(topology)
         self._cluster: ray_cluster.Cluster | None = None
+        self._head: Head | None = None
         self._links: dict[str, Link] = {}
         self._telemetry = {node.name: bytes(TELEMETRY_BYTES) for node in topology.nodes}
         self._queue_fills = {queue.spec.name: 0.0 for queue in topology.queues}
@@ -84,6 +87,7 @@ class RayBackend:
         if warning := ray_cluster.open_door():
             self.notes.append(warning)
         self._links = self._wiring.links(ray_cluster.is_one_machine())
+        self._head = Head(ray.get_runtime_context().gcs_address)
         self._supervisor.start(self._generation)
 
     def assignment(self, host: Host) -> Assignment:
@@ -129,6 +133,8 @@ class RayBackend:
         return is_restartable(group) and not holds_memory
 
     def advance(self, seconds: float) -> None:
+        if self._head is not None:
+            self._head.check(self._checkpoint)
         self._supervisor.watch(seconds)
         self._exchange_reports()
 
@@ -155,6 +161,8 @@ class RayBackend:
 
     def parameters(self, board: str) -> Parameters:
         """The writer's newest weights; where it is gone, the newest that a reader still has."""
+        if self._head is not None and self._head.is_lost:
+            return self._known[board]
         ends = self._wiring.ends[board]
         for groups in (ends.writers, ends.readers):
             hosts = [self._hosts[name] for name in groups if name in self._hosts]
@@ -193,13 +201,15 @@ class RayBackend:
         return {name: host.process_id for name, host in self._hosts.items()}
 
     def stop(self) -> None:
-        if self._cluster is not None and ray.is_initialized():
+        is_lost = self._head is not None and self._head.is_lost
+        if self._cluster is not None and not is_lost and ray.is_initialized():
             self._stop_hosts(list(self._hosts.values()))
             self._supervisor.close()
         for link in self._links.values():
             link.close()
         if self._cluster is not None:
-            self._cluster.leave()
+            leaving = Background(self._cluster.leave)
+            leaving.done(_GRACE_SECONDS if is_lost else None)  # a dead head answers nobody
             self._cluster = None
 
     def _stop_hosts(self, hosts: list[Host]) -> None:
