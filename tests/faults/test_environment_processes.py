@@ -68,8 +68,15 @@ def test_one_whose_workers_always_die_is_named(tmp_path):
         environment.close()
 
 
-def programs(leader: int) -> list[psutil.Process]:
-    return [each for each in commands.session_of(leader) if each.name() == "sleep"]
+def programs(leader: int, count: int) -> list[psutil.Process]:
+    """The programs that environments of a run have started, once there are so many."""
+    deadline = time.monotonic() + commands.PATIENCE_SECONDS
+    while True:
+        found = [each for each in commands.session_of(leader) if each.name() == "sleep"]
+        if len(found) == count:
+            return found
+        assert time.monotonic() < deadline, f"{len(found)} programs"
+        time.sleep(0.1)
 
 
 def test_a_run_goes_on_when_a_worker_is_killed(tmp_path):
@@ -77,8 +84,7 @@ def test_a_run_goes_on_when_a_worker_is_killed(tmp_path):
     process = commands.start(tmp_path, *TRAIN, *env, "--max-seconds", "20")
     try:
         commands.wait_for_training(tmp_path / "run", process)
-        assert len(programs(process.pid)) == 2
-        programs(process.pid)[0].parent().kill()
+        programs(process.pid, 2)[0].parent().kill()
         _, err = process.communicate(timeout=100)
     finally:
         commands.end(process)
@@ -103,7 +109,7 @@ def test_what_environments_start_ends_with_the_run(vectorization, killed, tmp_pa
     try:
         commands.wait_for_training(tmp_path / "run", process)
         if killed:
-            assert programs(process.pid)
+            programs(process.pid, 2)
             os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=100)
     finally:
