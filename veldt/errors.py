@@ -1,6 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that a user can act on."""
+"""What is wrong with what a user asked for, said before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class ConfigurationError(ValueError):
-    """A bad input, with a remedy; the CLI prints it and exits with 2."""
+    """Bad input. The message names the remedy."""
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """A hint for a name that is not among `known`."""
+    known = list(known)
+    near = difflib.get_close_matches(given, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"

@@ -16,7 +16,7 @@ import numpy as np
 from veldt.backends.shared_memory.signals import Doorbell
 from veldt.backends.traffic import counting
 from veldt.context import NodeContext
-from veldt.ports import Role
+from veldt.role import EndLike, Role, bound
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
 from veldt.topology import End, Group, Node
 from veldt.types import Parameters
@@ -75,19 +75,6 @@ class NodeFailure(RuntimeError):  # noqa: N818 - it reads as what it is in a tra
         self.node, self.cause, self.trace = node, cause, trace
 
 
-def bind(node: Node, open_end: Callable[[Node, End], Any]) -> dict[str, Any]:
-    """The node's arguments with every channel end replaced by a live port."""
-
-    def replaced(value: Any) -> Any:
-        if isinstance(value, End):
-            return open_end(node, value)
-        if isinstance(value, list | tuple) and any(isinstance(item, End) for item in value):
-            return [replaced(item) for item in value]
-        return value
-
-    return {name: replaced(value) for name, value in node.arguments.items()}
-
-
 class RunningNode:
     """A constructed role with its name and its share of time."""
 
@@ -98,7 +85,7 @@ class RunningNode:
 
     def patience(self) -> float:
         """How long this node may be left alone although nobody rings."""
-        return getattr(self.role, "patience_seconds", _LONGEST_SLEEP_SECONDS)
+        return self.role.patience_seconds
 
     def step(self) -> bool:
         """One unit of work; whatever the role raises comes out as NodeFailure with its name."""
@@ -111,13 +98,15 @@ class RunningNode:
 def construct(
     node: Node, context: NodeContext, open_end: Callable[[Node, End], Any]
 ) -> RunningNode:
-    """Build the node's role; whatever its constructor raises comes out as NodeFailure."""
+    """Bind and open the node's role; whatever it raises comes out as NodeFailure."""
 
-    def opened(node: Node, end: End) -> Any:
+    def opened(end: EndLike) -> object:
+        assert isinstance(end, End)
         return counting(open_end(node, end), end, context.telemetry)
 
     try:
-        role = node.role(context, **bind(node, opened))
+        role = bound(node.role, opened)
+        role.open(context)
     except Exception as error:
         raise _failure(node.name, error) from error
     return RunningNode(node, role, context.telemetry)
@@ -126,9 +115,7 @@ def construct(
 def close_all(nodes: list[RunningNode]) -> None:
     """Let roles that hold something outside Python give it back."""
     for node in nodes:
-        close = getattr(node.role, "close", None)
-        if close:
-            close()
+        node.role.close()
 
 
 def _failure(name: str, error: Exception) -> NodeFailure:
@@ -199,5 +186,4 @@ def doorbells_of(group: Group) -> dict[str, Doorbell]:
 
 
 def is_restartable(group: Group) -> bool:
-    by_role = (getattr(node.role, "restartable", False) for node in group.nodes)
-    return group.restartable or all(by_role)
+    return group.restartable or all(node.role.restartable for node in group.nodes)

@@ -22,7 +22,7 @@ from veldt.api import MAY_CHANGE, evaluate, resume, saved_options, split_options
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line.options import Parser, add_fields, unknown_option, whole_number
 from veldt.errors import ConfigurationError
-from veldt.options import CHOICES, RunOptions
+from veldt.options import RunOptions
 from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -99,7 +99,7 @@ def _resume(arguments: list[str], began: float) -> int:
     parser.usage = "veldt resume RUN_DIR [--total-env-steps N] [--max-seconds S] [options]"
     parser.add_argument("run", metavar="RUN_DIR", help="directory of a run")
     group = parser.add_argument_group("what may change")
-    add_fields(group, RunOptions, choices=CHOICES, required=False, only=MAY_CHANGE)
+    add_fields(group, RunOptions, required=False, only=MAY_CHANGE)
     run_dir = next((word for word in arguments if not word.startswith("-")), None)
     if run_dir is not None and not set(arguments) & set(_HELP):
         # What may not change is known too, so that it is refused by name.
@@ -155,7 +155,7 @@ def _compare(arguments: list[str], began: float) -> int:
 
     parser = Parser("veldt compare", "Compare " + (_compare.__doc__ or ""))
     parser.usage = "veldt compare --env ID --out DIR [--architectures a,b|all] [options]"
-    add_fields(parser, Comparison, choices={name: CHOICES[name] for name in ("backend", "network")})
+    add_fields(parser, Comparison)
     comparison = Comparison(**parser.parse(arguments))
     from veldt.reports.compare.command import compare
 
@@ -248,7 +248,7 @@ def common_parser(command: str, name: str = "ARCH", description: str = "") -> Pa
             "--format", choices=("text", "mermaid"), default="text", help="of the diagram [text]"
         )
     group = parser.add_argument_group("common options")
-    add_fields(group, RunOptions, choices=CHOICES, required=command == "train")
+    add_fields(group, RunOptions, required=command == "train")
     return parser
 
 

@@ -11,6 +11,7 @@ from veldt.networks.distributions import (
     TanhGaussian,
     make_distribution,
 )
+from veldt.networks.factory import NetworkFactory
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import (
     DPGNetwork,
@@ -38,6 +39,7 @@ __all__ = [
     "MultiCategorical",
     "Network",
     "NetworkConfig",
+    "NetworkFactory",
     "PolicyValueNetwork",
     "PolicyValueOutput",
     "QNetwork",

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from veldt.backends.base import Backend, NodeFailure
 from veldt.backends.process.chaos import Chaos
 from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
+from veldt.options.fields import flat
 from veldt.roles.evaluator import Evaluator
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.directory import RunDirectory
@@ -199,7 +200,7 @@ class Run:
     def _evaluate(self, weights: Parameters, max_seconds: float | None) -> float | None:
         evaluator = Evaluator(
             self._plan.problem.environment,
-            self._plan.topology.make_network,
+            self._plan.topology.network,
             seed=_evaluation_seed(self._options.seed, weights.version),
             num_episodes=self._options.evaluation_episodes,
         )
@@ -264,8 +265,8 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     return {
         "architecture": plan.architecture,
         "options": options,
-        "config": asdict(plan.config),
-        "device": plan.problem.device,
+        "config": flat(plan.config),
+        "device": plan.problem.compute.device,
         "parameters": plan.topology.num_weights,
     }
 

@@ -117,7 +117,7 @@ class NodeHost:
         for node in given.group.nodes:
             for _, end in node.ends():
                 if end.channel.name in self._asking:
-                    client = dict(end.options)["client"]
+                    client = end.client
                     self._asking[end.channel.name].clients[client] = self._doorbells[node.name]
 
     def _bells(self, nodes: list[str]) -> list[Doorbell]:

@@ -70,5 +70,4 @@ def _fraction(available: float, num_groups: int) -> float:
 
 
 def _wants_gpu(group: Group) -> bool:
-    devices = (str(node.arguments.get("device", "")) for node in group.nodes)
-    return any(device.startswith("cuda") for device in devices)
+    return any(node.role.device().startswith("cuda") for node in group.nodes)

@@ -33,6 +33,7 @@ from veldt.topology import (
     Board,
     BoardSpec,
     End,
+    Handle,
     Node,
     Queue,
     QueueSpec,
@@ -65,25 +66,25 @@ class Fabric:
 
     def open(self, node: Node, end: End, holder: int) -> Any:
         """The live port of `end` for `node`."""
-        channel, options = end.channel, dict(end.options)
+        channel = end.channel
         if isinstance(channel, QueueSpec):
             memory = self.queues[channel.name]
             if end.side == "sink":
                 return QueueSink(memory, holder, self._bells(self.readers, channel.name, node))
             producers = self._bells(self.writers, channel.name, node)
-            return QueueSource(memory, holder, producers, **options)
+            return QueueSource(memory, holder, producers, end.slots_per_batch)
         if isinstance(channel, BoardSpec):
             board = self.boards[channel.name]
             if end.side == "sink":
                 bells = self._bells(self.readers, channel.name, node)
                 return BoardSink(board, [*bells, *self.elsewhere.get(channel.name, ())])
-            return BoardSource(board, **options)
+            return BoardSource(board, end.extra_lag_updates)
         if isinstance(channel, RequestsSpec):
             return self._open_requests(node, end, channel, holder)
         if isinstance(channel, StreamSpec):
             link, bell = self.streams[channel.name], self.doorbells.get(node.name, Silence())
             if end.side == "client":
-                return link.client(options["client"], bell)
+                return link.client(end.client, bell)
             return link.server(bell)
         return self.shared[channel.name].array(channel.dtype, channel.size)
 
@@ -93,7 +94,7 @@ class Fabric:
         memory = self.requests[channel.name]
         if end.side == "client":
             servers = self._bells(self.readers, channel.name, node)
-            return RequestClient(memory, dict(end.options)["client"], servers)
+            return RequestClient(memory, end.client, servers)
         clients = enumerate(self.writers[channel.name])
         bells = {i: self.doorbells[name] for i, name in clients if name in self.doorbells}
         return RequestServer(memory, bells, holder)
@@ -138,7 +139,7 @@ class Fabric:
 def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> Fabric:
     """Allocate every channel of `topology` once."""
     fabric = Fabric()
-    for channel in _channels(topology):
+    for channel in topology.channels():
         name = channel.spec.name
         ends = [(node.name, end) for node in topology.nodes for _, end in node.ends()]
         ends = [(node, end) for node, end in ends if end.channel.name == name]
@@ -166,13 +167,6 @@ def descriptors_of(topology: Topology) -> int:
     return 48 + per_channel + per_request + 2 * len(topology.nodes) + 5 * len(topology.groups())
 
 
-def _channels(topology: Topology) -> list[Queue | Board | Shared | Requests | Stream]:
-    found: list[Queue | Board | Shared | Requests | Stream] = []
-    for channels in (topology.queues, topology.boards, topology.shared):
-        found.extend(channels)
-    return [*found, *topology.requests, *topology.streams]
-
-
 def _channel_names(node: Node) -> Iterator[str]:
     """The channels whose memory a node touches; whoever answers about a queue's rows sees them."""
     for _, end in node.ends():
@@ -181,9 +175,7 @@ def _channel_names(node: Node) -> Iterator[str]:
             yield end.channel.queue.name
 
 
-def _within_one_group(
-    topology: Topology, channel: Queue | Board | Shared | Requests | Stream
-) -> bool:
+def _within_one_group(topology: Topology, channel: Handle) -> bool:
     name = channel.spec.name
     users = [
         group
