@@ -7,14 +7,17 @@ import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veldt import architectures
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.fields import check_kinds
+from veldt.options.fields import check_kinds, with_values
 from veldt.telemetry.result import RunResult
+
+if TYPE_CHECKING:
+    from veldt.run.evaluation import EvaluationResult
 
 MAY_CHANGE = {
     "checkpoint_env_steps",
@@ -32,7 +35,7 @@ MAY_CHANGE = {
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
-def train(architecture: str, env: str | Callable[..., Any], **options: Any) -> RunResult:
+def train(architecture: str, env: str | Callable[..., object], **options: object) -> RunResult:
     """Train `architecture` on `env`; options by name, the common ones and the architecture's own.
 
     >>> result = train("impala", env="CartPole-v1", target_return=475)  # doctest: +SKIP
@@ -62,7 +65,7 @@ def train_from(architecture: str, options: dict[str, Any], began: float | None =
     return run.execute()
 
 
-def resume(run_dir: str | Path, began: float | None = None, **changes: Any) -> RunResult:
+def resume(run_dir: str | Path, began: float | None = None, **changes: object) -> RunResult:
     """Go on with a run from its newest valid checkpoint; budgets may change, nothing else."""
     run_dir = Path(run_dir)
     architecture, options, own = saved_options(run_dir)
@@ -72,7 +75,7 @@ def resume(run_dir: str | Path, began: float | None = None, **changes: Any) -> R
                 f"{name} cannot change when a run is resumed (it is"
                 f" {getattr(options, name, own.get(name))}); train anew with another --run-dir"
             )
-    options = replace(options, run_dir=str(run_dir), **changes)
+    options = with_values(options, {"run_dir": str(run_dir), **changes})
     if options.dashboard:
         check_installed()
     if options.backend == "process":
@@ -98,7 +101,7 @@ def evaluate(
     seed: int = 0,
     video: bool = False,
     policy: int | None = None,
-) -> Any:
+) -> EvaluationResult:
     """Play `episodes` fresh episodes with a run's newest checkpoint; their returns. `policy`: one
     of several that were trained side by side; without it, the best."""
     from veldt.run.evaluation import evaluate_run

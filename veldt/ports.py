@@ -43,6 +43,21 @@ class ExperienceSource(Protocol):
         """Give the batch's slots back to their producers."""
 
 
+class ExperiencePart(Part):
+    """A source that is more than the end of a queue: its owner opens it."""
+
+    def open(self, context: NodeContext) -> None: ...
+
+    def take_batch(self) -> Batch | None:
+        raise NotImplementedError
+
+    def release(self, batch: Batch) -> None:
+        raise NotImplementedError
+
+    def prioritize(self, batch: Batch, priorities: np.ndarray) -> None:
+        """Say how much the items of a batch surprised; nothing happens where all are equal."""
+
+
 class ParameterSource(Protocol):
     """Where the newest weights are read."""
 

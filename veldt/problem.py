@@ -36,6 +36,7 @@ class Problem:
 
     def memory_network(self) -> NetworkFactory:
         """A dueling Q network with a memory; on images it also has R2D2's size and inputs."""
+        self.require_actions("r2d2", "discrete")
         shape = replace(self.shape, dueling=True)
         if shape.recurrent == "none":
             shape = replace(shape, recurrent="lstm")

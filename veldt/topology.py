@@ -300,6 +300,10 @@ class Topology:
         self.nodes.append(node)
         return node
 
+    def of(self, *kinds: str) -> list[Node]:
+        """All nodes of these kinds, in the order they were added."""
+        return [node for node in self.nodes if node.kind in kinds]
+
     def colocate(self, *nodes: Node, threads: bool = False, restartable: bool = False) -> None:
         """Run these nodes in one process."""
         self.colocated.append(Group(list(nodes), threads, restartable))

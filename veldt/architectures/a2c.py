@@ -74,7 +74,7 @@ def build(config: Config, problem: Problem) -> Topology:
     weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, problem.num_actors)
     for _ in range(problem.num_actors):
-        actor = topology.add(
+        topology.add(
             "actor",
             Actor(
                 environments,
@@ -84,7 +84,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    learner = topology.add(
+    topology.add(
         "learner",
         Learner(
             network,
@@ -98,5 +98,5 @@ def build(config: Config, problem: Problem) -> Topology:
         ),
     )
     if config.barrier == "step":
-        topology.colocate(actor, learner)  # they never work at the same time
+        topology.colocate(*topology.of("actor", "learner"))  # they never work at the same time
     return topology

@@ -20,11 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from veldt.objectives import Objective
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.objectives.asynchronous_q import AsynchronousQ, AsynchronousQOptions
+from veldt.objectives.asynchronous_q import AsynchronousQOptions, asynchronous_q
 from veldt.options.checked import Count, Options
 from veldt.options.fields import changed
 from veldt.options.optimizer import OptimizerOptions
@@ -33,7 +31,12 @@ from veldt.roles.actor import Actor
 from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import DrawnEpsilon, EpsilonGreedy, SampleActions, Selection
+from veldt.roles.policies.selection import (
+    DrawnEpsilon,
+    EpsilonGreedy,
+    SampleActions,
+    Selection,
+)
 from veldt.topology import Topology
 
 BACKENDS = ("serial", "process")
@@ -100,13 +103,17 @@ def build(config: Config, problem: Problem) -> Topology:
     workers = hogwild_workers(
         topology, network, config.optimizer, config.hogwild, problem.num_actors
     )
-    objective, selection = _value_based(config, topology) if value_based else _policy(config)
+    selection: Selection = SampleActions()
+    objective: Objective = ActorCritic(config.loss)
+    if value_based:
+        selection = EpsilonGreedy(DrawnEpsilon.of(config.q))
+        objective = asynchronous_q(topology, config.algorithm, config.q, config.loss)
     # Nobody counts the steps of all workers, so each decays its learning rate by its own.
     steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
     for number, gradients in enumerate(workers):
         weights = topology.board(f"copy-{number}", network)
         trajectories = topology.queue(f"trajectory-{number}", layout, 1)
-        actor = topology.add(
+        topology.add(
             "actor",
             Actor(
                 environments,
@@ -116,7 +123,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-        learner = topology.add(
+        topology.add(
             "learner",
             Learner(
                 network,
@@ -128,19 +135,6 @@ def build(config: Config, problem: Problem) -> Topology:
                 decay_env_steps=config.optimizer.decays_over(steps_per_worker),
             ),
         )
-        topology.colocate(actor, learner, restartable=True)  # all it knows is in shared memory
+        # All that these two know is in shared memory.
+        topology.colocate(*topology.nodes[-2:], restartable=True)
     return topology
-
-
-def _policy(config: Config) -> tuple[Objective, Selection]:
-    return ActorCritic(config.loss), SampleActions()
-
-
-def _value_based(config: Config, topology: Topology) -> tuple[Objective, Selection]:
-    """Q or Sarsa, with a target network in the memory of all workers."""
-    q = config.q
-    target = topology.share("target", topology.network.initial_vector())
-    refreshes = topology.share("target.refreshes", np.zeros(1, np.int64))
-    epsilon = DrawnEpsilon(q.epsilon_ends, q.epsilon_odds, q.epsilon_env_steps)
-    objective = AsynchronousQ(config.algorithm, q, config.loss, target.end, refreshes.end)
-    return objective, EpsilonGreedy(epsilon)

@@ -33,7 +33,7 @@ from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
 from veldt.roles.policies.selection import EpsilonGreedy, GaussianNoise, LadderOptions
-from veldt.roles.replay.replay import Replay
+from veldt.roles.replay.replay import PrioritizedSource, Replay
 from veldt.roles.replay.tables import VALUES, PrioritizedReplayOptions, PrioritizedTable
 from veldt.topology import Topology
 
@@ -126,12 +126,11 @@ def build(config: Config, problem: Problem) -> Topology:
         "learner",
         Learner(
             network,
-            batches.source(),
+            PrioritizedSource(batches.source(), priorities.sink),
             dpg if is_dpg else QLearning(config.loss),
             LocalOptimizer(config.optimizer, {"actor_part": actor} if is_dpg else {}),
             weights.source(),
             weights.sink,
-            priorities.sink,
             decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
             compute=problem.compute,
         ),

@@ -90,7 +90,7 @@ def build(config: Config, problem: Problem) -> Topology:
     trajectories = topology.queue("trajectories", layout, 2 * problem.num_actors)
     batches = topology.queue("batches", table.batch_layout, 1)
     explore = EpsilonGreedy(config.exploration.annealed(problem.num_actors))
-    actor = topology.add(
+    topology.add(
         "actor",
         Actor(
             environments,
@@ -98,8 +98,8 @@ def build(config: Config, problem: Problem) -> Topology:
             trajectories.sink,
         ),
     )
-    replay = topology.add("replay", Replay(trajectories.source(), [batches.sink], table))
-    learner = topology.add(
+    topology.add("replay", Replay(trajectories.source(), [batches.sink], table))
+    topology.add(
         "learner",
         Learner(
             network,
@@ -112,5 +112,5 @@ def build(config: Config, problem: Problem) -> Topology:
             compute=problem.compute,
         ),
     )
-    topology.colocate(actor, replay, learner)
+    topology.colocate(*topology.of("actor", "replay", "learner"))
     return topology

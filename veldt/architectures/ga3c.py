@@ -107,7 +107,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gate=Gate(counts.source(), AGENTS),
             ),
         )
-    one_process = [
+    for _ in range(most[PREDICTORS]):
         topology.add(
             "predictor",
             SharedMemoryInference(
@@ -119,10 +119,8 @@ def build(config: Config, problem: Problem) -> Topology:
                 gate=Gate(counts.source(), PREDICTORS),
             ),
         )
-        for _ in range(most[PREDICTORS])
-    ]
     for gradients in workers:
-        learner = topology.add(
+        topology.add(
             "trainer",
             Learner(
                 network,
@@ -134,7 +132,6 @@ def build(config: Config, problem: Problem) -> Topology:
                 gate=Gate(counts.source(), TRAINERS),
             ),
         )
-        one_process.append(learner)
-    tuner = Tuner(counts.sink, model.updates, config.annealing, problem.num_actors)
-    topology.colocate(*one_process, topology.add("tuner", tuner), threads=True)
+    topology.add("tuner", Tuner(counts.sink, model.updates, config.annealing, problem.num_actors))
+    topology.colocate(*topology.of("predictor", "trainer", "tuner"), threads=True)
     return topology

@@ -22,11 +22,10 @@ from typing import Literal
 from veldt.errors import ConfigurationError
 from veldt.objectives import Objective
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.objectives.r2d2 import R2D2, R2D2Options
+from veldt.objectives.r2d2 import PUBLISHED_R2D2, R2D2, R2D2Options
 from veldt.options.checked import Count, CountOrNone, NotNegative, Options
 from veldt.options.fields import changed
 from veldt.options.optimizer import OptimizerOptions
-from veldt.ports import ExperienceSink
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
@@ -37,8 +36,8 @@ from veldt.roles.learner import Learner
 from veldt.roles.policies.selection import EpsilonGreedy, LadderOptions, SampleActions
 from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
 from veldt.roles.replay.replay import add_replay
-from veldt.roles.replay.tables import SequenceReplayOptions, SequenceTable
-from veldt.topology import Node, Topology
+from veldt.roles.replay.tables import PUBLISHED_SEQUENCES, SequenceReplayOptions, SequenceTable
+from veldt.topology import Topology
 
 CENTRAL_INFERENCE = True
 
@@ -91,21 +90,13 @@ PRESETS = {
         trajectory_steps=100,
     ),
     "atari_r2d2": changed(
-        Config(),
-        algorithm="r2d2",
+        Config("r2d2", r2d2=PUBLISHED_R2D2, replay=PUBLISHED_SEQUENCES),
         gamma=0.997,
         optimizer="adam",
         learning_rate=1e-4,
         optimizer_epsilon=1e-3,
         max_grad_norm=80.0,
         trajectory_steps=40,
-        burn_in_steps=40,
-        unroll_steps=80,
-        target_period_updates=2_500,
-        batch_sequences=64,
-        replay_sequences=100_000,
-        min_replay_sequences=5_000,
-        replay_ratio=0.75,
         epsilon_base=0.4,
     ),
 }
@@ -116,21 +107,19 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    replays = config.algorithm == "r2d2"
-    if replays:
-        problem.require_actions("r2d2", "discrete")
-        network = problem.memory_network()
-    else:
+    if config.algorithm == "vtrace":
         network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    else:
+        network = problem.memory_network()
     environments = problem.environments(config.groups_per_actor)
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
-    request, answer = stream_layouts(layout, problem.spec.action)
     num_groups = config.groups_per_actor * problem.num_actors
     batch = config.batch_trajectories or num_groups
 
     topology = Topology(network)
     weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, num_groups + 2 * batch)
+    request, answer = stream_layouts(layout, problem.spec.action)
     stream = topology.stream("stream", request, answer, problem.num_actors, config.groups_per_actor)
     for index in range(problem.num_actors):
         topology.add(
@@ -143,9 +132,9 @@ def build(config: Config, problem: Problem) -> Topology:
             ),
         )
     ladder = config.exploration.ladder(num_groups * environments.width)
-    selection = EpsilonGreedy(ladder) if replays else SampleActions()
+    selection = SampleActions() if config.algorithm == "vtrace" else EpsilonGreedy(ladder)
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
-    server = topology.add(
+    topology.add(
         "inference",
         StreamInference(
             stream.server,
@@ -156,18 +145,13 @@ def build(config: Config, problem: Problem) -> Topology:
             config.groups_per_actor,
         ),
     )
-    objective: Objective = ActorCritic(config.loss)
     source = trajectories.source(batch)
-    feedback: ExperienceSink | None = None
-    replay: list[Node] = []
-    if replays:
+    objective: Objective = ActorCritic(config.loss)
+    if config.algorithm == "r2d2":
         objective = R2D2(config.r2d2, config.loss.gamma)
-        table = SequenceTable(
-            config.replay, layout, config.r2d2, config.loss.gamma, problem.frame_stack
-        )
-        source, feedback, node = add_replay(topology, trajectories, table)
-        replay = [node]
-    learner = topology.add(
+        table = SequenceTable(config.replay, layout, objective, problem.frame_stack)
+        source = add_replay(topology, trajectories, table)
+    topology.add(
         "learner",
         Learner(
             network,
@@ -176,10 +160,9 @@ def build(config: Config, problem: Problem) -> Topology:
             LocalOptimizer(config.optimizer),
             weights.source(),
             weights.sink,
-            feedback,
             decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
             compute=problem.compute,
         ),
     )
-    topology.colocate(server, *replay, learner, threads=True)
+    topology.colocate(*topology.of("inference", "replay", "learner"), threads=True)
     return topology

@@ -20,6 +20,7 @@ from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.actor_critic import ActorCriticOptions
 from veldt.objectives.trajectories import TrajectoryReader
 from veldt.options.checked import Count, CountOrNone, Fraction, Options
+from veldt.topology import Topology
 from veldt.types import ACTION_MASK
 
 _KINDS = {"one_step_q": "one_step", "n_step_q": "n_step", "one_step_sarsa": "sarsa"}
@@ -125,3 +126,12 @@ class AsynchronousQ(Objective):
         self.refreshes[0] = self._seen = due
         torch._foreach_copy_(self._target_entries, self._online_entries)
         self.target[:] = self._flat.numpy()
+
+
+def asynchronous_q(
+    topology: Topology, algorithm: str, options: AsynchronousQOptions, loss: ActorCriticOptions
+) -> AsynchronousQ:
+    """Lay out the target network in memory that all workers share; what each of them minimises."""
+    target = topology.share("target", topology.network.initial_vector())
+    refreshes = topology.share("target.refreshes", np.zeros(1, np.int64))
+    return AsynchronousQ(algorithm, options, loss, target.end, refreshes.end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from veldt.errors import ConfigurationError
 from veldt.options.checked import Bounds, Count, CountOrNone, Options, Positive
@@ -20,7 +20,7 @@ DEFAULT_ENV_STEPS = 1_000_000
 class RunOptions(Options):
     """What to run, for how long, and where."""
 
-    env: str | Callable[..., Any]
+    env: str | Callable[..., object]
     """Gymnasium id, ALE/..., envpool:..., or module:function that makes an environment."""
     backend: Backend = "process"
     """Where nodes run: serial (one thread, deterministic), process (shared memory) or ray."""
@@ -51,7 +51,7 @@ class RunOptions(Options):
     """CPU threads of the learner."""
     preset: str = "auto"
     """auto (atari for images, else control), or a preset of the architecture."""
-    network: str | Callable[..., Any] = "auto"
+    network: str | Callable[..., object] = "auto"
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
     hidden_sizes: tuple[Annotated[int, Bounds(1, 65_536)], ...] = (64, 64)
     """Widths of the MLP's layers, comma separated."""
@@ -75,7 +75,7 @@ class RunOptions(Options):
     """End episodes by truncation after this many steps."""
     reward_clip: Positive | None = None
     """Clip learned-from rewards to +- this (atari preset: 1)."""
-    env_options: dict[str, Any] = field(default_factory=dict)
+    env_options: dict[str, object] = field(default_factory=dict)
     """Keyword arguments of the environment: key=value, comma separated."""
     checkpoint_seconds: Positive = 60.0
     """Seconds between two checkpoints (process and ray)."""

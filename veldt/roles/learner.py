@@ -14,7 +14,7 @@ from veldt.devices import Completion, Compute, Upload
 from veldt.networks import NetworkFactory
 from veldt.objectives import Objective, Tensors
 from veldt.ports import (
-    ExperienceSink,
+    ExperiencePart,
     ExperienceSource,
     Gradient,
     GradientSink,
@@ -24,7 +24,6 @@ from veldt.ports import (
 from veldt.role import Arrays, Role
 from veldt.roles.annealing import Gate
 from veldt.roles.finite_guard import FiniteGuard
-from veldt.roles.replay.trajectories import TrajectoryReplay
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
@@ -35,8 +34,8 @@ class Learner(Role):
     """One update per `step`: loss, gradient, optimizer, publish.
 
     It begins with the weights of `initial`, or where those of `gradients` are. Without `weights` it
-    does not publish: a server, another learner or shared memory does. `feedback` takes priorities
-    of what was learned from. The learning rate falls to 0 over `decay_env_steps`."""
+    does not publish: a server, another learner or shared memory does. The learning rate falls to 0
+    over `decay_env_steps`."""
 
     network: NetworkFactory
     source: ExperienceSource
@@ -44,7 +43,6 @@ class Learner(Role):
     gradients: GradientSink
     initial: ParameterSource | None = None
     weights: ParameterSink | None = None
-    feedback: ExperienceSink | None = None
     decay_env_steps: int | None = None
     compute: Compute = Compute()
     gate: Gate | None = None
@@ -58,7 +56,7 @@ class Learner(Role):
         self._version = self._load()
         if self.gate is not None:
             self.gate.open(context)
-        if isinstance(self.source, TrajectoryReplay):
+        if isinstance(self.source, ExperiencePart):
             self.source.open(context)
         self.objective.open(self._network)
         self.gradients.open(context, self._flat)
@@ -73,8 +71,6 @@ class Learner(Role):
         self._learning, self._publishing = telemetry.stage("learn"), telemetry.stage("publish")
         self._updates = telemetry.counter("updates")
         self._trained = telemetry.counter("trained_env_steps")
-        self._late_priorities = telemetry.counter("dropped.late_priorities")
-        self._losses: dict[str, torch.Tensor] = {}
         self._next_report = 0.0
 
     def _load(self) -> int:
@@ -137,8 +133,8 @@ class Learner(Role):
         gradient = Gradient(self._flat.gradient, self._version, scale, total, rows)
         version = self.gradients.apply(gradient)
         self._guard.check(batch, self._version, total, self.objective)
-        if self.feedback is not None and loss.priorities is not None:
-            self._send_priorities(batch, loss.priorities.detach().cpu().numpy())
+        if isinstance(self.source, ExperiencePart) and loss.priorities is not None:
+            self.source.prioritize(batch, loss.priorities.detach().cpu().numpy())
         return version
 
     def _record_lag(self, batch: Batch) -> int:
@@ -152,18 +148,6 @@ class Learner(Role):
         self._telemetry.lag(self.gradients.newest_version(self._version) - versions)
         self._trained.add(rows)
         return rows
-
-    def _send_priorities(self, batch: Batch, priorities: np.ndarray) -> None:
-        assert self.feedback is not None
-        if not np.isfinite(priorities).all():
-            return
-        slot = self.feedback.reserve()
-        if slot is None:
-            self._late_priorities.add()
-            return
-        slot["item_id"][:] = batch["item_id"]
-        slot["priority"][:] = priorities
-        self.feedback.commit(slot)
 
     def _update_statistics(self, tensors: Tensors) -> None:
         if self._network.normalizer is None and self._network.return_moments is None:

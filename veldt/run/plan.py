@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -141,7 +141,7 @@ def _with_an_end(options: RunOptions) -> RunOptions:
 
 def _environment(options: RunOptions) -> EnvironmentFactory:
     return EnvironmentFactory(
-        options.env,
+        cast(str, options.env),  # or a callable, which is looked at when it is called
         options=tuple(options.env_options.items()),
         vectorization=options.vectorization,
         frame_stack=options.frame_stack,

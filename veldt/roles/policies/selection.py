@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -17,15 +17,19 @@ from veldt.networks import (
     DPGNetwork,
     DPGOutput,
     Network,
+    PolicyValueOutput,
     QOutput,
     masked_q,
 )
+from veldt.objectives.asynchronous_q import AsynchronousQOptions
 from veldt.options.checked import CountOrNone, Fraction, NotNegative, Options
 from veldt.role import Part
 from veldt.types import VALUE_BEST, VALUE_TAKEN, PolicyReply
 
 ENVIRONMENT = "environment_index"
 """Given to a Selection beside the observations: each row's place among all environments."""
+
+Outputs: TypeAlias = "PolicyValueOutput | QOutput | DPGOutput"
 
 KEPT = ("behaviour_value",)
 """What SampleActions keeps with `keep_value`."""
@@ -40,7 +44,7 @@ class Selection(Part):
     def open(self, network: Network, context: NodeContext) -> None:
         """Begin to act with `network`."""
 
-    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
+    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
         raise NotImplementedError
 
 
@@ -56,7 +60,8 @@ class SampleActions(Selection):
         self._distribution = network.distribution
         self._random = context.random("actions")
 
-    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
+    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        assert isinstance(outputs, PolicyValueOutput)
         logits = outputs.logits.cpu().numpy()
         action = self._distribution.sample(logits, self._random)
         env_action = self._distribution.env_action(action)
@@ -101,6 +106,10 @@ class DrawnEpsilon:
     ends: tuple[float, ...]
     odds: tuple[float, ...]
     env_steps: float
+
+    @staticmethod
+    def of(options: AsynchronousQOptions) -> DrawnEpsilon:
+        return DrawnEpsilon(options.epsilon_ends, options.epsilon_odds, options.epsilon_env_steps)
 
     def __call__(self, context: NodeContext) -> Epsilon:
         end = float(context.random("epsilon").choice(self.ends, p=self.odds))
@@ -149,7 +158,8 @@ class EpsilonGreedy(Selection):
         # The actor's own counter: it outlives restarts and is part of every checkpoint.
         self._env_steps = context.telemetry.counter("env_steps")
 
-    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
+    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        assert isinstance(outputs, QOutput)
         q_values = masked_q(outputs.q_values, observations).cpu().numpy()
         action = q_values.argmax(-1)
         rows = np.arange(len(action))
@@ -183,7 +193,8 @@ class GaussianNoise(Selection):
         self._network = network
         self._random = context.random("exploration")
 
-    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
+    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        assert isinstance(outputs, DPGOutput)
         own = outputs.action
         noise = self._random.standard_normal(own.shape, np.float32) * np.float32(self.sigma)
         taken = (own + torch.from_numpy(noise)).clamp_(-1.0, 1.0)
@@ -195,7 +206,7 @@ class GaussianNoise(Selection):
 
 
 def greedy_actions(
-    network: Network, outputs: Any, observations: dict[str, torch.Tensor]
+    network: Network, outputs: Outputs, observations: dict[str, torch.Tensor]
 ) -> torch.Tensor:
     """The action each head thinks best, without exploration."""
     if isinstance(outputs, QOutput):

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from veldt.context import NodeContext
-from veldt.ports import ExperienceSink, ExperienceSource
+from veldt.ports import ExperiencePart, ExperienceSink, ExperienceSource
 from veldt.replay import PrioritizedSampler
 from veldt.role import Arrays, Role
 from veldt.roles.replay.tables import SequenceTable, Table
-from veldt.topology import Node, Queue, Topology
-from veldt.types import VALUE_BEST, VALUE_TAKEN, Slot
+from veldt.topology import Queue, Topology
+from veldt.types import VALUE_BEST, VALUE_TAKEN, Batch, Slot
 
 
 @dataclass(eq=False)
@@ -142,12 +142,39 @@ class Replay(Role):
         self._sampler.apply(self._store.end_streams())
 
 
-def add_replay(
-    topology: Topology, trajectories: Queue, table: SequenceTable
-) -> tuple[ExperienceSource, ExperienceSink, Node]:
-    """A replay behind a queue: the learner's batches, where its priorities go, and the node."""
+@dataclass(eq=False)
+class PrioritizedSource(ExperiencePart):
+    """The learner's end of a prioritized replay: batches come, priorities go back."""
+
+    batches: ExperienceSource
+    priorities: ExperienceSink
+
+    def open(self, context: NodeContext) -> None:
+        self._late = context.telemetry.counter("dropped.late_priorities")
+
+    def take_batch(self) -> Batch | None:
+        return self.batches.take_batch()
+
+    def release(self, batch: Batch) -> None:
+        self.batches.release(batch)
+
+    def prioritize(self, batch: Batch, priorities: np.ndarray) -> None:
+        if not np.isfinite(priorities).all():
+            return
+        slot = self.priorities.reserve()
+        if slot is None:
+            self._late.add()
+            return
+        slot["item_id"][:] = batch["item_id"]
+        slot["priority"][:] = priorities
+        self.priorities.commit(slot)
+
+
+def add_replay(topology: Topology, trajectories: Queue, table: SequenceTable) -> PrioritizedSource:
+    """A prioritized replay behind a queue; the learner's end of it."""
     prefetch = table.options.prefetch_batches
     batches = topology.queue("batches", table.batch_layout, prefetch)
     priorities = topology.queue("priorities", table.priority_layout, prefetch + 2)
     role = Replay(trajectories.source(), [batches.sink], table, priorities.source())
-    return batches.source(), priorities.sink, topology.add("replay", role)
+    topology.add("replay", role)
+    return PrioritizedSource(batches.source(), priorities.sink)

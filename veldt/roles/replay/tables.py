@@ -13,7 +13,7 @@ import torch
 from veldt.algorithms.r2d2 import sequence_priority, sequence_targets
 from veldt.errors import ConfigurationError
 from veldt.objectives.q_learning import QLearningOptions
-from veldt.objectives.r2d2 import R2D2Options
+from veldt.objectives.r2d2 import R2D2, R2D2Options
 from veldt.options.checked import Count, CountOrNone, Fraction, NotNegative, Options, Positive
 from veldt.replay import (
     Fifo,
@@ -197,6 +197,12 @@ class SequenceReplayOptions(Options):
     """r2d2: batches that wait for the learner."""
 
 
+PUBLISHED_SEQUENCES = SequenceReplayOptions(
+    batch_sequences=64, replay_sequences=100_000, min_replay_sequences=5_000, replay_ratio=0.75
+)
+"""SEED's constants for Atari."""
+
+
 @dataclass(eq=False)
 class SequenceTable(Table):
     """Sequences with the recurrent state they began with, ranked by what the acting network thought
@@ -204,13 +210,13 @@ class SequenceTable(Table):
 
     options: SequenceReplayOptions
     layout: Layout
-    r2d2: R2D2Options
-    gamma: float
+    loss: R2D2
+    """Whose options and gamma rank sequences."""
     frame_stack: int = 1
     actors_rank: bool = True
 
     def __post_init__(self) -> None:
-        self.batch_size, r2d2 = self.options.batch_sequences, self.r2d2
+        self.batch_size, r2d2 = self.options.batch_sequences, self.loss.options
         steps = r2d2.burn_in_steps + r2d2.unroll_steps
         kept = kept_outputs(self.layout)
         items = sequence_layout(self.layout, steps, self.batch_size, kept)
@@ -219,9 +225,9 @@ class SequenceTable(Table):
     def make_store(self) -> RankedSequences:
         return RankedSequences(
             self.layout,
-            self.options.replay_sequences * self.r2d2.unroll_steps,
-            self.r2d2,
-            self.gamma,
+            self.options.replay_sequences * self.loss.options.unroll_steps,
+            self.loss.options,
+            self.loss.gamma,
             self.frame_stack,
         )
 

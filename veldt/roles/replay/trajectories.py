@@ -10,8 +10,7 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.options.checked import Bounds, Count, Options
-from veldt.ports import ExperienceSource
-from veldt.role import Part
+from veldt.ports import ExperiencePart, ExperienceSource
 from veldt.types import Batch, Layout
 
 _LEFT_OUT = ("provenance",)
@@ -35,7 +34,7 @@ def with_replay(
 
 
 @dataclass(eq=False)
-class TrajectoryReplay(Part):
+class TrajectoryReplay(ExperiencePart):
     """Joins each batch of its source with trajectories of earlier ones, drawn uniformly.
 
     Batches pass alone until there is enough to draw from. The unit is one environment's trajectory,
