@@ -43,9 +43,7 @@ class TransitionStore(ItemStore):
     a terminated one has discount 0, and its next observation means nothing. When an actor's next
     trajectory never comes, the windows at its end become shorter ones. `outputs` names fields of
     the policy to keep. `wait_for_outputs`: an item appears only once the row it bootstraps from has
-    outputs too, so that `td_errors` can be had without asking a network. Without
-    `across_trajectories` windows stop at row T and bootstrap there, as an actor's own priorities do
-    (`algorithms.priorities`)."""
+    outputs too, so that `td_errors` can be had without asking a network."""
 
     def __init__(
         self,
@@ -57,12 +55,10 @@ class TransitionStore(ItemStore):
         frame_stack: int = 1,
         outputs: Sequence[str] = (),
         wait_for_outputs: bool = False,
-        across_trajectories: bool = True,
         remover: Remover | None = None,
     ) -> None:
         super().__init__(layout, capacity, ("action", *outputs), frame_stack, remover)
         self.n_step, self.discount, self._wait = n_step, discount, wait_for_outputs
-        self._across = across_trajectories
         self._outputs, self._layout = tuple(outputs), layout
         self._reach_before = n_step
         self._reach_after = frame_stack - 1
@@ -127,8 +123,6 @@ class TransitionStore(ItemStore):
         begin = slot * self.items_per_block
         items = np.arange(begin, begin + blocks.block_size).reshape(steps, envs)
         rows = {name: trajectory[name][:-1] for name in _ROW_INFORMATION}
-        rows["stops"] = np.zeros((steps, envs), bool)
-        rows["stops"][-1] = not self._across
         final = self._keep_finals(trajectory, slot)
         done = np.zeros((steps, envs), bool)
         uids = np.full(steps, blocks.uid[slot])
@@ -159,7 +153,7 @@ class TransitionStore(ItemStore):
         return final
 
     def _windows(self, rows: dict[str, np.ndarray], first_behind: np.ndarray) -> Windows:
-        ends = rows["terminated"] | rows["truncated"] | rows["stops"]
+        ends = rows["terminated"] | rows["truncated"]
         ends[:-1] |= rows["ignored"][1:]
         severed = np.empty_like(ends)
         severed[:-1] = rows["first"][1:]
