@@ -88,7 +88,7 @@ def clipped(td: Tensor, bound: float = 1.0) -> Tensor:
 
 
 def weighted_mean(terms: Tensor, importance_weights: Tensor | None) -> Tensor:
-    """Mean of the rows' losses [B], each times its importance weight; not divided by the weights."""
+    """Mean over rows [B] of loss times importance weight; not divided by the weights' sum."""
     return (terms if importance_weights is None else terms * importance_weights).mean()
 
 

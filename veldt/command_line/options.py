@@ -82,7 +82,10 @@ def add_fields(
         if kinds[entry.name] is bool:
             settings["action"] = argparse.BooleanOptionalAction
         else:
-            settings["type"], settings["metavar"] = _reader(kinds[entry.name])
+            kind = kinds[entry.name]
+            settings["type"], settings["metavar"] = _reader(kind)
+            if get_origin(kind) is Literal:
+                settings["choices"] = get_args(kind)
             if entry.name in (choices or {}):
                 settings["metavar"] = "|".join((choices or {})[entry.name])
         parser.add_argument(flag, **settings)
@@ -118,22 +121,13 @@ def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
             return (lambda text: None if text == "none" else read(text)), metavar
         return read, metavar
     if get_origin(kind) is Literal:
-        return _one_of(get_args(kind)), "|".join(map(str, get_args(kind)))
+        return str, "|".join(get_args(kind))
     if get_origin(kind) is tuple:
         read, metavar = _reader(get_args(kind)[0])
         return (lambda text: tuple(read(part) for part in text.split(","))), f"{metavar},..."
     if get_origin(kind) is dict or kind is dict:
         return read_mapping, "KEY=VALUE,..."
     return {int: (whole_number, "N"), float: (_number, "X")}.get(kind, (str, "TEXT"))
-
-
-def _one_of(choices: tuple[Any, ...]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        if text not in choices:
-            raise argparse.ArgumentTypeError(f"'{text}' is not one of {', '.join(choices)}")
-        return text
-
-    return read
 
 
 def whole_number(text: str) -> int:

@@ -69,14 +69,6 @@ class PrioritizedSampler:
         for stack in store.blocks.stacks.values():
             stack.use_compiled_copies()
 
-    @property
-    def total(self) -> float:
-        return self._tree.total
-
-    @property
-    def nbytes(self) -> int:
-        return self._tree.nbytes
-
     def masses(self) -> np.ndarray:
         """p^alpha of every item, 0 where there is none; to be read only."""
         return self._tree.leaves

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shell completion: what bash offers is what the parsers of the commands know."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from veldt.architectures import ARCHITECTURES
+from veldt.command_line import main as cli
+from veldt.command_line.parsers import PARSERS, SHELLS, run_parser
+
+
+def script(shell, capsys):
+    assert cli.main(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def complete():
+    """Runs bash with the script and answers what it offers for the last of `words`."""
+    with pytest.MonkeyPatch.context() as patch:
+        printed = []
+        patch.setattr("builtins.print", lambda text, **_: printed.append(text))
+        cli.main(["completion", "bash"])
+
+    def offered(*words):
+        line = " ".join(f"'{word}'" for word in words)
+        program = (
+            f"{printed[0]}\nCOMP_WORDS=(veldt {line}); COMP_CWORD={len(words)};"
+            " _shtab_veldt; printf '%s\\n' \"${COMPREPLY[@]}\""
+        )
+        done = subprocess.run(["bash", "-s"], input=program, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return set(done.stdout.split())
+
+    return offered
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_has_every_command_architecture_and_environment(capsys, shell):
+    text = script(shell, capsys)
+    assert all(name in text for name in (*ARCHITECTURES, *cli.COMMANDS, "CartPole-v1"))
+    assert "trajectory-steps" in text
+
+
+def test_bash_completes_commands_architectures_and_values(complete):
+    assert complete("") == set(cli.COMMANDS)
+    assert complete("train", "") == set(ARCHITECTURES)
+    assert complete("train", "impala", "--trajectory-s") == {"--trajectory-steps"}
+    assert complete("train", "impala", "--backend", "s") == {"serial"}
+    assert complete("train", "impala", "--backend", "serial", "--env", "CartP") == {"CartPole-v1"}
+    assert complete("describe", "dqn", "--format", "") == {"text", "mermaid"}
+    assert complete("train", "impala", "--pbt-rule", "") == {"sample_factory", "impala"}
+    assert complete("completion", "") == set(SHELLS)
+
+
+def test_bash_completes_run_directories(complete, tmp_path):
+    (tmp_path / "run-7").mkdir()
+    (tmp_path / "run-file").touch()
+    for words in (("resume",), ("evaluate",), ("watch",), ("train", "dqn", "--run-dir")):
+        assert complete(*words, f"{tmp_path}/run") == {f"{tmp_path}/run-7"}, words
+
+
+def options_of(parser):
+    shown = [action for action in parser._actions if action.help != "==SUPPRESS=="]
+    return {text for action in shown for text in action.option_strings}
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_bash_offers_every_option_of_a_command(complete, command):
+    assert complete(command, "-") == options_of(PARSERS[command]())
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("command", ["train", "describe"])
+def test_bash_offers_every_option_of_an_architecture(complete, command, name):
+    assert complete(command, name, "-") == options_of(run_parser(command, name))
+
+
+def test_every_command_is_known_to_completion():
+    assert set(cli.COMMANDS) == {*PARSERS, "train", "describe"}
