@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 
 import pytest
@@ -77,6 +78,23 @@ def test_bash_offers_every_option_of_a_command(complete, command):
 @pytest.mark.parametrize("command", ["train", "describe"])
 def test_bash_offers_every_option_of_an_architecture(complete, command, name):
     assert complete(command, name, "-") == options_of(run_parser(command, name))
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes(capsys):
+    program = script("fish", capsys)
+    for line in ("train im", "train impala --backend s", "describe dqn --format m"):
+        program += f"\ncomplete -C 'veldt {line}'"
+    done = subprocess.run(["fish", "--no-config"], input=program, capture_output=True, text=True)
+    found = [line.split("\t")[0] for line in done.stdout.splitlines()]
+    assert found == ["impala", "serial", "mermaid"], done.stderr
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_can_read_its_script(capsys):
+    checked = ["zsh", "-f", "-n"]
+    done = subprocess.run(checked, input=script("zsh", capsys), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_command_is_known_to_completion():

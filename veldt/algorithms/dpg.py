@@ -29,7 +29,7 @@ def critic_loss(q: Tensor, targets: Tensor, importance_weights: Tensor | None = 
 
 
 def actor_loss(action: Tensor, q: Tensor, bound: float | None = 1.0) -> Tensor:
-    """Mean of -q(s, pi(s)); its gradient reaches phi through dq/da clipped entry by entry to +-bound.
+    """Mean of -q(s, pi(s)); its gradient reaches phi through dq/da, each entry clipped to +-bound.
 
     `action` [B, D] = pi(s; phi) and `q` [B] = critic(s, action) must be in one graph; the critic's
     part of it is used up here and its weights receive no gradient. `bound` None: no clipping.

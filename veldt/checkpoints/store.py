@@ -27,9 +27,9 @@ from veldt.checkpoints.format import (
     json_bytes,
     load_part,
     read_manifest,
-    sync_directory,
     verify,
 )
+from veldt.files import sync_directory
 
 CHUNK_BYTES = 64 * 2**20
 _MAX_STEP = 10**12

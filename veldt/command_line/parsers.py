@@ -89,9 +89,14 @@ def evaluate_parser() -> Parser:
 
 
 def watch_parser() -> Parser:
-    from veldt.dashboard.command import parser
-
-    return parser()
+    parser = Parser("veldt watch", "Watch: a live page of a run that goes on or has ended")
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
+    parser.add_argument(
+        "--port", type=whole_number, default=0, help="port on this machine; 0: any that is free [0]"
+    )
+    # For runs that start the page themselves.
+    parser.add_argument("--beside-run", type=whole_number, help=argparse.SUPPRESS)
+    return parser
 
 
 def compare_parser() -> Parser:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from veldt.errors import ConfigurationError
+from veldt.files import write_atomically
 from veldt.telemetry.result import dumps
 
 CONFIG_FILE, RESULT_FILE, CHECKPOINTS = "config.json", "result.json", "checkpoints"
@@ -42,7 +43,7 @@ class RunDirectory:
             ) from error
 
     def write_config(self, config: dict[str, Any]) -> None:
-        (self.path / CONFIG_FILE).write_text(dumps(config) + "\n", encoding="utf-8")
+        write_atomically(self.path / CONFIG_FILE, dumps(config) + "\n")
 
     @property
     def result(self) -> Path:

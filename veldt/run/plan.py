@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from types import ModuleType
@@ -20,6 +19,7 @@ from veldt.errors import ConfigurationError
 from veldt.networks import NetworkConfig
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, DEVICES, RunOptions
 from veldt.problem import Problem
+from veldt.resources import usable_cores
 from veldt.topology import BoardSpec, End, Topology
 from veldt.types import Parameters
 
@@ -192,7 +192,7 @@ def _num_actors(options: RunOptions, module: ModuleType) -> int:
     """Serial must not depend on the machine; elsewhere the architecture says how it uses cores."""
     if options.num_actors is not None:
         return options.num_actors
-    cores = 2 if options.backend == "serial" else len(os.sched_getaffinity(0))
+    cores = 2 if options.backend == "serial" else usable_cores()
     return max(1, module.default_actors(cores))
 
 
