@@ -96,7 +96,7 @@ def test_frames_are_kept_once() -> None:
             store.add(trajectory)
     frame, place, places = 16, 16, 4 * 4
     per_row = frame + place + places + 8 + 2
-    compact, plain = (store.nbytes for store in stores)
+    compact, plain = (sum(array.nbytes for array in store.state().values()) for store in stores)
     items = 1600 * (4 + 4 + 4 + 1)
     assert compact <= 1.06 * (1600 * per_row + items) + 20 * 8
     assert plain - compact > 0.95 * 1600 * (3 * frame - places)

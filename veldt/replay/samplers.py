@@ -65,7 +65,6 @@ class PrioritizedSampler:
         self._store, self._tree = store, SumTree(store.capacity)
         self.alpha, self.beta = alpha, beta
         self._min_priority, self._max_priority = min_priority, 1.0
-        self.num_stale_updates = 0
         for stack in store.blocks.stacks.values():
             stack.use_compiled_copies()
 
@@ -109,16 +108,12 @@ class PrioritizedSampler:
         """New priorities of sampled items. Those that are gone are counted and left alone."""
         indices, present = self._store.find(ids)
         stale = ids.size - indices.size
-        self.num_stale_updates += stale
         self._tree.set(indices, self._mass(priorities[present] if stale else priorities))
         return int(stale)
 
     def state(self) -> dict[str, np.ndarray]:
-        numbers = np.array([self._max_priority, self.beta])
-        stale = np.array([self.num_stale_updates])
-        return {**self._tree.state(), "numbers": numbers, "stale_updates": stale}
+        return {**self._tree.state(), "numbers": np.array([self._max_priority, self.beta])}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         self._tree.load_state(state)
         self._max_priority, self.beta = (float(value) for value in state["numbers"])
-        self.num_stale_updates = int(state["stale_updates"][0])

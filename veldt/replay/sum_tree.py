@@ -36,10 +36,6 @@ class SumTree:
         """All masses, to be read only."""
         return self._sums[: self.num_leaves]
 
-    @property
-    def nbytes(self) -> int:
-        return self._sums.nbytes
-
     def set(self, indices: np.ndarray, masses: np.ndarray | float) -> None:
         """Give leaves new masses (finite, not negative); of repeated indices the last counts."""
         indices = np.ascontiguousarray(indices, np.int64)
