@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a file so that no reader, and no crash, ever finds half of it."""
+"""Files that no reader, and no crash, ever finds half written, and locks on directories."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -29,3 +30,15 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def lock(path: Path) -> int | None:
+    """Hold a lock file until the descriptor is closed, by the kernel if this process dies. None:
+    another process holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

@@ -7,7 +7,6 @@ does the same on another core.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import time
@@ -21,7 +20,7 @@ from veldt.api import evaluate, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line.options import unknown_option
 from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, did_you_mean
 from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -55,8 +54,7 @@ def _dispatch(arguments: list[str], began: float) -> int:
     if name not in COMMANDS:
         if name.startswith("-"):
             raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+        hint = did_you_mean(name, COMMANDS, f"there are {', '.join(COMMANDS)}")
         raise ConfigurationError(f"unknown command '{name}'; {hint}")
     return COMMANDS[name](rest, began)
 
