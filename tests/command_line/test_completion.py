@@ -12,6 +12,8 @@ from veldt.architectures import ARCHITECTURES
 from veldt.command_line import main as cli
 from veldt.command_line.parsers import PARSERS, SHELLS, run_parser
 
+BASH = shutil.which("bash") or "/bin/bash"
+
 
 def script(shell, capsys):
     assert cli.main(["completion", shell]) == 0
@@ -32,7 +34,10 @@ def complete():
             f"{printed[0]}\nCOMP_WORDS=(veldt {line}); COMP_CWORD={len(words)};"
             " _shtab_veldt; printf '%s\\n' \"${COMPREPLY[@]}\""
         )
-        done = subprocess.run(["bash", "-s"], input=program, capture_output=True, text=True)
+        # Without a PATH nothing can be started: every word is in the script.
+        done = subprocess.run(
+            [BASH, "-s"], input=program, capture_output=True, text=True, env={"PATH": ""}
+        )
         assert done.returncode == 0, done.stderr
         return set(done.stdout.split())
 
