@@ -24,10 +24,10 @@ ARCHITECTURE_FILES = sorted(
 
 # A unit may import units of lower layers, and of its own layer where that makes no cycle.
 LAYERS = (
-    {"errors", "types", "resources"},
+    {"errors", "files", "types", "resources"},
     {"ports"},
     {"algorithms", "networks", "environments", "telemetry", "replay", "optimizers", "topology",
-     "diagram", "checkpoints", "random_states", "context", "options", "devices"},
+     "diagram", "checkpoints", "context", "options", "devices"},
     {"objectives", "problem", "settings"},
     {"roles", "backends", "wire", "population"},
     {"architectures"},

@@ -166,20 +166,6 @@ def _moments(config: OptimizerConfig, state: Tensor) -> Tensor:
     return state[:-1].view(count, (state.numel() - 1) // max(1, count))
 
 
-def slice_state(config: OptimizerConfig, state: Tensor, start: int, stop: int) -> Tensor:
-    """A copy of the state of an optimizer over `vector[start:stop]`, cut from that of the whole."""
-    moments = _moments(config, state)[:, start:stop]
-    return torch.cat((moments.reshape(-1), state[-1:]))
-
-
-def join_states(config: OptimizerConfig, states: list[Tensor]) -> Tensor:
-    """The state over a whole vector from those of its consecutive slices; the largest count
-    counts."""
-    parts = [_moments(config, state) for state in states]
-    count = torch.stack([state[-1] for state in states]).max()
-    return torch.cat((torch.cat(parts, dim=1).reshape(-1), count.reshape(1)))
-
-
 def make_optimizer(
     config: OptimizerConfig, vector: Tensor, state: Tensor | None = None
 ) -> Optimizer:

@@ -220,25 +220,6 @@ def test_offered_choices_are_accepted():
         EnvironmentFactory("CartPole-v1", vectorization=value)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_has_every_option(capsys, shell):
-    assert cli.main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert all(name in script for name in (*ARCHITECTURES, *cli.COMMANDS, "CartPole-v1"))
-    assert "trajectory-steps" in script
-
-
-def test_completion_completes_in_bash(capsys):
-    cli.main(["completion", "bash"])
-    program = capsys.readouterr().out
-    for words, last in (("train impala --backend s", 4), ("train impala --trajectory-s", 3)):
-        program += (
-            f"\nCOMP_WORDS=(veldt {words}); COMP_CWORD={last}; _veldt; echo ${{COMPREPLY[@]}}"
-        )
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == ["serial", "--trajectory-steps"], done.stderr
-
-
 def test_train_with_json_prints_json_lines_only(tmp_path):
     arguments = ("--total-env-steps", "500", "--json", "--run-dir", "run", *SERIAL)
     done = veldt("train", "impala", *CARTPOLE, *arguments, cwd=tmp_path)

@@ -7,14 +7,13 @@ One definition serves Python, the command line, its help and shell completion.
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, did_you_mean
 from veldt.options.fields import Leaf, flat, leaves
 
 
@@ -49,8 +48,7 @@ def unknown_option(given: str, known: Iterable[str], program: str) -> str:
     if not name.startswith("-"):
         return f"unexpected '{given}'; see {program} --help"
     # As people think of it: "--actors" is near "--num-actors".
-    near = difflib.get_close_matches(name.replace("_", "-"), known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"see {program} --help"
+    hint = did_you_mean(name.replace("_", "-"), known, f"see {program} --help")
     return f"unknown option '{name}'; {hint}"
 
 
@@ -80,6 +78,8 @@ def add_fields(
             settings["action"] = argparse.BooleanOptionalAction
         else:
             settings["type"], settings["metavar"] = _reader(leaf.kind)
+            if get_origin(leaf.kind) is Literal:
+                settings["choices"] = get_args(leaf.kind)
         parser.add_argument("--" + name.replace("_", "-"), **settings)
 
 
@@ -115,22 +115,13 @@ def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
             return (lambda text: None if text == "none" else read(text)), metavar
         return read, metavar
     if get_origin(kind) is Literal:
-        return _one_of(get_args(kind)), "|".join(map(str, get_args(kind)))
+        return str, "|".join(get_args(kind))
     if get_origin(kind) is tuple:
         read, metavar = _reader(get_args(kind)[0])
         return (lambda text: tuple(read(part) for part in text.split(","))), f"{metavar},..."
     if get_origin(kind) is dict or kind is dict:
         return read_mapping, "KEY=VALUE,..."
     return {int: (whole_number, "N"), float: (_number, "X")}.get(kind, (str, "TEXT"))
-
-
-def _one_of(choices: tuple[Any, ...]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        if text not in choices:
-            raise argparse.ArgumentTypeError(f"'{text}' is not one of {', '.join(choices)}")
-        return text
-
-    return read
 
 
 def whole_number(text: str) -> int:

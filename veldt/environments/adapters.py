@@ -20,7 +20,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from veldt.environments import lookup
 from veldt.environments.atari import open_atari
 from veldt.environments.opened import MODES, OpenedVector
-from veldt.environments.resilience import ResilientEnvironment, Tally
+from veldt.environments.resilience import AbortedEpisodes, ResilientEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, REWARD_COMPONENTS
 
@@ -45,8 +45,6 @@ def open_vector(
         if isinstance(factory.env, str) and lookup.function_path(factory.env) is None:
             return _open_registered(factory, factory.env, options, num_envs)
         return _open_callable(factory, options, num_envs)
-    except ConfigurationError:
-        raise
     except (TypeError, ImportError, gymnasium.error.Error) as error:
         raise ConfigurationError(
             f"cannot make the environment '{factory.name}': {lookup.one_line(error)}"
@@ -133,14 +131,14 @@ def _open_copies(
 ) -> OpenedVector:
     mode = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
     here = factory.vectorization != "subprocess"
-    tally = Tally() if here else None
+    aborted = AbortedEpisodes() if here else None
     copies = [
-        functools.partial(ResilientEnvironment, make, factory.name, number, tally)
+        functools.partial(ResilientEnvironment, make, factory.name, number, aborted)
         for number in range(num_envs)
     ]
     if here:
         vector = _InProcessVector(copies, copy=False, autoreset_mode=mode)
-        return OpenedVector(vector, mode, tally=tally)
+        return OpenedVector(vector, mode, aborted=aborted)
     # Not a plain fork: the node's process may already run threads.
     workers = AsyncVectorEnv(copies, copy=False, context="forkserver", autoreset_mode=mode)
     return OpenedVector(workers, mode)

@@ -33,11 +33,7 @@ class EnvironmentFailure(RuntimeError):  # noqa: N818 - it reads as what it is i
     """An environment fails whatever is done about it; names it."""
 
 
-class NotFiniteError(ValueError):
-    """An environment delivered NaN or infinity."""
-
-
-class Tally:
+class AbortedEpisodes:
     """Which copies of a vector gave up their episode in the step under way."""
 
     def __init__(self) -> None:
@@ -60,10 +56,10 @@ class ResilientEnvironment(gymnasium.Wrapper):
         make: Callable[[], gymnasium.Env],
         name: str,
         number: int = 0,
-        tally: Tally | None = None,
+        aborted: AbortedEpisodes | None = None,
     ) -> None:
         super().__init__(make())
-        self._make, self._name, self._number, self._tally = make, name, number, tally
+        self._make, self._name, self._number, self._aborted = make, name, number, aborted
         self._step = self.env.step
         self._last: tuple[Any, ...] = ()
         self._failures = self._healthy_steps = 0
@@ -75,7 +71,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
         try:
             answer = self._step(action)
             if not (math.isfinite(answer[1]) and is_finite(answer[0])):
-                raise NotFiniteError("its reward or observation is not finite")
+                raise FloatingPointError("its reward or observation is not finite")
         except _MISUSE:
             raise
         except Exception as error:
@@ -94,7 +90,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
                 given = self._seed_of_a_new_one() if self._is_new else seed
                 observation, info = self.env.reset(seed=given, options=options)
                 if not is_finite(observation):
-                    raise NotFiniteError("its first observation is not finite")
+                    raise FloatingPointError("its first observation is not finite")
                 break
             except Exception as error:
                 self._rebuild(error)
@@ -104,8 +100,8 @@ class ResilientEnvironment(gymnasium.Wrapper):
 
     def _abort(self, error: Exception) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self._rebuild(error)
-        if self._tally is not None:
-            self._tally.rows.append(self._number)
+        if self._aborted is not None:
+            self._aborted.rows.append(self._number)
         observation, info = self._last[0], self._last[-1]
         if not is_finite(observation):  # an environment may write all its answers to one place
             observation = cleared(observation)

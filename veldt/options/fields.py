@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from veldt.errors import ConfigurationError, nearest
+from veldt.errors import ConfigurationError, did_you_mean
 from veldt.options.checked import kinds_of, unfit
 
 C = TypeVar("C")
@@ -91,7 +91,7 @@ def with_values(config: C, values: Mapping[str, object]) -> C:
     known = leaves(type(config))
     for name in values:
         if name not in known:
-            raise ConfigurationError(f"unknown option '{name}'; {nearest(name, known)}")
+            raise ConfigurationError(f"unknown option '{name}'; {did_you_mean(name, known)}")
     own = {name: value for name, value in values.items() if not known[name].path}
     for group in {known[name].path[0] for name in values if known[name].path}:
         inner = {n: v for n, v in values.items() if known[n].path and known[n].path[0] == group}

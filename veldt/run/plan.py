@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -16,12 +15,13 @@ from veldt.backends.process.chaos import Chaos
 from veldt.backends.process.sending import check_can_be_sent
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory
-from veldt.errors import ConfigurationError, nearest
+from veldt.errors import ConfigurationError, did_you_mean
 from veldt.networks import NetworkConfig
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import leaves, with_values
 from veldt.population import HasPopulation, population_builder
 from veldt.problem import Problem
+from veldt.resources import usable_cores
 from veldt.roles.actor import Actor
 from veldt.topology import Topology
 
@@ -120,7 +120,7 @@ def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
     for name in own:
         if name not in known:
             everything = [*known, *leaves(RunOptions)]
-            raise ConfigurationError(f"unknown option '{name}'; {nearest(name, everything)}")
+            raise ConfigurationError(f"unknown option '{name}'; {did_you_mean(name, everything)}")
     return with_values(module.PRESETS[preset], own)
 
 
@@ -167,7 +167,7 @@ def _num_actors(options: RunOptions, module: ModuleType) -> int:
     """Serial must not depend on the machine; elsewhere the architecture says how it uses cores."""
     if options.num_actors is not None:
         return options.num_actors
-    cores = 2 if options.backend == "serial" else len(os.sched_getaffinity(0))
+    cores = 2 if options.backend == "serial" else usable_cores()
     return max(1, module.default_actors(cores))
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from veldt.topology import StreamSpec
-from veldt.wire.desk import Desk
 from veldt.wire.local import LocalClient
 from veldt.wire.messages import StreamFormat
 from veldt.wire.security import Security
+from veldt.wire.servicer import StreamServicer
 
 _PREFIX = "veldt-streams-"
 
@@ -49,7 +49,7 @@ class LocalLink:
 
     def __init__(self, spec: StreamSpec) -> None:
         self._spec = spec
-        self._desk = Desk(stream_format(spec), spec.num_clients, spec.groups_per_client)
+        self._desk = StreamServicer(stream_format(spec), spec.num_clients, spec.groups_per_client)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalLink, (self._spec,)
@@ -57,7 +57,7 @@ class LocalLink:
     def client(self, index: int, bell: Bell) -> LocalClient:
         return LocalClient(self._desk.format, index, self._desk)
 
-    def server(self, bell: Bell) -> Desk:
+    def server(self, bell: Bell) -> StreamServicer:
         return self._desk
 
     def close(self) -> None: ...

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +14,7 @@ from veldt.objectives import Objective, Tensors
 from veldt.reports.claims.claim import Claim, Part, Row, values
 from veldt.reports.claims.figures import bars
 from veldt.reports.claims.training import SerialRun, serial_options, train
+from veldt.resources import usable_cores
 from veldt.topology import Topology
 
 
@@ -74,7 +74,7 @@ class AsynchronousActors(Claim):
             "env_steps": result.env_steps,
             "env_steps_per_second": result.env_steps_per_second,
             "lag_mean": result.policy_lag["mean"],
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": usable_cores(),
         }
 
     def _correlation(self, case: Row) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import veldt
+from veldt.resources import usable_cores
 
 _LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "envpool", "ray")
 
@@ -47,7 +48,7 @@ def machine() -> dict[str, Any]:
     """Where and with what something was measured."""
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "memory": f"{_total_memory() / 2**30:.1f} GiB",
         "gpu": _gpu(),
         "system": f"{platform.system()} {platform.release()}",
