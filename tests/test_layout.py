@@ -24,7 +24,7 @@ ARCHITECTURE_FILES = sorted(
 
 # A unit may import units of lower layers, and of its own layer where that makes no cycle.
 LAYERS = (
-    {"errors", "types", "resources"},
+    {"errors", "files", "types", "resources"},
     {"ports"},
     {"algorithms", "networks", "environments", "telemetry", "replay", "optimizers", "topology",
      "diagram", "checkpoints", "random_states", "context", "options", "devices"},

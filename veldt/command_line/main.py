@@ -7,7 +7,6 @@ does the same on another core.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import time
@@ -21,7 +20,7 @@ from veldt import architectures
 from veldt.api import MAY_CHANGE, evaluate, resume, saved_options, split_options, train_from
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line.options import Parser, add_fields, unknown_option, whole_number
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, did_you_mean, nearest
 from veldt.options import CHOICES, RunOptions
 from veldt.telemetry.result import dumps
 
@@ -57,8 +56,7 @@ def _dispatch(arguments: list[str], began: float) -> int:
     if name not in COMMANDS:
         if name.startswith("-"):
             raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+        hint = did_you_mean(nearest(name, COMMANDS), f"there are {', '.join(COMMANDS)}")
         raise ConfigurationError(f"unknown command '{name}'; {hint}")
     return COMMANDS[name](rest, began)
 

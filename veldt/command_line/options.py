@@ -7,14 +7,13 @@ One definition serves Python, the command line, its help and shell completion.
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, did_you_mean, nearest
 from veldt.options.fields import field_documentation
 
 
@@ -49,8 +48,7 @@ def unknown_option(given: str, known: Iterable[str], program: str) -> str:
     if not name.startswith("-"):
         return f"unexpected '{given}'; see {program} --help"
     # As people think of it: "--actors" is near "--num-actors".
-    near = difflib.get_close_matches(name.replace("_", "-"), known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"see {program} --help"
+    hint = did_you_mean(nearest(name.replace("_", "-"), known), f"see {program} --help")
     return f"unknown option '{name}'; {hint}"
 
 

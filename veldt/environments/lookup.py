@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import re
@@ -14,7 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, did_you_mean, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
 _EXTRAS = ("mujoco", "box2d")
@@ -66,18 +65,16 @@ def check_envpool_task(envpool: Any, task: str) -> None:
 
 def _unknown(name: str, known: Iterable[str], reason: str = "") -> ConfigurationError:
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    if not near:
-        stems = {re.sub(r"-v\d+$", "", key).split("/")[-1].lower(): key for key in known}
-        stem = re.sub(r"-v\d+$", "", name).split("/")[-1].lower()
-        near = [stems[found] for found in difflib.get_close_matches(stem, stems, n=3, cutoff=0.6)]
-    if reason:
-        remedy = reason
-    elif near:
-        remedy = f"did you mean {' or '.join(near)}?"
-    else:
-        remedy = 'give a Gymnasium id, "ALE/...", "envpool:<task>" or "module:function"'
+    stems = {_stem(key): key for key in known}
+    near = nearest(name, known, 3) or [stems[key] for key in nearest(_stem(name), stems, 3)]
+    otherwise = 'give a Gymnasium id, "ALE/...", "envpool:<task>" or "module:function"'
+    remedy = reason or did_you_mean(near, otherwise)
     return ConfigurationError(f"unknown environment '{name}'; {remedy}")
+
+
+def _stem(name: str) -> str:
+    """The name without its namespace and version."""
+    return re.sub(r"-v\d+$", "", name).split("/")[-1].lower()
 
 
 def function_path(name: str) -> tuple[str, str] | None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -16,7 +15,7 @@ from veldt import architectures
 from veldt.backends.process.chaos import Chaos
 from veldt.backends.process.sending import check_can_be_sent
 from veldt.environments import EnvironmentFactory
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, did_you_mean, nearest
 from veldt.networks import NetworkConfig
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, DEVICES, RunOptions
 from veldt.problem import Problem
@@ -123,8 +122,7 @@ def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
     for name in own:
         if name not in known:
             everything = known | {entry.name for entry in fields(RunOptions)}
-            near = difflib.get_close_matches(name, everything, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}"
+            hint = did_you_mean(nearest(name, everything), f"it has {', '.join(sorted(known))}")
             raise ConfigurationError(f"unknown option '{name}'; {hint}")
     return replace(module.PRESETS[preset], **own)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from veldt.diagram import plain_data, stem
+from veldt.files import write_whole
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.result import dumps, lag_entry
 from veldt.telemetry.writers import AppendLog, Guard, MetricsWriter
@@ -126,9 +127,7 @@ class RunRecord:
     def _replace(self, name: str, content: Mapping[str, Any]) -> None:
         """Readers find the old file or the new one. Not synced: its loss with the machine's power
         costs nothing."""
-        draft = self._run_dir / f".{name}"
-        draft.write_text(dumps(dict(content)) + "\n", encoding="utf-8")
-        draft.replace(self._run_dir / name)
+        write_whole(self._run_dir / name, dumps(dict(content)) + "\n")
 
 
 def _counters_by_kind(run: RunTelemetry) -> dict[str, Counter[str]]:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from veldt.errors import ConfigurationError
+from veldt.files import write_whole
 from veldt.reports.claims.claim import Claim, Verdict
 from veldt.reports.claims.registry import CLAIMS, chosen
-from veldt.reports.claims.runner import draw, judge, not_run, run_cases, write_whole
+from veldt.reports.claims.runner import draw, judge, not_run, run_cases
 from veldt.reports.compare.memory import machine
 from veldt.reports.compare.runs import locked
 from veldt.reports.compare.settings import need_matplotlib
@@ -82,7 +83,7 @@ def _publish(folder: Path, verdict: Verdict, command: str) -> None:
         "seconds": sum(entry["seconds"] for entry in found.values()),
         "claims": [found[name] for name in CLAIMS if name in found],
     }
-    write_whole(folder / RESULTS_FILE, json.dumps(document, indent=1))
+    write_whole(folder / RESULTS_FILE, json.dumps(document, indent=1) + "\n")
     write_report(folder / PAGE_FILE, document)
 
 

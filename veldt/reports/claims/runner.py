@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from veldt.files import write_whole
 from veldt.reports.claims.claim import UNDECIDED, Claim, Row, Verdict, conclude
 from veldt.telemetry.result import dumps
 
@@ -31,7 +32,8 @@ def run_cases(claim: Claim, folder: Path, say: Say) -> tuple[list[Row], float]:
             measured = _plain(claim.measure(case))
             record = {"settings": settings, "seconds": time.monotonic() - began,
                       "row": {**case, **measured}}  # fmt: skip
-            write_whole(path, dumps(record))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, dumps(record) + "\n")
             say(f"{place}: {record['seconds']:.1f} s")
         else:
             say(f"{place}: finished before")
@@ -77,14 +79,6 @@ def draw(claim: Claim, rows: list[Row], path: Path) -> None:
     figure = Figure(figsize=(9.0, 3.6), dpi=120, layout="constrained")
     claim.draw(rows, figure)
     save_png(figure, path)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}")
-    draft.write_text(text + "\n", encoding="utf-8")
-    draft.replace(path)
 
 
 def _finished(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:

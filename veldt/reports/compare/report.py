@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from veldt.files import write_whole
 from veldt.reports.compare.diagrams import svg
 from veldt.reports.compare.figures import Picture
 from veldt.reports.compare.records import Record, Records, over_seeds
@@ -69,9 +70,7 @@ def write_page(path: Path, title: str, body: str) -> None:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{body}</body></html>\n"
     )
-    draft = path.with_name(f".{path.name}")
-    draft.write_text(page, encoding="utf-8")
-    draft.replace(path)
+    write_whole(path, page)
 
 
 def _conditions(story: Story) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from veldt.architectures import ARCHITECTURES, check, label
 from veldt.errors import ConfigurationError
+from veldt.files import write_whole
 
 ALL = "all"
 SETTINGS_FILE = "compare.json"
@@ -94,7 +95,7 @@ def claim_folder(comparison: Comparison) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         if (out / SETTINGS_FILE).exists():
             _refuse_a_mixture(out, wanted)
-        (out / SETTINGS_FILE).write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+        write_whole(out / SETTINGS_FILE, json.dumps(wanted, indent=2) + "\n", durable=True)
     except OSError as error:
         raise ConfigurationError(
             f"cannot write to {out} ({error.strerror}); choose another --out"
@@ -110,10 +111,7 @@ def need_matplotlib(command: str) -> None:
 
 
 def _refuse_a_mixture(out: Path, wanted: dict[str, Any]) -> None:
-    try:
-        held = json.loads((out / SETTINGS_FILE).read_text(encoding="utf-8"))
-    except ValueError:
-        return  # torn by a crash before the first run began
+    held = json.loads((out / SETTINGS_FILE).read_text(encoding="utf-8"))
     for name, value in wanted.items():
         if held.get(name) != value:
             raise ConfigurationError(
