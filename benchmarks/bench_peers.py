@@ -24,7 +24,7 @@ import peers_figure
 import peers_report
 
 from veldt.files import write_whole
-from veldt.reports.compare.memory import tree_bytes
+from veldt.reports.machine import tree_bytes
 
 CARTPOLE, PONG = "CartPole-v1", "ALE/Pong-v5"
 ADAPTERS = measuring.ROOT / "benchmarks" / "peers"

@@ -7,6 +7,7 @@ does the same on another core.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -142,9 +143,15 @@ def _evaluate(arguments: list[str], began: float) -> int:
 
 def _watch(arguments: list[str], began: float) -> int:
     """a live page of a run that goes on or has ended"""
-    from veldt.dashboard.command import parser, watch
+    parser = Parser("veldt watch", "Watch: " + (_watch.__doc__ or ""))
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
+    port = "port on this machine; 0: any that is free [0]"
+    parser.add_argument("--port", type=whole_number, default=0, help=port)
+    parser.add_argument("--beside-run", type=whole_number, help=argparse.SUPPRESS)
+    given = parser.parse(arguments)
+    from veldt.dashboard.command import watch
 
-    return watch(**parser().parse(arguments))
+    return watch(**given)
 
 
 def _compare(arguments: list[str], began: float) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from veldt.diagram import plain_data, stem
+from veldt.diagram import describe, stem
 from veldt.files import write_whole
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.result import dumps, lag_entry
@@ -33,7 +33,7 @@ class RunRecord:
         self._run_dir, self._show = run_dir, show
         self._guard = Guard()
         self._metrics = MetricsWriter(run_dir)
-        self._drawing = plain_data(topology)
+        self._description = describe(topology)
         self._group_of = {
             node.name: group.name for group in topology.groups() for node in group.nodes
         }
@@ -43,7 +43,7 @@ class RunRecord:
 
     def begin(self) -> None:
         """Say what is going to run, before it does."""
-        self._guard(TOPOLOGY_FILE, self._replace, TOPOLOGY_FILE, self._drawing)
+        self._guard(TOPOLOGY_FILE, self._replace, TOPOLOGY_FILE, self._description)
         self._guard(STATUS_FILE, self._replace, STATUS_FILE, self._header("starting"))
 
     def tick(self, run: RunTelemetry, restarted: Mapping[str, int], ended: bool = False) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from veldt.reports.claims.claim import Claim, Part, Row, values
 from veldt.reports.claims.figures import lines
 from veldt.reports.claims.training import train
-from veldt.reports.compare.statistics import interquartile_mean
+from veldt.reports.statistics import interquartile_mean
 
 
 @dataclass(frozen=True)

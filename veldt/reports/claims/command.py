@@ -16,9 +16,9 @@ from veldt.files import write_whole
 from veldt.reports.claims.claim import Claim, Verdict
 from veldt.reports.claims.registry import CLAIMS, chosen
 from veldt.reports.claims.runner import draw, judge, not_run, run_cases
-from veldt.reports.compare.memory import machine
 from veldt.reports.compare.runs import locked
-from veldt.reports.compare.settings import need_matplotlib
+from veldt.reports.machine import machine
+from veldt.reports.page import check_installed
 from veldt.telemetry.result import dumps
 
 RESULTS_FILE, PAGE_FILE = "claims.json", "claims.html"
@@ -35,7 +35,7 @@ def list_claims() -> int:
 def examine_all(only: Sequence[str], out: str, quick: bool) -> int:
     """Run what is missing, judge it and write the page; 1 if an experiment broke, else 0."""
     claims = [kind() for kind in chosen(only)]
-    need_matplotlib("veldt claims")
+    check_installed("veldt claims")
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)

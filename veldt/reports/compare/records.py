@@ -16,7 +16,7 @@ import numpy as np
 from veldt.architectures import label
 from veldt.environments import EnvironmentFactory
 from veldt.reports.compare.runs import MEMORY_FILE, RunTask, finished
-from veldt.reports.compare.statistics import Estimate, estimate
+from veldt.reports.statistics import Estimate, estimate
 from veldt.telemetry import rates
 from veldt.telemetry.result import RunResult
 

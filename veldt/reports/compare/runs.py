@@ -22,8 +22,8 @@ from typing import Any
 
 from veldt.architectures import label
 from veldt.files import write_whole
-from veldt.reports.compare.memory import tree_bytes
 from veldt.reports.compare.settings import Comparison
+from veldt.reports.machine import tree_bytes
 from veldt.run.directory import RESULT_FILE
 from veldt.telemetry.result import RunResult
 

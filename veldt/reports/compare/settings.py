@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from veldt.architectures import ARCHITECTURES, check, label
 from veldt.errors import ConfigurationError
 from veldt.files import write_whole
+from veldt.reports.page import check_installed
 
 ALL = "all"
 SETTINGS_FILE = "compare.json"
@@ -88,7 +88,7 @@ class Comparison:
 
 def claim_folder(comparison: Comparison) -> Path:
     """Make OUT, or check that what it holds was made under the same conditions."""
-    need_matplotlib("veldt compare")
+    check_installed("veldt compare")
     out = Path(comparison.out)
     wanted = json.loads(json.dumps(_conditions(comparison)))
     try:
@@ -101,13 +101,6 @@ def claim_folder(comparison: Comparison) -> Path:
             f"cannot write to {out} ({error.strerror}); choose another --out"
         ) from error
     return out
-
-
-def need_matplotlib(command: str) -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigurationError(
-            f'{command} draws figures with matplotlib; run: pip install "veldt[plots]"'
-        )
 
 
 def _refuse_a_mixture(out: Path, wanted: dict[str, Any]) -> None:
