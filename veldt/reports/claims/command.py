@@ -76,7 +76,7 @@ def _publish(folder: Path, verdict: Verdict, command: str) -> None:
     from veldt.reports.claims.report import write_report
 
     found = {entry["name"]: entry for entry in held(folder)}
-    found[verdict.name] = json.loads(dumps(verdict.to_document()))
+    found[verdict.claim.name] = json.loads(dumps(verdict.to_document()))
     document = {
         "machine": machine(),
         "command": command,

@@ -30,8 +30,8 @@ def run_cases(claim: Claim, folder: Path, say: Say) -> tuple[list[Row], float]:
         if record is None:
             began = time.monotonic()
             measured = _plain(claim.measure(case))
-            record = {"settings": settings, "seconds": time.monotonic() - began,
-                      "row": {**case, **measured}}  # fmt: skip
+            row = {**case, **measured}
+            record = {"settings": settings, "seconds": time.monotonic() - began, "row": row}
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, dumps(record) + "\n")
             say(f"{place}: {record['seconds']:.1f} s")
@@ -44,30 +44,15 @@ def run_cases(claim: Claim, folder: Path, say: Say) -> tuple[list[Row], float]:
 
 def judge(claim: Claim, rows: list[Row], seconds: float, quick: bool = False) -> Verdict:
     """The claim's rule, applied to what was measured."""
-    parts = claim.judge(rows)
-    figure, notes = f"{claim.name}.png", claim.notes(rows)
-    return Verdict(
-        claim.name,
-        claim.statement,
-        claim.paper,
-        claim.rule,
-        conclude(parts),
-        parts,
-        rows,
-        _plain(asdict(claim)),
-        figure,
-        claim.caption,
-        seconds,
-        quick,
-        notes,
-    )
+    parts, figure = claim.judge(rows), f"{claim.name}.png"
+    notes = claim.notes(rows)
+    return Verdict(claim, conclude(parts), parts, rows, figure, seconds, quick, notes)
 
 
 def not_run(claim: Claim, error: BaseException, quick: bool = False) -> Verdict:
     """What is said of a claim whose experiment broke."""
     why = f"The experiment did not run: {type(error).__name__}: {' '.join(str(error).split())}"
-    texts = (claim.name, claim.statement, claim.paper, claim.rule)
-    return Verdict(*texts, UNDECIDED, [], [], _plain(asdict(claim)), "", "", 0.0, quick, [why])
+    return Verdict(claim, UNDECIDED, quick=quick, notes=[why])
 
 
 def draw(claim: Claim, rows: list[Row], path: Path) -> None:
