@@ -44,7 +44,7 @@ svg.topology { width: 100%; height: auto; display: inline-block; }
 class Overlay:
     """What a picture shows beyond the wiring: nothing, unless a page knows more."""
 
-    role_height = 54
+    role_height = 46
 
     def is_idle(self, link: Link) -> bool:
         """Whether the link's line is drawn faintly."""

@@ -16,11 +16,12 @@ from veldt.topology import (
 
 _MERMAID_SHAPES = {
     "queue": '[("{}")]',
-    "board": "{{{{{}}}}}",
     "requests": '(["{}"])',
     "stream": '(["{}"])',
+    "board": "{{{{{}}}}}",
     "shared": "{{{{{}}}}}",
 }
+"""In the order in which channels are listed: what looks the same stands together."""
 
 
 def text(topology: Topology) -> str:
@@ -60,8 +61,10 @@ def mermaid(topology: Topology) -> str:
     lines = ["flowchart LR"]
     for kind, nodes in topology.kinds().items():
         lines.append(f'  {_identifier(kind)}["{kind} x{len(nodes)}"]')
-    for sort, spec in channels(topology):
-        lines.append(f"  {_identifier(spec.name)}{_MERMAID_SHAPES[sort].format(spec.name)}")
+    for shape, form in _MERMAID_SHAPES.items():
+        for sort, spec in channels(topology):
+            if sort == shape:
+                lines.append(f"  {_identifier(spec.name)}{form.format(spec.name)}")
     for source, target, argument in topology.edges():
         lines.append(f"  {_identifier(source)} -->|{argument}| {_identifier(target)}")
     return "\n".join(lines)
