@@ -28,6 +28,6 @@ def test_a_failure_leaves_the_old_content_and_no_draft(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, "new")
+        write_atomically(path, "new", durable=True)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

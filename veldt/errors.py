@@ -11,12 +11,15 @@ class ConfigurationError(ValueError):
     """Bad input. The message names the remedy; the command line prints it and exits with 2."""
 
 
-def did_you_mean(
-    given: str, known: Iterable[str], otherwise: str | None = None, most: int = 1
-) -> str:
-    """The remedy for a name that is not known: those nearest to it, or `otherwise`."""
+def nearest(given: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """The known names that look most like this one; none if none is near."""
+    return difflib.get_close_matches(given, list(known), n=most)
+
+
+def did_you_mean(given: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """The remedy for a name that is not known: the one nearest to it, or `otherwise`."""
     known = list(known)
-    near = difflib.get_close_matches(given, known, n=most)
+    near = nearest(given, known)
     if near:
-        return f"did you mean {' or '.join(near)}?"
-    return otherwise or f"there are {', '.join(sorted(known))}"
+        return f"did you mean {near[0]}?"
+    return otherwise or f"there are {', '.join(known)}"

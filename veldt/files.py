@@ -8,19 +8,24 @@ import os
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes | str) -> None:
-    """Put a new content in the place of the old one; on return it is on disk. Text is UTF-8."""
+def write_atomically(path: str | Path, data: bytes | str, durable: bool = False) -> None:
+    """Put a new content in the place of the old one: a reader finds either whole. Text is UTF-8.
+
+    `durable`: on return it is on disk, so that it survives a power cut."""
+    path = Path(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with draft.open("wb") as file:
             file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:

@@ -85,10 +85,10 @@ def test_status_has_rates_fills_busy_shares_and_restarts(topology, tmp_path, fak
     assert status["nodes"]["learner-0"]["busy"] is None
 
 
-def test_the_last_status_has_means_since_learning_began(topology, tmp_path, fake_run):
+def test_the_last_status_has_means_since_the_run_settled(topology, tmp_path, fake_run):
     fake = fake_run("actor-0", "actor-1", "learner-0")
     record = RunRecord(tmp_path, topology)
-    for updates in (0, 1, 10, 20, 30, 40, 50, 60):
+    for updates in (0, 4, 10, 20, 30, 40, 50, 60):
         fake.nodes["learner-0"].counter("updates").set(updates)
         fake.update(1.0)
         record.tick(fake.run, {})
@@ -97,7 +97,8 @@ def test_the_last_status_has_means_since_learning_began(topology, tmp_path, fake
     record.close()
     status = read(tmp_path / STATUS_FILE)
     assert status["state"] == "ended"
-    assert status["rates"]["learner"]["updates"] == pytest.approx(59 / 6)
+    assert status["rates"]["learner"]["updates"] == pytest.approx(fake.run.steady_rate("updates"))
+    assert status["env_steps_per_second"] == pytest.approx(fake.run.steady_rate())
 
 
 def test_notes_are_shown_and_kept(topology, tmp_path):

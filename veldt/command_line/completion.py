@@ -11,7 +11,7 @@ import shtab
 
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line.parsers import PARSERS, add_run_options
-from veldt.options import CHOICES
+from veldt.options import ENCODERS
 
 _DIRECTORIES = ("run", "run_dir", "out")
 
@@ -24,7 +24,11 @@ def script(shell: str, summaries: Mapping[str, str]) -> str:
 def _program(summaries: Mapping[str, str]) -> argparse.ArgumentParser:
     """The whole command line as one parser. `train` and `describe` have a level more, since their
     options depend on the architecture."""
-    values = {**CHOICES, "env": environment_ids(), "architectures": ("all", *ARCHITECTURES)}
+    values = {
+        "network": ENCODERS,
+        "env": environment_ids(),
+        "architectures": ("all", *ARCHITECTURES),
+    }
     program = argparse.ArgumentParser("veldt")
     program.add_argument("--version", action="store_true", help="print the version")
     commands = program.add_subparsers()

@@ -54,7 +54,7 @@ def _dispatch(arguments: list[str], began: float) -> int:
     if name not in COMMANDS:
         if name.startswith("-"):
             raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
-        hint = did_you_mean(name, COMMANDS, f"there are {', '.join(COMMANDS)}")
+        hint = did_you_mean(name, COMMANDS)
         raise ConfigurationError(f"unknown command '{name}'; {hint}")
     return COMMANDS[name](rest, began)
 

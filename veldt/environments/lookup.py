@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import re
@@ -14,7 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
@@ -68,9 +67,7 @@ def check_envpool_task(envpool: Any, task: str) -> None:
 def _unknown(name: str, known: Iterable[str], reason: str = "") -> ConfigurationError:
     known = list(known)
     stems = {_stem(key): key for key in known}
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) or [
-        stems[found] for found in difflib.get_close_matches(_stem(name), stems, n=3, cutoff=0.6)
-    ]
+    near = nearest(name, known, 3) or [stems[key] for key in nearest(_stem(name), stems, 3)]
     remedy = 'give a Gymnasium id, "ALE/...", "envpool:<task>" or "module:function"'
     if near:
         remedy = f"did you mean {' or '.join(near)}?"
@@ -78,7 +75,7 @@ def _unknown(name: str, known: Iterable[str], reason: str = "") -> Configuration
 
 
 def _stem(name: str) -> str:
-    """The name without namespace and version."""
+    """The name without its namespace and version."""
     return re.sub(r"-v\d+$", "", name).split("/")[-1].lower()
 
 

@@ -41,7 +41,7 @@ class RunDirectory:
             )
 
     def write_config(self, config: dict[str, Any]) -> None:
-        write_atomically(self.path / CONFIG_FILE, dumps(config) + "\n")
+        write_atomically(self.path / CONFIG_FILE, dumps(config) + "\n", durable=True)
 
     @property
     def result(self) -> Path:

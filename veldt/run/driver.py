@@ -25,6 +25,7 @@ from veldt.run.directory import RunDirectory
 from veldt.run.plan import Plan
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
+from veldt.telemetry.bottleneck import bottleneck
 from veldt.telemetry.progress import Progress, RunGoal, make_progress
 from veldt.telemetry.record import RunRecord
 from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
@@ -233,7 +234,9 @@ class Run:
         result.aborted_episodes = telemetry.aborted_episodes
         result.policy_lag = lag_entry(telemetry.lag)
         result.restarts = self._backend.restarts
-        result.bottleneck = telemetry.bottleneck()
+        result.bottleneck = bottleneck(
+            telemetry, self._plan.topology, self._options, self._plan.config
+        )
         result.stage_shares = telemetry.stage_shares()
         result.save(self._directory.result)
         self._record.tick(telemetry, self._backend.restarted, ended=True)

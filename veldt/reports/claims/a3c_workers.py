@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from veldt.objectives import Objective, Tensors
-from veldt.reports.claims.claim import Claim, Part, Row, values
+from veldt.reports.claims.claim import Claim, Part, Row, settings, values
 from veldt.reports.claims.figures import bars
 from veldt.reports.claims.training import SerialRun, serial_options, train
 from veldt.resources import usable_cores
@@ -36,9 +36,8 @@ class AsynchronousActors(Claim):
         " the confirmed score; a run that did not reach it counts with its whole budget. Right: the"
         " environment steps of all workers until then."
     )
+    quick_settings = settings(workers=(1, 2), max_seconds=2.0, watched_updates=60, seeds=1)
 
-    env: str = "CartPole-v1"
-    """Environment."""
     workers: tuple[int, ...] = (1, 2, 4)
     """Numbers of workers, comma separated; the first is what the others are compared with."""
     envs_per_worker: int = 8
@@ -49,14 +48,12 @@ class AsynchronousActors(Claim):
     """Budget of a run that does not reach it."""
     watched_updates: int = 400
     """Updates whose data is compared."""
-    seeds: int = 5
-    """Runs of each number of workers."""
 
-    def cases(self) -> list[Row]:
-        return [{"workers": n, "seed": s} for s in range(1, self.seeds + 1) for n in self.workers]
+    def kinds(self) -> list[Row]:
+        return [{"workers": workers} for workers in self.workers]
 
     def measure(self, case: Row) -> Row:
-        result = train(
+        done = train(
             "a3c",
             env=self.env,
             backend="process",
@@ -66,14 +63,12 @@ class AsynchronousActors(Claim):
             target_return=self.target_return,
             max_seconds=self.max_seconds,
             evaluation_episodes=20,
-        ).result
+        )
         return {
+            **done.row,
             "correlation": self._correlation(case),
-            "reached": result.reached_target,
-            "seconds": result.seconds_to_target or self.max_seconds,
-            "env_steps": result.env_steps,
-            "env_steps_per_second": result.env_steps_per_second,
-            "lag_mean": result.policy_lag["mean"],
+            "reached": done.result.reached_target,
+            "seconds": done.result.seconds_to_target or self.max_seconds,
             "cores": usable_cores(),
         }
 
@@ -119,9 +114,6 @@ class AsynchronousActors(Claim):
         for axis, (key, label) in zip(axes, panels.items(), strict=True):
             bars(axis, {f"{n}": values(rows, key, workers=n) for n in self.workers}, label)
             axis.set_xlabel("workers")
-
-    def quick(self) -> AsynchronousActors:
-        return replace(self, workers=(1, 2), max_seconds=2.0, watched_updates=60, seeds=1)
 
 
 def successive_correlation(means: np.ndarray) -> float:

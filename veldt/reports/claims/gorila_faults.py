@@ -12,7 +12,7 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
-from veldt.reports.claims.claim import Claim, Part, Row, mean_over_time, select
+from veldt.reports.claims.claim import Claim, Part, Row, mean_over_time, select, settings
 from veldt.reports.claims.figures import curves
 from veldt.reports.claims.training import SerialRun, curve, serial_options
 from veldt.roles.gradients.outliers import OutlierSettings
@@ -21,7 +21,6 @@ from veldt.topology import Topology
 
 _NONE, _STALE, _OUTLIER = "none", "stale", "outlier"
 _RETURN = "evaluation_return"
-_FIRST_SEED = 11
 _PROBES = (
     "The faults were chosen in probes with seeds 1 and 2. Rewards a thousand times too large in one"
     " of 50 batches changed little there, dropped or not: the loss bounds its gradient. Corrupted"
@@ -48,9 +47,9 @@ class DroppingProtects(Claim):
         "Score of fresh episodes over environment steps: a worker that sends gradients of old"
         " weights (left) or corrupted ones (right); dropped, not dropped, and no fault at all."
     )
+    quick_settings = settings(env_steps=3_000, healthy_gradients=0, points=1, seeds=1)
+    first_seed = 11  # none of the probes in which the faults were chosen
 
-    env: str = "CartPole-v1"
-    """Environment."""
     workers: int = 2
     """Bundles of actor, replay and learner; the last one is faulty."""
     envs_per_worker: int = 8
@@ -68,17 +67,11 @@ class DroppingProtects(Claim):
     """Outlier: one in so many gradients of the faulty worker is corrupted."""
     corruption: float = 1e3
     """Outlier: factor on such a gradient and its loss."""
-    seeds: int = 5
-    """Runs of each kind; none has a seed of the probes in which the faults were chosen."""
 
-    def cases(self) -> list[Row]:
-        kinds = [(_NONE, True), (_STALE, True), (_STALE, False), (_OUTLIER, True)]
-        kinds.append((_OUTLIER, False))
-        return [
-            {"fault": fault, "dropping": dropping, "seed": seed}
-            for seed in range(_FIRST_SEED, _FIRST_SEED + self.seeds)
-            for fault, dropping in kinds
-        ]
+    def kinds(self) -> list[Row]:
+        faults = [(_NONE, True), (_STALE, True), (_STALE, False), (_OUTLIER, True)]
+        faults.append((_OUTLIER, False))
+        return [{"fault": fault, "dropping": dropping} for fault, dropping in faults]
 
     def measure(self, case: Row) -> Row:
         options = serial_options(
@@ -147,9 +140,6 @@ class DroppingProtects(Claim):
             }
             curves(axis, groups, "env_steps", _RETURN, ("env steps", f"return on {self.env}"))
             axis.set_title(f"{fault} gradients", fontsize="small")
-
-    def quick(self) -> DroppingProtects:
-        return replace(self, env_steps=3_000, healthy_gradients=0, points=1, seeds=1)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ All learners are fed the same trajectories of real environments, so that only th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.objectives.actor_critic import ActorCritic
 from veldt.ports import ExperienceSink, ExperienceSource
-from veldt.reports.claims.claim import Claim, Part, Row, select
+from veldt.reports.claims.claim import Claim, Part, Row, select, settings
 from veldt.reports.claims.figures import lines
 from veldt.reports.claims.training import serial_options
 from veldt.roles.actor import Actor
@@ -50,18 +50,15 @@ class TwoLearners(Claim):
         " learners, in parts of the largest change since the start; beside it one learner that gets"
         " half of the data. Rounding differs, as sums are taken in another order."
     )
+    quick_settings = settings(updates=20, seeds=1)
 
-    env: str = "CartPole-v1"
-    """Environment."""
     envs: int = 16
     """Environments of each trajectory."""
     updates: int = 200
     """Updates of each run."""
-    seeds: int = 5
-    """Weights and trajectories that are tried."""
 
-    def cases(self) -> list[Row]:
-        return [{"seed": seed} for seed in range(1, self.seeds + 1)]
+    def kinds(self) -> list[Row]:
+        return [{}]
 
     def measure(self, case: Row) -> Row:
         options = serial_options(case["seed"], env=self.env, num_actors=2, envs_per_actor=self.envs)
@@ -102,9 +99,6 @@ class TwoLearners(Claim):
         x = range(1, len(rows[0]["two_learners"]) + 1)
         lines(axis, x, groups, ("updates", "difference over way moved"))
         axis.set_yscale("log")
-
-    def quick(self) -> TwoLearners:
-        return replace(self, updates=20, seeds=1)
 
 
 class _Recorder:
