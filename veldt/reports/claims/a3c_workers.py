@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from veldt.objectives import Objective, Tensors
+from veldt.networks import Network
+from veldt.objectives import Loss, Objective, Tensors
 from veldt.reports.claims.claim import Claim, Part, Row, settings, values
 from veldt.reports.claims.figures import bars
 from veldt.reports.claims.training import SerialRun, serial_options, train
 from veldt.resources import usable_cores
+from veldt.roles.learner import Learner
 from veldt.topology import Topology
 
 
@@ -123,22 +125,22 @@ def successive_correlation(means: np.ndarray) -> float:
     return float(np.mean((centred[1:] * centred[:-1]).mean(axis=0) / np.maximum(power, 1e-12)))
 
 
-class _Watched:
-    """An objective that also notes the mean observation of every batch."""
+@dataclass(eq=False)
+class _Watched(Objective):
+    """An objective that also hands on the mean observation of every batch."""
 
-    def __init__(
-        self, make: Callable[..., Objective], seen: list[np.ndarray], *inputs: Any
-    ) -> None:
-        self._objective, self._seen = make(*inputs), seen
+    objective: Objective
+    note: Callable[[np.ndarray], None]
 
-    def __call__(self, batch: Tensors) -> Any:
-        self._seen.append(batch["observation"].float().mean(dim=(0, 1)).numpy())
-        return self._objective(batch)
+    def open(self, network: Network) -> None:
+        self.objective.open(network)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._objective, name)
+    def __call__(self, batch: Tensors) -> Loss:
+        self.note(batch["observation"].float().mean(dim=(0, 1)).numpy())
+        return self.objective(batch)
 
 
 def _watch(seen: list[np.ndarray], topology: Topology) -> None:
-    for node in topology.kinds()["learner"]:
-        node.arguments["make_objective"] = partial(_Watched, node.arguments["make_objective"], seen)
+    for node in topology.of("learner"):
+        assert isinstance(node.role, Learner)
+        node.role = replace(node.role, objective=_Watched(node.role.objective, seen.append))

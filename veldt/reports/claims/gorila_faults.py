@@ -8,15 +8,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
+from veldt.ports import Gradient
 from veldt.reports.claims.claim import Claim, Part, Row, mean_over_time, select, settings
 from veldt.reports.claims.figures import curves
 from veldt.reports.claims.training import SerialRun, curve, serial_options
-from veldt.roles.gradients.outliers import OutlierSettings
-from veldt.roles.gradients.remote import RemoteGradients, RemoteGradientsConfig
+from veldt.roles.gradients.outliers import OutlierOptions
+from veldt.roles.gradients.remote import RemoteGradients
+from veldt.roles.learner import Learner
 from veldt.topology import Topology
 
 _NONE, _STALE, _OUTLIER = "none", "stale", "outlier"
@@ -96,16 +97,18 @@ class DroppingProtects(Claim):
     def _break(self, fault: str, topology: Topology) -> None:
         """Give the last worker its fault. It neither clips nor judges its own gradients: it is the
         server that is to be protected."""
-        arguments = topology.kinds()["learner"][-1].arguments
-        blind = OutlierSettings(outlier_deviations=0.0)
-        careless = replace(arguments["gradients"], settings=blind, max_grad_norm=0.0)
-        arguments["gradients"] = FaultyGradientsConfig(
-            careless,
-            self.healthy_gradients,
-            self.held_gradients if fault == _STALE else 1,
-            self.corrupted_every if fault == _OUTLIER else 0,
-            self.corruption,
+        node = topology.of("learner")[-1]
+        assert isinstance(node.role, Learner)
+        assert isinstance(node.role.gradients, RemoteGradients)
+        faulty = FaultyGradients(
+            node.role.gradients.server,
+            OutlierOptions(outlier_deviations=0.0),
+            healthy_gradients=self.healthy_gradients,
+            held_gradients=self.held_gradients if fault == _STALE else 1,
+            corrupted_every=self.corrupted_every if fault == _OUTLIER else 0,
+            corruption=self.corruption,
         )
+        node.role = replace(node.role, gradients=faulty)
 
     def judge(self, rows: list[Row]) -> list[Part]:
         parts = []
@@ -142,63 +145,38 @@ class DroppingProtects(Claim):
             axis.set_title(f"{fault} gradients", fontsize="small")
 
 
-@dataclass(frozen=True)
-class FaultyGradientsConfig:
-    """Makes the gradient sink of a faulty worker."""
+@dataclass(eq=False, kw_only=True)
+class FaultyGradients(RemoteGradients):
+    """After `healthy_gradients` it sends `held_gradients` gradients of the same weights, each with
+    their true version, and one in `corrupted_every` that is wrong by a factor, as is its loss."""
 
-    careless: RemoteGradientsConfig
     healthy_gradients: int
     held_gradients: int
     corrupted_every: int
     corruption: float
 
-    def __call__(
-        self, context: NodeContext, flat: FlatParameters, port: list[object]
-    ) -> FaultyGradients:
-        return FaultyGradients(context, flat, port, self)
-
-
-class FaultyGradients(RemoteGradients):
-    """After `healthy_gradients` it sends `held_gradients` gradients of the same weights, each with
-    their true version, and one in `corrupted_every` that is wrong by a factor, as is its loss."""
-
-    def __init__(
-        self,
-        context: NodeContext,
-        flat: FlatParameters,
-        port: list[object],
-        config: FaultyGradientsConfig,
-    ) -> None:
-        super().__init__(context, flat, port, config.careless)
-        self._faults, self._left, self._applied = config, 0, 0
+    def open(self, context: NodeContext, flat: FlatParameters) -> None:
+        super().open(context, flat)
+        self._left = self._applied = 0
 
     @property
     def _is_faulty(self) -> bool:
-        return self._applied >= self._faults.healthy_gradients
+        return self._applied >= self.healthy_gradients
 
     def begin(self, version: int) -> int | None:
         if self._left == 0:
             newest = super().begin(version)
             if newest is not None:
-                self._left = self._faults.held_gradients if self._is_faulty else 1
+                self._left = self.held_gradients if self._is_faulty else 1
             return newest
-        for index, sink in enumerate(self._sinks):
-            self._slots[index] = self._slots[index] or sink.reserve()
-        return version if all(self._slots) else None
+        return version if self._reserve() else None
 
-    def apply(
-        self,
-        gradient: torch.Tensor,
-        version: int,
-        learning_rate_scale: float = 1.0,
-        loss: torch.Tensor | None = None,
-        rows: int = 1,
-    ) -> int | None:
-        assert loss is not None
+    def apply(self, gradient: Gradient) -> None:
+        assert gradient.loss is not None
         self._left -= 1
         self._applied += 1
-        every = self._faults.corrupted_every
+        every = self.corrupted_every
         if every and self._is_faulty and self._applied % every == 0:
-            gradient.mul_(self._faults.corruption)
-            loss = loss * self._faults.corruption
-        return super().apply(gradient, version, learning_rate_scale, loss, rows)
+            gradient.vector.mul_(self.corruption)
+            gradient = replace(gradient, loss=gradient.loss * self.corruption)
+        super().apply(gradient)

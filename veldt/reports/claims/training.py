@@ -108,7 +108,7 @@ class SerialRun:
         version = boards[0].version
         evaluator = Evaluator(
             self._plan.problem.environment,
-            self._plan.topology.make_network,
+            self._plan.topology.network,
             seed=self._plan.options.seed * 1000 + version,
         )
         try:

@@ -40,15 +40,19 @@ class RemoteGradients(GradientSink):
 
     def begin(self, version: int) -> int | None:
         """The only place where a learner's weights change."""
-        for index, queue in enumerate(self.server.queues):
-            self._slots[index] = self._slots[index] or queue.reserve()
-        if not all(self._slots):
+        if not self._reserve():
             return None
         newer = self._source.pull(self._pulled, newer_than=version)
         if newer is None:
             return version
         self._flat.load(self._pulled)
         return newer
+
+    def _reserve(self) -> bool:
+        """Whether there is room for a gradient with every shard."""
+        for index, queue in enumerate(self.server.queues):
+            self._slots[index] = self._slots[index] or queue.reserve()
+        return all(self._slots)
 
     def apply(self, gradient: Gradient) -> None:
         assert gradient.loss is not None
