@@ -8,23 +8,27 @@ import pytest
 import torch
 
 from veldt.optimizers import (
-    OptimizerConfig,
+    OptimizerOptions,
     clip_by_global_norm,
     make_optimizer,
     state_size,
 )
 
 CONFIGS = {
-    "sgd": OptimizerConfig("sgd", 0.1),
-    "sgd_momentum": OptimizerConfig("sgd", 0.1, momentum=0.9),
-    "rmsprop": OptimizerConfig("rmsprop", 0.01, decay=0.9, epsilon=0.1),
-    "rmsprop_momentum": OptimizerConfig("rmsprop", 0.01, decay=0.9, epsilon=0.1, momentum=0.5),
-    "rmsprop_centered": OptimizerConfig("rmsprop", 0.01, decay=0.9, epsilon=0.1, centered=True),
-    "rmsprop_both": OptimizerConfig(
-        "rmsprop", 0.01, decay=0.9, epsilon=0.1, centered=True, momentum=0.5
+    "sgd": OptimizerOptions("sgd", 0.1),
+    "sgd_momentum": OptimizerOptions("sgd", 0.1, momentum=0.9),
+    "rmsprop": OptimizerOptions("rmsprop", 0.01, rms_decay=0.9, optimizer_epsilon=0.1),
+    "rmsprop_momentum": OptimizerOptions(
+        "rmsprop", 0.01, rms_decay=0.9, optimizer_epsilon=0.1, momentum=0.5
     ),
-    "adagrad": OptimizerConfig("adagrad", 0.05, epsilon=0.1),
-    "adam": OptimizerConfig("adam", 0.01, betas=(0.8, 0.95), epsilon=1e-8),
+    "rmsprop_centered": OptimizerOptions(
+        "rmsprop", 0.01, rms_decay=0.9, optimizer_epsilon=0.1, rms_centered=True
+    ),
+    "rmsprop_both": OptimizerOptions(
+        "rmsprop", 0.01, rms_decay=0.9, optimizer_epsilon=0.1, rms_centered=True, momentum=0.5
+    ),
+    "adagrad": OptimizerOptions("adagrad", 0.05, optimizer_epsilon=0.1),
+    "adam": OptimizerOptions("adam", 0.01, adam_beta1=0.8, optimizer_epsilon=1e-8),
 }
 SIZE, STEPS = 11, 6
 
@@ -137,7 +141,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(name, bad):
 
 def test_norm_clipping():
     vector = torch.zeros(2)
-    optimizer = make_optimizer(OptimizerConfig("sgd", 1.0, max_grad_norm=1.0), vector)
+    optimizer = make_optimizer(OptimizerOptions("sgd", 1.0, max_grad_norm=1.0), vector)
     optimizer.step(torch.tensor([3.0, 4.0]))
     torch.testing.assert_close(vector, torch.tensor([-0.6, -0.8]))
     assert optimizer.last_norm == pytest.approx(5.0)
@@ -147,7 +151,7 @@ def test_norm_clipping():
 
 def test_elementwise_clipping():
     vector = torch.zeros(3)
-    optimizer = make_optimizer(OptimizerConfig("sgd", 1.0, clip_elementwise=1.0), vector)
+    optimizer = make_optimizer(OptimizerOptions("sgd", 1.0, clip_elementwise=1.0), vector)
     optimizer.step(torch.tensor([3.0, -0.5, -9.0]))
     assert vector.tolist() == [-1.0, 0.5, 1.0]
 
@@ -165,10 +169,10 @@ def test_clip_by_global_norm():
 
 
 def test_learning_rate_falls_linearly():
-    config = OptimizerConfig("sgd", 2.0, 0.25, decay_horizon_updates=100)
+    config = OptimizerOptions("sgd", 2.0, 0.25, decay_horizon_updates=100)
     scales = [config.learning_rate_scale(updates) for updates in (0, 50, 100, 1000)]
     assert scales == [1.0, 0.625, 0.25, 0.25]
-    assert OptimizerConfig("sgd", 2.0).learning_rate_scale(10**9) == 1.0
+    assert OptimizerOptions("sgd", 2.0).learning_rate_scale(10**9) == 1.0
     vector = torch.zeros(1)
     make_optimizer(config, vector).step(torch.ones(1), config.learning_rate_scale(50))
     assert vector.item() == -1.25
@@ -182,8 +186,8 @@ def test_vector_and_state_are_used_in_place():
 
 def test_bad_choices_name_the_remedy():
     with pytest.raises(ValueError, match="use sgd, rmsprop, adagrad, adam"):
-        OptimizerConfig("lion")
+        OptimizerOptions("lion")
     with pytest.raises(ValueError, match="learning_rate must not be negative"):
-        OptimizerConfig("sgd", -1.0)
+        OptimizerOptions("sgd", -1.0)
     with pytest.raises(ValueError, match=r"expected \(7,\)"):
         make_optimizer(CONFIGS["adam"], torch.zeros(3), torch.zeros(3))

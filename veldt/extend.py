@@ -14,6 +14,7 @@ from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.objectives.appo import Appo, AppoOptions
 from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import (
     Bounds,
     Count,
@@ -25,7 +26,6 @@ from veldt.options.checked import (
     Positive,
 )
 from veldt.options.fields import changed
-from veldt.options.optimizer import OptimizerOptions
 from veldt.ports import (
     ExperiencePart,
     ExperienceSink,

@@ -7,7 +7,7 @@ from wiring import context, counted
 
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
-from veldt.options.optimizer import OptimizerOptions
+from veldt.optimizers import OptimizerOptions
 from veldt.ports import Gradient
 from veldt.roles.gradients.local import LocalOptimizer
 

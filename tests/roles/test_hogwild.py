@@ -15,8 +15,7 @@ from veldt.backends import make_backend
 from veldt.backends.process import forkserver
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
-from veldt.optimizers import make_optimizer, state_size
-from veldt.options.optimizer import OptimizerOptions
+from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Role
 from veldt.roles.gradients.hogwild import (

@@ -7,8 +7,7 @@ import torch
 from wiring import FactoryOf, OpenRun, context, counted, live, opened
 
 from veldt.networks import FlatParameters
-from veldt.optimizers import make_optimizer
-from veldt.options.optimizer import OptimizerOptions
+from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.ports import Gradient
 from veldt.roles.gradients.outliers import OutlierFilter, OutlierOptions
 from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server

@@ -11,7 +11,7 @@ import torch
 from veldt.backends import make_backend
 from veldt.networks import NetworkConfig, NetworkFactory
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.options.optimizer import OptimizerOptions
+from veldt.optimizers import OptimizerOptions
 from veldt.ports import ExperienceSink
 from veldt.role import Role
 from veldt.roles.gradients.synchronous_group import synchronous_group

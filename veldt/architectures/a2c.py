@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
 from veldt.options.fields import changed
-from veldt.options.optimizer import OptimizerOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer

@@ -23,9 +23,9 @@ from typing import Literal
 from veldt.objectives import Objective
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.objectives.asynchronous_q import AsynchronousQOptions, asynchronous_q
+from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
 from veldt.options.fields import changed
-from veldt.options.optimizer import OptimizerOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers

@@ -24,9 +24,9 @@ from veldt.errors import ConfigurationError
 from veldt.objectives import Objective
 from veldt.objectives.dpg import DPG, DPGOptions
 from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Options
 from veldt.options.fields import changed
-from veldt.options.optimizer import OptimizerOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer

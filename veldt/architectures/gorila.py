@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
 from veldt.options.fields import changed
-from veldt.options.optimizer import OptimizerOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server

@@ -20,9 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veldt.objectives.appo import Appo, AppoOptions
+from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, NotNegative, Options
 from veldt.options.fields import changed
-from veldt.options.optimizer import OptimizerOptions
 from veldt.population.options import MixedPopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor

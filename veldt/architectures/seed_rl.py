@@ -23,9 +23,9 @@ from veldt.errors import ConfigurationError
 from veldt.objectives import Objective
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.objectives.r2d2 import PUBLISHED_R2D2, R2D2, R2D2Options
+from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, NotNegative, Options
 from veldt.options.fields import changed
-from veldt.options.optimizer import OptimizerOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer

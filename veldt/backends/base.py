@@ -122,22 +122,22 @@ def _failure(name: str, error: Exception) -> NodeFailure:
     return NodeFailure(name, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-Errand = Callable[[list["RunningNode"]], None]
+BetweenSteps = Callable[[list[RunningNode]], None]
+"""Called between two steps, when every role is in a state that can be saved."""
 
 
-def no_errand(nodes: list[RunningNode]) -> None: ...
+def do_nothing(nodes: list[RunningNode]) -> None: ...
 
 
 def run_until_stopped(
     nodes: list[RunningNode],
     doorbell: Doorbell,
     stopped: Callable[[], bool],
-    errand: Errand = no_errand,
+    between_steps: BetweenSteps = do_nothing,
 ) -> None:
-    """Step `nodes` in turn; when none has anything to do, sleep until the doorbell rings. `errand`
-    is called between steps, when every role is in a state that can be saved."""
+    """Step `nodes` in turn; when none has anything to do, sleep until the doorbell rings."""
     while not stopped():
-        errand(nodes)
+        between_steps(nodes)
         worked = False
         for node in nodes:
             worked |= node.step()
@@ -155,7 +155,7 @@ def run_in_threads(
     nodes: list[RunningNode],
     doorbells: dict[str, Doorbell],
     stopped: Callable[[], bool],
-    make_errand: Callable[[], Errand] = lambda: no_errand,
+    make_between_steps: Callable[[], BetweenSteps] = lambda: do_nothing,
 ) -> None:
     """Step each node in a thread of its own. When one fails the others stop too."""
     failures: list[NodeFailure] = []
@@ -165,7 +165,7 @@ def run_in_threads(
 
     def run_one(node: RunningNode) -> None:
         try:
-            run_until_stopped([node], doorbells[node.name], ended, make_errand())
+            run_until_stopped([node], doorbells[node.name], ended, make_between_steps())
         except NodeFailure as failure:
             failures.append(failure)
 

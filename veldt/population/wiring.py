@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from veldt.errors import ConfigurationError
-from veldt.optimizers import state_size
-from veldt.options.optimizer import OptimizerOptions
+from veldt.optimizers import OptimizerOptions, state_size
 from veldt.population.actor import Casting
 from veldt.population.controller import PopulationController
 from veldt.population.learner import Membership
@@ -48,7 +47,7 @@ class Population:
             topology.board(board_of(member), replace(network, seed=network.seed + member))
             for member in members
         ]
-        trained = state_size(optimizer.config(), network.num_trained())
+        trained = state_size(optimizer, network.num_trained())
         snapshot = np.zeros(network.initial_vector().size + trained, np.float32)
         self._snapshots = [topology.board(f"snapshot-{member}", snapshot) for member in members]
         first = Orders.start(self._first_values(problem.seed)).to_vector()

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from veldt.backends.base import (
-    Errand,
+    BetweenSteps,
     NodeFailure,
     RunningNode,
     close_all,
@@ -96,7 +96,7 @@ def _run(launch: Launch, nodes: list[RunningNode]) -> None:
     def stopped() -> bool:
         return control[0] != 0
 
-    def saver() -> Errand:
+    def saver() -> BetweenSteps:
         return SaveOnRequest(launch.control, launch.run_dir, launch.checkpoint_number)
 
     if launch.threads:

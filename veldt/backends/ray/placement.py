@@ -58,7 +58,7 @@ class Placement:
         }
         return Host(group, incarnation, ray.remote(NodeHost).options(**options).remote())
 
-    def give_up(self) -> None:
+    def release(self) -> None:
         for reservation in self._reservations.values():
             ray.util.remove_placement_group(reservation)
         self._reservations = {}

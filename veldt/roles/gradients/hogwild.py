@@ -14,9 +14,8 @@ import torch
 from veldt.context import NodeContext
 from veldt.errors import ConfigurationError
 from veldt.networks import FlatParameters, Network, NetworkFactory
-from veldt.optimizers import make_optimizer, state_size
+from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
 from veldt.options.checked import Count, Options
-from veldt.options.optimizer import OptimizerOptions
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Arrays, Part
 from veldt.topology import UPDATES_SUFFIX, Topology
@@ -97,7 +96,7 @@ class Hogwild(GradientSink):
         trained, statistics = self._shared[: flat.num_trained], None
         if self.statistics is not None:
             statistics = _resident(self.statistics, trained.device)
-        self._optimizer = make_optimizer(self.optimizer.config(), trained, statistics)
+        self._optimizer = make_optimizer(self.optimizer, trained, statistics)
         self._not_finite = context.telemetry.counter("dropped.not_finite")
         self._norm = context.telemetry.gauge("gradient_norm")
 
@@ -186,7 +185,7 @@ def hogwild_workers(
             f"{clusters} clusters need as many workers; raise --num-actors ({num_workers})"
         )
     models, statistics = [], []
-    moments = np.zeros(state_size(optimizer.config(), network.num_trained()), np.float32)
+    moments = np.zeros(state_size(optimizer, network.num_trained()), np.float32)
     shares = options.shared_statistics and optimizer.optimizer != "sgd"
     for cluster in range(clusters):
         suffix = f"-{cluster}" if cluster else ""

@@ -11,8 +11,7 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
-from veldt.optimizers import Optimizer, make_optimizer
-from veldt.options.optimizer import OptimizerOptions
+from veldt.optimizers import Optimizer, OptimizerOptions, make_optimizer
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Arrays
 from veldt.telemetry.counters import Counter

@@ -15,9 +15,8 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.networks import NetworkFactory
-from veldt.optimizers import make_optimizer
+from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.options.checked import Count, CountOrNone
-from veldt.options.optimizer import OptimizerOptions
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
 from veldt.role import Arrays, Role
 from veldt.roles.gradients.outliers import OutlierFilter, OutlierOptions
@@ -62,7 +61,7 @@ class ParameterServer(Role):
         trained = torch.from_numpy(self._vector)[: shard.num_trained]
         # A norm is the whole gradient's, of which this is a slice: learners clip before they send.
         optimizer = replace(self.optimizer, max_grad_norm=0.0)
-        self._optimizer = make_optimizer(optimizer.config(), trained)
+        self._optimizer = make_optimizer(optimizer, trained)
         self._outliers = OutlierFilter(self.options)
         self._good: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=self.options.kept_versions)
         self._keep()

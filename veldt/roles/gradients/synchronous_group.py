@@ -13,8 +13,7 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters, NetworkFactory, load_moment_sums, moment_sums
-from veldt.optimizers import make_optimizer
-from veldt.options.optimizer import OptimizerOptions
+from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.ports import ExperienceSink, ExperienceSource, Gradient, GradientSink, ParameterSource
 from veldt.role import Arrays
 from veldt.roles.gradients.local import LocalOptimizer
@@ -64,7 +63,7 @@ class GroupLeader(GradientSink):
 
     def open(self, context: NodeContext, flat: FlatParameters) -> None:
         self._module = flat.module
-        self._optimizer = make_optimizer(self.optimizer.config(), flat.vector[: flat.num_trained])
+        self._optimizer = make_optimizer(self.optimizer, flat.vector[: flat.num_trained])
         device = flat.vector.device
         self._gradients = torch.zeros(self.num_learners, flat.num_trained, device=device)
         self._rows = [0] * self.num_learners
