@@ -98,7 +98,7 @@ def test_weights_and_statistics_live_at_one_address_for_all_workers(name):
     finally:
         backend.stop()
     vector = torch.zeros(SIZE)
-    alone = make_optimizer(OPTIMIZER.config(), vector)
+    alone = make_optimizer(OPTIMIZER, vector)
     for turn in range(ROUNDS):
         alone.step(gradient_of(turn % 2, turn))
     assert done == [ROUNDS / 2, ROUNDS / 2]
@@ -107,7 +107,7 @@ def test_weights_and_statistics_live_at_one_address_for_all_workers(name):
 
 def workers_in_this_process(num_workers, shared_statistics):
     model = SharedModel(np.zeros(SIZE, np.float32), np.zeros((num_workers + 1) * 8, np.int64))
-    statistics = np.zeros(state_size(OPTIMIZER.config(), SIZE), np.float32)
+    statistics = np.zeros(state_size(OPTIMIZER, SIZE), np.float32)
     made = []
     for worker in range(num_workers):
         flat = FlatParameters(make_module())

@@ -95,7 +95,7 @@ def test_shards_together_are_one_optimizer(num_shards, name):
     servers = Servers(num_shards, options, **NO_OUTLIERS)
     sink, _, _ = servers.learner(**NO_OUTLIERS)
     whole = torch.from_numpy(servers.initial[:10].copy())
-    optimizer = make_optimizer(options.config(), whole)
+    optimizer = make_optimizer(options, whole)
     random = np.random.default_rng(0)
     for update in range(5):
         gradient = random.standard_normal(10).astype(np.float32)

@@ -33,7 +33,7 @@ class LocalOptimizer(GradientSink):
         self._parts: dict[str, tuple[slice, Optimizer, Counter]] = {}
         for name, span in self._spans(flat):
             options, prefix = self.others.get(name, self.optimizer), f"{name}." if name else ""
-            optimizer = make_optimizer(options.config(), flat.vector[span])
+            optimizer = make_optimizer(options, flat.vector[span])
             self._parts[name] = (span, optimizer, telemetry.gauge(f"{prefix}gradient_norm"))
 
     def _spans(self, flat: FlatParameters) -> Iterator[tuple[str, slice]]:
