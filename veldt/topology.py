@@ -72,8 +72,8 @@ UPDATES_SUFFIX = ".updates"  # beside shared weights, under their name: counts o
 class RequestsSpec:
     """Questions of actors to inference servers about rows of the slots of `queue`.
 
-    Over shared memory a message is the number of a row: the server reads the observation where the
-    actor wrote it and writes the action beside it. Elsewhere the row goes there and back."""
+    A message is the number of a row: the server reads the observation where the actor wrote it and
+    writes the action beside it, so both need the same memory."""
 
     name: str
     queue: QueueSpec

@@ -5,27 +5,32 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from veldt.role import Role
 from veldt.telemetry.record import EVENTS_FILE, STATUS_FILE, TOPOLOGY_FILE, RunRecord
 from veldt.topology import Topology
 from veldt.types import Layout
 
 
-def role(context: object, **ends: object) -> None: ...
+@dataclass(eq=False)
+class Tiny(Role):
+    """A role that is never opened."""
+
+    data: object
+    weights: object
 
 
 @pytest.fixture
 def topology():
-    made = Topology("tiny", make_network=lambda: None)
+    made = Topology(None, architecture="tiny")
     queues = [made.queue(f"data-{index}", Layout({}), num_slots=4) for index in range(2)]
     board = made.board("weights", np.zeros(3))
-    actors = [made.add("actor", role, sink=queue.sink, weights=board.source()) for queue in queues]
-    learner = made.add(
-        "learner", role, sources=[queue.source() for queue in queues], weights=board.sink
-    )
+    actors = [made.add("actor", Tiny(queue.sink, board.source())) for queue in queues]
+    learner = made.add("learner", Tiny([queue.source() for queue in queues], board.sink))
     made.colocate(actors[1], learner)
     return made
 

@@ -44,6 +44,15 @@ class Plan:
 
 def make_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]) -> Plan:
     """Check everything and wire the topology; `own` are the architecture's fields by name."""
+    try:
+        return _checked_plan(architecture, options, own)
+    except ConfigurationError:
+        raise
+    except ValueError as error:  # a network or environment that cannot be made
+        raise ConfigurationError(str(error)) from error
+
+
+def _checked_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]) -> Plan:
     module = architectures.load(architecture)
     if options.backend not in getattr(module, "BACKENDS", BACKENDS):
         raise ConfigurationError(module.WHY_NOT_EVERYWHERE)
