@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.errors import ConfigurationError
-from veldt.networks import NetworkConfig, NetworkFactory
+from veldt.networks import NetworkFactory, NetworkOptions
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
 
 
@@ -19,7 +19,7 @@ class Problem:
 
     environment: EnvironmentFactory
     spec: EnvironmentSpec
-    shape: NetworkConfig
+    shape: NetworkOptions
     """Of the network."""
     seed: int = 0
     num_actors: int = 1

@@ -13,7 +13,7 @@ from veldt.architectures import load
 from veldt.checkpoints.store import CheckpointStore
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
-from veldt.networks import NetworkConfig
+from veldt.networks import NetworkOptions
 from veldt.options.fields import changed
 from veldt.problem import Problem
 from veldt.topology import Topology
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.ray
 
 def cart_pole(num_actors: int, **network: object) -> Problem:
     environment = EnvironmentFactory("CartPole-v1")
-    config = NetworkConfig(**network)
+    config = NetworkOptions(**network)
     return Problem(environment, environment.spec(), config, 1, num_actors, envs_per_actor=8)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from veldt.networks import FlatParameters, NetworkConfig, make_network
+from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
@@ -53,7 +53,7 @@ def test_loss_and_gradient_are_those_of_the_framework(bare):
 
     observation = (ObservationLeaf("observation", (4,), "float32", "vector"),)
     spec = EnvironmentSpec("CartPole-v1", observation, ActionSpec("discrete", (2,)))
-    network = make_network(NetworkConfig(), spec, "policy_value", 0)
+    network = make_network(NetworkOptions(), spec, "policy_value", 0)
     flat = FlatParameters(network)
     flat.load(bare.parameters_to_vector(model.parameters()).detach())
     options = ActorCriticOptions(

@@ -209,13 +209,13 @@ def test_values_are_read_by_the_type_of_their_field():
 
 def test_offered_choices_are_accepted():
     from veldt.environments import EnvironmentFactory
-    from veldt.networks import NetworkConfig
+    from veldt.networks import NetworkOptions
 
     for name in ("activation", "recurrent", "distribution"):
         for value in CHOICES[name]:
-            NetworkConfig(**{name: value})
+            NetworkOptions(**{name: value})
     for value in CHOICES["network"]:
-        NetworkConfig(encoder=value)
+        NetworkOptions(encoder=value)
     for value in CHOICES["vectorization"]:
         EnvironmentFactory("CartPole-v1", vectorization=value)
 

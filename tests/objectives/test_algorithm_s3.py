@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from veldt.context import NodeContext
-from veldt.networks import FlatParameters, NetworkConfig, NetworkFactory
+from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.ports import GradientSink
 from veldt.roles.learner import Learner
@@ -22,7 +22,7 @@ SPEC = EnvironmentSpec(
 
 
 def build(recurrent):
-    config = NetworkConfig(hidden_sizes=(8,), recurrent=recurrent, recurrent_size=6)
+    config = NetworkOptions(hidden_sizes=(8,), recurrent=recurrent, recurrent_size=6)
     return NetworkFactory(config, SPEC, "policy_value", seed=3)
 
 

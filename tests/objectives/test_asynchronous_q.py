@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.networks import FlatParameters, NetworkConfig, make_network
+from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.objectives.actor_critic import ActorCriticOptions
 from veldt.objectives.asynchronous_q import AsynchronousQ, AsynchronousQOptions
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
@@ -21,7 +21,7 @@ def make_spec(same_step):
 
 
 def network_of(spec, seed):
-    return make_network(NetworkConfig(hidden_sizes=(8,)), spec, "q", seed)
+    return make_network(NetworkOptions(hidden_sizes=(8,)), spec, "q", seed)
 
 
 def objective_of(network, kind, port, **options):

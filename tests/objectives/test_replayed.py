@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.networks import FlatParameters, NetworkConfig, make_network
+from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.objectives.dpg import DPG, DPGOptions
 from veldt.objectives.q_learning import QLearning, QLearningOptions
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
@@ -38,7 +38,7 @@ def batch_of(spec: EnvironmentSpec) -> dict[str, torch.Tensor]:
 
 
 def network_of(spec: EnvironmentSpec, head: str, seed: int = 0):
-    return make_network(NetworkConfig(hidden_sizes=(8, 8)), spec, head, seed)
+    return make_network(NetworkOptions(hidden_sizes=(8, 8)), spec, head, seed)
 
 
 def q_learning(network, **options) -> QLearning:

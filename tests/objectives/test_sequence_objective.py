@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.networks import NetworkConfig, make_network
+from veldt.networks import NetworkOptions, make_network
 from veldt.objectives.r2d2 import R2D2, R2D2Options, after_burn_in
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
@@ -21,7 +21,7 @@ def make(same_step: bool = False, past: bool = False):
     spec = EnvironmentSpec(
         "test", (leaf,), ActionSpec("discrete", (ACTIONS,)), same_step_reset=same_step
     )
-    config = NetworkConfig(
+    config = NetworkOptions(
         hidden_sizes=(7,),
         recurrent="lstm",
         recurrent_size=SIZE,

@@ -18,7 +18,7 @@ from wiring import counted, live, opened
 from veldt.context import NodeContext
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.environments.counting import CountingVectorEnvironment
-from veldt.networks import FlatParameters, NetworkConfig, NetworkFactory
+from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.roles.actor import Actor
 from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy
@@ -54,7 +54,7 @@ class House:
             partial(CountingVectorEnvironment, autoreset_mode=mode), vectorization="native"
         )
         spec = self.environment.spec()
-        config = NetworkConfig(hidden_sizes=(8,), **network)
+        config = NetworkOptions(hidden_sizes=(8,), **network)
         self.network = NetworkFactory(config, spec, "policy_value", 3)
         built = self.network.make()
         outputs = {**built.output_fields(), **built.input_fields()}

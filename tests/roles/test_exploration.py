@@ -8,7 +8,7 @@ import pytest
 import torch
 from wiring import context
 
-from veldt.networks import DPGOutput, NetworkConfig, QOutput, make_network
+from veldt.networks import DPGOutput, NetworkOptions, QOutput, make_network
 from veldt.roles.policies.selection import (
     AnnealedEpsilon,
     EpsilonGreedy,
@@ -86,7 +86,7 @@ def test_values_of_the_action_taken_and_of_the_best_are_kept():
 def dpg_network():
     action = ActionSpec("box", low=(-2.0, -1.0), high=(2.0, 3.0), shape=(2,))
     spec = EnvironmentSpec("test", OBSERVATION, action)
-    return make_network(NetworkConfig(), spec, "dpg", 0)
+    return make_network(NetworkOptions(), spec, "dpg", 0)
 
 
 def test_noise_has_the_deviation_asked_for_and_stays_within_bounds(dpg_network):

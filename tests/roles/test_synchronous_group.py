@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from veldt.backends import make_backend
-from veldt.networks import NetworkConfig, NetworkFactory
+from veldt.networks import NetworkFactory, NetworkOptions
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.ports import ExperienceSink
@@ -29,7 +29,7 @@ OPTIMIZER = OptimizerOptions("rmsprop", 0.05, optimizer_epsilon=0.01, max_grad_n
 
 
 def network(statistics=False):
-    config = NetworkConfig(hidden_sizes=(8,), normalize_observations=statistics)
+    config = NetworkOptions(hidden_sizes=(8,), normalize_observations=statistics)
     return NetworkFactory(config, SPEC, "policy_value", seed=2)
 
 

@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from veldt.networks.config import ENCODERS, NetworkConfig
 from veldt.networks.images import as_image, convolved
 from veldt.networks.layers import MLP, convolution
+from veldt.networks.options import NetworkOptions
+from veldt.options import ENCODERS
 from veldt.types import EnvironmentSpec, ObservationLeaf
 
 MAX_ONE_HOT = 64
@@ -191,7 +192,7 @@ class OwnEncoder(Encoder):
 
 
 def make_encoder(
-    config: NetworkConfig,
+    config: NetworkOptions,
     spec: EnvironmentSpec,
     generator: torch.Generator,
     last_layer: bool = True,
@@ -217,7 +218,7 @@ def make_encoder(
     return JoinedEncoder(parts, config.activation, generator)
 
 
-def last_layer(config: NetworkConfig, spec: EnvironmentSpec) -> tuple[int, str]:
+def last_layer(config: NetworkOptions, spec: EnvironmentSpec) -> tuple[int, str]:
     """Width and activation of the layer that `make_encoder(..., last_layer=False)` leaves out."""
     own = callable(config.encoder) or config.encoder not in ENCODERS
     if not own and any(_is_image(leaf, config.encoder) for leaf in spec.observation):

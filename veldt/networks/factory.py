@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veldt.networks.config import NetworkConfig
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import make_network
 from veldt.networks.network import Network
+from veldt.networks.options import NetworkOptions
 from veldt.types import EnvironmentSpec
 
 
@@ -18,7 +18,7 @@ from veldt.types import EnvironmentSpec
 class NetworkFactory:
     """Picklable; every call of `make` gives the same weights."""
 
-    config: NetworkConfig
+    config: NetworkOptions
     spec: EnvironmentSpec
     head: str
     """ "policy_value", "q" or "dpg"."""

@@ -100,13 +100,6 @@ class RunOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.hidden_sizes:
-            raise ConfigurationError("hidden_sizes needs at least one layer of one unit or more")
-        network = self.network
-        if isinstance(network, str) and network not in ENCODERS and ":" not in network:
-            raise ConfigurationError(
-                f"network is unknown: '{network}'; use {', '.join(ENCODERS)} or 'module:function'"
-            )
         if self.chaos is not None and self.backend != "process":
             raise ConfigurationError("chaos strikes processes; use --backend process with --chaos")
         if self.target_return is not None and self.evaluation_episodes < 1:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -16,7 +16,7 @@ from veldt.backends.process.sending import check_can_be_sent
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError, did_you_mean
-from veldt.networks import NetworkConfig
+from veldt.networks import NetworkOptions
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import leaves, with_values
 from veldt.population import HasPopulation, population_builder
@@ -150,7 +150,7 @@ def _with_an_end(options: RunOptions) -> RunOptions:
 
 def _environment(options: RunOptions) -> EnvironmentFactory:
     return EnvironmentFactory(
-        cast(str, options.env),  # or a callable, which is looked at when it is called
+        options.env,
         options=tuple(options.env_options.items()),
         vectorization=options.vectorization,
         frame_stack=options.frame_stack,
@@ -159,8 +159,8 @@ def _environment(options: RunOptions) -> EnvironmentFactory:
     )
 
 
-def _network(options: RunOptions) -> NetworkConfig:
-    return NetworkConfig(
+def _network(options: RunOptions) -> NetworkOptions:
+    return NetworkOptions(
         encoder=options.network,
         hidden_sizes=options.hidden_sizes,
         activation=options.activation,
