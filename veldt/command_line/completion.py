@@ -61,9 +61,11 @@ def environment_ids() -> list[str]:
 
 def value_words() -> dict[str, list[str]]:
     """Option -> the values that can be offered for it."""
-    from veldt.options import CHOICES
+    from veldt.options import ENCODERS, RunOptions
+    from veldt.options.fields import choices
 
-    words = {f"--{name.replace('_', '-')}": list(values) for name, values in CHOICES.items()}
+    offered = {**choices(RunOptions), "network": ENCODERS}
+    words = {f"--{name.replace('_', '-')}": list(values) for name, values in offered.items()}
     return {**words, "--format": ["text", "mermaid"], "--env": environment_ids()}
 
 
