@@ -32,13 +32,14 @@ class Bounds:
         return low and high
 
     def text(self) -> str:
-        low = f"above {self.low:g}" if self.above else f"{self.low:g} or more"
+        first, last = (f"{end:,.15g}" for end in (self.low, self.high))
+        low = f"above {first}" if self.above else f"{first} or more"
         if self.high == math.inf:
             return low
-        high = f"below {self.high:g}" if self.below else f"at most {self.high:g}"
+        high = f"below {last}" if self.below else f"at most {last}"
         if self.low == -math.inf:
             return high
-        return f"{low} and {high}" if self.above else f"from {self.low:g} to {high}"
+        return f"{low} and {high}" if self.above or self.below else f"{first} to {last}"
 
 
 _MOST = 1e9  # more of anything than fits into a machine
@@ -83,7 +84,9 @@ def unfit(value: object, kind: Any) -> str | None:
         if None in troubles:
             return None
         typed = [text for text in troubles if text and "cannot be" not in text]
-        return typed[0] if typed else troubles[0]
+        if not typed:
+            return troubles[0]
+        return f"{typed[0]}, or none" if types.NoneType in arguments else typed[0]
     if origin is Literal:
         if value in arguments:
             return None
