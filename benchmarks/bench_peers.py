@@ -23,7 +23,8 @@ import measuring
 import peers_figure
 import peers_report
 
-from veldt.reports.compare.memory import tree_bytes
+from veldt.files import write_atomically
+from veldt.reports.machine import tree_bytes
 
 CARTPOLE, PONG = "CartPole-v1", "ALE/Pong-v5"
 ADAPTERS = measuring.ROOT / "benchmarks" / "peers"
@@ -214,9 +215,7 @@ def _save(path: Path, document: dict[str, Any], costs: dict[str, Any]) -> dict[s
     """The file is whole at any time: a kill loses the current run at most."""
     document = {**document, "step_costs": costs}
     document |= peers_report.summary(document)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(measuring.plain(document), indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
+    write_atomically(path, json.dumps(measuring.plain(document), indent=1) + "\n")
     return document
 
 

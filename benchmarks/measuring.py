@@ -12,11 +12,11 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from veldt.reports.compare.records import metric_rows, steady_rate
+from veldt.reports.machine import cpu_model, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -66,29 +66,16 @@ def _flag(name: str, value: object) -> list[str]:
 
 def machine() -> dict[str, Any]:
     """Where and with what a result was measured."""
-    versions = {}
-    for library in _LIBRARIES:
-        try:
-            versions[library] = metadata.version(library)
-        except metadata.PackageNotFoundError:
-            continue
     return {
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "load_average_before": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
-        "versions": versions,
+        "versions": versions(_LIBRARIES),
         "commit": _commit(),
         "command": " ".join(["python", *sys.argv]),
     }
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def _commit() -> str:

@@ -15,14 +15,13 @@ import json
 import re
 import shutil
 import textwrap
-from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from veldt.architectures import ARCHITECTURES, Architecture, load
 from veldt.options import BACKENDS, RunOptions
-from veldt.options.fields import field_documentation
+from veldt.options.fields import flat, leaves
 from veldt.reports.claims.claim import PART_COLUMNS, part_cells
 from veldt.reports.claims.registry import CLAIMS
 from veldt.run.plan import make_plan
@@ -83,12 +82,11 @@ def _diagram(name: str) -> str:
 
 
 def _options_table(module: ModuleType) -> str:
-    texts, presets = field_documentation(module.Config), module.PRESETS
+    presets = {name: flat(preset) for name, preset in module.PRESETS.items()}
     rows = [
-        [f"`{entry.name}`", texts.get(entry.name, ""),
-         *(f"`{_shown(getattr(preset, entry.name))}`" for preset in presets.values())]
-        for entry in fields(module.Config)
-    ]  # fmt: skip
+        [f"`{name}`", leaf.text, *(f"`{_shown(own[name])}`" for own in presets.values())]
+        for name, leaf in leaves(module.Config).items()
+    ]
     return table(["option", "meaning", *presets], rows)
 
 

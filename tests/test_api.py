@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import veldt
+from veldt.architectures import load
 from veldt.environments import EnvironmentFactory
 from veldt.options import RunOptions
 from veldt.run import plan as resolve
@@ -127,7 +128,7 @@ def test_a_lambda_runs_on_serial_but_cannot_be_evaluated_later(tmp_path):
 def test_a_lambda_is_refused_where_it_would_have_to_travel(tmp_path):
     path = tmp_path / "run"
     with pytest.raises(
-        veldt.ConfigurationError, match="environment of actor-0 cannot be sent"
+        veldt.ConfigurationError, match="environments of actor-0 cannot be sent"
     ) as refusal:
         veldt.train("impala", lambda: make_cart(), run_dir=str(path), envs_per_actor=4)
     assert "--backend serial" in str(refusal.value)
@@ -185,7 +186,8 @@ def test_a_run_directory_has_one_owner(tmp_path):
 )
 def test_auto_uses_a_gpu_where_it_pays(monkeypatch, options, is_image, device):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert resolve._device(RunOptions(env="CartPole-v1", **options), is_image) == device
+    asked = RunOptions(env="CartPole-v1", **options)
+    assert resolve._device(asked, load("impala"), is_image) == device
 
 
 @pytest.mark.parametrize(

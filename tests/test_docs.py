@@ -21,6 +21,7 @@ import pytest
 
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line import main as cli
+from veldt.command_line import parsers
 from veldt.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent
@@ -101,18 +102,15 @@ def test_every_command_is_one_that_veldt_understands(page, folder):
 def _parse(command: list[str]) -> None:
     assert command[0] in cli.COMMANDS, command
     if command[0] in ("train", "describe"):
-        cli.run_parser(command[0], command[1]).parse(command[1:])
+        parsers.run_parser(command[0], command[1]).parse(command[1:])
     elif command[0] == "claims":
         from veldt.reports.claims.registry import chosen
 
-        chosen(cli.claims_parser().parse(command[1:])["only"])
+        chosen(parsers.claims_parser().parse(command[1:])["only"])
     elif command[0] == "compare":
-        from veldt.command_line.options import Parser, add_fields
         from veldt.reports.compare.settings import Comparison
 
-        parser = Parser("veldt compare")
-        add_fields(parser, Comparison)
-        Comparison(**parser.parse(command[1:]))
+        Comparison(**parsers.compare_parser().parse(command[1:]))
 
 
 def test_a_wrong_command_would_be_noticed():

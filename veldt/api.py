@@ -8,14 +8,17 @@ import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veldt import architectures
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.fields import check_kinds
+from veldt.options.fields import check_kinds, with_values
 from veldt.telemetry.result import RunResult
+
+if TYPE_CHECKING:
+    from veldt.run.evaluation import EvaluationResult
 
 MAY_CHANGE = {
     "checkpoint_env_steps",
@@ -34,7 +37,7 @@ _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
-def train(architecture: str, env: str | Callable[..., Any], **options: Any) -> RunResult:
+def train(architecture: str, env: str | Callable[..., object], **options: object) -> RunResult:
     """Train `architecture` on `env`; options by name, the common ones and the architecture's own.
 
     >>> result = train("impala", env="CartPole-v1", target_return=475)  # doctest: +SKIP
@@ -65,7 +68,7 @@ def train_from(architecture: str, options: dict[str, Any], began: float | None =
 
 
 def resume(
-    run_dir: str | Path, began: float | None = None, trust_code: bool = False, **changes: Any
+    run_dir: str | Path, began: float | None = None, trust_code: bool = False, **changes: object
 ) -> RunResult:
     """Go on with a run from its newest valid checkpoint; budgets may change, nothing else.
     `trust_code`: run the Python files that config.json names even if they have changed."""
@@ -77,7 +80,7 @@ def resume(
                 f"{name} cannot change when a run is resumed (it is"
                 f" {getattr(options, name, own.get(name))}); train anew with another --run-dir"
             )
-    options = replace(options, run_dir=str(run_dir), **changes)
+    options = with_values(options, {"run_dir": str(run_dir), **changes})
     if options.dashboard:
         check_installed()
     if options.backend == "process":
@@ -125,7 +128,7 @@ def evaluate(
     video: bool = False,
     policy: int | None = None,
     trust_code: bool = False,
-) -> Any:
+) -> EvaluationResult:
     """Play `episodes` fresh episodes with a run's newest checkpoint; their returns. `policy`: one
     of several that were trained side by side; without it, the best. `trust_code` as in resume."""
     from veldt.run.evaluation import evaluate_run

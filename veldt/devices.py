@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 
 import torch
 
@@ -70,3 +71,11 @@ class Upload:
         for address in self._locked:
             torch.cuda.cudart().cudaHostUnregister(address)
         self._locked.clear()
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where and with how many CPU threads a learner computes."""
+
+    device: str = "cpu"
+    threads: int = 1

@@ -11,49 +11,42 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
+from veldt.options.checked import Bounds, Decay, NotNegative, Options
+
+_ADAM_BETA2 = 0.999
+
 
 @dataclass(frozen=True)
-class OptimizerConfig:
-    """Choice and constants of an optimizer. The learning rate falls linearly over
-    `decay_horizon_updates` to `final_learning_rate_fraction` of itself; horizon 0 keeps it
-    constant."""
+class OptimizerOptions(Options):
+    """How gradients become steps."""
 
-    name: str = "rmsprop"
-    """sgd, rmsprop, adagrad or adam."""
-    learning_rate: float = 6e-4
-    final_learning_rate_fraction: float = 0.0
-    decay_horizon_updates: int = 0
-    decay: float = 0.99
-    """rmsprop: weight of the old mean square."""
-    epsilon: float = 0.01
-    """rmsprop, adagrad: added inside the root; adam: outside."""
-    momentum: float = 0.0
-    """sgd, rmsprop."""
-    centered: bool = False
-    """rmsprop: divide by the standard deviation instead of the root mean square."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    max_grad_norm: float = 0.0
-    """Scale longer gradients down to this norm; 0: never."""
-    clip_elementwise: float = 0.0
-    """Clip each entry to +- this, after the norm; 0: never."""
+    optimizer: Literal["adam", "rmsprop", "sgd", "adagrad"] = "adam"
+    """adam, rmsprop (epsilon inside the root), sgd or adagrad."""
+    learning_rate: Annotated[float, Bounds(0, 100)] = 1e-3
+    """Step size."""
+    decay_learning_rate: bool = False
+    """Let the learning rate fall linearly to 0 over --total-env-steps."""
+    rms_decay: Decay = 0.99
+    """Decay of RMSProp's mean square."""
+    rms_centered: bool = False
+    """RMSProp divides by the standard deviation instead of the root mean square."""
+    momentum: Decay = 0.0
+    """Momentum of sgd and rmsprop."""
+    adam_beta1: Decay = 0.9
+    """Decay of Adam's mean gradient."""
+    optimizer_epsilon: NotNegative = 1e-5
+    """Added inside the root by rmsprop and adagrad, outside by adam."""
+    max_grad_norm: NotNegative = 0.5
+    """Longer gradients are scaled down to this norm; 0: never."""
 
-    def __post_init__(self) -> None:
-        if self.name not in _OPTIMIZERS:
-            raise ValueError(f"unknown optimizer '{self.name}'; use {', '.join(_OPTIMIZERS)}")
-        for name in ("learning_rate", "epsilon", "max_grad_norm", "clip_elementwise"):
-            if getattr(self, name) < 0.0:
-                raise ValueError(f"{name} must not be negative")
-
-    def learning_rate_scale(self, updates: int) -> float:
-        """Fraction of the learning rate after `updates`: what `step` takes."""
-        if self.decay_horizon_updates <= 0:
-            return 1.0
-        progress = min(1.0, updates / self.decay_horizon_updates)
-        return 1.0 + progress * (self.final_learning_rate_fraction - 1.0)
+    def decays_over(self, env_steps: int | None) -> int | None:
+        """The env steps over which the learning rate falls to 0, if it does."""
+        return env_steps if self.decay_learning_rate else None
 
 
 class Optimizer(ABC):
@@ -61,9 +54,9 @@ class Optimizer(ABC):
     then the number of steps; float32 counts exactly to 2^24 and stays there, where no bias
     correction is left."""
 
-    def __init__(self, config: OptimizerConfig, vector: Tensor, state: Tensor) -> None:
-        self.config, self.vector, self.state_vector = config, vector, state
-        self.moments = _moments(config, state)
+    def __init__(self, options: OptimizerOptions, vector: Tensor, state: Tensor) -> None:
+        self.options, self.vector, self.state_vector = options, vector, state
+        self.moments = _moments(options, state)
         self.count = state[-1]
         self.last_norm = math.nan
         self._scratch = torch.empty_like(vector)
@@ -72,15 +65,16 @@ class Optimizer(ABC):
     def step(self, gradient: Tensor, learning_rate_scale: float = 1.0) -> bool:
         """Apply `gradient`, which is clipped in place. False, and nothing but `last_norm` changed,
         when its norm is not finite."""
-        self.last_norm, limit = float(torch.linalg.vector_norm(gradient)), self.config.max_grad_norm
+        self.last_norm, limit = (
+            float(torch.linalg.vector_norm(gradient)),
+            self.options.max_grad_norm,
+        )
         if not math.isfinite(self.last_norm):
             return False
         if 0.0 < limit < self.last_norm:
             gradient.mul_(limit / self.last_norm)
-        if self.config.clip_elementwise > 0.0:
-            gradient.clamp_(-self.config.clip_elementwise, self.config.clip_elementwise)
         self.count.add_(1.0)
-        self._apply(gradient, self.config.learning_rate * learning_rate_scale)
+        self._apply(gradient, self.options.learning_rate * learning_rate_scale)
         return True
 
     @abstractmethod
@@ -91,8 +85,8 @@ class SGD(Optimizer):
     """m <- mu m + d; theta -= lr m."""
 
     def _apply(self, gradient: Tensor, learning_rate: float) -> None:
-        if self.config.momentum:
-            gradient = self.moments[0].mul_(self.config.momentum).add_(gradient)
+        if self.options.momentum:
+            gradient = self.moments[0].mul_(self.options.momentum).add_(gradient)
         self.vector.add_(gradient, alpha=-learning_rate)
 
 
@@ -101,18 +95,18 @@ class RMSProp(Optimizer):
     With momentum: m <- mu m + lr d / sqrt(g + eps); theta -= m."""
 
     def _apply(self, gradient: Tensor, learning_rate: float) -> None:
-        config, square = self.config, self.moments[0]
-        square.mul_(config.decay).addcmul_(gradient, gradient, value=1.0 - config.decay)
+        options, square = self.options, self.moments[0]
+        square.mul_(options.rms_decay).addcmul_(gradient, gradient, value=1.0 - options.rms_decay)
         root = self._scratch
-        if config.centered:
-            mean = self.moments[1].lerp_(gradient, 1.0 - config.decay)
+        if options.rms_centered:
+            mean = self.moments[1].lerp_(gradient, 1.0 - options.rms_decay)
             # Rounding may leave the difference below zero by more than a small epsilon.
             torch.addcmul(square, mean, mean, value=-1.0, out=root).clamp_(min=0.0)
-            root.add_(config.epsilon).sqrt_()
+            root.add_(options.optimizer_epsilon).sqrt_()
         else:
-            torch.add(square, config.epsilon, out=root).sqrt_()
-        if config.momentum:
-            momentum = self.moments[-1].mul_(config.momentum)
+            torch.add(square, options.optimizer_epsilon, out=root).sqrt_()
+        if options.momentum:
+            momentum = self.moments[-1].mul_(options.momentum)
             self.vector.sub_(momentum.addcdiv_(gradient, root, value=learning_rate))
         else:
             self.vector.addcdiv_(gradient, root, value=-learning_rate)
@@ -123,7 +117,7 @@ class AdaGrad(Optimizer):
 
     def _apply(self, gradient: Tensor, learning_rate: float) -> None:
         square = self.moments[0].addcmul_(gradient, gradient)
-        root = torch.add(square, self.config.epsilon, out=self._scratch).sqrt_()
+        root = torch.add(square, self.options.optimizer_epsilon, out=self._scratch).sqrt_()
         self.vector.addcdiv_(gradient, root, value=-learning_rate)
 
 
@@ -131,12 +125,12 @@ class Adam(Optimizer):
     """m <- b1 m + (1 - b1) d; v <- b2 v + (1 - b2) d^2; both corrected for their start at zero."""
 
     def _apply(self, gradient: Tensor, learning_rate: float) -> None:
-        (beta1, beta2), (mean, square) = self.config.betas, self.moments
+        (mean, square), beta1, beta2 = self.moments, self.options.adam_beta1, _ADAM_BETA2
         count = float(self.count)
         mean.lerp_(gradient, 1.0 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
         root = torch.sqrt(square, out=self._scratch).div_(math.sqrt(1.0 - beta2**count))
-        root.add_(self.config.epsilon)
+        root.add_(self.options.optimizer_epsilon)
         self.vector.addcdiv_(mean, root, value=-learning_rate / (1.0 - beta1**count))
 
 
@@ -148,49 +142,35 @@ _OPTIMIZERS: dict[str, type[Optimizer]] = {
 }
 
 
-def num_moments(config: OptimizerConfig) -> int:
+def num_moments(options: OptimizerOptions) -> int:
     """How many numbers per parameter the optimizer remembers."""
-    with_momentum = int(config.momentum > 0.0)
-    if config.name == "rmsprop":
-        return 1 + int(config.centered) + with_momentum
-    return {"sgd": with_momentum, "adagrad": 1, "adam": 2}[config.name]
+    with_momentum = int(options.momentum > 0.0)
+    if options.optimizer == "rmsprop":
+        return 1 + int(options.rms_centered) + with_momentum
+    return {"sgd": with_momentum, "adagrad": 1, "adam": 2}[options.optimizer]
 
 
-def state_size(config: OptimizerConfig, n: int) -> int:
+def state_size(options: OptimizerOptions, n: int) -> int:
     """Length of `state_vector` for `n` parameters."""
-    return num_moments(config) * n + 1
+    return num_moments(options) * n + 1
 
 
-def _moments(config: OptimizerConfig, state: Tensor) -> Tensor:
-    count = num_moments(config)
+def _moments(options: OptimizerOptions, state: Tensor) -> Tensor:
+    count = num_moments(options)
     return state[:-1].view(count, (state.numel() - 1) // max(1, count))
 
 
-def slice_state(config: OptimizerConfig, state: Tensor, start: int, stop: int) -> Tensor:
-    """A copy of the state of an optimizer over `vector[start:stop]`, cut from that of the whole."""
-    moments = _moments(config, state)[:, start:stop]
-    return torch.cat((moments.reshape(-1), state[-1:]))
-
-
-def join_states(config: OptimizerConfig, states: list[Tensor]) -> Tensor:
-    """The state over a whole vector from those of its consecutive slices; the largest count
-    counts."""
-    parts = [_moments(config, state) for state in states]
-    count = torch.stack([state[-1] for state in states]).max()
-    return torch.cat((torch.cat(parts, dim=1).reshape(-1), count.reshape(1)))
-
-
 def make_optimizer(
-    config: OptimizerConfig, vector: Tensor, state: Tensor | None = None
+    options: OptimizerOptions, vector: Tensor, state: Tensor | None = None
 ) -> Optimizer:
     """An optimizer over `vector`. `state` is used in place (shared memory, a checkpoint); None:
     zeros."""
-    size = state_size(config, vector.numel())
+    size = state_size(options, vector.numel())
     if state is None:
         state = torch.zeros(size, dtype=torch.float32, device=vector.device)
     elif state.shape != (size,):
         raise ValueError(f"optimizer state has {tuple(state.shape)} entries, expected ({size},)")
-    return _OPTIMIZERS[config.name](config, vector, state)
+    return _OPTIMIZERS[options.optimizer](options, vector, state)
 
 
 @torch.no_grad()

@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few protocols that roles talk through. No call blocks: None or False means "not now"."""
+"""What roles talk through. No call blocks: None or False means "not now".
+
+The ends of channels are protocols, which backends implement. Policies and gradient sinks are parts
+of a role: their ends are bound with it, and it opens them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from veldt.role import Arrays, Part
 from veldt.types import Batch, Parameters, PolicyReply, Slot
 
 if TYPE_CHECKING:
     import torch
+
+    from veldt.context import NodeContext
+    from veldt.networks import FlatParameters, Network
 
 
 class ExperienceSink(Protocol):
@@ -33,6 +43,21 @@ class ExperienceSource(Protocol):
         """Give the batch's slots back to their producers."""
 
 
+class ExperiencePart(Part):
+    """A source that is more than the end of a queue: its owner opens it."""
+
+    def open(self, context: NodeContext) -> None: ...
+
+    def take_batch(self) -> Batch | None:
+        raise NotImplementedError
+
+    def release(self, batch: Batch) -> None:
+        raise NotImplementedError
+
+    def prioritize(self, batch: Batch, priorities: np.ndarray) -> None:
+        """Say how much the items of a batch surprised; nothing happens where all are equal."""
+
+
 class ParameterSource(Protocol):
     """Where the newest weights are read."""
 
@@ -46,24 +71,130 @@ class ParameterSink(Protocol):
     def publish(self, parameters: Parameters) -> None: ...
 
 
-class GradientSink(Protocol):
+class RequestClient(Protocol):
+    """Asks an inference server that shares the memory of the slots."""
+
+    def send(self, slot: Slot, row: int) -> None: ...
+
+    def answered(self) -> tuple[int, int] | None:
+        """Slot and row of the next answer."""
+
+
+class RequestServer(Protocol):
+    """Takes requests about rows of slots; answers are written into the rows themselves."""
+
+    def take(self) -> tuple[Slot, int] | None: ...
+
+    def answer(self, slot: Slot, row: int, client: int) -> None: ...
+
+
+class ReceivedRow(Protocol):
+    """One row of one group of environments, as it came over a stream."""
+
+    @property
+    def client(self) -> int: ...
+
+    @property
+    def group(self) -> int: ...
+
+    @property
+    def incarnation(self) -> int: ...
+
+    @property
+    def connection(self) -> int: ...
+
+    @property
+    def arrays(self) -> Arrays: ...
+
+
+class StreamClient(Protocol):
+    """Sends rows to a server that may be on another machine."""
+
+    def connect(self, incarnation: int) -> None: ...
+
+    def send(self, group: int, data: bytes) -> None: ...
+
+    def receive(self) -> tuple[int, Arrays] | None: ...
+
+
+class StreamServer(Protocol):
+    """Takes the rows of all clients and sends answers back."""
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Messages that were not taken, by reason."""
+
+    def take(self) -> ReceivedRow | None: ...
+
+    def answer(self, received: ReceivedRow, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Policy(Part):
+    """Who answers "what now?" for groups of environments: a local copy or a remote server."""
+
+    def open(self, context: NodeContext, widths: Sequence[int]) -> None:
+        """Begin to answer for groups of so many environments each."""
+
+    def refresh(self, minimum_version: int = 0) -> bool:
+        """Called before each trajectory: take the newest weights. False while there are none of
+        at least `minimum_version`; the trajectory must then not begin."""
+        return True
+
+    def request(self, group: int, slot: Slot, row: int) -> None:
+        """Ask for actions on the observations in `row` of `slot`. Row 0 also gets the recurrent
+        state from before it, if there is one."""
+        raise NotImplementedError
+
+    def reply(self, group: int) -> PolicyReply | None:
+        """The answer to this group's last request, or None while it is under way."""
+        raise NotImplementedError
+
+    def knows_its_version(self) -> bool:
+        """Whether replies say with which weights they were made."""
+        return True
+
+    def lagging(self, updates: int) -> Policy | None:
+        """The same policy with weights so many updates old; None if it reads no board."""
+        return None
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A flat gradient and where it comes from."""
+
+    vector: torch.Tensor
+    version: int
+    """Of the weights it was computed from."""
+    learning_rate_scale: float = 1.0
+    loss: torch.Tensor | None = None
+    rows: int = 1
+    """How many rows it is the mean of."""
+
+
+class GradientSink(Part):
     """Who applies gradients: a local optimizer, a parameter server, shared memory, a group."""
+
+    def parameters(self, network: Network, device: str) -> FlatParameters:
+        """The memory that the learner's network lives in."""
+        from veldt.networks import FlatParameters
+
+        return FlatParameters(network, device)
+
+    def open(self, context: NodeContext, flat: FlatParameters) -> None:
+        """Begin to take gradients of the weights in `flat`."""
 
     def begin(self, version: int) -> int | None:
         """Called before a batch is taken: bring the learner's weights, now of `version`, up to date
         where others change them. Returns their version, or None while a gradient could not be
         taken (back-pressure)."""
+        return version
 
-    def apply(
-        self,
-        gradient: torch.Tensor,
-        version: int,
-        learning_rate_scale: float = 1.0,
-        loss: torch.Tensor | None = None,
-        rows: int = 1,
-    ) -> int | None:
-        """Take a flat gradient computed from weights of `version` and `rows` rows. Returns the
-        version that the learner's own weights have now, or None if they were not changed (yet)."""
+    def apply(self, gradient: Gradient) -> int | None:
+        """Take a gradient. Returns the version that the learner's own weights have now, or None if
+        they were not changed (yet)."""
+        raise NotImplementedError
 
     def newest_version(self, version: int) -> int:
         """The version of the weights that a gradient would now be applied to, as far as is known
@@ -72,35 +203,8 @@ class GradientSink(Protocol):
 
     def roll_back(self) -> None:
         """The learner has put good weights back into its own vector: do so elsewhere, too."""
-        return None
 
-    def state(self) -> dict[str, np.ndarray]: ...
+    def state(self) -> Arrays:
+        return {}
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
-
-
-class Policy(Protocol):
-    """Who answers "what now?" for groups of environments: a local copy or a remote server."""
-
-    def refresh(self, minimum_version: int = 0) -> bool:
-        """Called before each trajectory: take the newest weights. False while there are none of
-        at least `minimum_version`; the trajectory must then not begin."""
-
-    def request(self, group: int, slot: Slot, row: int) -> None:
-        """Ask for actions on the observations in `row` of `slot`. Row 0 also gets the recurrent
-        state from before it, if there is one."""
-
-    def reply(self, group: int) -> PolicyReply | None:
-        """The answer to this group's last request, or None while it is under way."""
-
-
-class Role(Protocol):
-    """A plain class that does one unit of work at a time and does not know where it runs."""
-
-    def step(self) -> bool:
-        """Do one unit of work; False when there is nothing to do now. Never blocks or sleeps."""
-
-    def state(self) -> dict[str, np.ndarray]:
-        """All that a restart needs, as arrays."""
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
+    def load_state(self, state: Arrays) -> None: ...

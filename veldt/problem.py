@@ -3,22 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
-from veldt.environments import EnvironmentFactory
+from veldt.devices import Compute
+from veldt.environments import EnvironmentFactory, Environments
 from veldt.errors import ConfigurationError
-from veldt.networks import FlatParameters, Network, NetworkConfig, make_network
-from veldt.types import (
-    DISCOUNTED_RETURN,
-    EnvironmentSpec,
-    Field,
-    Layout,
-    Parameters,
-    trajectory_layout,
-)
+from veldt.networks import NetworkFactory, NetworkOptions
+from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
 
 
 @dataclass(frozen=True)
@@ -27,34 +19,69 @@ class Problem:
 
     environment: EnvironmentFactory
     spec: EnvironmentSpec
-    network: NetworkConfig
+    shape: NetworkOptions
+    """Of the network."""
     seed: int = 0
     num_actors: int = 1
     envs_per_actor: int = 8
-    device: str = "cpu"
-    learner_threads: int = 1
+    compute: Compute = Compute()
     total_env_steps: int | None = None
-    restored: Parameters | None = None
-    """Weights to start from instead of fresh ones."""
 
-    def make_network(self, head: str, **changes: object) -> Callable[[], Network]:
-        """A picklable factory; every call builds the same weights from the seed."""
-        config = replace(self.network, **changes)  # type: ignore[arg-type]
-        return partial(make_network, config, self.spec, head, self.seed)
+    def network(
+        self, head: str, *, normalize_returns: bool = False, dueling: bool = False
+    ) -> NetworkFactory:
+        """The network with this head: "policy_value", "q" or "dpg"."""
+        shape = replace(self.shape, normalize_returns=normalize_returns, dueling=dueling)
+        return NetworkFactory(shape, self.spec, head, self.seed)
 
-    def initial_weights(self, factory: Callable[[], Network]) -> Parameters:
-        if self.restored is not None:
-            return self.restored
-        return Parameters(FlatParameters(factory()).numpy(), 0)
+    def memory_network(self) -> NetworkFactory:
+        """A dueling Q network with a memory; on images it also has R2D2's size and inputs."""
+        self.require_actions("r2d2", "discrete")
+        shape = replace(self.shape, dueling=True)
+        if shape.recurrent == "none":
+            shape = replace(shape, recurrent="lstm")
+        if any(leaf.kind == "image" for leaf in self.spec.observation):
+            shape = replace(shape, recurrent_size=512, last_action_and_reward=True)
+        return NetworkFactory(shape, self.spec, "q", self.seed)
+
+    def environments(self, num_groups: int = 1) -> Environments:
+        """Those of one actor, in groups that it steps in turn."""
+        if self.envs_per_actor % num_groups:
+            raise ConfigurationError(
+                f"{self.envs_per_actor} environments per actor do not split into {num_groups} equal"
+                " groups; choose a multiple with --envs-per-actor, or other --groups-per-actor"
+            )
+        return Environments(self.environment, self.envs_per_actor, num_groups)
 
     def trajectory_layout(
-        self, network: Network, num_steps: int, num_envs: int, **extra: Field
+        self,
+        network: NetworkFactory,
+        num_steps: int,
+        environments: Environments,
+        outputs: Sequence[str] = (),
     ) -> Layout:
-        """Slots for `num_steps` of `num_envs` environments with what the network's actors store."""
-        outputs = {**network.output_fields(), **network.input_fields(), **extra}
-        if network.return_moments is not None:
-            outputs[DISCOUNTED_RETURN] = Field((), "float32")
-        return trajectory_layout(self.spec, num_steps, num_envs, outputs, network.state_fields())
+        """Slots for `num_steps` of a group of environments, with what the network's actors store
+        and further scalar `outputs` of theirs."""
+        made = network.make()
+        stored = {**made.output_fields(), **made.input_fields()}
+        stored |= dict.fromkeys(outputs, Field((), "float32"))
+        if made.return_moments is not None:
+            stored[DISCOUNTED_RETURN] = Field((), "float32")
+        width = environments.width
+        return trajectory_layout(self.spec, num_steps, width, stored, made.state_fields())
+
+    def per_learner(self, num_learners: int, replay_fraction: float = 0.0) -> Problem:
+        """With an actor for each learner at least, and the rows that one learner trains on in the
+        whole run, replayed ones included."""
+        total, actors = self.total_env_steps, max(self.num_actors, num_learners)
+        if total is not None:
+            total = round(total / num_learners / (1.0 - replay_fraction))
+        return replace(self, num_actors=actors, total_env_steps=total)
+
+    def in_one_actor(self) -> Problem:
+        """The environments of all actors, stepped together by one."""
+        total = self.num_actors * self.envs_per_actor
+        return replace(self, num_actors=1, envs_per_actor=total)
 
     @property
     def frame_stack(self) -> int:
@@ -64,35 +91,20 @@ class Problem:
             return int(dict(environment.options).get("stack_num", 4))
         return environment.frame_stack
 
-    def group_width(self, groups_per_actor: int) -> int:
-        """Environments that an actor steps together when it takes turns among its groups."""
-        if self.envs_per_actor % groups_per_actor:
-            raise ConfigurationError(
-                f"{self.envs_per_actor} environments per actor do not split into"
-                f" {groups_per_actor} equal groups; choose a multiple with --envs-per-actor, or"
-                " other --groups-per-actor"
-            )
-        return self.envs_per_actor // groups_per_actor
-
-    def for_actor(self, num_steps: int) -> dict[str, Any]:
-        """Arguments of every actor."""
-        return {
-            "environment": self.environment,
-            "num_envs": self.envs_per_actor,
-            "num_steps": num_steps,
-        }
-
-    def for_learner(self, decay_learning_rate: bool) -> dict[str, Any]:
-        """Arguments of every learner."""
-        return {
-            "total_env_steps": self.total_env_steps if decay_learning_rate else None,
-            "device": self.device,
-            "torch_threads": self.learner_threads,
-        }
-
-    def require_action_kind(self, architecture: str, *kinds: str) -> None:
+    def require_actions(self, architecture: str, *kinds: str) -> None:
         if self.spec.action.kind not in kinds:
             raise ConfigurationError(
                 f"{architecture} needs {' or '.join(kinds)} actions, but {self.spec.id} has"
                 f" {self.spec.action.kind} actions; try impala, which takes any"
             )
+
+    def require_no_memory(self, architecture: str) -> None:
+        """A replay of single transitions knows neither recurrent state nor what came before."""
+        asked = [("recurrent", self.shape.recurrent != "none")]
+        asked += [("last_action_and_reward", self.shape.last_action_and_reward)]
+        for option, given in asked:
+            if given:
+                raise ConfigurationError(
+                    f"{architecture} learns from single transitions, so {option} does not go with"
+                    " it; use seed_rl --algorithm r2d2, which replays sequences"
+                )

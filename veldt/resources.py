@@ -4,9 +4,11 @@ first step, not a SIGBUS, a killed process or a half-started run later."""
 
 from __future__ import annotations
 
-import sys
+import os
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from veldt.errors import ConfigurationError
 
@@ -18,13 +20,16 @@ class ShortageError(ConfigurationError):
     """Names what is needed, what there is, and the remedy."""
 
 
+def usable_cores() -> int:
+    """Cores that this process may run on; all of them where the system cannot say (macOS)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def available_bytes() -> int:
     """Memory that may still be taken: the machine's, or the container's where it has less."""
-    amounts = [sys.maxsize]
-    with suppress(OSError, ValueError, KeyError):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        fields = dict(line.split(":", 1) for line in lines)
-        amounts.append(int(fields["MemAvailable"].split()[0]) * 1024)
+    amounts = [psutil.virtual_memory().available]
     with suppress(OSError, ValueError):  # a limit of "max" is none
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         amounts.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))

@@ -1,20 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who talks to whom, as a value.
 
-An architecture builds a Topology: channels (queues of slots, boards of weights) and nodes (roles
-with their arguments). Passing a channel's end to a node is the edge. A backend decides where nodes
-run and replaces each end by a live port; the topology never knows which backend that is.
+An architecture builds a Topology: channels (queues of slots, boards of weights) and nodes (roles).
+Passing a channel's end to a role, or to one of its parts, is the edge. A backend decides where
+nodes run and binds each end to a live port; the topology never knows which backend that is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
+from veldt.errors import ConfigurationError
+from veldt.ports import (
+    ExperienceSink,
+    ExperienceSource,
+    ParameterSink,
+    ParameterSource,
+    RequestClient,
+    RequestServer,
+    StreamClient,
+    StreamServer,
+)
+from veldt.role import EndLike, Role, leaves_of
 from veldt.types import Layout
+
+if TYPE_CHECKING:
+    from veldt.networks import NetworkFactory
 
 
 @dataclass(frozen=True)
@@ -45,6 +60,11 @@ class SharedSpec:
     dtype: str
 
 
+def numbered(stem: str, count: int) -> list[str]:
+    """Names of channels of which there are several; the first has no number."""
+    return [f"{stem}-{number}" if number else stem for number in range(count)]
+
+
 UPDATES_SUFFIX = ".updates"  # beside shared weights, under their name: counts of updates, int64
 
 
@@ -52,8 +72,8 @@ UPDATES_SUFFIX = ".updates"  # beside shared weights, under their name: counts o
 class RequestsSpec:
     """Questions of actors to inference servers about rows of the slots of `queue`.
 
-    Over shared memory a message is the number of a row: the server reads the observation where the
-    actor wrote it and writes the action beside it. Elsewhere the row goes there and back."""
+    A message is the number of a row: the server reads the observation where the actor wrote it and
+    writes the action beside it, so both need the same memory."""
 
     name: str
     queue: QueueSpec
@@ -75,19 +95,26 @@ class StreamSpec:
 Channel = QueueSpec | BoardSpec | SharedSpec | RequestsSpec | StreamSpec
 
 
+Side = Literal["sink", "source", "both", "client", "server"]
 WRITING_SIDES = ("sink", "both", "client")
 READING_SIDES = ("source", "both", "server")
 
 
 @dataclass(frozen=True)
-class End:
-    """One end of a channel, given to a node as an argument. `options` shape the port."""
+class End(EndLike):
+    """One end of a channel. Handles give it the type of the port that takes its place when a node
+    is bound, so that a wrong edge is a type error where it is drawn."""
 
     channel: Channel
-    side: str
+    side: Side
     """ "sink": the node writes. "source": the node reads. "both": shared memory. "client" asks and
     "server" answers requests."""
-    options: tuple[tuple[str, Any], ...] = ()
+    slots_per_batch: int = 1
+    """Of a queue's source: so many slots at a time, joined along the environment axis."""
+    extra_lag_updates: int = 0
+    """Of a board's source: act as if so many versions behind."""
+    client: int = 0
+    """Which of the clients of requests or streams this is."""
 
 
 @dataclass(frozen=True)
@@ -97,17 +124,17 @@ class Queue:
     spec: QueueSpec
 
     @property
-    def sink(self) -> End:
-        return End(self.spec, "sink")
+    def sink(self) -> ExperienceSink:
+        return cast(ExperienceSink, End(self.spec, "sink"))
 
-    def source(self, slots_per_batch: int = 1) -> End:
+    def source(self, slots_per_batch: int = 1) -> ExperienceSource:
         """Takes `slots_per_batch` slots at a time, joined along the environment axis."""
         if slots_per_batch > self.spec.num_slots:
-            raise ValueError(
+            raise ConfigurationError(
                 f"a batch takes {slots_per_batch} trajectories but the queue '{self.spec.name}' has"
                 f" room for {self.spec.num_slots}; raise queue_trajectories or lower the batch"
             )
-        return End(self.spec, "source", (("slots_per_batch", slots_per_batch),))
+        return cast(ExperienceSource, End(self.spec, "source", slots_per_batch=slots_per_batch))
 
 
 @dataclass(frozen=True)
@@ -119,11 +146,11 @@ class Board:
     version: int = 0
 
     @property
-    def sink(self) -> End:
-        return End(self.spec, "sink")
+    def sink(self) -> ParameterSink:
+        return cast(ParameterSink, End(self.spec, "sink"))
 
-    def source(self, extra_lag_updates: int = 0) -> End:
-        return End(self.spec, "source", (("extra_lag_updates", extra_lag_updates),))
+    def source(self) -> ParameterSource:
+        return cast(ParameterSource, End(self.spec, "source"))
 
 
 @dataclass(frozen=True)
@@ -134,8 +161,8 @@ class Shared:
     initial: np.ndarray
 
     @property
-    def end(self) -> End:
-        return End(self.spec, "both")
+    def end(self) -> np.ndarray:
+        return cast(np.ndarray, End(self.spec, "both"))
 
 
 @dataclass(frozen=True)
@@ -144,12 +171,12 @@ class Requests:
 
     spec: RequestsSpec
 
-    def client(self, index: int) -> End:
-        return End(self.spec, "client", (("client", index),))
+    def client(self, index: int) -> RequestClient:
+        return cast(RequestClient, End(self.spec, "client", client=index))
 
     @property
-    def server(self) -> End:
-        return End(self.spec, "server")
+    def server(self) -> RequestServer:
+        return cast(RequestServer, End(self.spec, "server"))
 
 
 @dataclass(frozen=True)
@@ -158,29 +185,39 @@ class Stream:
 
     spec: StreamSpec
 
-    def client(self, index: int) -> End:
-        return End(self.spec, "client", (("client", index),))
+    def client(self, index: int) -> StreamClient:
+        return cast(StreamClient, End(self.spec, "client", client=index))
 
     @property
-    def server(self) -> End:
-        return End(self.spec, "server")
+    def server(self) -> StreamServer:
+        return cast(StreamServer, End(self.spec, "server"))
+
+
+Handle = Queue | Board | Shared | Requests | Stream
+
+
+def lagging(source: ParameterSource, updates: int) -> ParameterSource | None:
+    """The same end of a board, `updates` versions behind; None for what is no end of a board."""
+    if not isinstance(source, End) or not isinstance(source.channel, BoardSpec):
+        return None
+    channel = replace(source.channel, history=updates + 2)
+    return cast(ParameterSource, replace(source, channel=channel, extra_lag_updates=updates))
 
 
 @dataclass
 class Node:
-    """A role and its arguments; what a backend runs. `index` counts nodes of the same role name."""
+    """A role and its name; what a backend runs. `index` counts nodes of the same kind."""
 
     name: str
-    role: Callable[..., Any]
-    arguments: dict[str, Any]
+    role: Role
     index: int
     kind: str
 
     def ends(self) -> Iterator[tuple[str, End]]:
-        for argument, value in self.arguments.items():
-            for end in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(end, End):
-                    yield argument, end
+        """The channel ends of the role and its parts, with the name of the field they lie in."""
+        for name, value in leaves_of(self.role):
+            if isinstance(value, End):
+                yield name, value
 
 
 @dataclass
@@ -202,9 +239,9 @@ class Group:
 class Topology:
     """Channels and nodes of one architecture."""
 
-    architecture: str
-    make_network: Callable[[], Any]
-    """Builds the network that evaluation plays with."""
+    network: NetworkFactory
+    """Of what evaluation plays with."""
+    architecture: str = "own"
     weights: tuple[str, ...] = ("weights",)
     """The boards that hold its weights, one slice after the other."""
     queues: list[Queue] = field(default_factory=list)
@@ -219,15 +256,18 @@ class Topology:
         self.queues.append(Queue(QueueSpec(name, layout, num_slots)))
         return self.queues[-1]
 
-    def board(self, name: str, initial: np.ndarray, history: int = 2, version: int = 0) -> Board:
-        spec = BoardSpec(name, int(initial.size), history)
-        self.boards.append(Board(spec, np.asarray(initial, dtype=np.float32), version))
+    def board(self, name: str, initial: NetworkFactory | np.ndarray) -> Board:
+        """A board that begins with the first weights of a network, or with a vector."""
+        vector = initial if isinstance(initial, np.ndarray) else initial.initial_vector()
+        spec = BoardSpec(name, int(vector.size), history=2)
+        self.boards.append(Board(spec, np.asarray(vector, dtype=np.float32)))
         return self.boards[-1]
 
     @property
     def num_weights(self) -> int:
-        """Length of the flat vector of `make_network`'s network."""
-        return sum(board.spec.size for board in self.boards if board.spec.name in self.weights)
+        """Length of the flat vector of `network`."""
+        memories: list[Board | Shared] = [*self.boards, *self.shared]
+        return sum(entry.spec.size for entry in memories if entry.spec.name in self.weights)
 
     def share(self, name: str, initial: np.ndarray) -> Shared:
         spec = SharedSpec(name, int(initial.size), str(initial.dtype))
@@ -253,16 +293,24 @@ class Topology:
         self.streams.append(Stream(spec))
         return self.streams[-1]
 
-    def add(self, kind: str, role: Callable[..., Any], **arguments: Any) -> Node:
-        """Add a node. The backend calls `role(context, **arguments)` where the node runs."""
+    def add(self, kind: str, role: Role) -> Node:
+        """Add a node; a backend binds and opens its role where it runs."""
         index = sum(node.kind == kind for node in self.nodes)
-        node = Node(f"{kind}-{index}", role, arguments, index, kind)
+        node = Node(f"{kind}-{index}", role, index, kind)
         self.nodes.append(node)
         return node
+
+    def of(self, *kinds: str) -> list[Node]:
+        """All nodes of these kinds, in the order they were added."""
+        return [node for node in self.nodes if node.kind in kinds]
 
     def colocate(self, *nodes: Node, threads: bool = False, restartable: bool = False) -> None:
         """Run these nodes in one process."""
         self.colocated.append(Group(list(nodes), threads, restartable))
+
+    def channels(self) -> list[Handle]:
+        """All of them; requests after the queues that they are about."""
+        return [*self.queues, *self.boards, *self.shared, *self.requests, *self.streams]
 
     def groups(self) -> list[Group]:
         """All nodes as process groups, in the order they were added."""

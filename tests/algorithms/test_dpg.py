@@ -25,42 +25,40 @@ def test_critic_targets_and_weighted_loss():
     random = np.random.default_rng(2)
     reward, q, next_q, weights = random.normal(size=(4, 6))
     discount = np.array([0.0, 0.9, 0.81, 0.729, 0.9, 0.0])
-    valid = np.array([True, True, False, True, True, False])
     parts = (torch.from_numpy(part) for part in (reward, discount, next_q))
     targets = dpg.critic_targets(*parts)
     expected = [reward[i] + discount[i] * next_q[i] for i in range(6)]
     np.testing.assert_allclose(targets, expected)
     learned = torch.from_numpy(q).requires_grad_()
-    found = dpg.critic_loss(learned, targets, torch.from_numpy(weights), torch.from_numpy(valid))
-    td = [expected[i] - q[i] if valid[i] else 0.0 for i in range(6)]
-    loss = sum(weights[i] * td[i] ** 2 / 2 for i in range(6)) / valid.sum()
+    found = dpg.critic_loss(learned, targets, torch.from_numpy(weights))
+    td = [expected[i] - q[i] for i in range(6)]
+    loss = sum(weights[i] * td[i] ** 2 / 2 for i in range(6)) / 6
     assert float(found.loss.detach()) == pytest.approx(loss)
     np.testing.assert_allclose(found.td, td)
     found.loss.backward()
-    slope = [-weights[i] * td[i] / valid.sum() for i in range(6)]
+    slope = [-weights[i] * td[i] / 6 for i in range(6)]
     np.testing.assert_allclose(learned.grad, slope)
 
 
 @pytest.mark.parametrize("bound", [None, 1.0])
 def test_actor_gradient_is_the_chain_rule_with_clipped_middle(bound):
     phi, psi = PHI.clone().requires_grad_(), PSI.clone().requires_grad_()
-    valid = torch.tensor([True, True, False, True, True, True])
     action = policy(phi)
-    loss = dpg.actor_loss(action, critic(action, psi), valid, bound)
+    loss = dpg.actor_loss(action, critic(action, psi), bound)
     loss.backward()
     expected, clipped = np.zeros((3, 2)), 0
-    for i in np.flatnonzero(valid):
+    for i in range(6):
         a = np.tanh(STATES[i].numpy() @ PHI.numpy())
         slope = (2 * a + 1) * PSI.numpy()
         if bound is not None:
             clipped += int((np.abs(slope) > bound).sum())
             slope = np.clip(slope, -bound, bound)
-        expected -= np.outer(STATES[i], slope * (1 - a**2)) / 5
+        expected -= np.outer(STATES[i], slope * (1 - a**2)) / 6
     np.testing.assert_allclose(phi.grad, expected, atol=1e-12)
     assert psi.grad is None
     if bound is not None:
-        assert 0 < clipped < 10
-    reading = -critic(policy(PHI), PSI)[valid].mean()
+        assert 0 < clipped < 12
+    reading = -critic(policy(PHI), PSI).mean()
     assert float(loss.detach()) == pytest.approx(float(reading))
 
 
@@ -76,11 +74,9 @@ def test_unclipped_actor_gradient_equals_finite_differences():
         assert float(phi.grad[place]) == pytest.approx(float(-(up - down) / (2 * step)), abs=1e-7)
 
 
-def test_copies_are_in_place():
+def test_soft_copies_are_in_place():
     target, online = torch.zeros(3), torch.tensor([1.0, 2.0, 4.0])
     address = target.data_ptr()
     dpg.soft_copy(target, online, 0.25)
     assert target.tolist() == [0.25, 0.5, 1.0]
-    dpg.hard_copy(target, online)
-    assert target.tolist() == online.tolist()
     assert target.data_ptr() == address != online.data_ptr()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.algorithms.policy_gradient import floored_entropies, policy_gradient_loss
+from veldt.algorithms.policy_gradient import policy_gradient_loss
 from veldt.algorithms.returns import forward_view
 
 GAMMA, BETA = 0.9, 0.01
@@ -128,12 +128,3 @@ def test_floor_bounds_the_loss_and_stops_the_gradient_below_it():
     loss.total.backward()
     assert float(loss.policy.detach()) == pytest.approx(1.0 - math.log(1e-6))
     assert log_probs.grad.tolist() == [-1.0, 0.0]
-
-
-def test_floored_entropy_is_ga3cs_formula():
-    probabilities = np.array([[0.7, 0.3 - 1e-9, 1e-9], [0.2, 0.5, 0.3]])
-    expected = -(probabilities * np.log(np.maximum(probabilities, 1e-6))).sum(-1)
-    found = floored_entropies(torch.from_numpy(np.log(probabilities)))
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-    certain = floored_entropies(torch.tensor([0.0, -torch.inf]))
-    assert float(certain) == 0.0

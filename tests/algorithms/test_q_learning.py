@@ -20,7 +20,6 @@ def transitions(seed=0):
     table["discount"] = np.where(random.random(ROWS) < 0.3, 0.0, 0.9**3)
     table["mask"] = random.random((ROWS, ACTIONS)) < 0.5
     table["mask"][:, 1] = True
-    table["valid"] = random.random(ROWS) < 0.7
     table["weights"] = random.random(ROWS)
     return table
 
@@ -62,21 +61,17 @@ def test_a_final_observation_without_legal_actions_is_harmless():
 
 
 @pytest.mark.parametrize("loss", ["huber", "clipped", "squared"])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_loss_weighs_valid_rows(loss, reduction):
+def test_loss_weighs_rows(loss):
     table = transitions()
     table["q"] *= 3.0
-    names = {"importance_weights": "weights", "valid": "valid"}
-    options = {option: tensors(table, name)[0] for option, name in names.items()}
-    found = q_learning.q_loss(*tensors(table, *CORE), loss=loss, reduction=reduction, **options)
-    td = np.where(table["valid"], slow_td(table, True, False), 0.0)
+    (weights,) = tensors(table, "weights")
+    found = q_learning.q_loss(*tensors(table, *CORE), loss=loss, importance_weights=weights)
+    td = slow_td(table, True, False)
     size = np.abs(td)
     assert (size > 1).any()
     assert (size < 1).any()
     terms = np.where((size <= 1) | (loss != "huber"), td**2 / 2, size - 0.5)
-    total = (terms * table["weights"])[table["valid"]].sum()
-    count = table["valid"].sum() if reduction == "mean" else 1
-    assert float(found.loss) == pytest.approx(total / count)
+    assert float(found.loss) == pytest.approx((terms * table["weights"]).sum() / ROWS)
     np.testing.assert_allclose(found.td, td, atol=1e-12)
     assert not found.td.requires_grad
 
@@ -86,9 +81,9 @@ def test_only_the_taken_action_of_the_online_network_learns():
     parts = dict(zip(CORE, tensors(table, *CORE), strict=True))
     for name in ("q", "online", "target"):
         parts[name].requires_grad_()
-    q_learning.q_loss(*parts.values(), loss="squared", reduction="sum").loss.backward()
+    q_learning.q_loss(*parts.values(), loss="squared").loss.backward()
     expected = np.zeros((ROWS, ACTIONS))
-    expected[np.arange(ROWS), table["action"]] = -slow_td(table, True, False)
+    expected[np.arange(ROWS), table["action"]] = -slow_td(table, True, False) / ROWS
     np.testing.assert_allclose(parts["q"].grad, expected, atol=1e-12)
     assert parts["online"].grad is None
     assert parts["target"].grad is None

@@ -124,10 +124,10 @@ def test_values_that_do_not_fit_together_end_before_the_start(tmp_path):
     refused = [
         ("a2c", {"extra_lag": 2}, "try impala"),
         ("a3c", {"extra_lag": 2}, "try impala"),
-        ("impala", {"extra_lag": -1}, "0 or more"),
-        ("a2c", {"barrier": "none"}, "trajectory or step"),
+        ("impala", {"extra_lag": -1}, "use 0 to 10,000"),
+        ("a2c", {"barrier": "none"}, "use trajectory, step"),
         ("impala", {"replay_fraction": 1.0}, "below 1"),
-        ("impala", {"num_learners": 0}, "1 or more"),
+        ("impala", {"num_learners": 0}, "use 1 to "),
         ("a3c", {"clusters": 3}, "num-actors"),
         ("a3c", {"algorithm": "two_step_q"}, "one_step_q"),
         ("a3c", {"algorithm": "n_step_q", "env": "Pendulum-v1"}, "discrete"),

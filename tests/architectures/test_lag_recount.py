@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import veldt
-from veldt.population import wiring as population_wiring
+from veldt.architectures import impala
 from veldt.roles.learner import Learner
 
 
 class RecordingLearner(Learner):
     """Writes down, for each batch, its own version and the versions of the rows it was given."""
 
-    def __init__(self, context, **arguments):
-        super().__init__(context, **arguments)
+    def open(self, context):
+        super().open(context)
         self._record = open(context.run_dir / "received.txt", "a", encoding="utf-8")  # noqa: SIM115
 
     def _learn(self, batch):
@@ -28,7 +28,7 @@ class RecordingLearner(Learner):
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_impala_reports_the_lag_of_the_rows_it_received(backend, tmp_path, monkeypatch):
-    monkeypatch.setattr(population_wiring, "Learner", RecordingLearner)
+    monkeypatch.setattr(impala, "Learner", RecordingLearner)
     result = veldt.train(
         "impala",
         env="CartPole-v1",

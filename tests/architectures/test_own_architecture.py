@@ -25,7 +25,7 @@ def write(path: Path, changes: str = "") -> Path:
     """IMPALA under another name, with `changes` after it."""
     text = Path(impala.__file__).read_text(encoding="utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text.replace('Topology("impala"', f'Topology("{path.stem}"') + changes)
+    path.write_text(text + changes)
     return path
 
 

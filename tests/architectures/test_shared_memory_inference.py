@@ -4,20 +4,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from wiring import OpenRun, context
+from wiring import OpenRun, context, opened
 
 import veldt
 from veldt.backends.shared_memory.signals import IndexPipe
-from veldt.environments import EnvironmentFactory
+from veldt.environments import EnvironmentFactory, Environments
 from veldt.errors import ConfigurationError
-from veldt.networks import NetworkConfig, make_network
-from veldt.objectives.appo import Appo, AppoSettings
+from veldt.networks import NetworkOptions, make_network
+from veldt.objectives.appo import Appo, AppoOptions
+from veldt.ports import Policy
 from veldt.roles.actor import Actor
 from veldt.types import Field, PolicyReply, slots_over, trajectory_layout
 
@@ -135,18 +137,17 @@ def test_what_travels_does_not_grow_with_the_observation():
         pipe.close()
 
 
-class _SlowPolicy:
+@dataclass(eq=False)
+class _SlowPolicy(Policy):
     """Answers `delay` looks after it was asked, like a server that is busy elsewhere."""
 
-    def __init__(self, groups, width, delay):
-        self._delay, self._asked = delay, [0] * groups
-        self._width = width
+    delay: int
 
-    def refresh(self, minimum_version=0):
-        return True
+    def open(self, context, widths):
+        self._asked, self._width = [0] * len(widths), widths[0]
 
     def request(self, group, slot, row):
-        self._asked[group] = self._delay
+        self._asked[group] = self.delay
 
     def reply(self, group):
         self._asked[group] -= 1
@@ -168,16 +169,8 @@ def test_two_groups_step_while_the_other_waits(delay):
         free = slots_over(layout, memory, groups)
         sink = SimpleNamespace(reserve=lambda f=free: f.pop() if f else None)
         sink.commit = lambda slot, f=free: f.append(slot)
-        actor = Actor(
-            context("actor-0"),
-            environment=factory,
-            num_envs=4,
-            num_steps=8,
-            sink=sink,
-            policy=lambda _, port, widths: _SlowPolicy(len(widths), widths[0], delay),
-            policy_port=None,
-            num_groups=groups,
-        )
+        actor = Actor(Environments(factory, 4, groups), _SlowPolicy(delay), sink)
+        opened(actor, context("actor-0"))
         steps = 0
         for _ in range(240):
             for group in actor._groups:
@@ -192,9 +185,12 @@ def test_groups_must_split_the_environments():
         OpenRun("sample_factory", envs_per_actor=5)
 
 
-def test_sample_factory_says_why_it_does_not_run_on_ray(tmp_path):
-    with pytest.raises(ConfigurationError, match="shared memory of one machine"):
-        train(tmp_path, "sample_factory", backend="ray")
+@pytest.mark.parametrize("architecture", ["ga3c", "sample_factory"])
+def test_they_say_why_they_do_not_run_on_ray(architecture, tmp_path):
+    with pytest.raises(ConfigurationError, match="shared memory of one machine") as refusal:
+        train(tmp_path, architecture, backend="ray")
+    assert "use --backend process, or seed_rl" in str(refusal.value)
+    assert not list(tmp_path.iterdir())
 
 
 def appo_batch(network, steps=6, envs=4, seed=0):
@@ -213,8 +209,9 @@ def appo_batch(network, steps=6, envs=4, seed=0):
 
 def test_every_row_beyond_the_lag_bound_is_masked_and_the_step_shrinks():
     spec = EnvironmentFactory("CartPole-v1").spec()
-    network = make_network(NetworkConfig(hidden_sizes=(8,)), spec, "policy_value", 0)
-    objective = Appo(network, AppoSettings(max_policy_lag=3, normalize_advantages=False))
+    network = make_network(NetworkOptions(hidden_sizes=(8,)), spec, "policy_value", 0)
+    objective = Appo(AppoOptions(max_policy_lag=3, normalize_advantages=False))
+    objective.open(network)
     objective.after_update(10)
     batch = appo_batch(network)
     batch["parameter_version"][:] = 10

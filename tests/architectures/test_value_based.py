@@ -9,6 +9,7 @@ import veldt
 from veldt.architectures import load
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
+from veldt.options.fields import flat
 from veldt.run.plan import make_plan
 
 SMALL = {"min_replay_transitions": 200, "batch_size": 32, "evaluation_episodes": 0}
@@ -58,8 +59,8 @@ def test_env_steps_per_update_are_kept(variant, tmp_path):
 
 
 def published(architecture: str, **constants) -> None:
-    preset = load(architecture).PRESETS["atari"]
-    assert {name: getattr(preset, name) for name in constants} == pytest.approx(constants)
+    preset = flat(load(architecture).PRESETS["atari"])
+    assert {name: preset[name] for name in constants} == pytest.approx(constants)
 
 
 def test_dqn_has_the_published_constants():
@@ -69,10 +70,10 @@ def test_dqn_has_the_published_constants():
         learning_rate=2.5e-4, rms_decay=0.95, rms_centered=True, optimizer_epsilon=0.01 / 32**2,
         n_step=1, double=False,
     )  # fmt: skip
-    preset = load("dqn").PRESETS["atari"]
+    preset = flat(load("dqn").PRESETS["atari"])
     # Every 10,000 agent steps.
-    assert preset.target_period_updates * preset.env_steps_per_update == 10_000
-    assert (preset.optimizer, preset.td_loss) == ("rmsprop", "clipped")
+    assert preset["target_period_updates"] * preset["env_steps_per_update"] == 10_000
+    assert (preset["optimizer"], preset["td_loss"]) == ("rmsprop", "clipped")
 
 
 def test_gorila_has_the_published_constants():
@@ -80,7 +81,7 @@ def test_gorila_has_the_published_constants():
         "gorila", replay_transitions=1e6, epsilon_start=1.0, epsilon_end=0.1, gamma=0.99,
         target_period_updates=60_000, batch_size=32,
     )  # fmt: skip
-    assert load("gorila").PRESETS["atari"].optimizer == "adagrad"
+    assert flat(load("gorila").PRESETS["atari"])["optimizer"] == "adagrad"
 
 
 def test_apex_has_the_published_constants():
@@ -92,11 +93,11 @@ def test_apex_has_the_published_constants():
         replay_transitions=2e6, trim_period_updates=100, prefetch_batches=16, double=True,
         dueling=True, actor_priorities=True,
     )  # fmt: skip
-    preset = load("apex").PRESETS["atari"]
-    assert preset.env_steps_per_update is None, "actors and learner run freely"
-    assert preset.refresh_env_steps * 4 == 400, "frames"
-    assert preset.noise_sigma == 0.3
-    assert preset.action_gradient_clip == 1.0
+    preset = flat(load("apex").PRESETS["atari"])
+    assert preset["env_steps_per_update"] is None, "actors and learner run freely"
+    assert preset["refresh_env_steps"] * 4 == 400, "frames"
+    assert preset["noise_sigma"] == 0.3
+    assert preset["action_gradient_clip"] == 1.0
 
 
 def plan(architecture: str, env: str = "CartPole-v1", **own):
@@ -124,8 +125,8 @@ def test_gorila_wires_shards_bundles_and_a_global_replay():
 
 
 def test_the_preset_follows_the_algorithm():
-    assert plan("apex", "Pendulum-v1", algorithm="dpg").config.gamma == 0.95
-    assert plan("apex").config.gamma == 0.99
+    assert plan("apex", "Pendulum-v1", algorithm="dpg").config.loss.gamma == 0.95
+    assert plan("apex").config.loss.gamma == 0.99
 
 
 @pytest.mark.parametrize(
@@ -134,13 +135,13 @@ def test_the_preset_follows_the_algorithm():
         ("dqn", "Pendulum-v1", {}, "discrete actions"),
         ("apex", "Pendulum-v1", {}, "--algorithm dpg"),
         ("apex", "CartPole-v1", {"algorithm": "dpg"}, "box actions"),
-        ("apex", "CartPole-v1", {"algorithm": "sac"}, "dqn or dpg"),
-        ("gorila", "CartPole-v1", {"replay": "none"}, "bundled or global"),
+        ("apex", "CartPole-v1", {"algorithm": "sac"}, "use dqn, dpg"),
+        ("gorila", "CartPole-v1", {"replay": "none"}, "use bundled, global"),
         ("gorila", "CartPole-v1", {"num_shards": 0}, "num_shards"),
-        ("gorila", "CartPole-v1", {"max_gradient_age_updates": -1}, "0 or more"),
+        ("gorila", "CartPole-v1", {"max_gradient_age_updates": -1}, "use 0 to "),
         ("dqn", "CartPole-v1", {"replay_transitions": 100}, "two trajectories"),
         ("dqn", "CartPole-v1", {"min_replay_transitions": 60_000}, "raise it"),
-        ("apex", "CartPole-v1", {"env_steps_per_update": 0.0}, "none for no limit"),
+        ("apex", "CartPole-v1", {"env_steps_per_update": 0.0}, "use above 0 .*, or none"),
     ],
 )
 def test_values_that_do_not_fit_are_refused_with_a_remedy(architecture, env, own, message):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from veldt.topology import Topology
 from veldt.types import Batch
 
 
+@dataclass(eq=False)
 class AuditingLearner(Learner):
     """Counts, by the provenance of what arrives, what is missing and what comes again."""
 
-    def __init__(self, context: NodeContext, **arguments: Any) -> None:
-        super().__init__(context, **arguments)
+    def open(self, context: NodeContext) -> None:
+        super().open(context)
         counter = context.telemetry.counter
         self._committed = counter("committed_env_steps")
         self._missing, self._repeated = counter("missing"), counter("repeated")
@@ -46,6 +47,7 @@ class AuditingLearner(Learner):
 def audited(topology: Topology) -> Topology:
     """`topology` with learners that keep account."""
     for node in topology.nodes:
-        if node.role is Learner:
-            node.role = AuditingLearner
+        if type(node.role) is Learner:
+            own = {entry.name: getattr(node.role, entry.name) for entry in fields(node.role)}
+            node.role = AuditingLearner(**own)
     return topology

@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
-from tiny_roles import _Stateless
 
 from veldt.context import NodeContext
-from veldt.ports import ExperienceSink, ExperienceSource
+from veldt.ports import ExperienceSink, ExperienceSource, RequestClient, RequestServer
+from veldt.role import Role
 from veldt.types import PROVENANCE_ACTOR, PROVENANCE_INCARNATION, Field, Layout, Slot
-
-if TYPE_CHECKING:  # they bring torch, which the processes of these tests need not load
-    from veldt.roles.inference.shared_memory import AnswerPort
-    from veldt.roles.policies.shared_memory import RequestPort
 
 ROWS, COLUMNS = 4, 3
 _UNTOUCHED = -1
@@ -45,15 +41,16 @@ def expected_action(slot: Slot, row: int) -> np.ndarray:
     return slot["observation.place"][row].sum(axis=-1) * 2 + slot["first"][row]
 
 
-class Asker(_Stateless):
+@dataclass(eq=False)
+class Asker(Role):
     """Asks about each row, one after the other, and hands over slots that are answered in full."""
 
-    restartable = True
+    sink: ExperienceSink
+    port: RequestClient
+    limit: int = 1 << 40
 
-    def __init__(
-        self, context: NodeContext, *, sink: ExperienceSink, port: RequestPort, limit: int = 1 << 40
-    ) -> None:
-        self._context, self._sink, self._port, self._limit = context, sink, port, limit
+    def open(self, context: NodeContext) -> None:
+        self._context = context
         self._slot: Slot | None = None
         self._row = self._sent = 0
         self._answered = context.telemetry.counter("answered")
@@ -64,7 +61,7 @@ class Asker(_Stateless):
     def step(self) -> bool:
         if self._slot is None:
             return self._begin()
-        answer = self._port.answered()
+        answer = self.port.answered()
         if answer is None:
             self._idle.add()
             return False
@@ -76,14 +73,14 @@ class Asker(_Stateless):
         if self._row < ROWS:
             self._ask(self._slot)
         else:
-            self._sink.commit(self._slot)
+            self.sink.commit(self._slot)
             self._slot = None
         return True
 
     def _begin(self) -> bool:
-        if self._sent >= self._limit:
+        if self._sent >= self.limit:
             return False
-        self._slot = self._sink.reserve()
+        self._slot = self.sink.reserve()
         if self._slot is None:
             return False
         for array in self._slot.arrays.values():
@@ -99,7 +96,7 @@ class Asker(_Stateless):
         stamp = self._context.index * 1_000_000 + self._sent * 1000 + self._row * 10
         slot["observation.place"][self._row] = stamp + np.arange(COLUMNS * 2).reshape(COLUMNS, 2)
         slot["first"][self._row] = (np.arange(COLUMNS) + self._sent) % 2 == 0
-        self._port.send(slot, self._row)
+        self.port.send(slot, self._row)
 
     def _check(self, slot: Slot) -> None:
         row = self._row
@@ -113,18 +110,18 @@ class Asker(_Stateless):
         self._answered.add()
 
 
-class Answerer(_Stateless):
+@dataclass(eq=False)
+class Answerer(Role):
     """Does to a row what an inference server does, with arithmetic for a network."""
 
-    restartable = True
+    requests: RequestServer
 
-    def __init__(self, context: NodeContext, *, requests: AnswerPort) -> None:
-        self._requests = requests
+    def open(self, context: NodeContext) -> None:
         self._answers = context.telemetry.counter("answers")
         context.telemetry.counter("process_id").set(os.getpid())
 
     def step(self) -> bool:
-        taken = self._requests.take()
+        taken = self.requests.take()
         if taken is None:
             return False
         slot, row = taken
@@ -133,7 +130,7 @@ class Answerer(_Stateless):
         slot["parameter_version"][row] = row + 7
         if row == 0:
             slot["state.core"][:] = slot["observation.place"][0] + 1
-        self._requests.answer(slot, row, int(slot["provenance"][0, PROVENANCE_ACTOR]))
+        self.requests.answer(slot, row, int(slot["provenance"][0, PROVENANCE_ACTOR]))
         self._answers.add()
         return True
 
@@ -141,32 +138,32 @@ class Answerer(_Stateless):
 class Swallower(Answerer):
     """Its first incarnation takes questions and answers none."""
 
-    def __init__(self, context: NodeContext, *, requests: AnswerPort) -> None:
-        super().__init__(context, requests=requests)
+    def open(self, context: NodeContext) -> None:
+        super().open(context)
         self._is_mute = context.incarnation == 0
         self._swallowed = context.telemetry.counter("swallowed")
 
     def step(self) -> bool:
         if not self._is_mute:
             return super().step()
-        if self._requests.take() is None:
+        if self.requests.take() is None:
             return False
         self._swallowed.add()
         return True
 
 
-class Judge(_Stateless):
+@dataclass(eq=False)
+class Judge(Role):
     """Takes what the askers hand over; every row of it must be answered."""
 
-    restartable = True
+    source: ExperienceSource
 
-    def __init__(self, context: NodeContext, *, source: ExperienceSource) -> None:
-        self._source = source
+    def open(self, context: NodeContext) -> None:
         self._received = context.telemetry.counter("received")
         self._incarnation = context.telemetry.counter("newest_incarnation")
 
     def step(self) -> bool:
-        batch = self._source.take_batch()
+        batch = self.source.take_batch()
         if batch is None:
             return False
         (slot,) = batch.slots
@@ -175,5 +172,5 @@ class Judge(_Stateless):
         incarnation = slot["provenance"][0, PROVENANCE_INCARNATION]
         self._incarnation.set(max(self._incarnation.value, incarnation))
         self._received.add()
-        self._source.release(batch)
+        self.source.release(batch)
         return True

@@ -57,7 +57,7 @@ def several_nodes(**environment: str) -> Iterator[SeveralNodes]:
 
     if ray.is_initialized():
         ray.shutdown()
-    ray_cluster.close_doors()
+    ray_cluster.require_token()
     path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
     with mock.patch.dict(os.environ, {**_HEALTH_CHECKS, "PYTHONPATH": path, **environment}):
         nodes = SeveralNodes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from driving import (
     MakeBackend,
     advance_for,
     advance_until,
+    bare_topology,
     children,
     counter,
     mapped_memory,
@@ -25,7 +27,7 @@ from driving import (
 import veldt.backends
 from veldt.backends.base import Backend, NodeFailure, captured
 from veldt.checkpoints.store import CheckpointStore
-from veldt.topology import Topology
+from veldt.topology import Board, Topology
 
 RAY = pytest.param("ray", marks=pytest.mark.ray)
 every_backend = pytest.mark.parametrize("name", ["serial", "process", RAY])
@@ -42,13 +44,19 @@ def many_to_one(
     stall_after: int = 1 << 40,
 ) -> Topology:
     """Producers first, then the consumer."""
-    topology = Topology("many-to-one", make_network=object)
+    topology = bare_topology()
     queue = topology.queue("records", roles.record_layout(), num_slots)
     for _ in range(num_producers):
-        topology.add("producer", roles.Producer, sink=queue.sink, limit=limit)
-    source = queue.source(slots_per_batch)
-    topology.add("consumer", roles.Consumer, source=source, stall_after=stall_after)
+        topology.add("producer", roles.Producer(queue.sink, limit))
+    topology.add("consumer", roles.Consumer(queue.source(slots_per_batch), stall_after))
     return topology
+
+
+def board_at(version: int, size: int, topology: Topology) -> Board:
+    """A board that begins with a restored version, all of whose elements are that number."""
+    topology.board("weights", np.full(size, float(version)))
+    topology.boards[-1] = replace(topology.boards[-1], version=version)
+    return topology.boards[-1]
 
 
 def produced(backend: Backend, num_producers: int) -> float:
@@ -108,12 +116,12 @@ def test_a_stalled_consumer_holds_its_producers_without_work(
 def test_all_readers_see_growing_versions_of_whole_vectors(
     name: str, make_backend: MakeBackend
 ) -> None:
-    topology = Topology("board", make_network=object)
-    board = topology.board("weights", np.full(BOARD_SIZE, 5.0), version=5)
+    topology = bare_topology()
+    board = board_at(5, BOARD_SIZE, topology)
     versions = 3000
-    topology.add("writer", roles.Writer, weights=board.sink, size=BOARD_SIZE, versions=versions)
+    topology.add("writer", roles.Writer(board.sink, BOARD_SIZE, versions))
     for _ in range(3):
-        topology.add("reader", roles.Reader, weights=board.source(), size=BOARD_SIZE)
+        topology.add("reader", roles.Reader(board.source(), BOARD_SIZE))
     backend = make_backend(name, topology)
     assert backend.parameters("weights").version == 5
     backend.start()
@@ -129,22 +137,22 @@ def test_all_readers_see_growing_versions_of_whole_vectors(
 
 @every_backend
 def test_readers_start_from_the_boards_first_version(name: str, make_backend: MakeBackend) -> None:
-    topology = Topology("board", make_network=object)
-    board = topology.board("weights", np.full(10, 7.0), version=7)
-    topology.add("reader", roles.Reader, weights=board.source(), size=10)
-    topology.add("writer", roles.Writer, weights=board.sink, size=10, versions=0)
+    topology = bare_topology()
+    board = board_at(7, 10, topology)
+    topology.add("reader", roles.Reader(board.source(), size=10))
+    topology.add("writer", roles.Writer(board.sink, size=10, versions=0))
     backend = make_backend(name, topology)
     backend.start()
     advance_until(backend, lambda: counter(backend, 0, "version") == 7, "the first version")
 
 
 @every_backend
-@pytest.mark.parametrize("where", ["constructor", "step"])
+@pytest.mark.parametrize("where", ["open", "step"])
 def test_an_exception_stops_the_run_and_names_the_node(
     name: str, where: str, make_backend: MakeBackend
 ) -> None:
     topology = many_to_one(num_producers=1)
-    topology.add("saboteur", roles.Failing, where=where)
+    topology.add("saboteur", roles.Failing(where))
     backend = make_backend(name, topology)
     with pytest.raises(NodeFailure, match="saboteur-0 failed: ValueError: broken on") as raised:
         start_and_advance(backend)
@@ -152,7 +160,7 @@ def test_an_exception_stops_the_run_and_names_the_node(
     assert failure.node == "saboteur-0"
     assert failure.cause == "ValueError: broken on purpose"
     assert "tiny_roles.py" in failure.trace
-    assert ("__init__" if where == "constructor" else "in step") in failure.trace
+    assert f"in {where}" in failure.trace
     assert backend.restarts == 0
 
 
@@ -162,7 +170,7 @@ def test_one_failing_node_of_several_in_a_process_is_the_one_named(
     name: str, threads: bool, make_backend: MakeBackend
 ) -> None:
     topology = many_to_one(num_producers=1)
-    topology.add("saboteur", roles.Failing, where="step")
+    topology.add("saboteur", roles.Failing("step"))
     topology.colocate(*topology.nodes, threads=threads)
     backend = make_backend(name, topology)
     with pytest.raises(NodeFailure, match="saboteur-0 failed"):
@@ -176,8 +184,8 @@ def test_colocated_nodes_exchange_records_and_weights(
 ) -> None:
     topology = many_to_one(num_producers=2, limit=100)
     board = topology.board("weights", np.zeros(100))
-    topology.add("writer", roles.Writer, weights=board.sink, size=100, versions=200)
-    topology.add("reader", roles.Reader, weights=board.source(), size=100)
+    topology.add("writer", roles.Writer(board.sink, size=100, versions=200))
+    topology.add("reader", roles.Reader(board.source(), size=100))
     topology.colocate(*topology.nodes, threads=threads)
     backend = make_backend(name, topology)
     backend.start()
@@ -189,8 +197,8 @@ def test_colocated_nodes_exchange_records_and_weights(
 def test_nodes_that_take_turns_alternate_in_one_process(
     name: str, make_backend: MakeBackend
 ) -> None:
-    topology = Topology("turns", make_network=object)
-    nodes = [topology.add(kind, roles.TurnTaker, limit=100) for kind in ("ping", "pong")]
+    topology = bare_topology()
+    nodes = [topology.add(kind, roles.TurnTaker(limit=100)) for kind in ("ping", "pong")]
     topology.colocate(*nodes)
     backend = make_backend(name, topology)
     backend.start()
@@ -202,8 +210,8 @@ def test_nodes_that_take_turns_alternate_in_one_process(
 def test_nodes_in_threads_can_be_within_a_step_together(
     name: str, make_backend: MakeBackend
 ) -> None:
-    topology = Topology("threads", make_network=object)
-    nodes = [topology.add(kind, roles.Meeting) for kind in ("ping", "pong")]
+    topology = bare_topology()
+    nodes = [topology.add(kind, roles.Meeting()) for kind in ("ping", "pong")]
     topology.colocate(*nodes, threads=True)
     backend = make_backend(name, topology)
     backend.start()
@@ -235,8 +243,8 @@ def test_serial_runs_the_same_seed_in_the_same_order(make_backend: MakeBackend) 
 
 
 def test_serial_reports_a_deadlock(make_backend: MakeBackend) -> None:
-    topology = Topology("waiting", make_network=object)
-    topology.add("idle", roles.Idle)
+    topology = bare_topology()
+    topology.add("idle", roles.Idle())
     backend = make_backend("serial", topology)
     backend.start()
     with pytest.raises(NodeFailure, match="idle-0 failed: every node waits"):
@@ -310,12 +318,12 @@ def test_a_run_continues_from_what_was_captured(
 
 
 def keepers(threads: bool) -> Topology:
-    topology = Topology("keepers", make_network=object)
+    topology = bare_topology()
     board = topology.board("weights", np.zeros(10))
     nodes = [
-        topology.add("keeper", roles.Keeper),
-        topology.add("writer", roles.KeptWriter, weights=board.sink),
+        topology.add("keeper", roles.Keeper()),
+        topology.add("writer", roles.KeptWriter(board.sink)),
     ]
-    topology.add("reader", roles.Reader, weights=board.source(), size=10)
+    topology.add("reader", roles.Reader(board.source(), size=10))
     topology.colocate(*nodes, threads=threads)
     return topology

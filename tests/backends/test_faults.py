@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 import tiny_roles as roles
-from driving import MakeBackend, advance_for, advance_until, alive, counter, wait_until
+from driving import (
+    MakeBackend,
+    advance_for,
+    advance_until,
+    alive,
+    bare_topology,
+    counter,
+    wait_until,
+)
 
 import veldt
 from veldt.backends.base import NodeFailure
@@ -26,11 +34,11 @@ RAY = pytest.param("ray", marks=pytest.mark.ray)
 concurrent_backends = pytest.mark.parametrize("name", ["process", RAY])
 
 
-def one_to_one(producer: type = roles.Producer, num_slots: int = 2) -> Topology:
-    topology = Topology("one-to-one", make_network=object)
+def one_to_one(producer: type[roles.Producer] = roles.Producer, num_slots: int = 2) -> Topology:
+    topology = bare_topology()
     queue = topology.queue("records", roles.record_layout(), num_slots)
-    topology.add("producer", producer, sink=queue.sink)
-    topology.add("consumer", roles.Consumer, source=queue.source())
+    topology.add("producer", producer(queue.sink))
+    topology.add("consumer", roles.Consumer(queue.source()))
     return topology
 
 
@@ -82,7 +90,7 @@ def test_a_killed_node_that_cannot_restart_ends_the_run(
     name: str, make_backend: MakeBackend
 ) -> None:
     topology = one_to_one()
-    topology.add("idle", roles.Idle)
+    topology.add("idle", roles.Idle())
     backend = make_backend(name, topology)
     backend.start()
     advance_until(backend, lambda: counter(backend, 2, "process_id") > 0, "the node")
@@ -121,8 +129,8 @@ def test_a_node_that_hangs_is_replaced_and_its_stack_is_noted(
 def test_a_node_that_keeps_dying_ends_the_run(
     name: str, make_backend: MakeBackend, figure: Figure
 ) -> None:
-    topology = Topology("suicidal", make_network=object)
-    topology.add("lemming", roles.Lemming)
+    topology = bare_topology()
+    topology.add("lemming", roles.Lemming())
     backend = make_backend(name, topology)
     backend._policies["lemming-0"] = RestartPolicy(restarts_per_minute=2)
     backend.start()

@@ -7,9 +7,7 @@ import os
 
 import psutil
 import tiny_roles as roles
-from driving import MakeBackend, advance_for, advance_until, counter
-
-from veldt.topology import Topology
+from driving import MakeBackend, advance_for, advance_until, bare_topology, counter
 
 PRODUCERS = int(os.environ.get("VELDT_PRODUCERS", 24))  # 256 at night
 SLOTS = 32
@@ -25,11 +23,11 @@ def test_many_fast_producers_are_held_by_one_slow_consumer(
     make_backend: MakeBackend, figure
 ) -> None:
     """Each producer alone could fill the queue many times faster than it is emptied."""
-    topology = Topology("many-to-one", make_network=object)
+    topology = bare_topology()
     queue = topology.queue("records", roles.record_layout(), SLOTS)
     for _ in range(PRODUCERS):
-        topology.add("producer", roles.Producer, sink=queue.sink)
-    topology.add("consumer", roles.SlowConsumer, source=queue.source())
+        topology.add("producer", roles.Producer(queue.sink))
+    topology.add("consumer", roles.SlowConsumer(queue.source()))
     backend = make_backend("process", topology)
     backend.start()
     advance_until(backend, lambda: counter(backend, PRODUCERS, "received") > 200, "records")

@@ -15,15 +15,14 @@ import psutil
 import pytest
 import requesting_roles as requesting
 import tiny_roles as roles
+from driving import bare_topology
 
 from veldt.errors import ConfigurationError
-from veldt.topology import QueueSpec, RequestsSpec, Topology
-from veldt.types import slots_over
+from veldt.topology import QueueSpec, Topology
 
 pytest.importorskip("ray")
 
 from veldt.backends.ray.channels import Intake
-from veldt.backends.ray.requests import Answering, RowFormat
 from veldt.backends.ray.wiring import Wiring
 
 LAYOUT = roles.record_layout(words=1)
@@ -152,11 +151,11 @@ async def test_closing_answers_those_that_wait_for_a_slot() -> None:
 
 
 def producers_and_a_consumer(num_producers: int, num_slots: int) -> Topology:
-    topology = Topology("queue", make_network=object)
+    topology = bare_topology()
     queue = topology.queue("records", LAYOUT, num_slots)
     for _ in range(num_producers):
-        topology.add("producer", roles.Producer, sink=queue.sink)
-    topology.add("consumer", roles.Consumer, source=queue.source())
+        topology.add("producer", roles.Producer(queue.sink))
+    topology.add("consumer", roles.Consumer(queue.source()))
     return topology
 
 
@@ -189,9 +188,9 @@ def test_a_queue_within_one_process_is_not_sent() -> None:
 
 
 def test_lock_free_memory_between_processes_is_refused_before_anything_starts() -> None:
-    topology = Topology("hogwild", make_network=object)
+    topology = bare_topology()
     shared = topology.share("weights", np.zeros(3, np.float32))
-    nodes = [topology.add("worker", roles.Idle, memory=shared.end) for _ in range(2)]
+    nodes = [topology.add("worker", roles.Idle((shared.end,))) for _ in range(2)]
     message = "worker-0, worker-1 meet in the memory of 'weights'.*use --backend process"
     with pytest.raises(ConfigurationError, match=message):
         Wiring(topology)
@@ -201,100 +200,46 @@ def test_lock_free_memory_between_processes_is_refused_before_anything_starts() 
 
 def test_two_consumers_in_two_processes_are_refused() -> None:
     topology = producers_and_a_consumer(1, 4)
-    source = next(topology.nodes[1].ends())[1]
-    topology.add("consumer", roles.Consumer, source=source)
+    topology.add("consumer", roles.Consumer(topology.queues[0].source()))
     with pytest.raises(ConfigurationError, match="consumed by consumer-0, consumer-1"):
         Wiring(topology)
 
 
-def asker_and_answerers(num_answerers: int = 1) -> Topology:
-    topology = Topology("requests", make_network=object)
+def askers_and_an_answerer() -> Topology:
+    topology = bare_topology()
     queue = topology.queue("slots", requesting.row_layout(), 4)
     requests = topology.ask_about("requests", queue, num_clients=2)
     for index in range(2):
-        topology.add("asker", roles.Idle, sink=queue.sink, port=requests.client(index))
-    for _ in range(num_answerers):
-        topology.add("answerer", roles.Idle, requests=requests.server)
-    topology.add("judge", roles.Idle, source=queue.source())
+        topology.add("asker", roles.Idle((queue.sink, requests.client(index))))
+    topology.add("answerer", roles.Idle((requests.server,)))
+    topology.add("judge", roles.Idle((queue.source(),)))
     return topology
 
 
-def test_questions_that_would_go_to_two_processes_are_refused() -> None:
-    topology = asker_and_answerers(num_answerers=2)
-    with pytest.raises(ConfigurationError, match="answered by answerer-0, answerer-1"):
-        Wiring(topology)
-    topology.colocate(*topology.nodes[2:4])
-    Wiring(topology)
-
-
-def test_one_client_with_the_server_and_one_elsewhere_are_refused() -> None:
-    topology = asker_and_answerers()
-    topology.colocate(*topology.nodes[1:3])
-    with pytest.raises(ConfigurationError, match="either all clients are or none"):
+@pytest.mark.parametrize("together", [slice(0), slice(1, 3), slice(0, 2), slice(2, 4)])
+def test_questions_between_processes_are_refused_before_anything_starts(together: slice) -> None:
+    """Also where some of those who ask, but not all, are in the process that answers."""
+    topology = askers_and_an_answerer()
+    topology.colocate(*topology.nodes[together])
+    message = "ask and answer in the memory of 'requests'.*use --backend process, or put these"
+    with pytest.raises(ConfigurationError, match=message):
         Wiring(topology)
 
 
-def test_a_server_has_room_for_a_question_about_every_slot_of_others() -> None:
-    topology = asker_and_answerers()
+def test_questions_within_one_process_are_not_sent() -> None:
+    """What comes of them may be, to a consumer elsewhere."""
+    topology = askers_and_an_answerer()
+    topology.colocate(*topology.nodes[:3])
     wiring = Wiring(topology)
-    assert wiring.calls_at_a_time("answerer-0") == 4
-    assert wiring.calls_at_a_time("judge-0") == 4
-    topology.colocate(*topology.nodes[2:])
-    assert Wiring(topology).calls_at_a_time("answerer-0+judge-0") == 8
+    home = "asker-0+asker-1+answerer-0"
+    assert not wiring.has_dependents(home)
+    assert [spec.num_slots for spec in wiring.outbound(home)] == [4]
 
 
-@pytest.mark.parametrize("row", [0, 2])
-def test_a_question_and_its_answer_carry_what_they_should_and_no_more(row: int) -> None:
-    layout = requesting.row_layout()
-    format = RowFormat(layout)
-    slots = slots_over(layout, np.zeros(2 * layout.nbytes, np.uint8), 2)
-    for value, slot in enumerate(slots, start=1):
-        for array in slot.arrays.values():
-            array[...] = value if array.dtype != bool else value == 1
-    client, server = slots
-    format.take_question(server, row, format.question(client, row))
-    assert format.take_answer(client, row, format.answer(server, row, client=9)) == 9
-    asked, answered = ("observation.place", "first"), ("action", "behaviour_value")
-    others = [other for other in range(requesting.ROWS) if other != row]
-    for name in (*asked, *answered, "parameter_version", "reward"):
-        source = client if name in asked else server
-        if name == "reward":
-            assert (client[name] == 1).all()
-            continue
-        np.testing.assert_array_equal(client[name][row], source[name][row])
-        np.testing.assert_array_equal(server[name][row], source[name][row])
-        assert (client[name][others] == 1).all()
-    np.testing.assert_array_equal(server["provenance"], 1)
-    np.testing.assert_array_equal(client["state.core"], 2 if row == 0 else 1)
-
-
-def test_a_slot_of_one_row_answers_to_every_row_number() -> None:
-    slot = RowFormat(requesting.row_layout()).slot_of_one_row(3)
-    slot["action"][2] = (4, 5, 6)
-    assert slot["action"].shape == (requesting.ROWS, requesting.COLUMNS)
-    np.testing.assert_array_equal(slot["action"][0], (4, 5, 6))
-
-
-@in_event_loop
-async def test_closing_ends_questions_that_nobody_will_answer() -> None:
-    layout = requesting.row_layout()
-    spec = RequestsSpec("requests", QueueSpec("slots", layout, 2), num_clients=1)
-    answering = Answering(spec)
-    slot = RowFormat(layout).slot_of_one_row(0)
-    question = RowFormat(layout).question(slot, 1)
-    waiting = [asyncio.create_task(answering.ask(1, question)) for _ in range(2)]
-    await settle()
-    assert len(answering.memory.pending) == 2
-    key = answering.memory.pending.pop()
-    assert key is not None
-    answering.memory.answered[0].push(key)
-    await settle()
-    assert [task.done() for task in waiting] == [True, False]
-    answering.close()
-    await settle()
-    assert waiting[0].result()
-    assert waiting[1].result() == b""
-    assert await answering.ask(0, question) == b""
+def test_a_process_has_room_for_a_delivery_into_every_slot() -> None:
+    wiring = Wiring(producers_and_a_consumer(2, 4))
+    assert wiring.calls_at_a_time("consumer-0") == 4
+    assert wiring.calls_at_a_time("producer-0") == 0
 
 
 def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

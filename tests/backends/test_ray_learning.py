@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +13,18 @@ from veldt.architectures import load
 from veldt.backends.base import captured
 from veldt.checkpoints.store import CheckpointStore
 from veldt.environments import EnvironmentFactory
-from veldt.networks import NetworkConfig
+from veldt.errors import ConfigurationError
+from veldt.networks import NetworkOptions
+from veldt.options.fields import changed
 from veldt.problem import Problem
+from veldt.topology import Topology
 
 pytestmark = pytest.mark.ray
 
 
 def cart_pole(num_actors: int, **network: object) -> Problem:
     environment = EnvironmentFactory("CartPole-v1")
-    config = NetworkConfig(**network)
+    config = NetworkOptions(**network)
     return Problem(environment, environment.spec(), config, 1, num_actors, envs_per_actor=8)
 
 
@@ -46,14 +48,21 @@ def test_actors_and_learner_make_progress(architecture: str, make_backend: MakeB
     assert backend.parameters("weights").version >= after.version
 
 
-def test_agents_without_a_model_ask_predictors_in_another_process(
+def test_agents_may_not_ask_predictors_in_another_process(make_backend: MakeBackend) -> None:
+    module = load("ga3c")
+    topology = module.build(module.PRESETS["control"], cart_pole(num_actors=1))
+    with pytest.raises(ConfigurationError, match="ask and answer in the memory of 'prediction'"):
+        make_backend("ray", topology)
+
+
+def test_agents_without_a_model_ask_predictors_in_their_own_process(
     make_backend: MakeBackend, tmp_path: Path
 ) -> None:
-    """GA3C, with a recurrent state that comes back with the answers; and it can be continued."""
+    """GA3C with a recurrent state, all of it in one process; and it can be continued."""
     module = load("ga3c")
     problem = cart_pole(num_actors=1, recurrent="lstm", recurrent_size=8)
-    config = replace(module.PRESETS["control"], most_agents=2, most_trainers=2, annealing=False)
-    topology = module.build(config, problem)
+    config = changed(module.PRESETS["control"], most_agents=2, most_trainers=2, annealing=False)
+    topology = in_one_process(module.build(config, problem))
     kinds = [node.kind for node in topology.nodes]
     trainers = [place for place, kind in enumerate(kinds) if kind == "trainer"]
     backend = make_backend("ray", topology)
@@ -73,6 +82,12 @@ def test_agents_without_a_model_ask_predictors_in_another_process(
     backend.stop()
     assert backend.parameters("weights").version >= after.version
 
-    successor = make_backend("ray", module.build(config, problem))
+    successor = make_backend("ray", in_one_process(module.build(config, problem)))
     successor.restore(path, generation=1)
     assert successor.parameters("weights").version >= after.version
+
+
+def in_one_process(topology: Topology) -> Topology:
+    topology.colocated.clear()
+    topology.colocate(*topology.nodes, threads=True)
+    return topology

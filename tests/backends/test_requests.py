@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about rows and their answers, on every backend; and what becomes of them when one who
-asks or one who answers dies."""
+"""Questions about rows and their answers, where memory is shared; and what becomes of them when one
+who asks or one who answers dies."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ import signal
 
 import pytest
 import requesting_roles as roles
-from driving import MakeBackend, advance_for, advance_until, counter
+from driving import MakeBackend, advance_for, advance_until, bare_topology, counter
 
 from veldt.backends.base import Backend
+from veldt.errors import ConfigurationError
 from veldt.topology import Topology
 
 RAY = pytest.param("ray", marks=pytest.mark.ray)
 every_backend = pytest.mark.parametrize("name", ["serial", "process", RAY])
-concurrent_backends = pytest.mark.parametrize("name", ["process", RAY])
+backends_with_shared_memory = pytest.mark.parametrize("name", ["serial", "process"])
 
 ASKERS, JUDGE = (0, 1), 4
 
 
-def askers_and_answerers(limit: int = 1 << 40, answerer: type = roles.Answerer) -> Topology:
+def askers_and_answerers(
+    limit: int = 1 << 40, answerer: type[roles.Answerer] = roles.Answerer
+) -> Topology:
     """Two who ask; in one process, two who answer and one who takes what comes of it."""
-    topology = Topology("requests", make_network=object)
+    topology = bare_topology()
     queue = topology.queue("slots", roles.row_layout(), num_slots=5)
     requests = topology.ask_about("requests", queue, num_clients=2)
     for index in range(2):
-        port = requests.client(index)
-        topology.add("asker", roles.Asker, sink=queue.sink, port=port, limit=limit)
-    home = [topology.add("answerer", answerer, requests=requests.server) for _ in range(2)]
-    home.append(topology.add("judge", roles.Judge, source=queue.source()))
+        topology.add("asker", roles.Asker(queue.sink, requests.client(index), limit))
+    home = [topology.add("answerer", answerer(requests.server)) for _ in range(2)]
+    home.append(topology.add("judge", roles.Judge(queue.source())))
     topology.colocate(*home, threads=True)
     return topology
 
@@ -39,7 +41,7 @@ def total(backend: Backend, nodes: tuple[int, ...], name: str) -> float:
     return sum(counter(backend, node, name) for node in nodes)
 
 
-@every_backend
+@backends_with_shared_memory
 def test_every_question_is_answered_once_in_the_row_it_is_about(
     name: str, make_backend: MakeBackend
 ) -> None:
@@ -64,12 +66,23 @@ def test_ends_in_one_process_need_no_messages(name: str, make_backend: MakeBacke
     advance_until(backend, lambda: counter(backend, JUDGE, "received") == 20, "all slots")
 
 
-@concurrent_backends
-def test_one_who_asks_may_die_with_a_question_open(name: str, make_backend: MakeBackend) -> None:
+@pytest.mark.ray
+def test_ray_refuses_questions_between_processes_before_the_start(
+    make_backend: MakeBackend,
+) -> None:
+    message = (
+        r"asker-0, asker-1, answerer-0\+answerer-1\+judge-0 ask and answer in the memory of"
+        " 'requests', but processes on Ray share no memory; use --backend process"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        make_backend("ray", askers_and_answerers())
+
+
+def test_one_who_asks_may_die_with_a_question_open(make_backend: MakeBackend) -> None:
     """Its successor asks anew; the answer to the dead one is taken for no other."""
-    backend = make_backend(name, askers_and_answerers())
+    backend = make_backend("process", askers_and_answerers())
     backend.start()
-    for incarnation in range(1 if name == "ray" else 3):
+    for incarnation in range(3):
         advance_until(
             backend,
             lambda expected=incarnation: (
@@ -85,11 +98,10 @@ def test_one_who_asks_may_die_with_a_question_open(name: str, make_backend: Make
     assert backend.restarts == last
 
 
-@concurrent_backends
 def test_the_successor_of_one_who_answers_gets_the_open_questions(
-    name: str, make_backend: MakeBackend
+    make_backend: MakeBackend,
 ) -> None:
-    backend = make_backend(name, askers_and_answerers())
+    backend = make_backend("process", askers_and_answerers())
     backend.start()
     advance_until(backend, lambda: counter(backend, JUDGE, "received") > 10, "slots")
     os.kill(int(counter(backend, 2, "process_id")), signal.SIGKILL)

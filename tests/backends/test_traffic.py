@@ -36,7 +36,7 @@ class Port:
     [
         (End(QUEUE, "sink"), "commit", ("sent.replay-trajectories", 4)),
         (
-            End(QUEUE, "source", (("slots_per_batch", 3),)),
+            End(QUEUE, "source", slots_per_batch=3),
             "take_batch",
             ("taken.replay-trajectories", 6),
         ),

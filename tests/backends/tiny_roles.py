@@ -9,11 +9,14 @@ import os
 import signal
 import threading
 import time
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from veldt.context import NodeContext
 from veldt.ports import ExperienceSink, ExperienceSource, ParameterSink, ParameterSource
+from veldt.role import Arrays, Role
 from veldt.types import (
     PROVENANCE_ACTOR,
     PROVENANCE_INCARNATION,
@@ -39,22 +42,15 @@ def _stamp(actor: int, incarnation: int, sequence: int) -> int:
     return (actor << 48) + (incarnation << 40) + sequence
 
 
-class _Stateless:
-    """The part of a role that these ones do not need."""
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
-
-
-class Producer(_Stateless):
+@dataclass(eq=False)
+class Producer(Role):
     """Commits numbered records as fast as it may, `limit` of them."""
 
-    restartable = True
+    sink: ExperienceSink
+    limit: int = 1 << 40
 
-    def __init__(self, context: NodeContext, *, sink: ExperienceSink, limit: int = 1 << 40) -> None:
-        self._context, self._sink, self._limit = context, sink, limit
+    def open(self, context: NodeContext) -> None:
+        self._context = context
         self._produced = context.telemetry.counter("produced")
         self._idle = context.telemetry.counter("idle_steps")
         context.telemetry.counter("incarnation").set(context.incarnation)
@@ -62,12 +58,12 @@ class Producer(_Stateless):
         self._sequence = 0
 
     def step(self) -> bool:
-        slot = self._sink.reserve() if self._sequence < self._limit else None
+        slot = self.sink.reserve() if self._sequence < self.limit else None
         if slot is None:
             self._idle.add()
             return False
         self._write(slot)
-        self._sink.commit(slot)
+        self.sink.commit(slot)
         self._sequence += 1
         self._produced.add()
         return True
@@ -87,7 +83,7 @@ class Hoarder(Producer):
     def step(self) -> bool:
         if self._context.incarnation:
             return super().step()
-        if self._sink.reserve() is None:
+        if self.sink.reserve() is None:
             self._context.telemetry.counter("hoarded").set(1)
             return False
         return True
@@ -102,15 +98,17 @@ class Sleeper(Producer):
         return super().step()
 
 
-class Consumer(_Stateless):
+@dataclass(eq=False)
+class Consumer(Role):
     """Takes batches and checks content, and that each producer's records arrive in order, once.
 
     After `stall_after` batches it takes no more and only pretends to work."""
 
-    def __init__(
-        self, context: NodeContext, *, source: ExperienceSource, stall_after: int = 1 << 40
-    ) -> None:
-        self._source, self._stall_after = source, stall_after
+    restartable: ClassVar[bool] = False
+    source: ExperienceSource
+    stall_after: int = 1 << 40
+
+    def open(self, context: NodeContext) -> None:
         self._received = context.telemetry.counter("received")
         self._batches = context.telemetry.counter("batches")
         self._incarnation = context.telemetry.counter("newest_incarnation")
@@ -118,10 +116,10 @@ class Consumer(_Stateless):
         self._next: dict[int, tuple[int, int]] = {}
 
     def step(self) -> bool:
-        if self._batches.value >= self._stall_after:
+        if self._batches.value >= self.stall_after:
             time.sleep(0.001)
             return True
-        batch = self._source.take_batch()
+        batch = self.source.take_batch()
         if batch is None:
             return False
         for position, provenance in enumerate(batch["provenance"]):
@@ -130,7 +128,7 @@ class Consumer(_Stateless):
             self._received.add()
         assert batch["payload"].shape[1] == COLUMNS * len(batch["provenance"])
         self._batches.add()
-        self._source.release(batch)
+        self.source.release(batch)
         return True
 
     def _check(self, provenance: np.ndarray, columns: np.ndarray) -> None:
@@ -155,36 +153,44 @@ class SlowConsumer(Consumer):
         return super().step()
 
 
-class Writer(_Stateless):
+@dataclass(eq=False)
+class Writer(Role):
     """Publishes vectors whose every element is the version, as fast as it can."""
 
-    def __init__(
-        self, context: NodeContext, *, weights: ParameterSink, size: int, versions: int
-    ) -> None:
-        self._weights, self._versions = weights, versions
-        self._vector = np.empty(size, np.float32)
+    restartable: ClassVar[bool] = False
+    weights: ParameterSink
+    size: int
+    versions: int
+
+    def open(self, context: NodeContext) -> None:
+        self._vector = np.empty(self.size, np.float32)
         self._version = context.telemetry.counter("version")
 
     def step(self) -> bool:
-        if self._version.value >= self._versions:
+        if self._version.value >= self.versions:
             return False
         self._version.add()
         self._vector[:] = self._version.value
-        self._weights.publish(Parameters(self._vector, int(self._version.value)))
+        self.weights.publish(Parameters(self._vector, int(self._version.value)))
         return True
 
 
-class Reader(_Stateless):
+@dataclass(eq=False)
+class Reader(Role):
     """Pulls and checks that versions only grow and that none is a mix of two."""
 
-    def __init__(self, context: NodeContext, *, weights: ParameterSource, size: int) -> None:
-        self._weights, self._vector = weights, np.empty(size, np.float32)
+    restartable: ClassVar[bool] = False
+    weights: ParameterSource
+    size: int
+
+    def open(self, context: NodeContext) -> None:
+        self._vector = np.empty(self.size, np.float32)
         self._version = context.telemetry.counter("version")
         self._pulls = context.telemetry.counter("pulls")
         self._version.set(-1)
 
     def step(self) -> bool:
-        version = self._weights.pull(self._vector, newer_than=int(self._version.value))
+        version = self.weights.pull(self._vector, newer_than=int(self._version.value))
         if version is None:
             return False
         assert version > self._version.value, "a version went back"
@@ -194,45 +200,53 @@ class Reader(_Stateless):
         return True
 
 
-class Failing(_Stateless):
-    """Raises in its constructor or in its third step."""
+@dataclass(eq=False)
+class Failing(Role):
+    """Raises when it is opened or in its third step."""
 
-    restartable = True
+    where: str
 
-    def __init__(self, context: NodeContext, *, where: str) -> None:
-        self._where, self._steps = where, 0
-        if where == "constructor":
+    def open(self, context: NodeContext) -> None:
+        self._steps = 0
+        if self.where == "open":
             raise ValueError("broken on purpose")
 
     def step(self) -> bool:
         self._steps += 1
-        if self._where == "step" and self._steps >= 3:
+        if self.where == "step" and self._steps >= 3:
             raise ValueError("broken on purpose")
         return True
 
 
-class Idle(_Stateless):
-    """Never has anything to do; dies for good when killed."""
+@dataclass(eq=False)
+class Idle(Role):
+    """Never has anything to do, whatever ends it has; dies for good when killed."""
 
-    def __init__(self, context: NodeContext) -> None:
+    restartable: ClassVar[bool] = False
+    ends: tuple[object, ...] = ()
+
+    def open(self, context: NodeContext) -> None:
         context.telemetry.counter("process_id").set(os.getpid())
 
     def step(self) -> bool:
         return False
 
 
-class TurnTaker(_Stateless):
+@dataclass(eq=False)
+class TurnTaker(Role):
     """Notices when its colocated peer does not step exactly once between two steps of its own."""
 
-    turns: list[str] = []  # noqa: RUF012 - one list per process is the point
+    restartable: ClassVar[bool] = False
+    turns: ClassVar[list[str]] = []  # one list per process is the point
+    limit: int
 
-    def __init__(self, context: NodeContext, *, limit: int) -> None:
-        self._name, self._limit = context.name, limit
+    def open(self, context: NodeContext) -> None:
+        self._name = context.name
         self._steps = context.telemetry.counter("steps")
         context.telemetry.counter("process_id").set(os.getpid())
 
     def step(self) -> bool:
-        if self._steps.value >= self._limit:
+        if self._steps.value >= self.limit:
             return False
         assert not self.turns or self.turns[-1] != self._name, "stepped twice in a row"
         self.turns.append(self._name)
@@ -240,12 +254,14 @@ class TurnTaker(_Stateless):
         return True
 
 
-class Meeting(_Stateless):
+@dataclass(eq=False)
+class Meeting(Role):
     """Waits within a step for its colocated peer to be within one too: only threads can meet."""
 
-    barrier = threading.Barrier(2)
+    restartable: ClassVar[bool] = False
+    barrier: ClassVar[threading.Barrier] = threading.Barrier(2)
 
-    def __init__(self, context: NodeContext) -> None:
+    def open(self, context: NodeContext) -> None:
         self._met = context.telemetry.counter("met")
         context.telemetry.counter("process_id").set(os.getpid())
 
@@ -260,17 +276,20 @@ class Meeting(_Stateless):
 class Lemming(Idle):
     """Kills its own process at the first step, in every incarnation."""
 
-    restartable = True
+    restartable: ClassVar[bool] = True
 
     def step(self) -> bool:
         os.kill(os.getpid(), signal.SIGKILL)
         return True
 
 
-class Keeper:
+@dataclass(eq=False)
+class Keeper(Role):
     """Counts its steps and remembers the count."""
 
-    def __init__(self, context: NodeContext) -> None:
+    restartable: ClassVar[bool] = False
+
+    def open(self, context: NodeContext) -> None:
         self._steps = 0
         self._shown = context.telemetry.counter("steps")
         self._began_at = context.telemetry.counter("began_at")
@@ -281,24 +300,26 @@ class Keeper:
         time.sleep(0.0005)
         return True
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> Arrays:
         return {"steps": np.array(self._steps)}
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
+    def load_state(self, state: Arrays) -> None:
         self._steps = int(state["steps"])
         self._began_at.set(self._steps)
 
 
+@dataclass(eq=False)
 class KeptWriter(Keeper):
     """Publishes its count."""
 
-    def __init__(self, context: NodeContext, *, weights: ParameterSink) -> None:
-        super().__init__(context)
-        self._weights = weights
+    weights: ParameterSink
+
+    def open(self, context: NodeContext) -> None:
+        super().open(context)
         self._version = context.telemetry.counter("version")
 
     def step(self) -> bool:
         super().step()
-        self._weights.publish(Parameters(np.full(10, self._steps, np.float32), self._steps))
+        self.weights.publish(Parameters(np.full(10, self._steps, np.float32), self._steps))
         self._version.set(self._steps)
         return True

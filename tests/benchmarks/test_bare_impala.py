@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from veldt.networks import FlatParameters, NetworkConfig, make_network
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
+from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 _FILE = Path(__file__).parents[2] / "benchmarks" / "bare_impala.py"
@@ -53,10 +53,10 @@ def test_loss_and_gradient_are_those_of_the_framework(bare):
 
     observation = (ObservationLeaf("observation", (4,), "float32", "vector"),)
     spec = EnvironmentSpec("CartPole-v1", observation, ActionSpec("discrete", (2,)))
-    network = make_network(NetworkConfig(), spec, "policy_value", 0)
+    network = make_network(NetworkOptions(), spec, "policy_value", 0)
     flat = FlatParameters(network)
     flat.load(bare.parameters_to_vector(model.parameters()).detach())
-    settings = ActorCriticSettings(
+    options = ActorCriticOptions(
         gamma=bare.GAMMA,
         value_coefficient=bare.VALUE_COEFFICIENT,
         entropy_coefficient=bare.ENTROPY_COEFFICIENT,
@@ -72,7 +72,9 @@ def test_loss_and_gradient_are_those_of_the_framework(bare):
     }
     rows["behaviour_logits"] = rows.pop("logits")
     rows["first"] = torch.zeros(STEPS + 1, ENVS, dtype=torch.bool)
-    total = ActorCritic(network, config=settings)(rows).total
+    objective = ActorCritic(options)
+    objective.open(network)
+    total = objective(rows).total
     total.backward()
     torch.testing.assert_close(total, loss)
     expected = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()])

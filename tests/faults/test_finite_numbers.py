@@ -74,8 +74,8 @@ class Poison:
     """Makes the next `count` losses NaN, as an unlucky batch would."""
 
     def __init__(self, learner):
-        self.count, self.injected, self._objective = 0, 0, learner._objective
-        learner._objective = self
+        self.count, self.injected, self._objective = 0, 0, learner.objective
+        learner.objective = self
 
     def __call__(self, batch):
         loss = self._objective(batch)
@@ -90,7 +90,7 @@ class Poison:
 
 
 def moments(learner):
-    return {name: array.copy() for name, array in learner._gradients.state().items()}
+    return {name: array.copy() for name, array in learner.gradients.state().items()}
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -200,7 +200,7 @@ def test_the_black_box_shows_where_the_numbers_broke(architecture, tmp_path):
     with serial_run(architecture, tmp_path) as backend:
         learn_until(backend, lambda: total(backend, "updates") > 3)
         learner = learner_of(backend)
-        take = learner._source.take_batch
+        take = learner.source.take_batch
 
         def poisoned():
             batch = take()
@@ -209,7 +209,7 @@ def test_the_black_box_shows_where_the_numbers_broke(architecture, tmp_path):
                 batch["reward"][0] = np.nan
             return batch
 
-        learner._source.take_batch = poisoned
+        learner.source.take_batch = poisoned
         learn_until(backend, lambda: total(backend, "dropped.not_finite") > 0)
         version = learner._version
     replayed = black_box.replay(tmp_path / "run" / "black_box" / "learner-0")

@@ -97,7 +97,7 @@ def test_multi_categorical_sampling_frequencies():
 
 def test_gaussian_matches_its_definition():
     rng = np.random.default_rng(4)
-    distribution = Gaussian(3, (-1.0,) * 3, (1.0,) * 3)
+    distribution = Gaussian((-1.0,) * 3, (1.0,) * 3)
     p, q, action = normals(rng, 7, 6), normals(rng, 7, 6), normals(rng, 7, 3)
     mean_p, std_p = moments(p.numpy().astype(float), 3)
     mean_q, std_q = moments(q.numpy().astype(float), 3)
@@ -113,7 +113,7 @@ def test_gaussian_matches_its_definition():
 @pytest.mark.parametrize("family", [Gaussian, TanhGaussian])
 def test_gaussian_samples_have_the_stated_moments(family):
     params = torch.tensor([0.5, -1.0, 0.0, 1.5])
-    distribution = family(2, (-1.0, -1.0), (1.0, 1.0))
+    distribution = family((-1.0, -1.0), (1.0, 1.0))
     draws = distribution.sample(params.expand(200_000, 4).numpy(), np.random.default_rng(5))
     mean, std = moments(params.numpy(), 2)
     assert std[0] == pytest.approx(1.0)
@@ -122,7 +122,7 @@ def test_gaussian_samples_have_the_stated_moments(family):
 
 
 def test_tanh_gaussian_log_prob_is_the_density_of_the_squashed_action():
-    distribution = TanhGaussian(1, (-1.0,), (1.0,))
+    distribution = TanhGaussian((-1.0,), (1.0,))
     params = torch.tensor([0.7, -0.3])
     mean, std = moments(params.numpy().astype(float), 1)
     u = np.linspace(-3, 3, 25)
@@ -135,7 +135,7 @@ def test_tanh_gaussian_log_prob_is_the_density_of_the_squashed_action():
 def test_tanh_gaussian_is_finite_where_tanh_saturates():
     params = torch.tensor([0.0, 0.0]).expand(4, 2).clone().requires_grad_()
     stored = torch.tensor([[-60.0], [-15.0], [15.0], [60.0]])
-    log_prob = TanhGaussian(1, (-1.0,), (1.0,)).log_prob(params, stored)
+    log_prob = TanhGaussian((-1.0,), (1.0,)).log_prob(params, stored)
     log_prob.sum().backward()
     assert torch.isfinite(log_prob).all()
     assert torch.isfinite(params.grad).all()
@@ -150,17 +150,17 @@ def test_tanh_gaussian_entropy_estimate(mean, raw):
     log_slope = 2 * (math.log(2) - np.abs(u) - np.log1p(np.exp(-2 * np.abs(u))))
     integrand = density * (log_slope - np.log(np.maximum(density, 1e-300)))
     expected = integrand.sum() * (u[1] - u[0])
-    distribution = TanhGaussian(1, (-1.0,), (1.0,))
+    distribution = TanhGaussian((-1.0,), (1.0,))
     assert distribution.entropy(torch.tensor([mean, raw])) == pytest.approx(expected, abs=0.01)
 
 
 def test_env_actions_respect_the_bounds():
     low, high = (-2.0, 0.0), (2.0, 10.0)
     stored = np.array([[-50.0, -50.0], [0.0, 0.0], [50.0, 50.0], [0.5, 3.0]], np.float32)
-    squashed = TanhGaussian(2, low, high).env_action(stored)
+    squashed = TanhGaussian(low, high).env_action(stored)
     np.testing.assert_allclose(squashed[:3], [[-2, 0], [0, 5], [2, 10]])
     np.testing.assert_allclose(squashed[3], [2 * math.tanh(0.5), 5 + 5 * math.tanh(3)], rtol=1e-6)
-    clipped = Gaussian(2, low, high).env_action(stored)
+    clipped = Gaussian(low, high).env_action(stored)
     np.testing.assert_allclose(clipped, [[-2, 0], [0, 0], [2, 10], [0.5, 3]])
     assert squashed.dtype == clipped.dtype == np.float32
 
@@ -176,16 +176,6 @@ def test_box_actions_keep_their_shape(shape, kind):
     assert distribution.log_prob(params, action).shape == (3, 5)
     assert distribution.env_action(action.numpy()).shape == (3, 5, *shape)
     assert distribution.action_features(action[0]).shape == (5, d)
-
-
-def test_multi_discrete_actions_keep_their_shape():
-    distribution = make_distribution(
-        ActionSpec("multi_discrete", (3, 2, 3, 2), shape=(2, 2)), "auto"
-    )
-    params = torch.randn(7, 10)
-    action = torch.from_numpy(distribution.sample(params.numpy(), np.random.default_rng(0)))
-    assert action.shape == (7, 2, 2)
-    assert distribution.log_prob(params, action).shape == (7,)
 
 
 def test_auto_squashes_only_between_finite_bounds():

@@ -14,7 +14,7 @@ from network_specs import (
 )
 from torch import nn
 
-from veldt.networks import NetworkConfig, make_network
+from veldt.networks import NetworkOptions, make_network
 from veldt.networks.encoders import make_encoder
 from veldt.networks.images import filled_up
 from veldt.networks.layers import MLP, convolution, tanh_
@@ -22,7 +22,7 @@ from veldt.types import ObservationLeaf
 
 
 def encode(spec, seed=0, **options):
-    encoder = make_encoder(NetworkConfig(**options), spec, torch.Generator().manual_seed(seed))
+    encoder = make_encoder(NetworkOptions(**options), spec, torch.Generator().manual_seed(seed))
     features = encoder(random_observations(spec, 5))
     assert features.shape == (5, encoder.num_features)
     assert torch.isfinite(features).all()
@@ -95,10 +95,10 @@ def test_mlp_gradient_matches_torch_modules(activation):
 @pytest.mark.parametrize("name", ["nature", "small_conv", "resnet", "mlp"])
 def test_bytes_are_scaled(name):
     generator = torch.Generator().manual_seed(0)
-    encoder = make_encoder(NetworkConfig(encoder=name), make_spec(image()), generator)
+    encoder = make_encoder(NetworkOptions(encoder=name), make_spec(image()), generator)
     floats = ObservationLeaf("observation", (4, 84, 84), "float32", "vector")
     generator = torch.Generator().manual_seed(0)
-    unscaled = make_encoder(NetworkConfig(encoder=name), make_spec(floats), generator)
+    unscaled = make_encoder(NetworkOptions(encoder=name), make_spec(floats), generator)
     pixels = random_observations(make_spec(image()), 2)["observation"]
     with torch.no_grad():
         actual = encoder({"observation": pixels})
@@ -160,7 +160,7 @@ def test_every_leaf_reaches_the_features():
 def test_own_factory():
     spec = make_spec(vector(6))
     for encoder in (make_linear_encoder, "network_specs:make_linear_encoder"):
-        network = make_network(NetworkConfig(encoder=encoder), spec, "policy_value", 0)
+        network = make_network(NetworkOptions(encoder=encoder), spec, "policy_value", 0)
         outputs, _ = network.step(random_observations(spec, 5), (), torch.zeros(5).bool())
         assert outputs.logits.shape == (5, 3)
         assert network.head.in_features == 7
@@ -207,4 +207,4 @@ def test_what_does_not_fit_names_the_remedy(leaf, encoder, message):
 )
 def test_bad_config_values_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        NetworkConfig(**options)
+        NetworkOptions(**options)

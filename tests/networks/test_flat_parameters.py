@@ -7,12 +7,12 @@ import torch
 from network_specs import make_spec, random_observations
 from torch import nn
 
-from veldt.networks import FlatParameters, NetworkConfig, make_network
+from veldt.networks import FlatParameters, NetworkOptions, make_network
 
 
 def make(**options):
     network = make_network(
-        NetworkConfig(hidden_sizes=(8,), normalize_observations=True, **options),
+        NetworkOptions(hidden_sizes=(8,), normalize_observations=True, **options),
         make_spec(),
         "policy_value",
         0,

@@ -21,7 +21,7 @@ from veldt.networks import (
     LAST_REWARD,
     MASKED_LOGIT,
     FlatParameters,
-    NetworkConfig,
+    NetworkOptions,
     make_network,
     masked_q,
 )
@@ -51,7 +51,7 @@ def vector_of(config, spec, head, seed):
 @pytest.mark.parametrize("head", ["policy_value", "q"])
 @pytest.mark.parametrize("recurrent", ["none", "lstm", "gru"])
 def test_unroll_equals_repeated_steps(recurrent, head, past):
-    config = NetworkConfig(recurrent=recurrent, recurrent_size=16, last_action_and_reward=past)
+    config = NetworkOptions(recurrent=recurrent, recurrent_size=16, last_action_and_reward=past)
     spec = make_spec(action_mask_size=3)
     network = make_network(config, spec, head, 0)
     observations, first = random_observations(spec, ROWS, ENVS), random_first()
@@ -72,7 +72,7 @@ def test_unroll_equals_repeated_steps(recurrent, head, past):
 
 @pytest.mark.parametrize("recurrent", ["lstm", "gru"])
 def test_an_episode_remembers_nothing_of_the_one_before(recurrent):
-    network = make_network(NetworkConfig(recurrent=recurrent), make_spec(), "policy_value", 0)
+    network = make_network(NetworkOptions(recurrent=recurrent), make_spec(), "policy_value", 0)
     first = torch.zeros(ROWS, ENVS, dtype=torch.bool)
     first[3] = True
     observations = random_observations(make_spec(), ROWS, ENVS)
@@ -88,7 +88,7 @@ def test_an_episode_remembers_nothing_of_the_one_before(recurrent):
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_cells_agree_with_torch(kind):
-    network = make_network(NetworkConfig(recurrent=kind, recurrent_size=6), make_spec(), "q", 0)
+    network = make_network(NetworkOptions(recurrent=kind, recurrent_size=6), make_spec(), "q", 0)
     core, x = network.core, torch.randn(ENVS, 64)
     state = random_state(network)
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_cells_agree_with_torch(kind):
 
 
 def test_gradients_flow_through_time_but_not_through_a_reset():
-    network = make_network(NetworkConfig(recurrent="lstm"), make_spec(), "policy_value", 0)
+    network = make_network(NetworkOptions(recurrent="lstm"), make_spec(), "policy_value", 0)
     first = torch.zeros(ROWS, ENVS, dtype=torch.bool)
     first[4, 0] = True
     observations = random_observations(make_spec(), ROWS, ENVS)
@@ -126,7 +126,7 @@ def test_gradients_flow_through_time_but_not_through_a_reset():
 def test_fields_describe_what_travels():
     spec = make_spec(action=MULTI_DISCRETE)
     network = make_network(
-        NetworkConfig(recurrent="lstm", recurrent_size=9, last_action_and_reward=True),
+        NetworkOptions(recurrent="lstm", recurrent_size=9, last_action_and_reward=True),
         spec,
         "policy_value",
         0,
@@ -138,18 +138,18 @@ def test_fields_describe_what_travels():
         assert not entry.any()
     assert network.output_fields()["behaviour_logits"].shape == (5,)
     assert network.input_fields()[LAST_ACTION].shape == (2,)
-    plain = make_network(NetworkConfig(), make_spec(), "q", 0)
+    plain = make_network(NetworkOptions(), make_spec(), "q", 0)
     assert {f.shape for f in plain.output_fields().values()} == {()}
     assert list(plain.output_fields()) == ["value_taken", "value_best"]
     assert plain.state_fields() == plain.input_fields() == {}
     assert plain.initial_state(4) == ()
-    dpg = make_network(NetworkConfig(), make_spec(action=BOX), "dpg", 0)
+    dpg = make_network(NetworkOptions(), make_spec(action=BOX), "dpg", 0)
     assert dpg.output_fields() == {}
 
 
 def test_the_past_counts_except_where_an_episode_begins():
     spec = make_spec()
-    network = make_network(NetworkConfig(last_action_and_reward=True), spec, "policy_value", 0)
+    network = make_network(NetworkOptions(last_action_and_reward=True), spec, "policy_value", 0)
     first = torch.tensor([True, False])
     observations = random_observations(spec, 2)
     values = []
@@ -163,7 +163,7 @@ def test_the_past_counts_except_where_an_episode_begins():
 @pytest.mark.parametrize("action", [DISCRETE, MULTI_DISCRETE])
 def test_masked_actions_are_never_drawn_and_are_stored_as_masked(action):
     spec = make_spec(action=action, action_mask_size=sum(action.sizes))
-    network = make_network(NetworkConfig(), spec, "policy_value", 0)
+    network = make_network(NetworkOptions(), spec, "policy_value", 0)
     observations = random_observations(spec, 2000)
     mask = observations[ACTION_MASK]
     start = 0
@@ -184,7 +184,7 @@ def test_masked_actions_are_never_drawn_and_are_stored_as_masked(action):
 
 def test_q_values_are_masked_at_selection_only():
     spec = make_spec(action_mask_size=3)
-    network = make_network(NetworkConfig(), spec, "q", 0)
+    network = make_network(NetworkOptions(), spec, "q", 0)
     observations = random_observations(spec, 50)
     q_values = network.step(observations, (), torch.zeros(50, dtype=torch.bool))[0].q_values
     assert (q_values.abs() < 100).all()
@@ -194,7 +194,7 @@ def test_q_values_are_masked_at_selection_only():
 
 
 def test_dueling_advantages_have_mean_zero():
-    network = make_network(NetworkConfig(dueling=True, hidden_sizes=(16, 8)), make_spec(), "q", 0)
+    network = make_network(NetworkOptions(dueling=True, hidden_sizes=(16, 8)), make_spec(), "q", 0)
     observations = random_observations(make_spec(), 6)
     q_values = network.step(observations, (), torch.zeros(6, dtype=torch.bool))[0].q_values
     value, _ = network.streams(network.encoder(observations)).split(8, dim=1)
@@ -203,7 +203,7 @@ def test_dueling_advantages_have_mean_zero():
 
 
 def test_dueling_on_images_has_two_streams_of_512_on_the_convolutions():
-    network = make_network(NetworkConfig(dueling=True), make_spec(image()), "q", 0)
+    network = make_network(NetworkOptions(dueling=True), make_spec(image()), "q", 0)
     assert network.streams.layers[0].weight.shape == (1024, 64 * 7 * 7)
     outputs, _ = network.step(random_observations(make_spec(image()), 2), (), torch.zeros(2).bool())
     assert outputs.q_values.shape == (2, 3)
@@ -212,7 +212,7 @@ def test_dueling_on_images_has_two_streams_of_512_on_the_convolutions():
 @pytest.mark.parametrize("leaf", [vector(), image(12, 1)])
 def test_dpg_actor_and_critic(leaf):
     spec = make_spec(leaf, action=BOX)
-    network = make_network(NetworkConfig(), spec, "dpg", 0)
+    network = make_network(NetworkOptions(), spec, "dpg", 0)
     flat = FlatParameters(network)
     observations = random_observations(spec, ENVS)
     action = network.actor(observations)
@@ -235,7 +235,7 @@ def test_dpg_actor_and_critic(leaf):
 
 
 def test_heads_start_small_and_orthogonal():
-    network = make_network(NetworkConfig(), make_spec(), "policy_value", 0)
+    network = make_network(NetworkOptions(), make_spec(), "policy_value", 0)
     policy, value = network.head.weight.data.split((3, 1))
     torch.testing.assert_close(policy @ policy.T, 1e-4 * torch.eye(3), atol=1e-8, rtol=1e-4)
     torch.testing.assert_close(value.norm(), torch.tensor(1.0))
@@ -246,7 +246,7 @@ def test_heads_start_small_and_orthogonal():
 @pytest.mark.parametrize("head", ["policy_value", "q"])
 @pytest.mark.parametrize("encoder", ["auto", "network_specs:make_linear_encoder"])
 def test_the_seed_alone_decides_the_weights(head, encoder):
-    config, spec = NetworkConfig(encoder=encoder, recurrent="lstm"), make_spec()
+    config, spec = NetworkOptions(encoder=encoder, recurrent="lstm"), make_spec()
     torch.manual_seed(1)
     first = vector_of(config, spec, head, 5)
     position = torch.get_rng_state()
@@ -258,7 +258,7 @@ def test_the_seed_alone_decides_the_weights(head, encoder):
 
 
 def test_config_survives_pickling():
-    config = NetworkConfig(encoder="nature", recurrent="gru", hidden_sizes=(1, 2))
+    config = NetworkOptions(encoder="nature", recurrent="gru", hidden_sizes=(1, 2))
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
 
 
@@ -274,4 +274,4 @@ def test_config_survives_pickling():
 )
 def test_heads_that_do_not_fit_are_refused(action, head, options, message):
     with pytest.raises(ValueError, match=message):
-        make_network(NetworkConfig(**options), make_spec(action=action), head, 0)
+        make_network(NetworkOptions(**options), make_spec(action=action), head, 0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from network_specs import discrete, make_spec, vector
 
-from veldt.networks import NetworkConfig, make_network
+from veldt.networks import NetworkOptions, make_network
 from veldt.networks.normalizers import MAX_COUNT, RunningMoments
 
 
@@ -19,7 +19,7 @@ def batches(rng, count=20):
 
 def test_merge_equals_numpy_over_all_valid_rows():
     spec = make_spec(vector(3, "observation.a"), discrete(4, "observation.b"))
-    network = make_network(NetworkConfig(normalize_observations=True), spec, "policy_value", 0)
+    network = make_network(NetworkOptions(normalize_observations=True), spec, "policy_value", 0)
     seen = []
     for data, valid in batches(np.random.default_rng(0)):
         observations = {"observation.a": torch.tensor(data), "observation.b": torch.zeros(1)}
@@ -42,9 +42,9 @@ def test_merge_equals_numpy_over_all_valid_rows():
 
 def test_the_network_sees_normalized_observations():
     spec = make_spec(vector(2))
-    config = NetworkConfig(normalize_observations=True)
+    config = NetworkOptions(normalize_observations=True)
     network = make_network(config, spec, "policy_value", 0)
-    plain = make_network(NetworkConfig(), spec, "policy_value", 0)
+    plain = make_network(NetworkOptions(), spec, "policy_value", 0)
     raw = torch.randn(100, 2) * 50 + 1000
     network.update_statistics({"observation": raw}, torch.ones(100).bool())
     first = torch.zeros(100).bool()
@@ -72,19 +72,19 @@ def test_a_capped_count_keeps_following_the_data():
 
 
 def test_reward_scale_is_one_over_the_std_of_the_return():
-    network = make_network(NetworkConfig(normalize_returns=True), make_spec(), "policy_value", 0)
+    network = make_network(NetworkOptions(normalize_returns=True), make_spec(), "policy_value", 0)
     assert network.reward_scale() == 1.0
     network.update_return_statistics(torch.zeros(4, 5), torch.ones(4, 5).bool())
     assert network.reward_scale() == 1.0, "returns that never vary leave rewards alone"
     returns, valid = torch.randn(30, 40) * 25 + 7, torch.rand(30, 40) < 0.5
-    network = make_network(NetworkConfig(normalize_returns=True), make_spec(), "policy_value", 0)
+    network = make_network(NetworkOptions(normalize_returns=True), make_spec(), "policy_value", 0)
     network.update_return_statistics(returns, valid)
     std = returns.numpy()[valid.numpy()].std()
     assert float(network.reward_scale()) == pytest.approx(1 / std, rel=1e-4)
 
 
 def test_without_the_options_nothing_is_kept():
-    network = make_network(NetworkConfig(), make_spec(), "policy_value", 0)
+    network = make_network(NetworkOptions(), make_spec(), "policy_value", 0)
     network.update_statistics({"observation": torch.ones(3, 4)}, torch.ones(3).bool())
     network.update_return_statistics(torch.arange(3.0), torch.ones(3).bool())
     assert not list(network.buffers())

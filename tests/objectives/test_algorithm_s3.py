@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from veldt.context import NodeContext
-from veldt.networks import FlatParameters, NetworkConfig, make_network
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
+from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.ports import GradientSink
 from veldt.roles.learner import Learner
 from veldt.telemetry.counters import NodeTelemetry
@@ -22,8 +22,8 @@ SPEC = EnvironmentSpec(
 
 
 def build(recurrent):
-    config = NetworkConfig(hidden_sizes=(8,), recurrent=recurrent, recurrent_size=6)
-    return make_network(config, SPEC, "policy_value", seed=3)
+    config = NetworkOptions(hidden_sizes=(8,), recurrent=recurrent, recurrent_size=6)
+    return NetworkFactory(config, SPEC, "policy_value", seed=3)
 
 
 class Capture(GradientSink):
@@ -32,12 +32,9 @@ class Capture(GradientSink):
     def __init__(self):
         self.gradient = None
 
-    def begin(self, version):
-        return version
-
-    def apply(self, gradient, version, learning_rate_scale=1.0, loss=None, rows=1):
-        self.gradient, self.rows = gradient.clone(), rows
-        return version + 1
+    def apply(self, gradient):
+        self.gradient, self.rows = gradient.vector.clone(), gradient.rows
+        return gradient.version + 1
 
 
 class OneBatch:
@@ -115,26 +112,19 @@ def transcription(network, arrays):
 @pytest.mark.parametrize("recurrent", ["none", "lstm"])
 @pytest.mark.parametrize("end", ["goes on", "terminated", "truncated", "midway"])
 def test_the_learners_gradient_is_that_of_algorithm_s3(recurrent, end):
-    network = build(recurrent)
-    weights = FlatParameters(network).numpy().copy()
+    factory = build(recurrent)
+    network, weights = factory.make(), factory.initial_vector().copy()
     arrays = rollout(network, end)
     board, sink = OneBoard(weights), Capture()
-    settings = ActorCriticSettings(
+    options = ActorCriticOptions(
         gamma=GAMMA,
         correction="none",
         entropy_coefficient=BETA,
         reduction="sum",
         value_coefficient=2.0,  # a plain square, as the algorithm prints it
     )
-    learner = Learner(
-        NodeContext("learner-0", 0, seed=1, telemetry=NodeTelemetry()),
-        source=OneBatch(arrays),
-        weights=board,
-        initial=board,
-        make_network=lambda: build(recurrent),
-        make_objective=lambda own: ActorCritic(own, settings),
-        gradients=lambda context, flat, port: sink,
-    )
+    learner = Learner(factory, OneBatch(arrays), ActorCritic(options), sink, board, board)
+    learner.open(NodeContext("learner-0", 0, seed=1, telemetry=NodeTelemetry()))
     assert learner.step()
     expected = transcription(network, arrays)
     assert expected.abs().max() > 0.1

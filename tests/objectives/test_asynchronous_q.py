@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.networks import FlatParameters, NetworkConfig, make_network
-from veldt.objectives.asynchronous_q import AsynchronousQ, AsynchronousQSettings
+from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.objectives.actor_critic import ActorCriticOptions
+from veldt.objectives.asynchronous_q import AsynchronousQ, AsynchronousQOptions
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 STEPS, ENVS, GAMMA = 4, 2, 0.8
@@ -20,7 +21,20 @@ def make_spec(same_step):
 
 
 def network_of(spec, seed):
-    return make_network(NetworkConfig(hidden_sizes=(8,)), spec, "q", seed)
+    return make_network(NetworkOptions(hidden_sizes=(8,)), spec, "q", seed)
+
+
+def objective_of(network, kind, port, **options):
+    target, refreshes = port
+    objective = AsynchronousQ(
+        ALGORITHMS[kind],
+        AsynchronousQOptions(**options),
+        ActorCriticOptions(gamma=GAMMA),
+        target,
+        refreshes,
+    )
+    objective.open(network)
+    return objective
 
 
 def make_batch(same_step):
@@ -84,9 +98,7 @@ def test_loss_equals_the_row_by_row_transcription(kind, same_step):
     spec = make_spec(same_step)
     network, target = network_of(spec, 1), network_of(spec, 2)
     port = [FlatParameters(target).numpy().copy(), np.zeros(1, np.int64)]
-    objective = AsynchronousQ(
-        network, port, AsynchronousQSettings(GAMMA, algorithm=ALGORITHMS[kind])
-    )
+    objective = objective_of(network, kind, port)
     batch = make_batch(same_step)
     loss = objective(batch).total
     loss.backward()  # it has a graph
@@ -99,8 +111,9 @@ def test_the_target_is_shared_and_refreshed_once_per_period():
     networks = [network_of(spec, 1), network_of(spec, 5)]
     flats = [FlatParameters(network) for network in networks]
     port = [FlatParameters(network_of(spec, 9)).numpy().copy(), np.zeros(1, np.int64)]
-    settings = AsynchronousQSettings(GAMMA, algorithm="one_step_q", target_period_updates=10)
-    first, second = (AsynchronousQ(network, port, settings) for network in networks)
+    first, second = (
+        objective_of(network, "one_step", port, target_period_updates=10) for network in networks
+    )
     untouched = port[0].copy()
     first.after_update(9)
     assert np.array_equal(port[0], untouched)

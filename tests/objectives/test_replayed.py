@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.networks import FlatParameters, NetworkConfig, make_network
-from veldt.objectives.dpg import DPG, DPGSettings
-from veldt.objectives.q_learning import QLearning, QLearningSettings
+from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.objectives.dpg import DPG, DPGOptions
+from veldt.objectives.q_learning import QLearning, QLearningOptions
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 OBSERVATION = (ObservationLeaf("observation", (3,), "float32", "vector"),)
@@ -38,7 +38,13 @@ def batch_of(spec: EnvironmentSpec) -> dict[str, torch.Tensor]:
 
 
 def network_of(spec: EnvironmentSpec, head: str, seed: int = 0):
-    return make_network(NetworkConfig(hidden_sizes=(8, 8)), spec, head, seed)
+    return make_network(NetworkOptions(hidden_sizes=(8, 8)), spec, head, seed)
+
+
+def q_learning(network, **options) -> QLearning:
+    objective = QLearning(QLearningOptions(**options))
+    objective.open(network)
+    return objective
 
 
 def q_of(network, observation: torch.Tensor) -> np.ndarray:
@@ -51,7 +57,7 @@ def q_of(network, observation: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("td_loss", ["huber", "clipped", "squared"])
 def test_q_learning_equals_its_transcription(double, td_loss):
     online, target = network_of(DISCRETE, "q", 0), network_of(DISCRETE, "q", 1)
-    objective = QLearning(online, QLearningSettings(double=double, td_loss=td_loss))
+    objective = q_learning(online, double=double, td_loss=td_loss)
     FlatParameters(objective._target.network).load(FlatParameters(target).vector)
     batch = batch_of(DISCRETE)
     loss = objective(batch)
@@ -71,7 +77,7 @@ def test_q_learning_equals_its_transcription(double, td_loss):
 
 @pytest.mark.parametrize("td_loss", ["huber", "clipped"])
 def test_no_row_pulls_harder_than_one(td_loss):
-    objective = QLearning(network_of(DISCRETE, "q"), QLearningSettings(td_loss=td_loss))
+    objective = q_learning(network_of(DISCRETE, "q"), td_loss=td_loss)
     bias = dict(objective._network.named_parameters())["head.bias"]
     batch = batch_of(DISCRETE)
     batch["weight"].fill_(1.0)
@@ -84,7 +90,7 @@ def test_no_row_pulls_harder_than_one(td_loss):
 def test_the_target_is_copied_once_per_period_even_if_versions_jump():
     network = network_of(DISCRETE, "q")
     flat = FlatParameters(network)
-    objective = QLearning(network, QLearningSettings(target_period_updates=10))
+    objective = q_learning(network, target_period_updates=10)
     target = FlatParameters(objective._target.network)
     copied_at = []
     for version in (1, 2, 9, 10, 11, 19, 23, 24, 47, 50):
@@ -96,7 +102,7 @@ def test_the_target_is_copied_once_per_period_even_if_versions_jump():
 
 
 def test_the_target_survives_a_restart():
-    first, second = (QLearning(network_of(DISCRETE, "q", s), QLearningSettings()) for s in (0, 1))
+    first, second = (q_learning(network_of(DISCRETE, "q", seed)) for seed in (0, 1))
     first.after_update(250)
     second.load_state({name: array.copy() for name, array in first.state().items()})
     for one, other in zip(
@@ -114,7 +120,8 @@ def dpg_pair() -> tuple[DPG, torch.nn.Module]:
     with torch.no_grad():
         for parameter in online.parameters():
             parameter.mul_(3.0)  # steep enough for the clip to matter
-    objective = DPG(online, DPGSettings())
+    objective = DPG(QLearningOptions(), DPGOptions())
+    objective.open(online)
     FlatParameters(objective._target.network).load(FlatParameters(target).vector)
     return objective, target
 

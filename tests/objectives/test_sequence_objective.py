@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.networks import NetworkConfig, make_network
-from veldt.objectives.r2d2 import R2D2, R2D2Settings, after_burn_in
+from veldt.networks import NetworkOptions, make_network
+from veldt.objectives.r2d2 import R2D2, R2D2Options, after_burn_in
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 BURN_IN, UNROLL, BATCH, ACTIONS, SIZE = 3, 6, 4, 3, 5
@@ -21,7 +21,7 @@ def make(same_step: bool = False, past: bool = False):
     spec = EnvironmentSpec(
         "test", (leaf,), ActionSpec("discrete", (ACTIONS,)), same_step_reset=same_step
     )
-    config = NetworkConfig(
+    config = NetworkOptions(
         hidden_sizes=(7,),
         recurrent="lstm",
         recurrent_size=SIZE,
@@ -65,10 +65,10 @@ def make_batch(seed: int = 0, same_step: bool = False, past: bool = False):
 
 
 def make_objective(network, **changes) -> R2D2:
-    settings = R2D2Settings(
-        gamma=GAMMA, n_step=N_STEP, burn_in_steps=BURN_IN, unroll_steps=UNROLL, **changes
-    )
-    return R2D2(network, settings)
+    options = R2D2Options(n_step=N_STEP, burn_in_steps=BURN_IN, unroll_steps=UNROLL, **changes)
+    objective = R2D2(options, GAMMA)
+    objective.open(network)
+    return objective
 
 
 def gradient(network, batch) -> torch.Tensor:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from wiring import OpenRun, context
+from wiring import FactoryOf, OpenRun, context, opened
 
 from veldt.networks import FlatParameters
-from veldt.objectives.appo import Appo, AppoSettings
+from veldt.objectives.appo import Appo, AppoOptions
 from veldt.population.column_policy import ColumnPolicy
 from veldt.population.column_sorter import ColumnSorter, sorted_layout
 from veldt.roles.inference.batched_policy import BatchedPolicy, state_size
@@ -82,7 +82,7 @@ def mixed_trajectory(options, assignment="episode"):
         seed=3,
         **options,
     ) as run:
-        source, taken = run.role("sorter-0")._source, []
+        source, taken = run.role("sorter-0").source, []
         take = source.take_batch
 
         def spying():
@@ -94,8 +94,8 @@ def mixed_trajectory(options, assignment="episode"):
         source.take_batch = spying
         while len(taken) < 3:
             run.step()
-        layout = next(q.spec.layout for q in run.topology.queues if q.spec.name == "slots")
-        return layout, run.topology.make_network(), taken[2]
+        layout = next(q.spec.layout for q in run.topology.queues if q.spec.name == "trajectories")
+        return layout, run.topology.network.make(), taken[2]
 
 
 def sort(layout, arrays, columns=1):
@@ -103,7 +103,7 @@ def sort(layout, arrays, columns=1):
     target = sorted_layout(layout, columns)
     sinks = [Kept(target, 2 * ENVS) for _ in range(2)]
     source = OneBatch(arrays)
-    sorter = ColumnSorter(context(), source=source, sinks=sinks, layout=target)
+    sorter = opened(ColumnSorter(source, sinks, target), context())
     assert sorter.step()
     assert source.released == 1
     assert not sorter.step()
@@ -149,7 +149,8 @@ def separated(layout, arrays, policy):
 
 
 def gradient(network, arrays):
-    objective = Appo(network, AppoSettings())
+    objective = Appo(AppoOptions())
+    objective.open(network)
     network.zero_grad()
     loss = objective({name: torch.from_numpy(array) for name, array in arrays.items()})
     loss.total.backward()
@@ -210,7 +211,7 @@ def test_a_column_waits_while_its_learner_is_behind():
     arrays["policy"][:] = 0
     target = sorted_layout(layout, 3)
     sinks, source = [Kept(target, 2), Kept(target, 1)], OneBatch(arrays)
-    sorter = ColumnSorter(context(), source=source, sinks=sinks, layout=target)
+    sorter = opened(ColumnSorter(source, sinks, target), context())
     assert sorter.step()
     assert len(sinks[0].arrays) == 2, "six of eight columns had room"
     assert not sorter.step()
@@ -236,7 +237,7 @@ class Board:
 def test_policies_answer_their_own_columns_as_if_alone():
     """Two policies over the same two rows write what one policy alone would, and nothing else."""
     layout, network, arrays = mixed_trajectory(GRU)
-    make = lambda: network  # noqa: E731
+    factory = FactoryOf(lambda: network)
     slots = slots_over(layout, np.zeros(layout.nbytes * 2, np.uint8), 2)
     for slot in slots:
         for name, array in slot.arrays.items():
@@ -249,7 +250,8 @@ def test_policies_answer_their_own_columns_as_if_alone():
     random = np.random.default_rng(0)
     memory = random.normal(size=state_size(network, 2, ENVS)).astype(np.float32)
 
-    whole = BatchedPolicy(context(), Board(vector), make, ENVS, 2, memory.copy())
+    whole = BatchedPolicy(factory, Board(vector))
+    whole.open(context(), ENVS, 2, memory.copy())
     whole.refresh()
     before = [slot.raw.copy() for slot in slots]
     whole.act(rows, groups)
@@ -259,10 +261,9 @@ def test_policies_answer_their_own_columns_as_if_alone():
         slot.raw[:] = raw
 
     state = memory.copy()
-    policies = [
-        ColumnPolicy(context(), Board(vector), make, ENVS, 2, state, policy=policy)
-        for policy in range(2)
-    ]
+    policies = [ColumnPolicy(factory, Board(vector), policy=policy) for policy in range(2)]
+    for policy in policies:
+        policy.open(context(), ENVS, 2, state)
     policies[0].refresh()
     policies[0].act(rows, groups)
     for (slot, row), logits in zip(rows, wanted, strict=True):

@@ -11,30 +11,29 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from wiring import OpenRun, context, counted, live
+from wiring import FactoryOf, OpenRun, context, counted, live, opened
 
 import veldt
-from veldt.algorithms.population_training import SampleFactoryRule
 from veldt.checkpoints.store import CheckpointStore
 from veldt.environments.reward_components import read_components
 from veldt.errors import ConfigurationError
-from veldt.population.actor import Cast, CastingConfig
-from veldt.population.controller import ControllerConfig, PopulationController
+from veldt.population.actor import Assignment, Casting
+from veldt.population.controller import PopulationController
 from veldt.population.learner import OwnRows
+from veldt.population.options import PopulationOptions
 from veldt.population.orders import Orders, scores_layout
 from veldt.topology import Topology
 from veldt.types import ORDERS, Batch, Parameters
 
 POLICIES = 3
 DEFAULTS = (3e-3, 0.01, 1.0)
-CONFIG = ControllerConfig(
-    SampleFactoryRule(mutation_rate=1.0),
-    ("learning_rate", "entropy_coefficient", "weight.reward"),
-    DEFAULTS,
+NAMES = ("learning_rate", "entropy_coefficient", "weight.reward")
+OPTIONS = PopulationOptions(
     POLICIES,
-    start_env_steps=100,
-    period_env_steps=50,
-    window_episodes=2,
+    pbt_mutation_rate=1.0,
+    pbt_start_env_steps=100,
+    pbt_period_env_steps=50,
+    pbt_episodes=2,
 )
 
 
@@ -42,27 +41,29 @@ class Bench:
     """A controller on live channels, and everybody it talks to."""
 
     def __init__(self, tmp_path):
-        topology = Topology("bench", dict)
+        topology = Topology(FactoryOf(dict))
         values = np.tile(DEFAULTS, (POLICIES, 1)).astype(np.float32)
         orders = topology.board(ORDERS, Orders.start(values).to_vector())
         scores = topology.queue("scores", scores_layout(POLICIES), 4)
-        standings = [topology.board(f"s-{p}", np.zeros(1, np.float32)) for p in range(POLICIES)]
-        port = live(topology)
+        boards = [topology.board(f"g-{p}", np.zeros(1, np.float32)) for p in range(POLICIES)]
+        self._port = port = live(topology)
         self.scores, self.orders_seen = port(scores.sink), port(orders.source())
-        self.standing = [port(board.sink) for board in standings]
+        self.generation = [port(board.sink) for board in boards]
         self.context = context("population-0")
         self.context.run_dir = tmp_path
-        self.arguments = {
-            "scores": port(scores.source()),
-            "orders": port(orders.sink),
-            "known": port(orders.source()),
-            "standings": [port(board.source()) for board in standings],
-            "config": CONFIG,
-        }
+        self._role = PopulationController(
+            scores.source(),
+            orders.sink,
+            orders.source(),
+            [board.source() for board in boards],
+            OPTIONS,
+            NAMES,
+            DEFAULTS,
+        )
         self.log_path = tmp_path / "population.jsonl"
 
     def controller(self):
-        return PopulationController(self.context, **self.arguments)
+        return opened(self._port(self._role), self.context)
 
     def tell(self, episodes, env_steps):
         slot = self.scores.reserve()
@@ -92,11 +93,11 @@ def test_the_worst_takes_the_best_ones_place_and_the_log_says_so(tmp_path):
     bench.tell(ROUND, (60, 60, 60))
     assert controller.step()
     assert bench.orders().best == 0
-    assert bench.orders().tickets.tolist() == [0, 0, 0], "before the warm-up is over"
+    assert bench.orders().replacements.tolist() == [0, 0, 0], "before the warm-up is over"
     bench.tell(ROUND, (60, 60, 60))
     controller.step()
     orders = bench.orders()
-    assert orders.tickets.tolist() == [0, 1, 0]
+    assert orders.replacements.tolist() == [0, 1, 0]
     assert orders.parents[1] == 0
     assert (orders.hyperparameters[1] != orders.hyperparameters[0]).all()
     (entry,) = bench.log()
@@ -112,13 +113,13 @@ def test_nobody_is_judged_while_a_replacement_is_under_way_or_unproven(tmp_path)
     controller = bench.controller()
     bench.tell(ROUND, (120, 120, 120))
     controller.step()
-    assert bench.orders().tickets.tolist() == [0, 1, 0]
+    assert bench.orders().replacements.tolist() == [0, 1, 0]
     old = [(1, 0, 999.0)] * 5  # of episodes that the replaced policy began
     bench.tell([*ROUND, *old], (120, 120, 120))
     controller.step()
     assert len(bench.log()) == 1
     assert counted(bench.context, "dropped.replaced_policy_episodes") == 7
-    bench.standing[1].publish(Parameters(np.ones(1, np.float32), 10))
+    bench.generation[1].publish(Parameters(np.ones(1, np.float32), 10))
     bench.tell(ROUND, (120, 120, 120))
     controller.step()
     assert len(bench.log()) == 1, "the new policy has finished no episode yet"
@@ -137,12 +138,12 @@ def test_a_restarted_controller_goes_on_where_it_was(tmp_path):
     after = bench.controller()
     after.load_state(saved)
     assert after._version == controller._version
-    assert after._orders.tickets.tolist() == [0, 1, 0]
+    assert after._orders.replacements.tolist() == [0, 1, 0]
     np.testing.assert_array_equal(after._orders.hyperparameters, controller._orders.hyperparameters)
     for name, array in after.state().items():
         np.testing.assert_array_equal(array, saved[name])
     # A window from before a replacement says nothing about the policy after it.
-    stale = {**saved, "tickets": np.zeros(3, np.int64), "returns.1": np.array([7.0])}
+    stale = {**saved, "replacements": np.zeros(3, np.int64), "returns.1": np.array([7.0])}
     another = bench.controller()
     another.load_state(stale)
     assert list(another._returns[1]) == []
@@ -172,25 +173,25 @@ def test_a_replaced_learner_goes_on_from_weights_and_moments_of_its_parent():
             run.step()
         child, parent = run.role("learner-0"), run.role("learner-1")
         assert child._version > 3
-        assert not np.array_equal(child._estate(), parent._estate())
+        assert not np.array_equal(child._snapshot(), parent._snapshot())
         orders = Orders.from_vector(run.backend.parameters(ORDERS).vector, 2)
-        orders.tickets[0], orders.parents[0] = 1, 1
+        orders.replacements[0], orders.parents[0] = 1, 1
         orders.hyperparameters[0] = (6e-3, 0.05, 2.0)
         order(run, orders, 100)
         before = child._version
         assert not child._begin(), "the parent has left nothing yet"
-        estate = parent._estate()
+        snapshot = parent._snapshot()
         parent._begin()
         assert child._begin()
-        np.testing.assert_array_equal(child._estate(), estate)
+        np.testing.assert_array_equal(child._snapshot(), snapshot)
         assert child._version == before + 1
         published = run.backend.parameters("weights")
         assert published.version == child._version
-        np.testing.assert_array_equal(published.vector, estate[: published.vector.size])
+        np.testing.assert_array_equal(published.vector, snapshot[: published.vector.size])
         assert child._learning_rate_scale() == pytest.approx(6e-3 / 3e-3, rel=1e-6)
-        assert child._objective._config.entropy_coefficient == pytest.approx(0.05)
+        assert child.objective.options.entropy_coefficient == pytest.approx(0.05)
         assert child._own_rows.reward_weights.tolist() == [2.0]
-        assert parent._objective._config.entropy_coefficient == pytest.approx(0.01)
+        assert parent.objective.options.entropy_coefficient == pytest.approx(0.01)
 
         # Whatever was acted before is discarded and counted; what follows is learned from.
         run.step("policy_worker-0")
@@ -207,7 +208,7 @@ def test_a_restarted_learner_is_not_replaced_twice():
         for _ in range(100):
             run.step()
         orders = Orders.from_vector(run.backend.parameters(ORDERS).vector, 2)
-        orders.tickets[0], orders.parents[0] = 1, 1
+        orders.replacements[0], orders.parents[0] = 1, 1
         order(run, orders, 100)
         for _ in range(300):
             run.step()
@@ -253,23 +254,24 @@ def test_rows_from_before_a_replacement_are_masked_and_whole_batches_skipped():
 
 
 def test_a_lost_life_does_not_change_the_policy():
-    standings = SimpleNamespace(generations=np.array([0, 5]))
-    cast = Cast(CastingConfig(2), np.random.default_rng(0), standings, 0, 400)
+    known = SimpleNamespace(generations=np.array([0, 5]))
+    casting = Casting(2, scores=None, generations=[])
+    assigned = Assignment(casting, np.random.default_rng(0), known, 0, 400)
     everywhere, nowhere = np.ones(400, bool), np.zeros(400, bool)
-    cast.episodes_begin(everywhere)
-    before = cast.policies.copy()
+    assigned.episodes_begin(everywhere)
+    before = assigned.policies.copy()
     assert 100 < before.sum() < 300
-    np.testing.assert_array_equal(cast.generations, np.where(before == 1, 5, 0))
-    cast.episodes_end(nowhere)
-    cast.episodes_begin(everywhere)  # a life was lost in each
-    np.testing.assert_array_equal(cast.policies, before)
+    np.testing.assert_array_equal(assigned.generations, np.where(before == 1, 5, 0))
+    assigned.episodes_end(nowhere)
+    assigned.episodes_begin(everywhere)  # a life was lost in each
+    np.testing.assert_array_equal(assigned.policies, before)
     over = np.arange(400) < 200
-    cast.episodes_end(over)
-    cast.episodes_begin(nowhere)  # the row that resets still belongs to the policy before
-    np.testing.assert_array_equal(cast.policies, before)
-    cast.episodes_begin(everywhere)
-    assert (cast.policies != before)[:200].any()
-    np.testing.assert_array_equal(cast.policies[200:], before[200:])
+    assigned.episodes_end(over)
+    assigned.episodes_begin(nowhere)  # the row that resets still belongs to the policy before
+    np.testing.assert_array_equal(assigned.policies, before)
+    assigned.episodes_begin(everywhere)
+    assert (assigned.policies != before)[:200].any()
+    np.testing.assert_array_equal(assigned.policies[200:], before[200:])
 
 
 def test_returns_and_steps_are_those_of_the_policy_that_played():
@@ -289,8 +291,8 @@ def test_returns_and_steps_are_those_of_the_policy_that_played():
         # In CartPole a return is a length: steps without one are those of unfinished episodes.
         lengths = [group.environment._lengths for group in actor._groups]
         unfinished = np.zeros(2)
-        for cast, length in zip(actor._casts, lengths, strict=True):
-            np.add.at(unfinished, cast.policies, length)
+        for assigned, length in zip(actor._assignments, lengths, strict=True):
+            np.add.at(unfinished, assigned.policies, length)
         steps = controller._env_steps + actor._steps
         for policy, _, value in actor._episodes:
             totals[policy] += value
@@ -356,7 +358,7 @@ def test_learners_weigh_reward_components(architecture):
         batch = None
         while batch is None:
             run.step(*(name for name in run.nodes if name != "learner-1"))
-            batch = learner._source.take_batch()
+            batch = learner.source.take_batch()
         used = ~batch["ignored"][:-1]
         wanted = 2.0 * batch["action"][:-1] - 0.5
         np.testing.assert_allclose(batch["reward"][:-1][used], wanted[used])
@@ -411,7 +413,7 @@ def test_an_interrupted_population_ends_with_the_same_bits(architecture, tmp_pat
     [
         ({"num_policies": 0}, "num_policies"),
         ({"num_policies": 2, "pbt_learning_rates": (1e-3,)}, "1 entries for 2 policies"),
-        ({"num_policies": 2, "pbt_rule": "best"}, "unknown pbt_rule"),
+        ({"num_policies": 2, "pbt_rule": "best"}, "pbt_rule is unknown"),
         ({"num_policies": 2, "pbt_replace_fraction": 0.9}, "pbt_replace_fraction"),
         ({"num_policies": 2, "pbt_episodes": 0}, "pbt_episodes"),
         ({"num_policies": 2, "pbt_mutation_rate": 1.5}, "pbt_mutation_rate"),

@@ -33,14 +33,13 @@ def test_draws_match_a_walk_along_the_leaves(num_leaves: int) -> None:
     expected = [chosen_by_hand(masses, draw) for draw in draws]
     np.testing.assert_array_equal(tree.sample(500, draws), expected)
     assert tree.total == masses.sum()
-    assert tree.min == masses[masses > 0].min()
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_updates_leave_the_tree_valid(data: st.DataObject) -> None:
     num_leaves = data.draw(st.integers(1, 90))
-    tree = SumTree(num_leaves, track_min=True)
+    tree = SumTree(num_leaves)
     mirror = np.zeros(num_leaves)
     for _ in range(data.draw(st.integers(1, 6))):
         size = data.draw(st.integers(0, 40))
@@ -53,8 +52,6 @@ def test_any_updates_leave_the_tree_valid(data: st.DataObject) -> None:
             mirror[index] = value
         tree.check_valid()
         np.testing.assert_array_equal(tree.leaves, mirror)
-        positive = mirror[mirror > 0]
-        assert tree.min == (positive.min() if positive.size else np.inf)
 
 
 def test_no_drift_and_no_draw_of_nothing() -> None:
@@ -72,13 +69,6 @@ def test_no_drift_and_no_draw_of_nothing() -> None:
     assert (tree.sample(20_000, random) % 2 == 1).all()
     edge = np.array([0.0, np.nextafter(1.0, 0.0)])
     assert (tree.sample(2, edge) % 2 == 1).all()
-
-
-def test_stratified_draws_take_one_from_each_part() -> None:
-    tree = SumTree(64)
-    tree.set(np.arange(64), 1.0)
-    drawn = tree.sample(64, np.random.default_rng(0), stratified=True)
-    np.testing.assert_array_equal(drawn, np.arange(64))
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])

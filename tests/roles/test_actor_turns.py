@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from wiring import context
+from wiring import context, opened
 
-from veldt.environments import EnvironmentFactory
+from veldt.environments import EnvironmentFactory, Environments
+from veldt.ports import Policy
 from veldt.roles.actor import Actor
 from veldt.types import PolicyReply, slots_over, trajectory_layout
 
@@ -16,14 +17,11 @@ pytest.importorskip("ale_py")
 WIDTH, STEPS, TRAJECTORIES = 2, 6, 5
 
 
-class LatePolicy:
+class LatePolicy(Policy):
     """Chooses by what it sees and answers when asked for the third time."""
 
-    def __init__(self, num_groups):
-        self._replies, self._looks = [None] * num_groups, [0] * num_groups
-
-    def refresh(self, minimum_version=0):
-        return True
+    def open(self, context, widths):
+        self._replies, self._looks = [None] * len(widths), [0] * len(widths)
 
     def request(self, group, slot, row):
         seen = slot["observation"][row].reshape(WIDTH, -1).astype(np.int64).sum(1)
@@ -53,16 +51,8 @@ def test_every_row_is_what_its_environments_showed_and_did(num_groups):
     factory = EnvironmentFactory("ALE/Pong-v5", time_limit=9)
     kept = Kept(trajectory_layout(factory.spec(), STEPS, WIDTH, {}), num_groups)
     own = context("actor-0")
-    actor = Actor(
-        own,
-        environment=factory,
-        num_envs=WIDTH * num_groups,
-        num_steps=STEPS,
-        sink=kept,
-        policy=lambda _, port, widths: LatePolicy(len(widths)),
-        policy_port=None,
-        num_groups=num_groups,
-    )
+    environments = Environments(factory, WIDTH * num_groups, num_groups)
+    actor = opened(Actor(environments, LatePolicy(), kept), own)
     worked = 0
     while min(map(len, kept.groups)) < TRAJECTORIES:
         worked += actor.step()
@@ -87,16 +77,8 @@ def test_every_row_is_what_its_environments_showed_and_did(num_groups):
 
 def test_groups_that_wait_for_each_others_data_do_not_take_turns():
     factory = EnvironmentFactory("ALE/Pong-v5")
-    actor = Actor(
-        context("actor-0"),
-        environment=factory,
-        num_envs=4,
-        num_steps=STEPS,
-        sink=SimpleNamespace(reserve=lambda: None),
-        policy=lambda _, port, widths: LatePolicy(len(widths)),
-        policy_port=None,
-        num_groups=2,
-        synchronous=True,
-    )
+    sink = SimpleNamespace(reserve=lambda: None)
+    actor = Actor(Environments(factory, 4, 2), LatePolicy(), sink, synchronous=True)
+    opened(actor, context("actor-0"))
     assert not actor._turns
     actor.close()

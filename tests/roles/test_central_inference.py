@@ -5,7 +5,6 @@ The counting environments name every row, so that a lost, doubled or misplaced o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -14,22 +13,17 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from wiring import counted, live
+from wiring import counted, live, opened
 
 from veldt.context import NodeContext
-from veldt.environments import EnvironmentFactory
+from veldt.environments import EnvironmentFactory, Environments
 from veldt.environments.counting import CountingVectorEnvironment
-from veldt.networks import FlatParameters, Network, NetworkConfig, make_network
+from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.roles.actor import Actor
 from veldt.roles.inference.batch_rule import BatchRule
-from veldt.roles.inference.stream import CentralInference
-from veldt.roles.policies.stream import (
-    SCRATCH_STEPS,
-    ScratchSink,
-    StreamPolicyConfig,
-    answer_layout,
-    request_layout,
-)
+from veldt.roles.inference.batched_policy import BatchedPolicy
+from veldt.roles.inference.stream import StreamInference
+from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import (
@@ -60,33 +54,29 @@ class House:
             partial(CountingVectorEnvironment, autoreset_mode=mode), vectorization="native"
         )
         spec = self.environment.spec()
-        config = NetworkConfig(hidden_sizes=(8,), **network)
-        self.make_network: Callable[[], Network] = partial(
-            make_network, config, spec, "policy_value", 3
-        )
-        built = self.make_network()
+        config = NetworkOptions(hidden_sizes=(8,), **network)
+        self.network = NetworkFactory(config, spec, "policy_value", 3)
+        built = self.network.make()
         outputs = {**built.output_fields(), **built.input_fields()}
         self.layout = trajectory_layout(spec, STEPS, WIDTH, outputs, built.state_fields())
-        self.request, answer = request_layout(self.layout), answer_layout(spec.action, WIDTH)
+        self.request, answer = stream_layouts(self.layout, spec.action)
         self.groups, self.now = groups, 0.0
-        topology = Topology("test", self.make_network)
+        topology = Topology(self.network)
         self.stream = topology.stream("stream", self.request, answer, num_actors, groups)
         queue = topology.queue("trajectories", self.layout, num_slots)
         self.vector = FlatParameters(built).numpy()
         board = topology.board("weights", self.vector)
         self.open = live(topology)
         self.told = self._context("inference-0", 0, 0)
-        self.server = CentralInference(
-            self.told,
-            stream=self.open(self.stream.server),
-            sink=self.open(queue.sink),
-            parameters=self.open(board.source()),
-            make_network=self.make_network,
-            answer=answer,
-            num_steps=STEPS,
-            groups_per_client=groups,
-            rule=BatchRule(enough, num_actors * groups, patience_seconds),
+        server = StreamInference(
+            self.stream.server,
+            BatchedPolicy(self.network, board.source()),
+            queue.sink,
+            BatchRule(enough, num_actors * groups, patience_seconds),
+            answer,
+            groups,
         )
+        self.server = opened(self.open(server), self.told)
         self.source, self.weights = self.open(queue.source()), self.open(board.sink)
         self.actors = [self.actor(index) for index in range(num_actors)]
 
@@ -95,16 +85,12 @@ class House:
         return NodeContext(name, index, 1, telemetry, incarnation, clock=lambda: self.now)
 
     def actor(self, index: int, incarnation: int = 0) -> Actor:
-        return Actor(
-            self._context(f"actor-{index}", index, incarnation),
-            environment=self.environment,
-            num_envs=WIDTH * self.groups,
-            num_steps=SCRATCH_STEPS,
-            sink=ScratchSink(self.layout, self.groups),
-            policy=StreamPolicyConfig(self.request),
-            policy_port=self.open(self.stream.client(index)),
-            num_groups=self.groups,
+        actor = Actor(
+            Environments(self.environment, WIDTH * self.groups, self.groups),
+            StreamPolicy(self.request, self.stream.client(index)),
+            ScratchSink(self.layout, self.groups),
         )
+        return opened(self.open(actor), self._context(f"actor-{index}", index, incarnation))
 
     def publish(self, version: int) -> None:
         self.weights.publish(Parameters(self.vector, version))
@@ -185,7 +171,7 @@ def test_the_policy_that_acted_is_recorded_with_each_row_even_when_it_changes_in
         found += house.run(1)
     versions = np.concatenate([trajectory["parameter_version"][:-1, 0] for trajectory in found])
     assert (np.diff(versions) >= 1).all()  # each row with the newest weights, none with the last's
-    network = house.make_network().eval()
+    network = house.network.make().eval()
     FlatParameters(network).load(house.vector)
     for trajectory in found:
         tensor = {"observation": torch.from_numpy(trajectory["observation"][:-1].reshape(-1, 3))}
@@ -198,7 +184,7 @@ def test_the_policy_that_acted_is_recorded_with_each_row_even_when_it_changes_in
 def test_recurrent_state_is_kept_per_environment_and_stored_at_row_0():
     house = House(2, 2, recurrent="lstm", recurrent_size=6, last_action_and_reward=True)
     trajectories = house.run(40)
-    network = house.make_network().eval()
+    network = house.network.make().eval()
     FlatParameters(network).load(house.vector)
     assert len(trajectories) > 8
     for trajectory in trajectories:
@@ -246,10 +232,10 @@ def test_a_broken_connection_drops_the_unfinished_trajectory_and_the_chain_has_a
     before = house.run(8)
     port = house.open(house.stream.client(0))
     port.connect(0)  # the same incarnation, a new stream, in the middle of an episode
-    house.actors[0]._policy._port = port
-    house.actors[0]._policy._replies[0] = None
-    slot, row = house.actors[0]._policy._last[0]
-    house.actors[0]._policy.request(0, slot, row)
+    policy = house.actors[0].policy
+    policy.stream, policy._replies[0] = port, None
+    slot, row = policy._last[0]
+    policy.request(0, slot, row)
     after = house.run(20)
     for trajectory in before + after:
         check_rows(trajectory, same_step=False)

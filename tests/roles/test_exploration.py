@@ -8,36 +8,63 @@ import pytest
 import torch
 from wiring import context
 
-from veldt.networks import DPGOutput, NetworkConfig, QOutput, make_network
-from veldt.roles.policies.local import (
+from veldt.networks import DPGOutput, NetworkOptions, QOutput, make_network
+from veldt.roles.policies.selection import (
+    AnnealedEpsilon,
     EpsilonGreedy,
     GaussianNoise,
-    annealed_epsilon,
-    laddered_epsilon,
+    LadderEpsilon,
 )
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 OBSERVATION = (ObservationLeaf("observation", (3,), "float32", "vector"),)
+NO_NETWORK = SimpleNamespace()
+
+
+def selecting(selection, network=NO_NETWORK, told=None):
+    selection.open(network, told or context())
+    return selection
+
+
+def at(*rates):
+    """Exploration at these rates, whatever the number of steps."""
+    rate = np.array(rates) if len(rates) > 1 else rates[0]
+    return EpsilonGreedy(lambda told: lambda env_steps, environments: rate)
 
 
 def test_the_ladder_runs_over_the_environments_of_all_actors():
     # 0.4^(1 + 7 i / 7), i = 0 .. 7, as printed in the paper's notation for N = 8.
     table = [0.4, 0.16, 0.064, 0.0256, 0.01024, 0.004096, 0.0016384, 0.00065536]
-    rungs = [laddered_epsilon(2, 0.4, 7.0, 4, context("actor", index), 0) for index in range(2)]
+    ladder = LadderEpsilon(8, 0.4, 7.0)
+    rungs = [ladder(context("actor", i))(0, 4 * i + np.arange(4)) for i in range(2)]
     np.testing.assert_allclose(np.concatenate(rungs), table)
+
+
+def test_actors_ask_for_the_rungs_of_their_own_environments():
+    seen = []
+
+    def watched(told):
+        return lambda env_steps, environments: seen.append(environments) or 0.0
+
+    for index in range(2):
+        select = selecting(EpsilonGreedy(watched), told=context("actor", index))
+        select(QOutput(torch.zeros(4, 2)), {})
+    np.testing.assert_array_equal(np.concatenate(seen), np.arange(8))
 
 
 def test_the_ladder_stays_while_the_schedule_falls():
     here = context("actor", 1)
-    first, late = (laddered_epsilon(3, 0.4, 7.0, 2, here, steps) for steps in (0, 10**6))
+    ladder = LadderEpsilon(6, 0.4, 7.0)(here)
+    first, late = (ladder(steps, 2 + np.arange(2)) for steps in (0, 10**6))
     np.testing.assert_array_equal(first, late)
-    rates = [annealed_epsilon(1.0, 0.1, 100, here, steps) for steps in (0, 50, 100, 500)]
+    falls = AnnealedEpsilon(1.0, 0.1, 100)(here)
+    rates = [falls(steps, np.arange(2)) for steps in (0, 50, 100, 500)]
     assert rates == pytest.approx([1.0, 0.55, 0.1, 0.1])
 
 
 def test_each_environment_explores_at_its_own_rate():
     rates = np.array([0.0, 0.1, 0.5, 1.0])
-    select = EpsilonGreedy(None, context(), epsilon=lambda told, steps: rates)
+    select = selecting(at(*rates))
     q = torch.tensor([0.0, 1.0, 0.0, 0.0]).repeat(4, 1)
     actions = np.stack([select(QOutput(q), {}).action for _ in range(4000)])
     # A random action is the best one a quarter of the time.
@@ -45,7 +72,7 @@ def test_each_environment_explores_at_its_own_rate():
 
 
 def test_values_of_the_action_taken_and_of_the_best_are_kept():
-    select = EpsilonGreedy(None, context(), epsilon=lambda told, steps: 0.5)
+    select = selecting(at(0.5))
     q = torch.from_numpy(np.random.default_rng(0).standard_normal((64, 5)).astype(np.float32))
     reply = select(QOutput(q), {})
     np.testing.assert_array_equal(reply.outputs["value_best"], q.numpy().max(1))
@@ -59,11 +86,11 @@ def test_values_of_the_action_taken_and_of_the_best_are_kept():
 def dpg_network():
     action = ActionSpec("box", low=(-2.0, -1.0), high=(2.0, 3.0), shape=(2,))
     spec = EnvironmentSpec("test", OBSERVATION, action)
-    return make_network(NetworkConfig(), spec, "dpg", 0)
+    return make_network(NetworkOptions(), spec, "dpg", 0)
 
 
 def test_noise_has_the_deviation_asked_for_and_stays_within_bounds(dpg_network):
-    select = GaussianNoise(dpg_network, context(), sigma=0.3)
+    select = selecting(GaussianNoise(0.3), dpg_network)
     observations = {"observation": torch.zeros(20_000, 3)}
     own = torch.tensor([0.0, 0.9]).repeat(20_000, 1)
     with torch.inference_mode():
@@ -77,7 +104,7 @@ def test_noise_has_the_deviation_asked_for_and_stays_within_bounds(dpg_network):
 
 
 def test_the_critics_values_go_with_the_row(dpg_network):
-    select = GaussianNoise(dpg_network, context(), sigma=0.3)
+    select = selecting(GaussianNoise(0.3), dpg_network)
     observations = {"observation": torch.randn(16, 3, generator=torch.manual_seed(0))}
     with torch.inference_mode():
         outputs, _ = dpg_network.step(observations, (), torch.zeros(16, dtype=torch.bool))
@@ -92,7 +119,7 @@ def test_the_critics_values_go_with_the_row(dpg_network):
 def test_exploration_is_a_stream_of_its_own():
     q = SimpleNamespace(q_values=torch.zeros(32, 4))
     runs = [
-        [EpsilonGreedy(None, context(name), lambda *_: 1.0)(q, {}).action for name in ("a", "b")]
+        [selecting(at(1.0), told=context(name))(q, {}).action for name in ("a", "b")]
         for _ in range(2)
     ]
     np.testing.assert_array_equal(runs[0][0], runs[1][0])

@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from veldt.networks import FlatParameters, NetworkConfig, make_network
+from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.roles.inference.forward_pass import CudaForwardPass, forward_pass
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
@@ -17,7 +17,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 def network(recurrent="lstm"):
-    config = NetworkConfig(hidden_sizes=(8,), recurrent=recurrent, recurrent_size=5)
+    config = NetworkOptions(hidden_sizes=(8,), recurrent=recurrent, recurrent_size=5)
     return make_network(config, SPEC, "policy_value", seed=2).eval()
 
 

@@ -4,23 +4,34 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
+from wiring import FactoryOf
 
 from veldt.backends import make_backend
 from veldt.backends.process import forkserver
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
-from veldt.optimizers import OptimizerConfig, make_optimizer, state_size
-from veldt.roles.gradients.hogwild import HogwildConfig, Ring, RingConfig, share_hogwild
+from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
+from veldt.ports import Gradient, GradientSink
+from veldt.role import Role
+from veldt.roles.gradients.hogwild import (
+    Hogwild,
+    HogwildOptions,
+    Ring,
+    SharedModel,
+    hogwild_workers,
+)
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
-from veldt.types import Parameters
 
 SIZE, ROUNDS = 5, 6
-OPTIMIZER = OptimizerConfig("rmsprop", learning_rate=0.1, decay=0.9, epsilon=0.1)
+OPTIMIZER = OptimizerOptions(
+    "rmsprop", 0.1, rms_decay=0.9, optimizer_epsilon=0.1, max_grad_norm=0.0
+)
 
 
 def make_module():
@@ -33,40 +44,41 @@ def gradient_of(worker, turn):
     return torch.arange(1.0, SIZE + 1) * (1 + worker) * (-1) ** turn
 
 
+def sent(worker, turn, version=0):
+    return Gradient(gradient_of(worker, turn), version)
+
+
 def make_context(name="learner-0"):
     return NodeContext(name, 0, seed=1, telemetry=NodeTelemetry())
 
 
-class TurnTaker:
+@dataclass(eq=False)
+class TurnTaker(Role):
     """Applies a gradient whenever the number of all updates says that it is this worker's turn."""
 
-    def __init__(self, context, *, sink, port, worker, num_workers):
-        self._flat = FlatParameters(make_module())
-        self._sink = sink(context, self._flat, port)
-        self._worker, self._num_workers = worker, num_workers
+    sink: GradientSink
+    worker: int
+    num_workers: int
+
+    def open(self, context):
+        self.sink.open(context, FlatParameters(make_module()))
         self._done = context.telemetry.counter("done")
 
     def step(self):
-        turn = self._sink.newest_version(0)
-        if turn >= ROUNDS or turn % self._num_workers != self._worker:
+        turn = self.sink.newest_version(0)
+        if turn >= ROUNDS or turn % self.num_workers != self.worker:
             return False
-        self._sink.apply(gradient_of(self._worker, turn), turn)
+        self.sink.apply(sent(self.worker, turn, turn))
         self._done.add()
         return True
 
-    def state(self):
-        return {}
-
-    def load_state(self, state): ...
-
 
 def turn_takers(shared_statistics=True):
-    topology = Topology("turns", make_network=make_module)
-    initial = Parameters(np.zeros(SIZE, np.float32), 0)
-    sinks = share_hogwild(topology, initial, SIZE, OPTIMIZER, 2, shared_statistics)
-    for worker, (sink, port) in enumerate(sinks):
-        role = {"sink": sink, "port": port, "worker": worker, "num_workers": 2}
-        topology.add("worker", TurnTaker, **role)
+    network = FactoryOf(make_module)
+    topology = Topology(network)
+    options = HogwildOptions(shared_statistics=shared_statistics)
+    for worker, sink in enumerate(hogwild_workers(topology, network, OPTIMIZER, options, 2)):
+        topology.add("worker", TurnTaker(sink, worker, 2))
     return topology
 
 
@@ -94,56 +106,62 @@ def test_weights_and_statistics_live_at_one_address_for_all_workers(name):
 
 
 def workers_in_this_process(num_workers, shared_statistics):
-    arrays = [np.zeros(SIZE, np.float32), np.zeros((num_workers + 1) * 8, np.int64)]
-    if shared_statistics:
-        arrays.append(np.zeros(state_size(OPTIMIZER, SIZE), np.float32))
+    model = SharedModel(np.zeros(SIZE, np.float32), np.zeros((num_workers + 1) * 8, np.int64))
+    statistics = np.zeros(state_size(OPTIMIZER, SIZE), np.float32)
     made = []
     for worker in range(num_workers):
         flat = FlatParameters(make_module())
-        config = HogwildConfig(OPTIMIZER, worker, shared_statistics)
-        made.append((flat, config(make_context(), flat, arrays)))
-    return arrays, made
+        sink = Hogwild(OPTIMIZER, model, worker, statistics if shared_statistics else None)
+        sink.open(make_context(), flat)
+        made.append((flat, sink))
+    return model.weights, statistics, made
 
 
 def test_statistics_of_its_own_see_only_the_workers_own_gradients():
-    _, [(_, first), (_, second)] = workers_in_this_process(2, shared_statistics=False)
-    first.apply(gradient_of(0, 0), 0)
-    second.apply(gradient_of(1, 1), 0)
+    _, _, [(_, first), (_, second)] = workers_in_this_process(2, shared_statistics=False)
+    first.apply(sent(0, 0))
+    second.apply(sent(1, 1))
     for sink, gradient in ((first, gradient_of(0, 0)), (second, gradient_of(1, 1))):
         expected = 0.1 * gradient.square()
         np.testing.assert_allclose(sink.state()["optimizer"][:SIZE], expected, rtol=1e-6)
 
 
 def test_a_version_counts_all_workers_and_lag_is_what_the_others_did_meanwhile():
-    arrays, [(flat, first), (_, second)] = workers_in_this_process(2, shared_statistics=True)
-    version = first.apply(gradient_of(0, 0), 0)
+    weights, _, [(flat, first), (_, second)] = workers_in_this_process(2, shared_statistics=True)
+    version = first.apply(sent(0, 0))
     assert version == 1
-    np.testing.assert_array_equal(flat.numpy(), arrays[0])
+    np.testing.assert_array_equal(flat.numpy(), weights)
     copied = flat.numpy().copy()
     for _ in range(3):
-        second.apply(gradient_of(1, 1), 0)
+        second.apply(sent(1, 1))
     np.testing.assert_array_equal(flat.numpy(), copied)
     assert first.newest_version(version) - version == 3
-    assert first.apply(gradient_of(0, 0), version) == 5
+    assert first.apply(sent(0, 0, version)) == 5
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing_but_counts():
-    arrays, [(_, sink)] = workers_in_this_process(1, shared_statistics=True)
-    assert sink.apply(torch.full((SIZE,), torch.nan), 0) == 1
-    assert not arrays[0].any()
-    assert not arrays[2].any()
+    weights, statistics, [(_, sink)] = workers_in_this_process(1, shared_statistics=True)
+    assert sink.apply(Gradient(torch.full((SIZE,), torch.nan), 0)) == 1
+    assert not weights.any()
+    assert not statistics.any()
+
+
+def rings_over(copies, period):
+    """A ring for each copy, one after the other, and the memory of its token."""
+    token, holder = np.zeros_like(copies[0]), np.zeros(1, np.int64)
+    options = HogwildOptions(clusters=len(copies), ring_period_updates=period)
+    rings = [
+        Ring(options, cluster, token, holder, copy * 0, copy.copy())
+        for cluster, copy in enumerate(copies)
+    ]
+    return rings, token, holder
 
 
 def test_the_ring_brings_every_change_to_every_copy_exactly_once():
     """Quarters are exact in float32, so nothing may be lost, doubled or rounded."""
     draw = np.random.default_rng(3)
-    clusters = 3
-    token, holder = np.zeros(SIZE, np.float32), np.zeros(1, np.int64)
-    copies = [np.zeros(SIZE, np.float32) for _ in range(clusters)]
-    rings = [
-        Ring(RingConfig(index, clusters, 1), copy, [token, holder, copy * 0, copy.copy()])
-        for index, copy in enumerate(copies)
-    ]
+    copies = [np.zeros(SIZE, np.float32) for _ in range(3)]
+    rings, _, _ = rings_over(copies, period=1)
     total = np.zeros(SIZE, np.float32)
     for updates in range(1, 60):
         for copy, ring in zip(copies, rings, strict=True):
@@ -152,24 +170,20 @@ def test_the_ring_brings_every_change_to_every_copy_exactly_once():
                 copy += delta
                 total += delta
             if draw.random() < 0.5 or updates >= 40:
-                ring.turn(updates)
+                ring.turn(copy, updates)
     for copy in copies:
         np.testing.assert_array_equal(copy, total)
 
 
 def test_the_ring_turns_only_with_the_token_and_after_its_period():
-    token, holder = np.zeros(1, np.float32), np.zeros(1, np.int64)
     copies = [np.zeros(1, np.float32) for _ in range(2)]
-    rings = [
-        Ring(RingConfig(index, 2, 4), copy, [token, holder, copy * 0, copy.copy()])
-        for index, copy in enumerate(copies)
-    ]
+    rings, token, holder = rings_over(copies, period=4)
     copies[0] += 1
-    rings[1].turn(9)
-    rings[0].turn(3)
+    rings[1].turn(copies[1], 9)
+    rings[0].turn(copies[0], 3)
     assert holder[0] == 0
     assert token[0] == 0
-    rings[0].turn(4)
+    rings[0].turn(copies[0], 4)
     assert holder[0] == 1
-    rings[1].turn(13)
+    rings[1].turn(copies[1], 13)
     assert copies[1][0] == 1

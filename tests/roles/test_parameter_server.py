@@ -4,17 +4,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from wiring import OpenRun, context, counted, live
+from wiring import FactoryOf, OpenRun, context, counted, live, opened
 
 from veldt.networks import FlatParameters
-from veldt.optimizers import OptimizerConfig, make_optimizer
-from veldt.roles.gradients.outliers import OutlierFilter, OutlierSettings
-from veldt.roles.gradients.parameter_server import ParameterServer, ShardSettings, shards
-from veldt.roles.gradients.remote import RemoteGradientsConfig
-from veldt.roles.gradients.shards import JoinedSource, cut
+from veldt.optimizers import OptimizerOptions, make_optimizer
+from veldt.ports import Gradient
+from veldt.roles.gradients.outliers import OutlierFilter, OutlierOptions
+from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server
+from veldt.roles.gradients.remote import RemoteGradients
+from veldt.roles.gradients.shards import shards
 from veldt.topology import Topology
 
-ADAGRAD = OptimizerConfig("adagrad", 0.1, epsilon=1e-5)
+ADAGRAD = OptimizerOptions("adagrad", 0.1, optimizer_epsilon=1e-5)
 NO_OUTLIERS = {"outlier_deviations": 0.0}
 
 
@@ -28,40 +29,31 @@ class Network(torch.nn.Module):
         self.register_buffer("statistics", torch.arange(3.0))
 
 
+NETWORK = FactoryOf(Network)
+
+
 class Servers:
     """Shards over live channels, and learners' ends to them."""
 
-    def __init__(self, num_shards: int, settings: ShardSettings, optimizer=ADAGRAD) -> None:
-        topology = Topology("test", Network)
-        self.initial = FlatParameters(Network()).numpy().copy()
-        parts = shards(Network(), num_shards)
-        queues = [topology.queue(f"g{i}", each.layout, 32) for i, each in enumerate(parts)]
-        self.boards = [
-            topology.board(f"w{i}", self.initial[each.part]) for i, each in enumerate(parts)
-        ]
+    def __init__(self, num_shards: int, optimizer=ADAGRAD, **options: float) -> None:
+        topology = Topology(NETWORK)
+        self.initial = NETWORK.initial_vector().copy()
+        settings = ServerOptions(num_shards=num_shards, **options)
+        self._server = add_parameter_server(topology, NETWORK, optimizer, settings, 16)
+        nodes = list(topology.nodes)
         self._open = live(topology)
-        self._ends = [*(queue.sink for queue in queues), *(b.source() for b in self.boards)]
-        self.contexts = [context(f"parameter_server-{i}", i) for i in range(num_shards)]
+        self.contexts = [context(node.name, node.index) for node in nodes]
         self.roles = [
-            ParameterServer(
-                told,
-                gradients=self._open(queue.source()),
-                weights=self._open(board.sink),
-                initial=self._open(board.source()),
-                shard=part,
-                optimizer=optimizer,
-                settings=settings,
-            )
-            for told, queue, board, part in zip(
-                self.contexts, queues, self.boards, parts, strict=True
-            )
+            opened(self._open(node.role), told)
+            for node, told in zip(nodes, self.contexts, strict=True)
         ]
 
-    def learner(self, **settings: float):
+    def learner(self, **options: float):
         """(gradient sink, flat weights, its context) of one more learner."""
         flat, told = FlatParameters(Network()), context("learner-0")
-        config = RemoteGradientsConfig(OutlierSettings(**settings))
-        return config(told, flat, [self._open(end) for end in self._ends]), flat, told
+        sink = self._open(RemoteGradients(self._server, OutlierOptions(**options)))
+        sink.open(told, flat)
+        return sink, flat, told
 
     def work(self) -> None:
         while sum(role.step() for role in self.roles):
@@ -69,8 +61,7 @@ class Servers:
 
     def weights(self) -> np.ndarray:
         joined = np.empty_like(self.initial)
-        sources = [self._open(board.source()) for board in self.boards]
-        JoinedSource(sources, cut(joined.size, 10, len(sources))).pull(joined, -1)
+        self._open(self._server).weights().pull(joined, -1)
         return joined
 
     def counted(self, name: str) -> list[float]:
@@ -78,12 +69,12 @@ class Servers:
 
 
 def send(sink, gradient: np.ndarray, loss: float = 1.0, version: int = 0) -> None:
-    sink.apply(torch.from_numpy(gradient.copy()), version, 1.0, torch.tensor(loss))
+    sink.apply(Gradient(torch.from_numpy(gradient.copy()), version, 1.0, torch.tensor(loss)))
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 3, 10])
 def test_shards_cover_the_vector_once(num_shards):
-    parts = shards(Network(), num_shards)
+    parts = shards(NETWORK, num_shards)
     flat = FlatParameters(Network())
     covered = np.concatenate([np.arange(flat.size)[each.part] for each in parts])
     assert (covered == np.arange(flat.size)).all()
@@ -94,17 +85,17 @@ def test_shards_cover_the_vector_once(num_shards):
 
 def test_more_shards_than_weights_are_refused():
     with pytest.raises(ValueError, match="1 to 10"):
-        shards(Network(), 11)
+        shards(NETWORK, 11)
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 3])
 @pytest.mark.parametrize("name", ["adagrad", "adam", "sgd"])
 def test_shards_together_are_one_optimizer(num_shards, name):
-    config = OptimizerConfig(name, 0.1, epsilon=1e-5)
-    servers = Servers(num_shards, ShardSettings(**NO_OUTLIERS), config)
+    options = OptimizerOptions(name, 0.1, optimizer_epsilon=1e-5, max_grad_norm=0.0)
+    servers = Servers(num_shards, options, **NO_OUTLIERS)
     sink, _, _ = servers.learner(**NO_OUTLIERS)
     whole = torch.from_numpy(servers.initial[:10].copy())
-    optimizer = make_optimizer(config, whole)
+    optimizer = make_optimizer(options, whole)
     random = np.random.default_rng(0)
     for update in range(5):
         gradient = random.standard_normal(10).astype(np.float32)
@@ -117,7 +108,7 @@ def test_shards_together_are_one_optimizer(num_shards, name):
 
 
 def test_adagrad_never_forgets():
-    servers = Servers(1, ShardSettings(**NO_OUTLIERS))
+    servers = Servers(1, **NO_OUTLIERS)
     sink, _, _ = servers.learner(**NO_OUTLIERS)
     random, before = np.random.default_rng(0), np.zeros(10)
     for _ in range(4):
@@ -131,7 +122,7 @@ def test_adagrad_never_forgets():
 
 @pytest.mark.parametrize("num_delayed", [1, 3])
 def test_exactly_the_delayed_gradients_are_stale(num_delayed):
-    servers = Servers(2, ShardSettings(max_gradient_age_updates=4, **NO_OUTLIERS))
+    servers = Servers(2, max_gradient_age_updates=4, **NO_OUTLIERS)
     slow = [servers.learner(**NO_OUTLIERS)[0] for _ in range(num_delayed)]
     quick, _, _ = servers.learner(**NO_OUTLIERS)
     gradient = np.ones(10, np.float32)
@@ -150,7 +141,7 @@ def test_exactly_the_delayed_gradients_are_stale(num_delayed):
 
 
 def test_a_gradient_at_the_threshold_is_applied():
-    servers = Servers(1, ShardSettings(max_gradient_age_updates=4, **NO_OUTLIERS))
+    servers = Servers(1, max_gradient_age_updates=4, **NO_OUTLIERS)
     slow, quick = servers.learner(**NO_OUTLIERS)[0], servers.learner(**NO_OUTLIERS)[0]
     slow.begin(0)
     for update in range(4):
@@ -167,7 +158,7 @@ def test_a_gradient_at_the_threshold_is_applied():
 def test_an_unusual_loss_leaves_the_weights_alone(guard):
     alert = {"outlier_deviations": 4.0, "outlier_memory_gradients": 20}
     on_server = alert if guard == "server" else NO_OUTLIERS
-    servers = Servers(2, ShardSettings(**on_server))
+    servers = Servers(2, **on_server)
     sink, _, told = servers.learner(**(alert if guard == "learner" else NO_OUTLIERS))
     random = np.random.default_rng(0)
     for update in range(30):
@@ -189,7 +180,7 @@ def test_an_unusual_loss_leaves_the_weights_alone(guard):
 
 def test_the_bound_follows_mean_and_deviation():
     losses = np.random.default_rng(0).standard_normal(50)
-    judge = OutlierFilter(OutlierSettings(outlier_deviations=3.0, outlier_memory_gradients=50))
+    judge = OutlierFilter(OutlierOptions(outlier_deviations=3.0, outlier_memory_gradients=50))
     for loss in losses:
         assert judge.accepts(float(loss))
     sizes = np.abs(losses)
@@ -199,7 +190,7 @@ def test_the_bound_follows_mean_and_deviation():
 
 
 def test_a_lasting_change_of_scale_is_accepted_in_the_end():
-    judge = OutlierFilter(OutlierSettings(outlier_deviations=4.0, outlier_memory_gradients=20))
+    judge = OutlierFilter(OutlierOptions(outlier_deviations=4.0, outlier_memory_gradients=20))
     random = np.random.default_rng(0)
     for _ in range(50):
         judge.accepts(1.0 + random.random())
@@ -208,7 +199,7 @@ def test_a_lasting_change_of_scale_is_accepted_in_the_end():
 
 
 def test_a_gradient_that_is_not_finite_goes_nowhere():
-    servers = Servers(2, ShardSettings(**NO_OUTLIERS))
+    servers = Servers(2, **NO_OUTLIERS)
     sink, _, told = servers.learner(**NO_OUTLIERS)
     sink.begin(0)
     send(sink, np.full(10, np.nan, np.float32))
@@ -219,8 +210,7 @@ def test_a_gradient_that_is_not_finite_goes_nowhere():
 
 
 def test_a_damaged_vector_goes_back_to_the_last_good_version():
-    config = OptimizerConfig("sgd", 1.0)
-    servers = Servers(1, ShardSettings(**NO_OUTLIERS), config)
+    servers = Servers(1, OptimizerOptions("sgd", 1.0), **NO_OUTLIERS)
     sink, _, _ = servers.learner(**NO_OUTLIERS)
     sink.begin(0)
     send(sink, np.ones(10, np.float32))
@@ -228,7 +218,7 @@ def test_a_damaged_vector_goes_back_to_the_last_good_version():
     good = servers.weights()
     sink.begin(1)
     huge = torch.full((10,), 1e18)
-    sink.apply(huge, 1, 1e30, torch.tensor(1.0))  # finite, but the step is not
+    sink.apply(Gradient(huge, 1, 1e30, torch.tensor(1.0)))  # finite, but the step is not
     servers.work()
     np.testing.assert_array_equal(servers.weights(), good)
     assert servers.counted("rollbacks") == [1]
@@ -236,7 +226,7 @@ def test_a_damaged_vector_goes_back_to_the_last_good_version():
 
 
 def test_roll_back_reaches_the_kept_versions_and_no_further():
-    servers = Servers(1, ShardSettings(kept_versions=3, **NO_OUTLIERS), OptimizerConfig("sgd", 1.0))
+    servers = Servers(1, OptimizerOptions("sgd", 1.0), kept_versions=3, **NO_OUTLIERS)
     sink, _, _ = servers.learner(**NO_OUTLIERS)
     seen = [servers.initial.copy()]
     for update in range(4):
@@ -252,7 +242,7 @@ def test_roll_back_reaches_the_kept_versions_and_no_further():
 
 
 def test_statistics_travel_and_the_newest_counts():
-    servers = Servers(2, ShardSettings(**NO_OUTLIERS))
+    servers = Servers(2, **NO_OUTLIERS)
     sink, flat, _ = servers.learner(**NO_OUTLIERS)
     other, other_flat, _ = servers.learner(**NO_OUTLIERS)
     sink.begin(0)
@@ -264,7 +254,7 @@ def test_statistics_travel_and_the_newest_counts():
 
 
 def test_a_learner_waits_while_the_server_is_behind():
-    servers = Servers(1, ShardSettings(**NO_OUTLIERS))
+    servers = Servers(1, **NO_OUTLIERS)
     sink, _, _ = servers.learner(**NO_OUTLIERS)
     for _ in range(32):
         assert sink.begin(0) == 0
@@ -275,7 +265,7 @@ def test_a_learner_waits_while_the_server_is_behind():
 
 
 def test_state_restores_a_shard():
-    servers, fresh = (Servers(1, ShardSettings()) for _ in range(2))
+    servers, fresh = (Servers(1) for _ in range(2))
     sink, _, _ = servers.learner()
     for update in range(3):
         sink.begin(update)
@@ -316,7 +306,7 @@ def test_the_target_is_the_servers_copy_every_n_server_updates():
     options |= {"target_period_updates": 5, "outlier_deviations": 0.0}
     with OpenRun("gorila", num_actors=2, min_replay_transitions=64, **options) as run:
         learner = run.role("learner-0")
-        target = learner._objective._target
+        target = learner.objective._target
         published = {0: run.weights()}
         copies = 0
         for _ in range(400):

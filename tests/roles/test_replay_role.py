@@ -56,7 +56,7 @@ def test_first_priorities_are_the_td_errors_of_the_logged_versions(algorithm):
         items["next_version"] = np.where(
             items["discount"] > 0, items["next_version"], items["parameter_version"]
         )
-        network = run.topology.make_network().eval()
+        network = run.topology.network.make().eval()
         flat = FlatParameters(network)
         expected = np.full(len(items["reward"]), np.nan)
         pairs = np.stack([items["parameter_version"], items["next_version"]], 1)
@@ -168,7 +168,7 @@ def test_learners_of_a_global_replay_are_served_in_turn():
         learners = [f"learner-{i}" for i in range(3)]
         for _ in range(300):
             run.step()
-        sent = [run.role(name)._gradients._sent.value for name in learners]
+        sent = [run.role(name).gradients._sent.value for name in learners]
         assert min(sent) > 10
         assert max(sent) - min(sent) <= 1
 

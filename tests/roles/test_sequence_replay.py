@@ -9,9 +9,9 @@ import torch
 from wiring import context
 
 from veldt.networks import QOutput
-from veldt.roles.inference.batched_policy import ENVIRONMENT
-from veldt.roles.policies.ladder import LadderGreedy
-from veldt.roles.replay.sequences import RankedSequences, SequenceReplaySettings
+from veldt.objectives.r2d2 import R2D2, R2D2Options
+from veldt.roles.policies.selection import ENVIRONMENT, EpsilonGreedy, LadderEpsilon
+from veldt.roles.replay.tables import RankedSequences, SequenceReplayOptions, SequenceTable
 from veldt.types import (
     VALUE_BEST,
     VALUE_TAKEN,
@@ -23,6 +23,7 @@ from veldt.types import (
 )
 
 STEPS, ENVS, BURN_IN, UNROLL, GAMMA, N_STEP = 4, 3, 4, 8, 0.9, 3
+SEQUENCES = R2D2Options(n_step=N_STEP, burn_in_steps=BURN_IN, unroll_steps=UNROLL, priority_eta=0.9)
 
 
 def make_layout():
@@ -85,15 +86,7 @@ def slow_priority(stream, start: int, env: int) -> float:
 
 
 def test_first_priorities_are_those_of_the_equations_on_the_values_of_whoever_acted():
-    store = RankedSequences(
-        make_layout(),
-        4_000,
-        gamma=GAMMA,
-        n_step=N_STEP,
-        eta=0.9,
-        burn_in=BURN_IN,
-        unroll=UNROLL,
-    )
+    store = RankedSequences(make_layout(), 4_000, SEQUENCES, GAMMA, frame_stack=1)
     checked = 0
     for number, (stream, arrays) in enumerate(trajectories(12)):
         inserted = store.add(arrays).inserted
@@ -107,16 +100,16 @@ def test_first_priorities_are_those_of_the_equations_on_the_values_of_whoever_ac
 
 
 def test_a_batch_has_the_layout_that_was_promised():
-    settings = SequenceReplaySettings(burn_in_steps=BURN_IN, unroll_steps=UNROLL, batch_sequences=5)
-    layout = make_layout()
-    store = settings.store(layout, 1)()
-    promised = settings.batch_layout(layout)
-    sampled = store.batch_layout(5)
+    options = SequenceReplayOptions(batch_sequences=5)
+    table = SequenceTable(options, make_layout(), R2D2(SEQUENCES, GAMMA))
+    promised = table.batch_layout
+    sampled = table.make_store().batch_layout(5)
     assert dict(promised.items()) == {**dict(sampled.items()), "weight": Field((5,), "float32")}
 
 
 def test_each_environment_keeps_its_rung_whatever_batch_it_is_in():
-    select = LadderGreedy(None, context(), num_envs=40, base=0.4, alpha=7.0)  # type: ignore[arg-type]
+    select = EpsilonGreedy(LadderEpsilon(40, base=0.4, alpha=7.0))
+    select.open(None, context())  # type: ignore[arg-type]
     explored, seen = np.zeros(40), np.zeros(40)
     random = np.random.default_rng(0)
     q = torch.zeros(10, 50)

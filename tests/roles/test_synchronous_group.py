@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two learners that step together are one learner with the joined batch."""
 
-from functools import partial
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
 from veldt.backends import make_backend
-from veldt.networks import FlatParameters, NetworkConfig, make_network
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
-from veldt.optimizers import OptimizerConfig
+from veldt.networks import NetworkFactory, NetworkOptions
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.ports import ExperienceSink
+from veldt.role import Role
 from veldt.roles.gradients.synchronous_group import synchronous_group
 from veldt.roles.learner import Learner
 from veldt.topology import Topology
@@ -22,12 +25,12 @@ SPEC = EnvironmentSpec(
     (ObservationLeaf("observation", (4,), "float32", "vector"),),
     ActionSpec("discrete", (3,)),
 )
-OPTIMIZER = OptimizerConfig("rmsprop", learning_rate=0.05, max_grad_norm=0.3)
+OPTIMIZER = OptimizerOptions("rmsprop", 0.05, optimizer_epsilon=0.01, max_grad_norm=0.3)
 
 
 def network(statistics=False):
-    config = NetworkConfig(hidden_sizes=(8,), normalize_observations=statistics)
-    return make_network(config, SPEC, "policy_value", seed=2)
+    config = NetworkOptions(hidden_sizes=(8,), normalize_observations=statistics)
+    return NetworkFactory(config, SPEC, "policy_value", seed=2)
 
 
 def fill(arrays, source, number):
@@ -44,34 +47,32 @@ def fill(arrays, source, number):
             array[:] = 0
 
 
-class Feeder:
+@dataclass(eq=False)
+class Feeder(Role):
     """Sends UPDATES trajectories of each of its sources, one after the other."""
 
-    def __init__(self, context, *, sink, sources):
-        self._sink = sink
-        self._left = [(source, number) for number in range(UPDATES) for source in sources]
+    sink: ExperienceSink
+    sources: list[int]
+
+    def open(self, context):
+        self._left = [(source, number) for number in range(UPDATES) for source in self.sources]
 
     def step(self):
-        slot = self._sink.reserve() if self._left else None
+        slot = self.sink.reserve() if self._left else None
         if slot is None:
             return False
         fill(slot.arrays, *self._left.pop(0))
-        self._sink.commit(slot)
+        self.sink.commit(slot)
         return True
-
-    def state(self):
-        return {}
-
-    def load_state(self, state): ...
 
 
 class SpyingLearner(Learner):
     """Keeps the weights it had after every update."""
 
-    histories: dict = {}  # noqa: RUF012 - serial nodes share this process, which is the point
+    histories: ClassVar[dict] = {}  # serial nodes share this process, which is the point
 
-    def __init__(self, context, **arguments):
-        super().__init__(context, **arguments)
+    def open(self, context):
+        super().open(context)
         self._history = self.histories[context.name] = []
 
     def _updated(self, version):
@@ -82,26 +83,25 @@ class SpyingLearner(Learner):
 def histories(num_learners, reduction, statistics=False):
     """The weights of each learner after each update, from the same trajectories."""
     built = network(statistics)
-    layout = trajectory_layout(SPEC, STEPS, ENVS, built.output_fields())
-    initial = FlatParameters(built)
-    topology = Topology("group", make_network=partial(network, statistics))
-    weights = topology.board("weights", initial.numpy())
-    settings = ActorCriticSettings(correction="none", reduction=reduction)
-    sinks = synchronous_group(topology, weights, built, OPTIMIZER, num_learners, reduction)
-    for index, (gradients, port) in enumerate(sinks):
-        sources = range(2) if num_learners == 1 else [index]
+    layout = trajectory_layout(SPEC, STEPS, ENVS, built.make().output_fields())
+    topology = Topology(built)
+    weights = topology.board("weights", built)
+    loss = ActorCriticOptions(correction="none", reduction=reduction)
+    sinks = synchronous_group(topology, weights, OPTIMIZER, num_learners, reduction)
+    for index, gradients in enumerate(sinks):
+        sources = [0, 1] if num_learners == 1 else [index]
         queue = topology.queue(f"trajectories-{index}", layout, 2)
-        topology.add("feeder", Feeder, sink=queue.sink, sources=sources)
+        topology.add("feeder", Feeder(queue.sink, sources))
         topology.add(
             "learner",
-            SpyingLearner,
-            source=queue.source(slots_per_batch=len(sources)),
-            weights=None if index else weights.sink,
-            initial=weights.source(),
-            make_network=partial(network, statistics),
-            make_objective=lambda own: ActorCritic(own, settings),
-            gradients=gradients,
-            gradient_port=port,
+            SpyingLearner(
+                built,
+                queue.source(slots_per_batch=len(sources)),
+                ActorCritic(loss),
+                gradients,
+                weights.source(),
+                None if index else weights.sink,
+            ),
         )
     SpyingLearner.histories = {}
     backend = make_backend("serial", topology, 1)
@@ -126,7 +126,7 @@ def test_two_learners_agree_after_every_step_and_equal_one_with_the_joined_batch
     for one, two, joined in zip(first, second, alone, strict=True):
         np.testing.assert_array_equal(one, two)
         np.testing.assert_allclose(one, joined, rtol=1e-4, atol=1e-5)
-    assert np.abs(alone[-1] - FlatParameters(network(statistics)).numpy()).max() > 0.05
+    assert np.abs(alone[-1] - network(statistics).initial_vector()).max() > 0.05
     again, _ = histories(2, reduction, statistics)
     np.testing.assert_array_equal(np.stack(first), np.stack(again))
 

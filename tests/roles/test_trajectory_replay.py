@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from veldt.context import NodeContext
-from veldt.roles.replay.trajectories import TrajectoryReplayConfig
+from veldt.roles.replay.trajectories import TrajectoryReplay, TrajectoryReplayOptions
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import (
     ActionSpec,
@@ -53,7 +53,8 @@ def make(capacity, fraction):
     source = Numbered()
     telemetry = NodeTelemetry()
     context = NodeContext("learner-0", 0, seed=1, telemetry=telemetry)
-    replay = TrajectoryReplayConfig(LAYOUT, capacity, fraction)(context, source)
+    replay = TrajectoryReplay(source, LAYOUT, TrajectoryReplayOptions(fraction, capacity))
+    replay.open(context)
     return source, telemetry, replay
 
 

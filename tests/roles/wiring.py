@@ -5,17 +5,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from veldt.backends.serial import SerialBackend
 from veldt.backends.shared_memory.fabric import build_fabric
 from veldt.context import NodeContext
+from veldt.networks import NetworkFactory
 from veldt.options import RunOptions
+from veldt.role import EndLike, Role, bound
 from veldt.run.plan import make_plan
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.topology import End, Topology
+from veldt.topology import Topology
+
+R = TypeVar("R", bound=Role)
+
+
+class FactoryOf(NetworkFactory):
+    """A factory of whatever module `make` makes."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        object.__setattr__(self, "_make", make)
+
+    def make(self) -> Any:
+        return self._make()
 
 
 def context(name: str = "node-0", index: int = 0, seed: int = 0) -> NodeContext:
@@ -26,11 +40,21 @@ def counted(told: NodeContext, name: str) -> float:
     return told.telemetry.snapshot().counters.get(name, 0.0)
 
 
-def live(topology: Topology) -> Callable[[End], Any]:
-    """Opens the ends of a topology's channels as ports of one bystander."""
-    bystander = topology.add("bystander", dict)
+def live(topology: Topology) -> Callable[[Any], Any]:
+    """Opens the ends of a topology's channels, also those in parts, as ports of one bystander."""
+    bystander = topology.add("bystander", Role())
     fabric = build_fabric(topology, between_processes=False, verify=False)
-    return lambda end: fabric.open(bystander, end, holder=1)
+
+    def port(end: EndLike) -> Any:
+        return fabric.open(bystander, end, holder=1)  # type: ignore[arg-type]
+
+    return lambda part: bound(part, port)
+
+
+def opened(role: R, told: NodeContext) -> R:
+    """The role, alive; its ends are live already."""
+    role.open(told)
+    return role
 
 
 class OpenRun:

@@ -30,7 +30,6 @@ def test_totals_add_counters_average_gauges_and_leave_evaluators_out(fake_run: M
     assert (run.env_steps, run.updates, run.episodes) == (300, 7, 2)
     assert run.dropped == {"stale": 4, "not_finite": 2}
     assert run.totals()["epsilon"] == pytest.approx(0.15)
-    assert run.totals("evaluator") == {"env_steps": 300.0, "epsilon": pytest.approx(0.3)}
     assert run.mean_return_100 == 15.0
 
 
@@ -41,7 +40,7 @@ def test_an_empty_run_has_no_numbers_and_does_not_fail() -> None:
     assert math.isnan(run.steady_rate())
     assert run.rate("env_steps") == 0.0
     assert run.busy_shares() == run.stage_shares() == {}
-    assert run.bottleneck() == ""
+    assert run.kind_rates() == run.kind_rates(steady=True) == {}
     assert run.metrics()["updates"] == 0
 
 
@@ -164,7 +163,6 @@ def test_nodes_that_take_turns_are_busy_for_their_own_stages(fake_run: MakeRun) 
     fake.spend("learner-0", "wait", 1.0)
     fake.update(10.0)
     assert fake.run.busy_shares() == pytest.approx({"actor-0": 0.3, "learner-0": 0.6})
-    assert fake.run.bottleneck().startswith("one thread, learner 60%, actor 30% of the time")
 
 
 def test_metrics_are_flat_numbers(fake_run: MakeRun) -> None:

@@ -1,21 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The closing line names the limit and a remedy for each case."""
+"""The closing line names the limit and a remedy for each case, with options that the run has."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from veldt.telemetry.bottleneck import KindLoad, describe_bottleneck
+from veldt.architectures import ARCHITECTURES
+from veldt.options import RunOptions
+from veldt.run.plan import make_plan
+from veldt.telemetry.aggregate import RunTelemetry
+from veldt.telemetry.bottleneck import (
+    Load,
+    RunFacts,
+    bottleneck,
+    describe_bottleneck,
+    flat_options,
+    thread_loads,
+)
+from veldt.telemetry.counters import NodeTelemetry
 
 MakeRun = Callable[..., Any]
+EVERY_OPTION = dict.fromkeys(
+    ("num_actors", "envs_per_actor", "device", "num_learners", "num_predictors", "num_trainers",
+     "num_policy_workers", "num_shards", "batch_size", "queue_trajectories",
+     "env_steps_per_update", "replay_ratio"), 1
+)  # fmt: skip
 
 
 def line(queue_fill: float | None = None, **busy: float) -> str:
-    loads = [KindLoad(kind, 4 if kind == "actor" else 1, share) for kind, share in busy.items()]
-    return describe_bottleneck(loads, {} if queue_fill is None else {"trajectories": queue_fill})
+    loads = [Load({kind: share}, 4 if kind == "actor" else 1) for kind, share in busy.items()]
+    fill = None if queue_fill is None else {"trajectories": queue_fill}
+    return describe_bottleneck(loads, RunFacts(EVERY_OPTION, queue_fill=fill))
 
 
 @pytest.mark.parametrize(
@@ -24,12 +43,13 @@ def line(queue_fill: float | None = None, **busy: float) -> str:
         ({"learner": 0.93, "actor": 0.59}, "learner 93% busy, actors waiting 41%:", "device"),
         ({"learner": 0.3, "actor": 0.97}, "actors 97% busy, learner waiting 70%:", "num_actors"),
         ({"predictor": 0.9, "actor": 0.2}, "predictor 90% busy, actors waiting 80%:", "predictors"),
-        ({"inference_server": 0.9, "learner": 0.2}, "inference server 90% busy", "inference node"),
-        ({"replay": 0.9, "learner": 0.2}, "replay 90% busy", "replay shards"),
-        ({"parameter_server": 0.9, "learner": 0.2}, "parameter server 90% busy", "shards"),
+        ({"policy_worker": 0.9, "actor": 0.2}, "policy worker 90% busy", "num_policy_workers"),
+        ({"inference": 0.9, "learner": 0.2}, "inference 90% busy", "faster device"),
+        ({"replay": 0.9, "learner": 0.2}, "replay 90% busy", "batch_size"),
+        ({"parameter_server": 0.9, "learner": 0.2}, "parameter server 90% busy", "num_shards"),
         ({"league": 0.9, "learner": 0.2}, "league 90% busy", "league is the limit"),
         ({"learner": 0.95, "actor": 0.9}, "learner 95% and actors 90% busy:", "balanced"),
-        ({"worker": 0.99}, "worker 99% busy:", "num_actors"),
+        ({"agent": 0.99}, "agent 99% busy:", "num_actors"),
     ],
 )
 def test_a_busy_kind_is_named_with_its_remedy(
@@ -55,9 +75,87 @@ def test_without_queues_the_nodes_wait_for_each_other() -> None:
     assert "wait for each other" in line(None, learner=0.4, actor=0.5)
 
 
-def test_evaluators_are_never_the_limit() -> None:
-    assert line(0.5, evaluator=1.0) == ""
-    assert line(0.5, evaluator=1.0, learner=0.9, actor=0.1).startswith("learner 90% busy, actors")
+@pytest.mark.parametrize(
+    ("facts", "advised"),
+    [
+        ({"options": EVERY_OPTION}, {"envs_per_actor"}),
+        (
+            {"options": EVERY_OPTION, "has_replay": True},
+            {"envs_per_actor", "env_steps_per_update", "replay_ratio"},
+        ),
+        ({"options": {**EVERY_OPTION, "replay_ratio": None}, "has_replay": True},
+         {"envs_per_actor", "env_steps_per_update"}),
+        ({"options": {}, "has_replay": True}, set()),
+    ],
+)  # fmt: skip
+def test_a_limit_of_replay_is_named_only_where_it_is_in_force(
+    facts: dict[str, Any], advised: set[str]
+) -> None:
+    found = describe_bottleneck([Load({"actor": 0.1})], RunFacts(queue_fill={"q": 0.0}, **facts))
+    assert {option for option in EVERY_OPTION if option in found} == advised
+
+
+def test_a_single_thread_is_not_told_to_have_more_actors() -> None:
+    load = Load({"actor": 0.7, "learner": 0.25})
+    found = describe_bottleneck([load], RunFacts(EVERY_OPTION, threads_apart=1))
+    assert found.startswith("actor and learner in turn 95% (actor 70%, learner 25%) busy:")
+    assert "envs_per_actor" in found
+    assert "num_actors" not in found
+
+
+def plan_of(architecture: str, backend: str) -> Any:
+    options = RunOptions("CartPole-v1", backend=backend, device="cpu", envs_per_actor=2)
+    return make_plan(architecture, options, {})
+
+
+def busy_run(plan: Any, busy: dict[str, float]) -> RunTelemetry:
+    """A run of ten seconds whose nodes worked for these shares of it, by kind."""
+    nodes = [(node.name, node.kind) for node in plan.topology.nodes]
+    run = RunTelemetry(nodes, [name for name, _ in nodes])
+    blocks = {name: NodeTelemetry() for name, _ in nodes}
+    fill = {queue.spec.name: 0.1 for queue in plan.topology.queues}
+    for now in (0.0, 10.0):
+        for name, kind in nodes:
+            blocks[name].stage("work").add(busy.get(kind, 0.01) * now)
+        run.update({name: block.snapshot() for name, block in blocks.items()}, now, fill)
+    return run
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_advice_names_only_what_the_run_has(architecture: str, backend: str) -> None:
+    """Whoever is the limit, and when nobody is."""
+    plan = plan_of(architecture, backend)
+    known = {*flat_options(plan.options), *flat_options(plan.config)}
+    for limit in (*plan.topology.kinds(), None):
+        run = busy_run(plan, {} if limit is None else {limit: 0.95})
+        found = bottleneck(run, plan.topology, plan.options, plan.config)
+        assert found
+        assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", found.partition(": ")[2])) <= known
+        assert "samples per insert" not in found
+        assert backend == "serial" or "--backend" not in found
+
+
+def test_more_threads_are_offered_where_there_would_be_more() -> None:
+    texts = {}
+    for name in ("dqn", "a3c"):
+        plan = plan_of(name, "serial")
+        run = busy_run(plan, {"actor": 0.3, "learner": 0.4})
+        texts[name] = bottleneck(run, plan.topology, plan.options, plan.config)
+    assert texts["a3c"].endswith("--backend process runs them side by side")
+    assert "--backend" not in texts["dqn"], "its nodes take turns on every backend"
+
+
+def test_nodes_that_take_turns_are_one_load_and_evaluators_none(fake_run: MakeRun) -> None:
+    fake = fake_run("actor-0", "learner-0", "actor-1", "learner-1", turns=True)
+    fake.update()
+    for index, share in ((0, 4.0), (1, 2.0)):
+        fake.spend(f"actor-{index}", "step", share)
+        fake.spend(f"learner-{index}", "learn", 5.0)
+    fake.update(10.0)
+    (load,) = thread_loads(fake.run, [["actor-0", "learner-0"], ["actor-1", "learner-1"]])
+    assert load.shares == pytest.approx({"actor": 0.3, "learner": 0.5})
+    assert (load.threads, load.busy, load.busiest_kind) == (2, pytest.approx(0.8), "learner")
 
 
 def test_a_run_names_its_limit_from_the_steady_part(fake_run: MakeRun) -> None:
@@ -71,4 +169,6 @@ def test_a_run_names_its_limit_from_the_steady_part(fake_run: MakeRun) -> None:
         fake.spend("actor-0", "wait", 0.4)
         fake.spend("actor-1", "wait", 0.42)
         fake.update(1.0, trajectories=1.0)
-    assert fake.run.bottleneck().startswith("learner 93% busy, actors waiting 41%:")
+    loads = thread_loads(fake.run, [[name] for name in fake.nodes])
+    found = describe_bottleneck(loads, RunFacts(EVERY_OPTION))
+    assert found.startswith("learner 93% busy, actors waiting 41%:")

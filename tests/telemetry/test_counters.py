@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veldt.telemetry.block import Names, read_names
+from veldt.telemetry.block import MAX_COUNTERS, MAX_STAGES, NAME, Names, read_names
 from veldt.telemetry.counters import (
     EPISODE_RING,
-    MAX_COUNTERS,
-    MAX_STAGES,
     TELEMETRY_BYTES,
     LagSummary,
     NodeSnapshot,
@@ -131,15 +129,15 @@ def test_a_full_table_is_refused_and_known_names_still_work() -> None:
 
 
 def test_a_name_is_complete_before_it_is_counted() -> None:
-    memory = memoryview(bytearray(200))
+    records = np.zeros(3, NAME)
     counted_names = []
 
     class Head(list[int]):
         def __setitem__(self, index: Any, value: Any) -> None:
-            counted_names.append(read_names(memory, 0, value, 3))
+            counted_names.append(read_names(records, value))
             super().__setitem__(index, value)
 
-    names = Names(memory, 0, 3, Head([0]), 0)  # type: ignore[arg-type]
+    names = Names(records, Head([0]), 0)
     assert [names.index_of(name, name == "b") for name in ("a", "b", "a")] == [0, 1, 0]
     assert counted_names == [[("a", False)], [("a", False), ("b", True)]]
 

@@ -93,9 +93,9 @@ def calling(
 def exchange(server: StreamServer, client: StreamClient, value: float) -> None:
     """One question and its answer, as an honest actor sees it."""
     client.send(0, row_bytes(value))
-    received = wait_for(server.take, "a row", client.receive)
-    assert (received.arrays["observation"] == np.float32(value)).all()
-    server.answer(received, answer_bytes(int(value)))
+    request = wait_for(server.take, "a row", client.receive)
+    assert (request.arrays["observation"] == np.float32(value)).all()
+    server.answer(request, answer_bytes(int(value)))
     group, arrays = wait_for(client.receive, "an answer", server.take)
     assert group == 0
     assert (arrays["env_action"] == int(value)).all()

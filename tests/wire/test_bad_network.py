@@ -111,8 +111,8 @@ def test_a_blackout_is_waited_out(tmp_path, figure):
         proxy.passing.clear()
         threading.Timer(BLACKOUT_SECONDS, proxy.passing.set).start()
         began = time.monotonic()
-        received = wait_for(server.take, "the row, when the network is back", client.receive)
-        server.answer(received, answer_bytes(2))
+        request = wait_for(server.take, "the row, when the network is back", client.receive)
+        server.answer(request, answer_bytes(2))
         wait_for(client.receive, "its answer", server.take)
         assert server.take() is None, "the row came twice"
         seconds = time.monotonic() - began
@@ -132,9 +132,9 @@ def test_a_reset_in_midstream_loses_no_answer_and_doubles_none(tmp_path, figure,
             value = 10.0 + number
             client.send(0, row_bytes(value))
             if lost == "answer":
-                received = wait_for(server.take, "a row", client.receive)
+                request = wait_for(server.take, "a row", client.receive)
                 proxy.reset()
-                server.answer(received, answer_bytes(int(value)))
+                server.answer(request, answer_bytes(int(value)))
             else:
                 proxy.reset()
             arrays = answered(server, client)
@@ -153,9 +153,9 @@ def answered(server, client) -> dict:
     deadline = time.monotonic() + 30.0
     while (found := client.receive()) is None:
         assert time.monotonic() < deadline, "waited in vain for an answer"
-        received = server.take()
-        if received is not None:
-            server.answer(received, answer_bytes(int(received.arrays["observation"][0, 0])))
+        request = server.take()
+        if request is not None:
+            server.answer(request, answer_bytes(int(request.arrays["observation"][0, 0])))
     return found[1]
 
 
@@ -166,10 +166,10 @@ def test_a_peer_that_went_silent_is_noticed(tmp_path, figure):
         proxy.go_silent()
         began = time.monotonic()
         client.send(0, row_bytes(2.0))
-        received = wait_for(server.take, "the row on a new connection", client.receive)
+        request = wait_for(server.take, "the row on a new connection", client.receive)
         seconds = time.monotonic() - began
-        assert received.arrays["observation"][0, 0] == 2.0
-        server.answer(received, answer_bytes(2))
+        assert request.arrays["observation"][0, 0] == 2.0
+        server.answer(request, answer_bytes(2))
         wait_for(client.receive, "its answer", server.take)
         assert client.connections == 2
         assert seconds < MOST_DETECTION_SECONDS

@@ -35,10 +35,10 @@ from streams import (
 
 from veldt.types import Field, Layout
 from veldt.wire import inference_pb2 as pb
-from veldt.wire.desk import Desk
 from veldt.wire.messages import Refused, StreamFormat
 from veldt.wire.security import TOKEN_HEADER, Security, with_certificate
 from veldt.wire.server import METHOD, SERVICE
+from veldt.wire.servicer import StreamServicer
 
 AT_THE_DESK = int(os.environ.get("VELDT_FUZZED_FRAMES", 18_000))
 OVER_THE_WIRE = AT_THE_DESK // 9
@@ -74,25 +74,25 @@ def fuzzed(draw: random.Random) -> list[bytes]:
 
 
 def test_fuzzed_frames_are_refused_at_the_desk(figure):
-    desk, draw = Desk(FORMAT, num_clients=2, groups_per_client=1), random.Random(1)
+    servicer, draw = StreamServicer(FORMAT, num_clients=2, groups_per_client=1), random.Random(1)
     process, refused = psutil.Process(), 0
     before = process.memory_info().rss
     for _ in range(AT_THE_DESK):
-        session = desk.connect(lambda _: None)
+        session = servicer.connect(lambda _: None)
         try:
             for frame in fuzzed(draw):
                 session.receive(frame)
         except Refused:
             refused += 1
-        while (received := desk.take()) is not None:
-            assert all(np.isfinite(received.arrays[name]).all() for name in ("observation",))
+        while (request := servicer.take()) is not None:
+            assert all(np.isfinite(request.arrays[name]).all() for name in ("observation",))
     grown = (process.memory_info().rss - before) / 2**20
-    assert refused == sum(desk.refused.values())
+    assert refused == sum(servicer.refused.values())
     assert refused > 0.9 * AT_THE_DESK
-    assert set(desk.refused) >= {"malformed", "not_finite", "wrong_format", "replayed"}
+    assert set(servicer.refused) >= {"malformed", "not_finite", "wrong_format", "replayed"}
     assert grown < 50
     figure(18, "fuzzed streams at the desk", AT_THE_DESK)
-    figure(18, "refused, by reason", dict(sorted(desk.refused.items())))
+    figure(18, "refused, by reason", dict(sorted(servicer.refused.items())))
     figure(18, "growth in MB at the desk", round(grown, 1))
 
 
@@ -310,6 +310,6 @@ def answer_all(server, client) -> None:
     deadline = time.monotonic() + 20.0
     while client.receive() is None:
         assert time.monotonic() < deadline
-        received = server.take()
-        if received is not None and received.client == 0:
-            server.answer(received, answer_bytes(1))
+        request = server.take()
+        if request is not None and request.client == 0:
+            server.answer(request, answer_bytes(1))

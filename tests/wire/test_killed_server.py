@@ -53,7 +53,7 @@ class Journal:
 def serve(address: str, journal: str) -> None:
     """Answer each row with the number in it, until killed."""
     server = StreamServer(FORMAT, CLIENTS, 1, address, SECURITY)
-    assembler = TrajectoryAssembler(Journal(journal), STEPS, CLIENTS)
+    assembler = TrajectoryAssembler(Journal(journal), CLIENTS)
     while True:
         row = server.take()
         if row is None:

@@ -51,10 +51,3 @@ def policy_gradient_loss(
     entropy = reduce_over_valid(entropies, valid, reduction)
     total = policy + value_coefficient * value - entropy_coefficient * entropy
     return PolicyGradientLoss(total, policy, value, entropy)
-
-
-def floored_entropies(logits: Tensor, probability_floor: float = 1e-6) -> Tensor:
-    """GA3C's entropy -sum_a pi(a) log(max(pi(a), floor)), [...], from `logits` [..., A]."""
-    log_probabilities = logits.log_softmax(-1)
-    floored = log_probabilities.clamp(min=math.log(probability_floor))
-    return -(log_probabilities.exp() * floored).sum(-1)

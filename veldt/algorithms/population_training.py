@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,20 +24,6 @@ class Decision(NamedTuple):
     """Whose weights it goes on with; its own number: it keeps its own."""
     hyperparameters: np.ndarray
     reason: str
-
-
-class Rule(Protocol):
-    """How a member is judged when its period is over."""
-
-    def decide(
-        self,
-        member: int,
-        objectives: np.ndarray,
-        hyperparameters: np.ndarray,
-        defaults: np.ndarray,
-        random: np.random.Generator,
-    ) -> Decision | None:
-        """`objectives` are [P], `hyperparameters` [P, H], `defaults` [H]; None: leave it alone."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +47,8 @@ class SampleFactoryRule:
         defaults: np.ndarray,
         random: np.random.Generator,
     ) -> Decision | None:
+        """Judge a member whose period is over; None: leave it alone. `objectives` are [P],
+        `hyperparameters` [P, H], `defaults` [H]."""
         count = math.ceil(self.replace_fraction * len(objectives))
         # Ties are broken by the larger number, so that every run ranks alike.
         ranked = sorted(range(len(objectives)), key=lambda other: (-objectives[other], -other))
@@ -114,6 +102,7 @@ class ImpalaRule:
         defaults: np.ndarray,
         random: np.random.Generator,
     ) -> Decision | None:
+        """As in SampleFactoryRule, but nobody is left alone."""
         candidate = int(random.integers(len(objectives) - 1))
         candidate += candidate >= member
         gap = float(objectives[candidate] - objectives[member])
@@ -131,3 +120,6 @@ class ImpalaRule:
         mutates = random.random(len(values)) < self.mutation_rate
         factors = np.where(random.random(len(values)) < 0.5, 1.0 / self.factor, self.factor)
         return np.where(mutates, values * factors, values)
+
+
+Rule = SampleFactoryRule | ImpalaRule

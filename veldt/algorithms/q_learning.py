@@ -14,7 +14,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veldt.algorithms.reduction import reduce_over_valid
 from veldt.algorithms.returns import discounts, forward_view
 
 
@@ -60,17 +59,14 @@ def td_errors(
     next_q_target: Tensor,
     double: bool = True,
     next_action_mask: Tensor | None = None,
-    valid: Tensor | None = None,
 ) -> Tensor:
     """G + discount Q_target(s', a*) - Q(s, a), [B]; only Q(s, a) carries gradient.
 
     `q`, `next_q_*`, `next_action_mask` are [B, A], the rest [B]. For n-step transitions `reward` is
     sum_{k<m} gamma^k r and `discount` gamma^m; it is 0 where the window ends in a termination.
-    Rows where `valid` is False give 0.
     """
     bootstrap = bootstrap_values(next_q_online, next_q_target, double, next_action_mask)
-    td = torch.addcmul(reward, discount, bootstrap) - chosen(q, action)
-    return td if valid is None else torch.where(valid, td, 0.0)
+    return torch.addcmul(reward, discount, bootstrap) - chosen(q, action)
 
 
 def squared(td: Tensor) -> Tensor:
@@ -89,6 +85,11 @@ def clipped(td: Tensor, bound: float = 1.0) -> Tensor:
     """DQN's clipped error: the value is td^2 / 2, the gradient td clipped to [-bound, bound]."""
     slope = td.detach().clamp(-bound, bound) * td
     return slope + (squared(td) - slope).detach()
+
+
+def weighted_mean(terms: Tensor, importance_weights: Tensor | None) -> Tensor:
+    """Mean over rows [B] of loss times importance weight; not divided by the weights' sum."""
+    return (terms if importance_weights is None else terms * importance_weights).mean()
 
 
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -110,22 +111,14 @@ def q_loss(
     loss: str = "huber",
     importance_weights: Tensor | None = None,
     next_action_mask: Tensor | None = None,
-    valid: Tensor | None = None,
-    reduction: str = "mean",
 ) -> QLoss:
-    """Weighted loss of a batch of (n-step) transitions; shapes as in `td_errors`.
-
-    `importance_weights` [B] multiply each row's loss; the mean is over valid rows, not weights.
-    """
+    """Weighted loss of a batch of (n-step) transitions; shapes as in `td_errors`."""
     if loss not in LOSSES:
         raise ValueError(f"unknown loss '{loss}'; use one of {', '.join(LOSSES)}")
     td = td_errors(
-        q, action, reward, discount, next_q_online, next_q_target, double, next_action_mask, valid
+        q, action, reward, discount, next_q_online, next_q_target, double, next_action_mask
     )
-    terms = LOSSES[loss](td)
-    if importance_weights is not None:
-        terms = terms * importance_weights
-    return QLoss(reduce_over_valid(terms, valid, reduction), td.detach())
+    return QLoss(weighted_mean(LOSSES[loss](td), importance_weights), td.detach())
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from veldt.algorithms.q_learning import QLoss, bootstrap_values, chosen, squared
+from veldt.algorithms.q_learning import QLoss, bootstrap_values, chosen, squared, weighted_mean
 from veldt.algorithms.returns import n_step_returns
 
 EPSILON = 1e-3
@@ -70,10 +70,7 @@ def sequence_loss(
     `q` is [T, B, A], `importance_weights` [B], the rest [T, B]; rows that are not valid give 0.
     """
     td = torch.where(valid, targets.detach() - chosen(q, action), 0.0)
-    per_sequence = squared(td).sum(0)
-    if importance_weights is not None:
-        per_sequence = per_sequence * importance_weights
-    return QLoss(per_sequence.mean(), td.detach())
+    return QLoss(weighted_mean(squared(td).sum(0), importance_weights), td.detach())
 
 
 def sequence_priority(abs_td: Tensor, valid: Tensor, eta: float = 0.9) -> Tensor:

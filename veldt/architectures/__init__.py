@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -106,9 +105,9 @@ def check(name: str) -> None:
     if name.endswith(".py") and not Path(name).is_file():
         raise ConfigurationError(f"there is no file {name}; give the path of an architecture")
     if name not in ARCHITECTURES and not is_own(name):
-        near = difflib.get_close_matches(name, ARCHITECTURES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(ARCHITECTURES)}"
-        raise ConfigurationError(f"unknown architecture '{name}'; {hint}")
+        raise ConfigurationError(
+            f"unknown architecture '{name}'; {did_you_mean(name, ARCHITECTURES)}"
+        )
 
 
 def load(name: str) -> ModuleType:

@@ -14,43 +14,39 @@ Lag: 0 by construction; the price is that each round takes as long as its slowes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
-from veldt.errors import ConfigurationError
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, Options
+from veldt.options.fields import changed
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizerConfig
+from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicyConfig
-from veldt.settings import OptimizerSettings
+from veldt.roles.policies.local import LocalPolicy
 from veldt.topology import Topology
 
 
 @dataclass(frozen=True)
-class Config(ActorCriticSettings, OptimizerSettings):
+class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
-    correction: str = "none"
-    optimizer: str = "rmsprop"
-    learning_rate: float = 5e-3
-    max_grad_norm: float = 2.0
-    trace_lambda: float = 0.95
-    normalize_returns: bool = True
-    trajectory_steps: int = 10
+    loss: ActorCriticOptions = ActorCriticOptions(
+        correction="none", trace_lambda=0.95, normalize_returns=True
+    )
+    optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
+    trajectory_steps: Count = 10
     """Environment steps per trajectory, and so per update."""
-    barrier: str = "trajectory"
+    barrier: Literal["trajectory", "step"] = "trajectory"
     """trajectory: actors wait for each other before each update. step: one policy for all
     environments, which wait for each other at every step (use --vectorization subprocess)."""
-
-    def __post_init__(self) -> None:
-        if self.barrier not in ("trajectory", "step"):
-            raise ConfigurationError(f"unknown barrier '{self.barrier}'; use trajectory or step")
 
 
 PRESETS = {
     "control": Config(),
-    "atari": Config(
+    "atari": changed(
+        Config(),
         trajectory_steps=5,
         trace_lambda=1.0,
         normalize_returns=False,
@@ -68,44 +64,39 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
-    step_barrier = config.barrier == "step"
-    num_actors = 1 if step_barrier else problem.num_actors
-    num_envs = problem.num_actors * problem.envs_per_actor // num_actors
-    layout = problem.trajectory_layout(make_network(), config.trajectory_steps, num_envs)
-    initial = problem.initial_weights(make_network)
+    if config.barrier == "step":
+        problem = problem.in_one_actor()
+    network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    environments = problem.environments()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
 
-    topology = Topology("a2c", make_network)
-    trajectories = topology.queue("trajectories", layout, num_actors)
-    weights = topology.board("weights", initial.vector, version=initial.version)
-    actors = [
+    topology = Topology(network)
+    weights = topology.board("weights", network)
+    trajectories = topology.queue("trajectories", layout, problem.num_actors)
+    for _ in range(problem.num_actors):
         topology.add(
             "actor",
-            Actor,
-            environment=problem.environment,
-            num_envs=num_envs,
-            num_steps=config.trajectory_steps,
-            sink=trajectories.sink,
-            policy=LocalPolicyConfig(make_network),
-            policy_port=weights.source(),
-            synchronous=True,
-            gamma=config.gamma,
+            Actor(
+                environments,
+                LocalPolicy(network, weights.source()),
+                trajectories.sink,
+                synchronous=True,
+                gamma=config.loss.gamma,
+            ),
         )
-        for _ in range(num_actors)
-    ]
-    learner = topology.add(
+    topology.add(
         "learner",
-        Learner,
-        source=trajectories.source(slots_per_batch=num_actors),
-        weights=weights.sink,
-        initial=weights.source(),
-        make_network=make_network,
-        make_objective=partial(ActorCritic, config=config),
-        gradients=LocalOptimizerConfig(config.optimizer_config()),
-        total_env_steps=problem.total_env_steps if config.decay_learning_rate else None,
-        device=problem.device,
-        torch_threads=problem.learner_threads,
+        Learner(
+            network,
+            trajectories.source(problem.num_actors),
+            ActorCritic(config.loss),
+            LocalOptimizer(config.optimizer),
+            weights.source(),
+            weights.sink,
+            decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+            compute=problem.compute,
+        ),
     )
-    if step_barrier:
-        topology.colocate(*actors, learner)  # they never work at the same time
+    if config.barrier == "step":
+        topology.colocate(*topology.of("actor", "learner"))  # they never work at the same time
     return topology

@@ -18,17 +18,25 @@ Deviation: a worker steps several environments per forward pass instead of one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
-from veldt.networks import FlatParameters
-from veldt.objectives.actor_critic import ActorCritic
-from veldt.objectives.asynchronous_q import AsynchronousQ, AsynchronousQSettings
+from veldt.objectives import Objective
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.objectives.asynchronous_q import AsynchronousQOptions, asynchronous_q
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, Options
+from veldt.options.fields import changed
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.hogwild import share_hogwild
+from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicyConfig, SampleActions, drawn_epsilon
-from veldt.settings import OptimizerSettings
+from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies.selection import (
+    DrawnEpsilon,
+    EpsilonGreedy,
+    SampleActions,
+    Selection,
+)
 from veldt.topology import Topology
 
 BACKENDS = ("serial", "process")
@@ -36,31 +44,32 @@ WHY_NOT_EVERYWHERE = (
     "a3c's workers write into the memory of one machine, which Ray's actors do not share; use"
     " --backend process, or impala or gorila on a cluster"
 )
+WHY_NOT_ON_CUDA = (
+    "a3c's workers write gradients into the memory that all processors share, so device cuda does"
+    " not go with it; use ga3c, which puts one model on the GPU, or impala"
+)
 
 
 @dataclass(frozen=True)
-class Config(AsynchronousQSettings, OptimizerSettings):
+class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
-    correction: str = "none"
-    optimizer: str = "rmsprop"
-    learning_rate: float = 5e-3
-    max_grad_norm: float = 2.0
-    trace_lambda: float = 0.95
-    normalize_returns: bool = True
-    shared_statistics: bool = True
-    """All workers use and change one mean square; sgd's momentum is always the worker's own."""
-    trajectory_steps: int = 10
+    algorithm: Literal["a3c", "one_step_q", "n_step_q", "one_step_sarsa"] = "a3c"
+    """What workers compute: a3c, one_step_q, n_step_q or one_step_sarsa."""
+    loss: ActorCriticOptions = ActorCriticOptions(
+        correction="none", trace_lambda=0.95, normalize_returns=True
+    )
+    q: AsynchronousQOptions = AsynchronousQOptions()
+    optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
+    hogwild: HogwildOptions = HogwildOptions()
+    trajectory_steps: Count = 10
     """Environment steps between two updates of a worker (t_max)."""
-    clusters: int = 1
-    """Copies of the weights; more than one is Hogwild++: deltas go around a ring of clusters."""
-    ring_period_updates: int = 8
-    """Updates of a cluster's first worker between two turns of the ring."""
 
 
 PRESETS = {
     "control": Config(),
-    "atari": Config(
+    "atari": changed(
+        Config(),
         trajectory_steps=5,
         trace_lambda=1.0,
         normalize_returns=False,
@@ -82,59 +91,50 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    value_based = config.is_value_based
+    value_based = config.algorithm != "a3c"
     if value_based:
-        problem.require_action_kind(config.algorithm, "discrete")
-    make_network = problem.make_network(
-        "q" if value_based else "policy_value", normalize_returns=config.normalize_returns
-    )
-    network = make_network()
-    layout = problem.trajectory_layout(network, config.trajectory_steps, problem.envs_per_actor)
-    initial = problem.initial_weights(make_network)
+        problem.require_actions(config.algorithm, "discrete")
+    head = "q" if value_based else "policy_value"
+    network = problem.network(head, normalize_returns=config.loss.normalize_returns)
+    environments = problem.environments()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
 
-    topology = Topology("a3c", make_network)
-    sinks = share_hogwild(
-        topology,
-        initial,
-        FlatParameters(network).num_trained,
-        config.optimizer_config(),
-        problem.num_actors,
-        config.shared_statistics and config.optimizer != "sgd",
-        config.clusters,
-        config.ring_period_updates,
+    topology = Topology(network)
+    workers = hogwild_workers(
+        topology, network, config.optimizer, config.hogwild, problem.num_actors
     )
+    selection: Selection = SampleActions()
+    objective: Objective = ActorCritic(config.loss)
+    if value_based:
+        selection = EpsilonGreedy(DrawnEpsilon.of(config.q))
+        objective = asynchronous_q(topology, config.algorithm, config.q, config.loss)
     # Nobody counts the steps of all workers, so each decays its learning rate by its own.
     steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
-    target = config.share_target(topology, initial) if value_based else None
-    selection = partial(drawn_epsilon, config) if value_based else SampleActions
-    objective = partial(AsynchronousQ if value_based else ActorCritic, config=config)
-    for worker, (gradients, gradient_port) in enumerate(sinks):
-        trajectory = topology.queue(f"trajectory-{worker}", layout, num_slots=1)
-        own_copy = topology.board(f"copy-{worker}", initial.vector, version=initial.version)
-        actor = topology.add(
+    for number, gradients in enumerate(workers):
+        weights = topology.board(f"copy-{number}", network)
+        trajectories = topology.queue(f"trajectory-{number}", layout, 1)
+        topology.add(
             "actor",
-            Actor,
-            environment=problem.environment,
-            num_envs=problem.envs_per_actor,
-            num_steps=config.trajectory_steps,
-            sink=trajectory.sink,
-            policy=LocalPolicyConfig(make_network, selection),
-            policy_port=own_copy.source(),
-            synchronous=True,
-            gamma=config.gamma,
+            Actor(
+                environments,
+                LocalPolicy(network, weights.source(), selection),
+                trajectories.sink,
+                synchronous=True,
+                gamma=config.loss.gamma,
+            ),
         )
-        learner = topology.add(
+        topology.add(
             "learner",
-            Learner,
-            source=trajectory.source(),
-            weights=own_copy.sink,
-            initial=own_copy.source(),
-            make_network=make_network,
-            make_objective=objective,
-            objective_port=target,
-            gradients=gradients,
-            gradient_port=gradient_port,
-            total_env_steps=steps_per_worker if config.decay_learning_rate else None,
+            Learner(
+                network,
+                trajectories.source(),
+                objective,
+                gradients,
+                weights.source(),
+                weights.sink,
+                decay_env_steps=config.optimizer.decays_over(steps_per_worker),
+            ),
         )
-        topology.colocate(actor, learner, restartable=True)  # all it knows is in shared memory
+        # All that these two know is in shared memory.
+        topology.colocate(*topology.nodes[-2:], restartable=True)
     return topology

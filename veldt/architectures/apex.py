@@ -17,55 +17,53 @@ from one send into the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Literal
 
 from veldt.errors import ConfigurationError
-from veldt.objectives.dpg import DPG, DPGSettings
-from veldt.objectives.q_learning import QLearning, QLearningSettings
+from veldt.objectives import Objective
+from veldt.objectives.dpg import DPG, DPGOptions
+from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, CountOrNone, Options
+from veldt.options.fields import changed
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizerConfig
+from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import (
-    EpsilonGreedy,
-    GaussianNoise,
-    LocalPolicyConfig,
-    laddered_epsilon,
-)
-from veldt.roles.replay.replay import Replay, batch_layout, priority_layout
-from veldt.settings import LadderSettings, OptimizerSettings, PrioritizedReplaySettings
+from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies.selection import EpsilonGreedy, GaussianNoise, LadderOptions
+from veldt.roles.replay.replay import PrioritizedSource, Replay
+from veldt.roles.replay.tables import VALUES, PrioritizedReplayOptions, PrioritizedTable
 from veldt.topology import Topology
-from veldt.types import VALUE_BEST, VALUE_TAKEN, Field
 
 
 @dataclass(frozen=True)
-class Config(
-    QLearningSettings, DPGSettings, PrioritizedReplaySettings, LadderSettings, OptimizerSettings
-):
+class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
-    algorithm: str = "dqn"
+    algorithm: Literal["dqn", "dpg"] = "dqn"
     """dqn for discrete actions, dpg (deterministic policy gradients) for bounded Box actions."""
-    n_step: int = 3
-    learning_rate: float = 1e-3
-    max_grad_norm: float = 10.0
+    loss: QLearningOptions = QLearningOptions(n_step=3)
+    dpg: DPGOptions = DPGOptions()
+    replay: PrioritizedReplayOptions = PrioritizedReplayOptions()
+    exploration: LadderOptions = LadderOptions()
+    optimizer: OptimizerOptions = OptimizerOptions(max_grad_norm=10.0)
+    trajectory_steps: Count = 4
+    """Rows an actor collects before it hands them to the replay."""
     dueling: bool = True
     """dqn: split the network's head into value and advantage."""
-    refresh_env_steps: int = 20
+    refresh_env_steps: CountOrNone = 20
     """Steps of each environment between two refreshes of an actor's weights."""
-
-    def __post_init__(self) -> None:
-        if self.algorithm not in ("dqn", "dpg"):
-            raise ConfigurationError(f"unknown algorithm '{self.algorithm}'; use dqn or dpg")
 
 
 PRESETS = {
     "control": Config(),
-    "control_dpg": Config(algorithm="dpg", gamma=0.95, learning_rate=3e-3, env_steps_per_update=4),
-    "atari": Config(
+    "control_dpg": changed(
+        Config(), algorithm="dpg", gamma=0.95, learning_rate=3e-3, env_steps_per_update=4.0
+    ),
+    "atari": changed(
+        Config(),
         td_loss="squared",
         target_period_updates=2_500,
         optimizer="rmsprop",
@@ -94,62 +92,47 @@ def build(config: Config, problem: Problem) -> Topology:
     is_dpg = config.algorithm == "dpg"
     if not is_dpg and problem.spec.action.kind == "box":
         raise ConfigurationError(f"{problem.spec.id} has Box actions; use --algorithm dpg")
-    problem.require_action_kind("apex", "box" if is_dpg else "discrete")
-    make_network = problem.make_network("dpg" if is_dpg else "q", dueling=config.dueling)
-    values = dict.fromkeys((VALUE_TAKEN, VALUE_BEST), Field((), "float32"))
-    layout = problem.trajectory_layout(
-        make_network(), config.trajectory_steps, problem.envs_per_actor, **values
-    )
-    batch = batch_layout(layout, config.batch_size, tuple(values))
-    initial = problem.initial_weights(make_network)
-    critic = config.optimizer_config()
-    actor = replace(critic, learning_rate=config.actor_learning_rate)
+    problem.require_actions("apex", "box" if is_dpg else "discrete")
+    problem.require_no_memory("apex")
+    network = problem.network("dpg" if is_dpg else "q", dueling=config.dueling)
+    environments = problem.environments()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments, VALUES)
+    table = PrioritizedTable(config.replay, layout, config.loss, problem.frame_stack)
 
-    topology = Topology("apex", make_network)
+    topology = Topology(network)
+    weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, 2 * problem.num_actors)
-    batches = topology.queue("batches", batch, config.prefetch_batches)
-    errors = priority_layout(config.batch_size)
-    priorities = topology.queue("priorities", errors, config.prefetch_batches + 2)
-    weights = topology.board("weights", initial.vector, version=initial.version)
-    explore = _exploration(config, problem)
+    batches = topology.queue("batches", table.batch_layout, config.replay.prefetch_batches)
+    errors = table.priority_layout
+    priorities = topology.queue("priorities", errors, config.replay.prefetch_batches + 2)
+    num_envs = problem.num_actors * problem.envs_per_actor
+    ladder = EpsilonGreedy(config.exploration.ladder(num_envs))
+    explore = GaussianNoise(config.dpg.noise_sigma) if is_dpg else ladder
     for _ in range(problem.num_actors):
         topology.add(
             "actor",
-            Actor,
-            sink=trajectories.sink,
-            policy=LocalPolicyConfig(make_network, explore, config.refresh_env_steps),
-            policy_port=weights.source(),
-            **problem.for_actor(config.trajectory_steps),
+            Actor(
+                environments,
+                LocalPolicy(network, weights.source(), explore, config.refresh_env_steps),
+                trajectories.sink,
+            ),
         )
     topology.add(
-        "replay",
-        Replay,
-        source=trajectories.source(),
-        sink=batches.sink,
-        feedback=priorities.source(),
-        make_store=config.store(layout, config.n_step, config.gamma, problem.frame_stack),
-        make_sampler=config.sampler(),
-        make_limiter=config.limiter(problem.envs_per_actor),
-        batch_size=config.batch_size,
-        initial_priorities=config.actor_priorities,
+        "replay", Replay(trajectories.source(), [batches.sink], table, priorities.source())
     )
+    dpg: Objective = DPG(config.loss, config.dpg)
+    actor = replace(config.optimizer, learning_rate=config.dpg.actor_learning_rate)
     topology.add(
         "learner",
-        Learner,
-        source=batches.source(),
-        weights=weights.sink,
-        initial=weights.source(),
-        make_network=make_network,
-        make_objective=partial(DPG if is_dpg else QLearning, config=config),
-        gradients=LocalOptimizerConfig(critic, {"actor_part": actor} if is_dpg else {}),
-        feedback=priorities.sink,
-        **problem.for_learner(config.decay_learning_rate),
+        Learner(
+            network,
+            PrioritizedSource(batches.source(), priorities.sink),
+            dpg if is_dpg else QLearning(config.loss),
+            LocalOptimizer(config.optimizer, {"actor_part": actor} if is_dpg else {}),
+            weights.source(),
+            weights.sink,
+            decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+            compute=problem.compute,
+        ),
     )
     return topology
-
-
-def _exploration(config: Config, problem: Problem) -> Callable[..., Any]:
-    if config.algorithm == "dpg":
-        return partial(GaussianNoise, sigma=config.noise_sigma)
-    rungs = (problem.num_actors, config.epsilon_base, config.epsilon_alpha, problem.envs_per_actor)
-    return partial(EpsilonGreedy, epsilon=partial(laddered_epsilon, *rungs))

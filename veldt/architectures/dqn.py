@@ -16,36 +16,41 @@ by the replay's limiter, not by counting in a loop.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from veldt.errors import ConfigurationError
-from veldt.objectives.q_learning import QLearning, QLearningSettings
+from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, Options
+from veldt.options.fields import changed
 from veldt.problem import Problem
-from veldt.replay import UniformSampler
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizerConfig
+from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import EpsilonGreedy, LocalPolicyConfig, annealed_epsilon
-from veldt.roles.replay.replay import Replay, batch_layout
-from veldt.settings import EpsilonSettings, OptimizerSettings, ReplaySettings
+from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies.selection import EpsilonGreedy, EpsilonOptions
+from veldt.roles.replay.replay import Replay
+from veldt.roles.replay.tables import ReplayOptions, UniformTable
 from veldt.topology import Topology
 
 
 @dataclass(frozen=True)
-class Config(QLearningSettings, ReplaySettings, EpsilonSettings, OptimizerSettings):
+class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
-    n_step: int = 3
-    target_period_updates: int = 200
-    learning_rate: float = 1e-3
-    max_grad_norm: float = 10.0
+    loss: QLearningOptions = QLearningOptions(n_step=3, target_period_updates=200)
+    replay: ReplayOptions = ReplayOptions()
+    exploration: EpsilonOptions = EpsilonOptions()
+    optimizer: OptimizerOptions = OptimizerOptions(max_grad_norm=10.0)
+    trajectory_steps: Count = 4
+    """Rows an actor collects before it hands them to the replay."""
     dueling: bool = False
     """Split the network's head into value and advantage."""
 
 
 PRESETS = {
     "control": Config(),
-    "atari": Config(
+    "atari": changed(
+        Config(),
         n_step=1,
         double=False,
         td_loss="clipped",
@@ -71,50 +76,41 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    problem.require_action_kind("dqn", "discrete")
+    problem.require_actions("dqn", "discrete")
+    problem.require_no_memory("dqn")
     if problem.num_actors != 1:
         raise ConfigurationError("dqn has one actor; use --envs-per-actor, or apex for many actors")
-    make_network = problem.make_network("q", dueling=config.dueling)
-    layout = problem.trajectory_layout(
-        make_network(), config.trajectory_steps, problem.envs_per_actor
-    )
-    initial = problem.initial_weights(make_network)
-    epsilon = partial(annealed_epsilon, *config.schedule(num_actors=1))
+    network = problem.network("q", dueling=config.dueling)
+    environments = problem.environments()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
+    table = UniformTable(config.replay, layout, config.loss, problem.frame_stack)
 
-    topology = Topology("dqn", make_network)
-    trajectories = topology.queue("trajectories", layout, num_slots=2)
-    batches = topology.queue("batches", batch_layout(layout, config.batch_size), num_slots=1)
-    weights = topology.board("weights", initial.vector, version=initial.version)
-    actor = topology.add(
+    topology = Topology(network)
+    weights = topology.board("weights", network)
+    trajectories = topology.queue("trajectories", layout, 2 * problem.num_actors)
+    batches = topology.queue("batches", table.batch_layout, 1)
+    explore = EpsilonGreedy(config.exploration.annealed(problem.num_actors))
+    topology.add(
         "actor",
-        Actor,
-        sink=trajectories.sink,
-        policy=LocalPolicyConfig(
-            make_network, partial(EpsilonGreedy, epsilon=epsilon), refresh_rows=1
+        Actor(
+            environments,
+            LocalPolicy(network, weights.source(), explore, refresh_rows=1),
+            trajectories.sink,
         ),
-        policy_port=weights.source(),
-        **problem.for_actor(config.trajectory_steps),
     )
-    replay = topology.add(
-        "replay",
-        Replay,
-        source=trajectories.source(),
-        sink=batches.sink,
-        make_store=config.store(layout, config.n_step, config.gamma, problem.frame_stack),
-        make_sampler=UniformSampler,
-        make_limiter=config.limiter(problem.envs_per_actor),
-        batch_size=config.batch_size,
-    )
-    learner = topology.add(
+    topology.add("replay", Replay(trajectories.source(), [batches.sink], table))
+    topology.add(
         "learner",
-        Learner,
-        source=batches.source(),
-        weights=weights.sink,
-        initial=weights.source(),
-        make_network=make_network,
-        make_objective=partial(QLearning, config=config),
-        gradients=LocalOptimizerConfig(config.optimizer_config()),
-        **problem.for_learner(config.decay_learning_rate),
+        Learner(
+            network,
+            batches.source(),
+            QLearning(config.loss),
+            LocalOptimizer(config.optimizer),
+            weights.source(),
+            weights.sink,
+            decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+            compute=problem.compute,
+        ),
     )
-    topology.colocate(actor, replay, learner)
+    topology.colocate(*topology.of("actor", "replay", "learner"))
     return topology

@@ -18,50 +18,53 @@ annealed away finish their trajectory first.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from veldt.networks import FlatParameters
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, Options
+from veldt.options.fields import changed
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.annealing import AnnealingSettings, Gate, Tuner
-from veldt.roles.gradients.hogwild import share_hogwild
-from veldt.roles.gradients.one_model import OneModelConfig
+from veldt.roles.annealing import AGENTS, PREDICTORS, TRAINERS, AnnealingOptions, Gate, Tuner
+from veldt.roles.gradients.hogwild import HogwildOptions, OneModel, hogwild_workers
 from veldt.roles.inference.batch_rule import BatchRule
-from veldt.roles.inference.batched_policy import state_size
-from veldt.roles.inference.shared_memory import InferenceServer
+from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
+from veldt.roles.inference.shared_memory import SharedMemoryInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.shared_memory import RemotePolicyConfig
-from veldt.settings import OptimizerSettings
+from veldt.roles.policies.shared_memory import SharedMemoryPolicy
 from veldt.topology import Topology
 
-_AGENTS, _PREDICTORS, _TRAINERS = range(3)
+BACKENDS = ("serial", "process")
+WHY_NOT_EVERYWHERE = (
+    "ga3c's agents ask for every row in the shared memory of one machine, and a call over Ray per"
+    " row is far too slow; use --backend process, or seed_rl for a cluster"
+)
+CENTRAL_INFERENCE = True
 
 
 @dataclass(frozen=True)
-class Config(ActorCriticSettings, AnnealingSettings, OptimizerSettings):
+class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
-    correction: str = "epsilon"
-    optimizer: str = "rmsprop"
-    learning_rate: float = 1.5e-3
-    max_grad_norm: float = 2.0
-    trace_lambda: float = 0.95
-    normalize_returns: bool = True
-    trajectory_steps: int = 10
+    loss: ActorCriticOptions = ActorCriticOptions(
+        correction="epsilon", trace_lambda=0.95, normalize_returns=True
+    )
+    optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 1.5e-3, max_grad_norm=2.0)
+    annealing: AnnealingOptions = AnnealingOptions()
+    trajectory_steps: Count = 10
     """Environment steps per trajectory."""
-    batch_trajectories: int = 1
+    batch_trajectories: Count = 1
     """Trajectories that a trainer joins into one batch."""
 
 
 PRESETS = {
     "control": Config(),
-    "atari": Config(
+    "atari": changed(
+        Config(),
         trajectory_steps=5,
         reduction="sum",
-        optimizer="rmsprop",
         learning_rate=3e-4,
         optimizer_epsilon=0.1,
         max_grad_norm=0.0,
@@ -70,7 +73,6 @@ PRESETS = {
         normalize_returns=False,
     ),
 }
-CENTRAL_INFERENCE = True
 
 
 def default_actors(cores: int) -> int:
@@ -78,72 +80,58 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    tuner, width = config.tuner(problem.num_actors), problem.envs_per_actor
-    most_agents, most_predictors, most_trainers = tuner.most
-    make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
-    network = make_network()
-    layout = problem.trajectory_layout(network, config.trajectory_steps, width)
-    topology = Topology("ga3c", make_network)
-    training = topology.queue("training", layout, 2 * most_agents + config.batch_trajectories)
-    prediction = topology.ask_about("prediction", training, num_clients=most_agents)
-    trainers = share_hogwild(
-        topology,
-        problem.initial_weights(make_network),
-        FlatParameters(network).num_trained,
-        config.optimizer_config(),
-        most_trainers,
+    network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    environments = problem.environments()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
+    most = config.annealing.most(problem.num_actors)
+
+    topology = Topology(network)
+    workers = hogwild_workers(
+        topology, network, config.optimizer, HogwildOptions(), most[TRAINERS], OneModel
     )
-    weights, updates = trainers[0][1][:2]
-    state_memory = np.zeros(max(1, state_size(network, most_agents, width)), np.float32)
-    recurrent = topology.share("recurrent_state", state_memory)
-    counts = topology.board("counts", np.array(tuner.start, np.float32))
-
-    def gate(position: int) -> dict[str, object]:
-        made = partial(Gate, size=len(tuner.start), position=position)
-        return {"gate": made, "gate_port": counts.source()}
-
-    agent = {
-        "environment": problem.environment,
-        "num_envs": width,
-        "num_steps": config.trajectory_steps,
-        "sink": training.sink,
-        "policy": RemotePolicyConfig(problem.spec.action, problem.network.distribution),
-        "gamma": config.gamma,
-    }
-    for index in range(most_agents):
-        asks = prediction.client(index)
-        topology.add("agent", Actor, policy_port=asks, **agent, **gate(_AGENTS))
-    one_process = [
+    model = workers[0].model
+    num_slots = 2 * most[AGENTS] + config.batch_trajectories
+    trajectories = topology.queue("training", layout, num_slots)
+    requests = topology.ask_about("prediction", trajectories, most[AGENTS])
+    recurrent = topology.share("recurrent", recurrent_memory(network, most[AGENTS], environments))
+    start = config.annealing.start(problem.num_actors)
+    counts = topology.board("counts", np.array(list(start.values()), np.float32))
+    for index in range(most[AGENTS]):
+        topology.add(
+            "agent",
+            Actor(
+                environments,
+                SharedMemoryPolicy(network, requests.client(index)),
+                trajectories.sink,
+                gamma=config.loss.gamma,
+                gate=Gate(counts.source(), AGENTS),
+            ),
+        )
+    for _ in range(most[PREDICTORS]):
         topology.add(
             "predictor",
-            InferenceServer,
-            requests=prediction.server,
-            make_network=make_network,
-            group_width=width,
-            groups_per_client=1,
-            rule=BatchRule(most=most_agents),
-            state=recurrent.end,
-            memory=[weights, updates],
-            **gate(_PREDICTORS),
+            SharedMemoryInference(
+                requests.server,
+                BatchedPolicy(network, model, device=problem.compute.device),
+                BatchRule(most=most[AGENTS]),
+                recurrent.end,
+                environments.width,
+                gate=Gate(counts.source(), PREDICTORS),
+            ),
         )
-        for _ in range(most_predictors)
-    ]
-    for sink, port in trainers:
-        one_process.append(
-            topology.add(
-                "trainer",
-                Learner,
-                source=training.source(config.batch_trajectories),
-                weights=None,
-                make_network=make_network,
-                make_objective=partial(ActorCritic, config=config),
-                gradients=OneModelConfig(sink.optimizer, sink.writer),
-                gradient_port=port,
-                total_env_steps=problem.total_env_steps if config.decay_learning_rate else None,
-                memory=[weights, updates],
-                **gate(_TRAINERS),
-            )
+    for gradients in workers:
+        topology.add(
+            "trainer",
+            Learner(
+                network,
+                trajectories.source(config.batch_trajectories),
+                ActorCritic(config.loss),
+                gradients,
+                decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+                compute=problem.compute,
+                gate=Gate(counts.source(), TRAINERS),
+            ),
         )
-    annealer = topology.add("tuner", Tuner, counts=counts.sink, updates=updates, config=tuner)
-    topology.colocate(*one_process, annealer, threads=True)
+    topology.add("tuner", Tuner(counts.sink, model.updates, config.annealing, problem.num_actors))
+    topology.colocate(*topology.of("predictor", "trainer", "tuner"), threads=True)
     return topology

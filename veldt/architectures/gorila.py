@@ -15,42 +15,45 @@ Deviation: in a bundle actor and learner pull for themselves instead of sharing 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
-from veldt.errors import ConfigurationError
-from veldt.objectives.q_learning import QLearning, QLearningSettings
+from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, Options
+from veldt.options.fields import changed
 from veldt.problem import Problem
-from veldt.replay import UniformSampler
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.parameter_server import ParameterServer, Server, ShardSettings, shards
-from veldt.roles.gradients.remote import RemoteGradientsConfig
+from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server
+from veldt.roles.gradients.remote import RemoteGradients
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import EpsilonGreedy, LocalPolicyConfig, annealed_epsilon
-from veldt.roles.replay.replay import Replay, batch_layout
-from veldt.settings import EpsilonSettings, OptimizerSettings, ReplaySettings
-from veldt.topology import Node, Topology
+from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies.selection import EpsilonGreedy, EpsilonOptions
+from veldt.roles.replay.replay import Replay
+from veldt.roles.replay.tables import ReplayOptions, UniformTable
+from veldt.topology import Topology
 
 
 @dataclass(frozen=True)
-class Config(QLearningSettings, ReplaySettings, EpsilonSettings, ShardSettings, OptimizerSettings):
+class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
-    replay: str = "bundled"
+    replay: Literal["bundled", "global"] = "bundled"
     """bundled: actor, learner and a replay of their own per process; global: one replay for all."""
-    num_learners: int = 2
+    num_learners: Count = 2
     """Learners on the global replay; bundles have one per actor."""
-    num_shards: int = 2
-    """Nodes that share the parameter vector between them."""
-    n_step: int = 3
-    target_period_updates: int = 200
-    optimizer: str = "adagrad"
-    learning_rate: float = 0.03
-    max_grad_norm: float = 10.0
+    server: ServerOptions = ServerOptions()
+    loss: QLearningOptions = QLearningOptions(n_step=3, target_period_updates=200)
+    kept: ReplayOptions = ReplayOptions()
+    exploration: EpsilonOptions = EpsilonOptions()
+    optimizer: OptimizerOptions = OptimizerOptions("adagrad", 0.03, max_grad_norm=10.0)
+    trajectory_steps: Count = 4
+    """Rows an actor collects before it hands them to the replay."""
 
 
 PRESETS = {
     "control": Config(),
-    "atari": Config(
+    "atari": changed(
+        Config(),
         n_step=1,
         double=False,
         td_loss="clipped",
@@ -71,80 +74,53 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    problem.require_action_kind("gorila", "discrete")
-    if config.replay not in ("bundled", "global") or config.num_learners < 1:
-        raise ConfigurationError("replay is bundled or global, num_learners 1 or more")
-    bundled, actors = config.replay == "bundled", problem.num_actors
-    users = [(1, 1)] * actors if bundled else [(actors, config.num_learners)]
-    topology = Topology("gorila", problem.make_network("q"))
-    server = _add_server(topology, config, problem, sum(learners for _, learners in users))
-    for each in users:
-        nodes = _add_replay(topology, config, problem, server, each)
+    problem.require_actions("gorila", "discrete")
+    problem.require_no_memory("gorila")
+    network = problem.network("q")
+    environments = problem.environments()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
+    table = UniformTable(config.kept, layout, config.loss, problem.frame_stack)
+    bundled = config.replay == "bundled"
+    num_replays, num_actors, num_learners = 1, problem.num_actors, config.num_learners
+    if bundled:
+        num_replays, num_actors, num_learners = problem.num_actors, 1, 1
+
+    topology = Topology(network)
+    server = add_parameter_server(
+        topology, network, config.optimizer, config.server, num_replays * num_learners
+    )
+    explore = EpsilonGreedy(config.exploration.annealed(problem.num_actors))
+    for number in range(num_replays):
+        trajectories = topology.queue(f"replay-{number}-trajectories", layout, 2 * num_actors)
+        names = (f"replay-{number}-batches-{learner}" for learner in range(num_learners))
+        batches = [topology.queue(name, table.batch_layout, 1) for name in names]
+        bundle = [
+            topology.add(
+                "actor",
+                Actor(
+                    environments,
+                    LocalPolicy(network, server.weights(), explore, refresh_rows=1),
+                    trajectories.sink,
+                ),
+            )
+            for _ in range(num_actors)
+        ]
+        sinks = [queue.sink for queue in batches]
+        bundle.append(topology.add("replay", Replay(trajectories.source(), sinks, table)))
+        for queue in batches:
+            learner = topology.add(
+                "learner",
+                Learner(
+                    network,
+                    queue.source(),
+                    QLearning(config.loss),
+                    RemoteGradients(server, config.server, config.optimizer.max_grad_norm),
+                    server.weights(),
+                    decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+                    compute=problem.compute,
+                ),
+            )
+            bundle.append(learner)
         if bundled:
-            topology.colocate(*nodes)
+            topology.colocate(*bundle)
     return topology
-
-
-def _add_server(topology: Topology, config: Config, problem: Problem, learners: int) -> Server:
-    """The shards, each with a queue for its slice of the gradients and a board for its weights."""
-    start = problem.initial_weights(topology.make_network)
-    server: Server = []
-    for i, shard in enumerate(shards(topology.make_network(), config.num_shards)):
-        queue = topology.queue(f"gradients-{i}", shard.layout, 2 * learners)
-        board = topology.board(f"weights-{i}", start.vector[shard.part], version=start.version)
-        topology.add(
-            "parameter_server",
-            ParameterServer,
-            gradients=queue.source(),
-            weights=board.sink,
-            initial=board.source(),
-            shard=shard,
-            optimizer=config.optimizer_config(),
-            settings=config,
-        )
-        server.append((queue, board))
-    topology.weights = tuple(board.spec.name for _, board in server)
-    return server
-
-
-def _add_replay(
-    topology: Topology, config: Config, problem: Problem, server: Server, users: tuple[int, int]
-) -> list[Node]:
-    """A replay with its actors and learners: one of each in a bundle, all on a global one."""
-    (num_actors, num_learners), make_network = users, topology.make_network
-    steps = config.trajectory_steps
-    layout = problem.trajectory_layout(make_network(), steps, problem.envs_per_actor)
-    boards = [board.source() for _, board in server]
-    name = f"replay-{sum(node.kind == 'replay' for node in topology.nodes)}"
-    trajectories = topology.queue(f"{name}-trajectories", layout, 2 * num_actors)
-    batch = batch_layout(layout, config.batch_size)
-    batches = [topology.queue(f"{name}-batches-{i}", batch, 1) for i in range(num_learners)]
-    epsilon = partial(annealed_epsilon, *config.schedule(problem.num_actors))
-    actor = {
-        "sink": trajectories.sink,
-        "policy": LocalPolicyConfig(make_network, partial(EpsilonGreedy, epsilon=epsilon), 1),
-        "policy_port": boards,
-        **problem.for_actor(steps),
-    }
-    replay = {
-        "source": trajectories.source(),
-        "sink": [queue.sink for queue in batches],
-        "make_store": config.store(layout, config.n_step, config.gamma, problem.frame_stack),
-        "make_sampler": UniformSampler,
-        "make_limiter": config.limiter(problem.envs_per_actor),
-        "batch_size": config.batch_size,
-    }
-    learner = {
-        "weights": None,
-        "initial": boards,
-        "make_network": make_network,
-        "make_objective": partial(QLearning, config=config),
-        "gradients": RemoteGradientsConfig(config, config.max_grad_norm),
-        "gradient_port": [*(queue.sink for queue, _ in server), *boards],
-        **problem.for_learner(config.decay_learning_rate),
-    }
-    return [
-        *(topology.add("actor", Actor, **actor) for _ in range(num_actors)),
-        topology.add("replay", Replay, **replay),
-        *(topology.add("learner", Learner, source=q.source(), **learner) for q in batches),
-    ]

@@ -17,72 +17,55 @@ batch is a few of them; the paper's batch of 32 is `batch_trajectories` x E colu
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import partial
 
 from veldt.errors import ConfigurationError
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
-from veldt.population.settings import ActorPopulationSettings
-from veldt.population.wiring import Population
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, Options
+from veldt.options.fields import changed
+from veldt.population.options import PopulationOptions
 from veldt.problem import Problem
+from veldt.roles.actor import Actor
 from veldt.roles.gradients.synchronous_group import synchronous_group
-from veldt.roles.policies.local import LocalPolicyConfig
-from veldt.roles.replay.trajectories import TrajectoryReplayConfig
-from veldt.topology import Topology
-from veldt.types import Layout
+from veldt.roles.learner import Learner
+from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.replay.trajectories import TrajectoryReplayOptions, with_replay
+from veldt.topology import Topology, numbered
 
 
 @dataclass(frozen=True)
-class Config(ActorCriticSettings, ActorPopulationSettings):
+class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the paper's constants."""
 
-    optimizer: str = "rmsprop"
-    learning_rate: float = 5e-3
-    max_grad_norm: float = 2.0
-    trace_lambda: float = 0.95
-    normalize_returns: bool = True
-    trajectory_steps: int = 10
+    loss: ActorCriticOptions = ActorCriticOptions(trace_lambda=0.95, normalize_returns=True)
+    optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
+    trajectory_steps: Count = 10
     """Environment steps per trajectory."""
-    batch_trajectories: int = 1
+    batch_trajectories: Count = 1
     """Trajectories joined into one batch."""
-    queue_trajectories: int = 2
+    queue_trajectories: Count = 2
     """Trajectories per actor that may be under way to the learner."""
-    num_learners: int = 1
+    num_learners: Count = 1
     """Learners that take every step together; there are at least as many actors."""
-    replay_fraction: float = 0.0
-    """Share of each batch that is replayed (the paper's variant: 0.5); 0: no replay."""
-    replay_trajectories: int = 10_000
-    """Trajectories of one environment that a learner keeps for replay; the oldest go first."""
+    replay: TrajectoryReplayOptions = TrajectoryReplayOptions()
+    population: PopulationOptions = PopulationOptions(pbt_rule="impala")
 
     def __post_init__(self) -> None:
-        if self.num_learners < 1:
-            raise ConfigurationError("num_learners must be 1 or more")
-        if self.num_learners > 1 and self.num_policies > 1:
+        super().__post_init__()
+        if self.num_learners > 1 and self.population.num_policies > 1:
             raise ConfigurationError("num_learners and num_policies cannot both be above 1")
-        if not 0.0 <= self.replay_fraction < 1.0:
-            raise ConfigurationError("replay_fraction must be from 0 to below 1")
-
-    def replay(self, layout: Layout) -> TrajectoryReplayConfig | None:
-        if self.replay_fraction == 0.0:
-            return None
-        return TrajectoryReplayConfig(layout, self.replay_trajectories, self.replay_fraction)
-
-    def decay_env_steps(self, problem: Problem) -> int | None:
-        """Rows that one learner trains on, replayed ones included, until the learning rate is 0."""
-        if not self.decay_learning_rate or problem.total_env_steps is None:
-            return None
-        fresh = problem.total_env_steps / (self.num_learners * self.num_policies)
-        return round(fresh / (1.0 - self.replay_fraction))
 
 
 PRESETS = {
     "control": Config(),
-    "atari": Config(
+    "atari": changed(
+        Config(),
         trajectory_steps=20,
         trace_lambda=1.0,
         normalize_returns=False,
         reduction="sum",
-        optimizer="rmsprop",
         learning_rate=6e-4,
         decay_learning_rate=True,
         optimizer_epsilon=0.01,
@@ -98,51 +81,42 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
-    network = make_network()
-    layout = problem.trajectory_layout(network, config.trajectory_steps, problem.envs_per_actor)
+    problem = problem.per_learner(config.num_learners, config.replay.replay_fraction)
+    network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    environments = problem.environments()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
 
-    topology = Topology("impala", make_network)
-    population = Population(topology, config, problem, make_network)
-    num_learners = max(config.num_learners, population.size)
-    num_actors = max(problem.num_actors, num_learners)
-    num_slots = config.queue_trajectories * -(-num_actors // num_learners)
-    names = [f"trajectories-{index}" if index else "trajectories" for index in range(num_learners)]
-    layout = population.trajectories(layout, mixed=False)
-    queues = [topology.queue(name, layout, num_slots) for name in names]
-    for index in range(num_actors):
-        policy = index % population.size
+    topology = Topology(network)
+    weights = topology.board("weights", network)
+    slots = config.queue_trajectories * math.ceil(problem.num_actors / config.num_learners)
+    names = numbered("trajectories", config.num_learners)
+    trajectories = [topology.queue(name, layout, slots) for name in names]
+    for index in range(problem.num_actors):
         topology.add(
             "actor",
-            population.actor,
-            sink=queues[index % num_learners].sink,
-            policy=LocalPolicyConfig(make_network),
-            policy_port=population.weights[policy].source(),
-            gamma=config.gamma,
-            **population.for_actor(config.trajectory_steps, policy),
+            Actor(
+                environments,
+                LocalPolicy(network, weights.source()),
+                trajectories[index % config.num_learners].sink,
+                gamma=config.loss.gamma,
+            ),
         )
-    sinks = synchronous_group(
-        topology,
-        population.weights[0],
-        network,
-        config.optimizer_config(),
-        config.num_learners,
-        config.reduction,
+    group = synchronous_group(
+        topology, weights, config.optimizer, config.num_learners, config.loss.reduction
     )
-    for index, (gradients, gradient_port) in enumerate(population.size * sinks):
-        weights = population.weights[index % population.size]
+    for queue, gradients in zip(trajectories, group, strict=True):
+        source = with_replay(queue.source(config.batch_trajectories), layout, config.replay)
         topology.add(
             "learner",
-            population.learner,
-            source=queues[index].source(config.batch_trajectories),
-            make_source=config.replay(layout),
-            weights=weights.sink if index < population.size else None,
-            initial=weights.source(),
-            make_network=make_network,
-            make_objective=partial(ActorCritic, config=config),
-            gradients=gradients,
-            gradient_port=gradient_port,
-            **population.for_learner(index, config.decay_env_steps(problem)),
+            Learner(
+                network,
+                source,
+                ActorCritic(config.loss),
+                gradients,
+                weights.source(),
+                weights.sink if queue is trajectories[0] else None,
+                decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+                compute=problem.compute,
+            ),
         )
-    population.add_controller()
     return topology

@@ -18,60 +18,60 @@ Lag: weights may change between two rows; each row knows its version, and rows b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from itertools import product
 
-import numpy as np
-
-from veldt.objectives.appo import Appo, AppoSettings
-from veldt.population.settings import MixedPopulationSettings
-from veldt.population.wiring import Population
+from veldt.objectives.appo import Appo, AppoOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, NotNegative, Options
+from veldt.options.fields import changed
+from veldt.population.options import MixedPopulationOptions
 from veldt.problem import Problem
-from veldt.roles.gradients.local import LocalOptimizerConfig
+from veldt.roles.actor import Actor
+from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.inference.batch_rule import BatchRule
-from veldt.roles.inference.batched_policy import state_size
-from veldt.roles.inference.shared_memory import InferenceServer
-from veldt.roles.policies.local import SampleActions
+from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
+from veldt.roles.inference.shared_memory import SharedMemoryInference
+from veldt.roles.learner import Learner
+from veldt.roles.policies.selection import KEPT, SampleActions
+from veldt.roles.policies.shared_memory import SharedMemoryPolicy
 from veldt.topology import Topology
-from veldt.types import Field
 
 BACKENDS = ("serial", "process")
 WHY_NOT_EVERYWHERE = (
     "sample_factory lives in the shared memory of one machine and cannot run on ray;"
     " use --backend process, or seed_rl for a cluster"
 )
+CENTRAL_INFERENCE = True
 
 
 @dataclass(frozen=True)
-class Config(AppoSettings, MixedPopulationSettings):
+class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
-    optimizer: str = "rmsprop"
-    learning_rate: float = 3e-3
-    max_grad_norm: float = 2.0
-    trace_lambda: float = 0.95
-    entropy_coefficient: float = 0.01
-    normalize_returns: bool = True
-    ppo_clip: float = 0.2
-    trajectory_steps: int = 16
+    loss: AppoOptions = AppoOptions(
+        ppo_clip=0.2, trace_lambda=0.95, entropy_coefficient=0.01, normalize_returns=True
+    )
+    optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 3e-3, max_grad_norm=2.0)
+    trajectory_steps: Count = 16
     """Environment steps per trajectory."""
-    batch_trajectories: int = 2
+    batch_trajectories: Count = 2
     """Trajectories (of one group each) joined into one batch."""
     synchronous: bool = False
     """Wait for the update after each trajectory; a batch is one of each group, and lag is 0."""
-    groups_per_actor: int = 2
+    groups_per_actor: Count = 2
     """Groups of environments per actor; 2 hides inference behind stepping."""
-    num_policy_workers: int = 1
+    num_policy_workers: Count = 1
     """Inference servers of each policy."""
-    enough_requests: int = 1
+    enough_requests: Count = 1
     """Requests that start a forward pass at once."""
-    patience_seconds: float = 0.0
+    patience_seconds: NotNegative = 0.0
     """How long a policy worker waits for enough requests."""
+    population: MixedPopulationOptions = MixedPopulationOptions()
 
 
 PRESETS = {
     "control": Config(),
-    "atari": Config(
+    "atari": changed(
+        Config(),
         optimizer="adam",
         learning_rate=1e-4,
         optimizer_epsilon=1e-6,
@@ -86,7 +86,6 @@ PRESETS = {
         pbt_period_env_steps=5_000_000,
     ),
 }
-CENTRAL_INFERENCE = True
 
 
 def default_actors(cores: int) -> int:
@@ -94,57 +93,55 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    groups, actors, steps = config.groups_per_actor, problem.num_actors, config.trajectory_steps
-    width = problem.group_width(groups)
-    make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
-    network = make_network()
-    layout = problem.trajectory_layout(network, steps, width, behaviour_value=Field((), "float32"))
+    network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    environments = problem.environments(config.groups_per_actor)
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments, KEPT)
+    num_groups = config.groups_per_actor * problem.num_actors
+    batch = num_groups if config.synchronous else config.batch_trajectories
 
-    topology = Topology("sample_factory", make_network)
-    population = Population(topology, config, problem, make_network)
-    batch = groups * actors if config.synchronous else config.batch_trajectories
+    topology = Topology(network)
+    weights = topology.board("weights", network)
     # Two batches on their way is where collection pauses: more would only grow old.
-    slots = topology.queue("slots", population.trajectories(layout), 2 * batch + groups * actors)
-    requests = [topology.ask_about(name, slots, actors) for name in population.names("requests")]
-    recurrent = state_size(network, groups * actors, width)
-    memory = topology.share("recurrent_state", np.zeros(max(1, recurrent), np.float32))
-    for index in range(actors):
+    trajectories = topology.queue("trajectories", layout, num_groups + 2 * batch)
+    requests = topology.ask_about("requests", trajectories, problem.num_actors)
+    recurrent = topology.share("recurrent", recurrent_memory(network, num_groups, environments))
+    for index in range(problem.num_actors):
+        seen = weights.source() if config.synchronous else None
         topology.add(
             "actor",
-            population.actor,
-            num_groups=groups,
-            sink=slots.sink,
-            gamma=config.gamma,
-            **population.asking(requests, index, config.synchronous),
-            **population.for_actor(steps),
+            Actor(
+                environments,
+                SharedMemoryPolicy(network, requests.client(index), seen),
+                trajectories.sink,
+                synchronous=config.synchronous,
+                gamma=config.loss.gamma,
+            ),
         )
-    for policy, _ in product(range(population.size), range(config.num_policy_workers)):
+    selection = SampleActions(keep_value=True)
+    policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
+    for _ in range(config.num_policy_workers):
         topology.add(
             "policy_worker",
-            InferenceServer,
-            requests=requests[policy].server,
-            parameters=population.weights[policy].source(),
-            make_network=make_network,
-            group_width=width,
-            groups_per_client=groups,
-            rule=BatchRule(config.enough_requests, groups * actors, config.patience_seconds),
-            state=memory.end,
-            make_selection=partial(SampleActions, keep_value=True),
-            make_policy=population.acting(policy),
-            device=problem.device,
+            SharedMemoryInference(
+                requests.server,
+                policy,
+                BatchRule(config.enough_requests, num_groups, config.patience_seconds),
+                recurrent.end,
+                environments.width,
+                config.groups_per_actor,
+            ),
         )
-    decay = population.decay_env_steps(config.decay_learning_rate)
-    for policy, source in enumerate(population.sorted(slots, batch)):
-        topology.add(
-            "learner",
-            population.learner,
-            source=source,
-            weights=population.weights[policy].sink,
-            initial=population.weights[policy].source(),
-            make_network=make_network,
-            make_objective=partial(Appo, config=config),
-            gradients=LocalOptimizerConfig(config.optimizer_config()),
-            **population.for_learner(policy, decay),
-        )
-    population.add_controller()
+    topology.add(
+        "learner",
+        Learner(
+            network,
+            trajectories.source(batch),
+            Appo(config.loss),
+            LocalOptimizer(config.optimizer),
+            weights.source(),
+            weights.sink,
+            decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+            compute=problem.compute,
+        ),
+    )
     return topology

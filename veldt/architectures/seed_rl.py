@@ -17,59 +17,68 @@ cannot stall the others.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
 from veldt.errors import ConfigurationError
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
-from veldt.objectives.r2d2 import R2D2
+from veldt.objectives import Objective
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.objectives.r2d2 import PUBLISHED_R2D2, R2D2, R2D2Options
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, CountOrNone, NotNegative, Options
+from veldt.options.fields import changed
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizerConfig
+from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.inference.batch_rule import BatchRule
-from veldt.roles.inference.stream import CentralInference
+from veldt.roles.inference.batched_policy import BatchedPolicy
+from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import SampleActions
-from veldt.roles.policies.stream import (
-    SCRATCH_STEPS,
-    ScratchSink,
-    StreamPolicyConfig,
-    stream_layouts,
-)
-from veldt.roles.replay.sequences import PUBLISHED_R2D2, SequenceReplaySettings, memory_network
-from veldt.settings import OptimizerSettings
-from veldt.topology import Node, Topology
+from veldt.roles.policies.selection import EpsilonGreedy, LadderOptions, SampleActions
+from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
+from veldt.roles.replay.replay import add_replay
+from veldt.roles.replay.tables import PUBLISHED_SEQUENCES, SequenceReplayOptions, SequenceTable
+from veldt.topology import Topology
+
+CENTRAL_INFERENCE = True
 
 
 @dataclass(frozen=True)
-class Config(ActorCriticSettings, SequenceReplaySettings, OptimizerSettings):
+class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
-    algorithm: str = "vtrace"
+    algorithm: Literal["vtrace", "r2d2"] = "vtrace"
     """vtrace (policy and value) or r2d2 (recurrent Q-learning from a replay)."""
-    learning_rate: float = 5e-3
-    max_grad_norm: float = 2.0
-    trace_lambda: float = 0.95
-    normalize_returns: bool = True
-    trajectory_steps: int = 10
+    loss: ActorCriticOptions = ActorCriticOptions(trace_lambda=0.95, normalize_returns=True)
+    r2d2: R2D2Options = R2D2Options()
+    replay: SequenceReplayOptions = SequenceReplayOptions()
+    exploration: LadderOptions = LadderOptions()
+    optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
+    trajectory_steps: Count = 10
     """Environment steps per trajectory; r2d2: unroll_steps is a multiple of it."""
-    batch_trajectories: int = 0
+    batch_trajectories: CountOrNone = 0
     """vtrace: trajectories joined into one batch; 0: one of each group, which keeps lag low."""
-    groups_per_actor: int = 1
+    groups_per_actor: Count = 1
     """Groups of environments per actor; 2 hides inference behind stepping."""
-    patience_seconds: float = 0.02
+    patience_seconds: NotNegative = 0.02
     """How long the server waits for half of all groups before it answers those that asked."""
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ("vtrace", "r2d2"):
-            raise ConfigurationError(f"unknown algorithm '{self.algorithm}'; use vtrace or r2d2")
-        if self.algorithm == "r2d2":
-            self.check_sequences(self.trajectory_steps)
+        super().__post_init__()
+        if self.algorithm == "r2d2" and self.r2d2.unroll_steps % self.trajectory_steps:
+            raise ConfigurationError(
+                f"unroll_steps {self.r2d2.unroll_steps} is not a multiple of trajectory_steps"
+                f" {self.trajectory_steps}; sequences begin where a trajectory does"
+            )
 
 
 PRESETS = {
-    "control": Config(optimizer="rmsprop"),
-    "control_r2d2": Config(algorithm="r2d2", learning_rate=1e-3, max_grad_norm=40.0),
-    "atari": Config(
+    "control": Config(),
+    "control_r2d2": changed(
+        Config(), algorithm="r2d2", optimizer="adam", learning_rate=1e-3, max_grad_norm=40.0
+    ),
+    "atari": changed(
+        Config(),
+        optimizer="adam",
         learning_rate=4.8e-4,
         decay_learning_rate=True,
         adam_beta1=0.0,
@@ -80,9 +89,17 @@ PRESETS = {
         normalize_returns=False,
         trajectory_steps=100,
     ),
-    "atari_r2d2": Config(algorithm="r2d2", **PUBLISHED_R2D2),
+    "atari_r2d2": changed(
+        Config("r2d2", r2d2=PUBLISHED_R2D2, replay=PUBLISHED_SEQUENCES),
+        gamma=0.997,
+        optimizer="adam",
+        learning_rate=1e-4,
+        optimizer_epsilon=1e-3,
+        max_grad_norm=80.0,
+        trajectory_steps=40,
+        epsilon_base=0.4,
+    ),
 }
-CENTRAL_INFERENCE = True
 
 
 def default_actors(cores: int) -> int:
@@ -90,61 +107,62 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    groups, actors = config.groups_per_actor, problem.num_actors
-    width, num_groups = problem.group_width(groups), groups * actors
-    vtrace, scale = config.algorithm == "vtrace", config.normalize_returns
-    policy_value = problem.make_network("policy_value", normalize_returns=scale)
-    make_network = policy_value if vtrace else memory_network(problem)
-    layout = problem.trajectory_layout(make_network(), config.trajectory_steps, width)
-    request, answer = stream_layouts(layout, problem.spec.action)
-
-    topology = Topology("seed_rl", make_network)
-    stream = topology.stream("stream", request, answer, actors, groups)
+    if config.algorithm == "vtrace":
+        network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    else:
+        network = problem.memory_network()
+    environments = problem.environments(config.groups_per_actor)
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
+    num_groups = config.groups_per_actor * problem.num_actors
     batch = config.batch_trajectories or num_groups
+
+    topology = Topology(network)
+    weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, num_groups + 2 * batch)
-    for index in range(actors):
+    request, answer = stream_layouts(layout, problem.spec.action)
+    stream = topology.stream("stream", request, answer, problem.num_actors, config.groups_per_actor)
+    for index in range(problem.num_actors):
         topology.add(
             "actor",
-            Actor,
-            sink=ScratchSink(layout, groups),
-            policy=StreamPolicyConfig(request),
-            policy_port=stream.client(index),
-            num_groups=groups,
-            gamma=config.gamma,
-            **problem.for_actor(SCRATCH_STEPS),
+            Actor(
+                environments,
+                StreamPolicy(request, stream.client(index)),
+                ScratchSink(layout, config.groups_per_actor),
+                gamma=config.loss.gamma,
+            ),
         )
-    initial = problem.initial_weights(make_network)
-    weights = topology.board("weights", initial.vector, version=initial.version)
-    server = topology.add(
+    ladder = config.exploration.ladder(num_groups * environments.width)
+    selection = SampleActions() if config.algorithm == "vtrace" else EpsilonGreedy(ladder)
+    policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
+    topology.add(
         "inference",
-        CentralInference,
-        stream=stream.server,
-        sink=trajectories.sink,
-        parameters=weights.source(),
-        make_network=make_network,
-        make_selection=SampleActions if vtrace else config.exploration(num_groups * width),
-        answer=answer,
-        num_steps=config.trajectory_steps,
-        groups_per_client=groups,
-        rule=BatchRule(max(1, num_groups // 2), num_groups, config.patience_seconds),
-        device=problem.device,
+        StreamInference(
+            stream.server,
+            policy,
+            trajectories.sink,
+            BatchRule(max(1, num_groups // 2), num_groups, config.patience_seconds),
+            answer,
+            config.groups_per_actor,
+        ),
     )
-    if vtrace:
-        source = trajectories.source(batch)
-        experience = {"source": source, "make_objective": partial(ActorCritic, config=config)}
-        replay: list[Node] = []
-    else:
-        experience, *replay = config.add_replay(topology, trajectories, problem.frame_stack)
-        experience["make_objective"] = partial(R2D2, config=config)
-    learner = topology.add(
+    source = trajectories.source(batch)
+    objective: Objective = ActorCritic(config.loss)
+    if config.algorithm == "r2d2":
+        objective = R2D2(config.r2d2, config.loss.gamma)
+        table = SequenceTable(config.replay, layout, objective, problem.frame_stack)
+        source = add_replay(topology, trajectories, table)
+    topology.add(
         "learner",
-        Learner,
-        weights=weights.sink,
-        initial=weights.source(),
-        make_network=make_network,
-        gradients=LocalOptimizerConfig(config.optimizer_config()),
-        **experience,
-        **problem.for_learner(config.decay_learning_rate),
+        Learner(
+            network,
+            source,
+            objective,
+            LocalOptimizer(config.optimizer),
+            weights.source(),
+            weights.sink,
+            decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+            compute=problem.compute,
+        ),
     )
-    topology.colocate(server, *replay, learner, threads=True)
+    topology.colocate(*topology.of("inference", "replay", "learner"), threads=True)
     return topology

@@ -16,7 +16,7 @@ import numpy as np
 from veldt.backends.shared_memory.signals import Doorbell
 from veldt.backends.traffic import counting
 from veldt.context import NodeContext
-from veldt.ports import Role
+from veldt.role import EndLike, Role, bound
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
 from veldt.topology import End, Group, Node
 from veldt.types import Parameters
@@ -96,19 +96,6 @@ class NodeFailure(RuntimeError):  # noqa: N818 - it reads as what it is in a tra
         self.node, self.cause, self.trace = node, cause, trace
 
 
-def bind(node: Node, open_end: Callable[[Node, End], Any]) -> dict[str, Any]:
-    """The node's arguments with every channel end replaced by a live port."""
-
-    def replaced(value: Any) -> Any:
-        if isinstance(value, End):
-            return open_end(node, value)
-        if isinstance(value, list | tuple) and any(isinstance(item, End) for item in value):
-            return [replaced(item) for item in value]
-        return value
-
-    return {name: replaced(value) for name, value in node.arguments.items()}
-
-
 class RunningNode:
     """A constructed role with its name and its share of time."""
 
@@ -119,7 +106,7 @@ class RunningNode:
 
     def patience(self) -> float:
         """How long this node may be left alone although nobody rings."""
-        return getattr(self.role, "patience_seconds", _LONGEST_SLEEP_SECONDS)
+        return self.role.patience_seconds
 
     def step(self) -> bool:
         """One unit of work; whatever the role raises comes out as NodeFailure with its name."""
@@ -132,13 +119,15 @@ class RunningNode:
 def construct(
     node: Node, context: NodeContext, open_end: Callable[[Node, End], Any]
 ) -> RunningNode:
-    """Build the node's role; whatever its constructor raises comes out as NodeFailure."""
+    """Bind and open the node's role; whatever it raises comes out as NodeFailure."""
 
-    def opened(node: Node, end: End) -> Any:
+    def opened(end: EndLike) -> object:
+        assert isinstance(end, End)
         return counting(open_end(node, end), end, context.telemetry)
 
     try:
-        role = node.role(context, **bind(node, opened))
+        role = bound(node.role, opened)
+        role.open(context)
     except Exception as error:
         raise _failure(node.name, error) from error
     return RunningNode(node, role, context.telemetry)
@@ -147,31 +136,29 @@ def construct(
 def close_all(nodes: list[RunningNode]) -> None:
     """Let roles that hold something outside Python give it back."""
     for node in nodes:
-        close = getattr(node.role, "close", None)
-        if close:
-            close()
+        node.role.close()
 
 
 def _failure(name: str, error: Exception) -> NodeFailure:
     return NodeFailure(name, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-Errand = Callable[[list["RunningNode"]], None]
+BetweenSteps = Callable[[list[RunningNode]], None]
+"""Called between two steps, when every role is in a state that can be saved."""
 
 
-def no_errand(nodes: list[RunningNode]) -> None: ...
+def do_nothing(nodes: list[RunningNode]) -> None: ...
 
 
 def run_until_stopped(
     nodes: list[RunningNode],
     doorbell: Doorbell,
     stopped: Callable[[], bool],
-    errand: Errand = no_errand,
+    between_steps: BetweenSteps = do_nothing,
 ) -> None:
-    """Step `nodes` in turn; when none has anything to do, sleep until the doorbell rings. `errand`
-    is called between steps, when every role is in a state that can be saved."""
+    """Step `nodes` in turn; when none has anything to do, sleep until the doorbell rings."""
     while not stopped():
-        errand(nodes)
+        between_steps(nodes)
         worked = False
         for node in nodes:
             worked |= node.step()
@@ -189,7 +176,7 @@ def run_in_threads(
     nodes: list[RunningNode],
     doorbells: dict[str, Doorbell],
     stopped: Callable[[], bool],
-    make_errand: Callable[[], Errand] = lambda: no_errand,
+    make_between_steps: Callable[[], BetweenSteps] = lambda: do_nothing,
 ) -> None:
     """Step each node in a thread of its own. When one fails the others stop too."""
     failures: list[NodeFailure] = []
@@ -199,7 +186,7 @@ def run_in_threads(
 
     def run_one(node: RunningNode) -> None:
         try:
-            run_until_stopped([node], doorbells[node.name], ended, make_errand())
+            run_until_stopped([node], doorbells[node.name], ended, make_between_steps())
         except NodeFailure as failure:
             failures.append(failure)
 
@@ -220,5 +207,4 @@ def doorbells_of(group: Group) -> dict[str, Doorbell]:
 
 
 def is_restartable(group: Group) -> bool:
-    by_role = (getattr(node.role, "restartable", False) for node in group.nodes)
-    return group.restartable or all(by_role)
+    return group.restartable or all(node.role.restartable for node in group.nodes)

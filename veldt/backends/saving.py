@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from veldt.backends.base import RunningNode
-from veldt.backends.shared_memory.fabric import Fabric, newest
+from veldt.backends.shared_memory.fabric import Fabric
 from veldt.checkpoints.store import CheckpointStore
 from veldt.topology import SharedSpec, Topology
 
@@ -53,7 +53,7 @@ def captured_channels(fabric: Fabric) -> dict[str, np.ndarray]:
     """What lies on boards and in shared memory."""
     arrays = {}
     for name, board in fabric.boards.items():
-        parameters = newest(board)
+        parameters = board.newest()
         arrays[f"board.{name}"] = parameters.vector
         arrays[f"version.{name}"] = np.array(parameters.version)
     for name, block in fabric.shared.items():

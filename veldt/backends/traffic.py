@@ -31,7 +31,7 @@ def counting(port: Any, end: End, telemetry: NodeTelemetry) -> Any:
     method = _PASSED_BY.get((type(end.channel), end.side), "send" if is_writing else "take")
     counter = telemetry.counter(traffic_name(stem(end.channel.name), is_writing))
     call = getattr(port, method)
-    items = dict(end.options).get("slots_per_batch", 1)
+    items = end.slots_per_batch
 
     def sending(*arguments: Any, **named: Any) -> None:
         call(*arguments, **named)

@@ -22,6 +22,8 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save as to_safetensors
 
+from veldt.files import sync_directory
+
 FORMAT = 1
 MANIFEST = "manifest.json"
 META = "meta.json"
@@ -148,14 +150,6 @@ def _linked(earlier: Path, path: Path, size: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:

@@ -8,7 +8,6 @@ hashes are on disk. What is damaged is skipped by name; nothing ever starts afre
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -27,9 +26,9 @@ from veldt.checkpoints.format import (
     json_bytes,
     load_part,
     read_manifest,
-    sync_directory,
     verify,
 )
+from veldt.files import lock, sync_directory
 
 CHUNK_BYTES = 64 * 2**20
 _MAX_STEP = 10**12
@@ -70,8 +69,7 @@ class Checkpoint:
 def read_part(path: Path, part: str) -> dict[str, np.ndarray]:
     """One part of the checkpoint at `path`, verified; the other parts are not looked at."""
     try:
-        manifest = read_manifest(path)
-        return load_part(path, manifest, part)
+        return load_part(path, read_manifest(path), part)
     except KeyError as error:
         raise CheckpointError(f"{path} has no part '{part}'") from error
     except DAMAGE as error:
@@ -247,12 +245,10 @@ def _locked(directory: Path) -> Iterator[None]:
     lock of a process that dies."""
     os.makedirs(directory, exist_ok=True)
     sync_directory(directory.absolute().parent)
-    descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    held = lock(directory / ".lock")
+    if held is None:
+        raise CheckpointError(f"another process is saving to {directory}")
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CheckpointError(f"another process is saving to {directory}") from None
         yield
     finally:
-        os.close(descriptor)
+        os.close(held)

@@ -7,22 +7,20 @@ does the same on another core.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import veldt
 from veldt import architectures
-from veldt.api import MAY_CHANGE, evaluate, resume, saved_options, split_options, train_from
+from veldt.api import evaluate, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
-from veldt.command_line.options import Parser, add_fields, unknown_option, whole_number
-from veldt.errors import ConfigurationError
-from veldt.options import CHOICES, RunOptions
+from veldt.command_line.options import unknown_option
+from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
+from veldt.errors import ConfigurationError, did_you_mean
 from veldt.run import output
 from veldt.run.signals import Terminated, defer_termination, process_start
 from veldt.run.trust import FLAG
@@ -31,8 +29,6 @@ from veldt.telemetry.result import dumps
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 _HELP = ("-h", "--help")
 _RUNS = ("train", "resume")
-_TRUST = "run Python files that config.json names, also if they have changed since"
-_COMMON_NAMES = {entry.name for entry in fields(RunOptions)}
 _TRACE_LINES = 40
 
 
@@ -76,18 +72,15 @@ def _dispatch(arguments: list[str], began: float) -> int:
     if name not in COMMANDS:
         if name.startswith("-"):
             raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+        hint = did_you_mean(name, COMMANDS)
         raise ConfigurationError(f"unknown command '{name}'; {hint}")
     return COMMANDS[name](rest, began)
 
 
 def _list(arguments: list[str], began: float) -> int:
     """the architectures: year, paper, what is new"""
-    parser = Parser("veldt list", "List " + (_list.__doc__ or ""))
-    parser.add_argument("--json", action="store_true", help="print one JSON array")
     rows = list(ARCHITECTURES.values())
-    if parser.parse(arguments)["json"]:
+    if PARSERS["list"]().parse(arguments)["json"]:
         return _say(dumps([{**asdict(row), "file": row.file} for row in rows]))
     width = max(len(row.name) for row in rows)
     for row in rows:
@@ -114,19 +107,10 @@ def _train(arguments: list[str], began: float) -> int:
 
 def _resume(arguments: list[str], began: float) -> int:
     """go on with a run from its newest checkpoint; budgets may change"""
-    parser = Parser("veldt resume", "Resume: " + (_resume.__doc__ or ""))
-    parser.usage = "veldt resume RUN_DIR [--total-env-steps N] [--max-seconds S] [options]"
-    parser.add_argument("run", metavar="RUN_DIR", help="directory of a run")
-    parser.add_argument(FLAG, action="store_true", help=_TRUST)
-    group = parser.add_argument_group("what may change")
-    add_fields(group, RunOptions, choices=CHOICES, required=False, only=MAY_CHANGE)
     run_dir = next((word for word in arguments if not word.startswith("-")), None)
-    if run_dir is not None and not set(arguments) & set(_HELP):
-        # What may not change is known too, so that it is refused by name.
-        module = architectures.load(saved_options(Path(run_dir), FLAG in arguments)[0])
-        add_fields(group, RunOptions, required=False, only=_COMMON_NAMES - MAY_CHANGE)
-        add_fields(group, module.Config, module.PRESETS)
-    changes = parser.parse(arguments)
+    if set(arguments) & set(_HELP):
+        run_dir = None
+    changes = resume_parser(run_dir, FLAG in arguments).parse(arguments)
     path = changes.pop("run")
     return _finish(lambda: resume(path, began, **changes))
 
@@ -146,15 +130,7 @@ def _finish(run: Callable[[], object]) -> int:
 
 def _evaluate(arguments: list[str], began: float) -> int:
     """play fresh episodes with a run's newest checkpoint"""
-    parser = Parser("veldt evaluate", "Evaluate: " + (_evaluate.__doc__ or ""))
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
-    parser.add_argument("--episodes", type=whole_number, default=20, help="episodes to play [20]")
-    parser.add_argument("--seed", type=whole_number, default=0, help="fixes the episodes [0]")
-    parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
-    parser.add_argument("--video", action="store_true", help="record one more episode in RUN_DIR")
-    parser.add_argument(FLAG, action="store_true", help=_TRUST)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    given = parser.parse(arguments)
+    given = PARSERS["evaluate"]().parse(arguments)
     as_json = given.pop("json")
     result = evaluate(**given)
     return _say(dumps(vars(result)) if as_json else result.text())
@@ -162,19 +138,18 @@ def _evaluate(arguments: list[str], began: float) -> int:
 
 def _watch(arguments: list[str], began: float) -> int:
     """a live page of a run that goes on or has ended"""
-    from veldt.dashboard.command import parser, watch
+    given = PARSERS["watch"]().parse(arguments)
+    from veldt.dashboard.command import watch
 
-    return watch(**parser().parse(arguments))
+    return watch(**given)
 
 
 def _compare(arguments: list[str], began: float) -> int:
     """several architectures and seeds under one budget, with a report"""
+    given = PARSERS["compare"]().parse(arguments)
     from veldt.reports.compare.settings import Comparison
 
-    parser = Parser("veldt compare", "Compare " + (_compare.__doc__ or ""))
-    parser.usage = "veldt compare --env ID --out DIR [--architectures a,b|all] [options]"
-    add_fields(parser, Comparison, choices={name: CHOICES[name] for name in ("backend", "network")})
-    comparison = Comparison(**parser.parse(arguments))
+    comparison = Comparison(**given)
     from veldt.reports.compare.command import compare
 
     return compare(comparison)
@@ -182,32 +157,18 @@ def _compare(arguments: list[str], began: float) -> int:
 
 def _claims(arguments: list[str], began: float) -> int:
     """the claims of the lineage, each an experiment with a verdict"""
-    given = claims_parser().parse(arguments)
+    given = PARSERS["claims"]().parse(arguments)
     from veldt.reports.claims.command import examine_all, list_claims
 
     return list_claims() if given.pop("list") else examine_all(**given)
 
 
-def claims_parser() -> Parser:
-    parser = Parser("veldt claims", "Examine " + (_claims.__doc__ or ""))
-    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="these claims [all]")
-    parser.add_argument(
-        "--out", default="claims", metavar="DIR", help="where results go; goes on there [claims]"
-    )
-    parser.add_argument("--list", action="store_true", help="print the claims and their rules")
-    parser.add_argument("--quick", action="store_true", help="seconds each; decides nothing")
-    return parser
-
-
 def _completion(arguments: list[str], began: float) -> int:
     """a completion script for bash, zsh or fish"""
-    from veldt.command_line.completion import SHELLS, Words, script
+    shell = PARSERS["completion"]().parse(arguments)["shell"]
+    from veldt.command_line.completion import script
 
-    parser = Parser("veldt completion", 'Print a script; for bash: eval "$(veldt completion bash)"')
-    parser.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS)
-    shell = parser.parse(arguments)["shell"]
-    words = Words(list(COMMANDS), {name: _option_words(name) for name in ARCHITECTURES})
-    return _say(script(shell, words))
+    return _say(script(shell, {name: run.__doc__ or "" for name, run in COMMANDS.items()}))
 
 
 COMMANDS: dict[str, Callable[[list[str], float], int]] = {
@@ -242,41 +203,12 @@ def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any]
     return name, given
 
 
-def _option_words(name: str) -> list[str]:
-    actions = run_parser("train", name)._actions
-    return [text for action in actions for text in action.option_strings if text != "-h"]
-
-
 def _architecture_in(arguments: list[str]) -> str | None:
     """The architecture among the arguments of a command: the first one, or any that is known."""
     if arguments and not arguments[0].startswith("-"):
         architectures.check(arguments[0])
         return arguments[0]
     return next((argument for argument in arguments if argument in ARCHITECTURES), None)
-
-
-def common_parser(command: str, name: str = "ARCH", description: str = "") -> Parser:
-    """The options that every architecture has."""
-    parser = Parser(f"veldt {command} {name}", description or f"ARCH: {', '.join(ARCHITECTURES)}")
-    parser.usage = f"veldt {command} {name} --env ID [options]"
-    parser.add_argument("architecture", metavar="ARCH", help=f"here: {name}")
-    if command == "describe":
-        parser.usage = f"veldt describe {name} [--env ID] [--format text|mermaid] [options]"
-        parser.add_argument(
-            "--format", choices=("text", "mermaid"), default="text", help="of the diagram [text]"
-        )
-    group = parser.add_argument_group("common options")
-    add_fields(group, RunOptions, choices=CHOICES, required=command == "train")
-    return parser
-
-
-def run_parser(command: str, name: str) -> Parser:
-    """All options of `train` or `describe` for one architecture: common ones, then its own."""
-    parser = common_parser(command, name, architectures.summary(name))
-    module = architectures.load(name)
-    group = parser.add_argument_group(f"options of {architectures.label(name)}")
-    add_fields(group, module.Config, module.PRESETS)
-    return parser
 
 
 def _overview() -> str:

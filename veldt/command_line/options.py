@@ -7,15 +7,14 @@ One definition serves Python, the command line, its help and shell completion.
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import MISSING, Field, fields
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from dataclasses import MISSING
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
-from veldt.errors import ConfigurationError
-from veldt.options.fields import field_documentation
+from veldt.errors import ConfigurationError, did_you_mean
+from veldt.options.fields import Leaf, flat, leaves
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,54 +48,50 @@ def unknown_option(given: str, known: Iterable[str], program: str) -> str:
     if not name.startswith("-"):
         return f"unexpected '{given}'; see {program} --help"
     # As people think of it: "--actors" is near "--num-actors".
-    near = difflib.get_close_matches(name.replace("_", "-"), known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"see {program} --help"
+    hint = did_you_mean(name.replace("_", "-"), known, f"see {program} --help")
     return f"unknown option '{name}'; {hint}"
 
 
 def add_fields(
     parser: argparse.ArgumentParser | argparse._ArgumentGroup,
     config: type,
-    presets: Mapping[str, Any] | None = None,
-    choices: Mapping[str, tuple[str, ...]] | None = None,
+    presets: Mapping[str, object] | None = None,
     required: bool = True,
     only: Collection[str] | None = None,
 ) -> None:
-    """One option per field; options that are not given do not appear in the result.
+    """One flag per field, also of nested groups; what is not given does not appear in the result.
 
     `presets` are instances by name, whose values the help shows as defaults. `required` is False
     when fields without a default may be left out; `only` names the fields to offer."""
-    documentation, kinds = field_documentation(config), get_type_hints(config)
-    for entry in fields(config):
-        if only is not None and entry.name not in only:
+    values = {name: flat(preset) for name, preset in (presets or {}).items()}
+    for name, leaf in leaves(config).items():
+        if only is not None and name not in only:
             continue
-        text = documentation.get(entry.name, "")
-        shown = _default_text(entry, presets or {})
-        flag = "--" + entry.name.replace("_", "-")
+        shown = _default_text(leaf, {preset: own[name] for preset, own in values.items()})
         settings: dict[str, Any] = {
-            "dest": entry.name,
+            "dest": name,
             "default": argparse.SUPPRESS,
-            "help": (f"{text} [{shown}]" if shown else text).replace("%", "%%"),
-            "required": required and entry.default is entry.default_factory is MISSING,
+            "help": (f"{leaf.text} [{shown}]" if shown else leaf.text).replace("%", "%%"),
+            "required": required and leaf.entry.default is leaf.entry.default_factory is MISSING,
         }
-        if kinds[entry.name] is bool:
+        if leaf.kind is bool:
             settings["action"] = argparse.BooleanOptionalAction
         else:
-            settings["type"], settings["metavar"] = _reader(kinds[entry.name])
-            if entry.name in (choices or {}):
-                settings["metavar"] = "|".join((choices or {})[entry.name])
-        parser.add_argument(flag, **settings)
+            settings["type"], settings["metavar"] = _reader(leaf.kind)
+            if get_origin(leaf.kind) is Literal:
+                settings["choices"] = get_args(leaf.kind)
+        parser.add_argument("--" + name.replace("_", "-"), **settings)
 
 
-def _default_text(entry: Field[Any], presets: Mapping[str, Any]) -> str:
-    values = {name: _written(getattr(preset, entry.name)) for name, preset in presets.items()}
+def _default_text(leaf: Leaf, presets: Mapping[str, Any]) -> str:
+    values = {name: _written(value) for name, value in presets.items()}
     if len(set(values.values())) > 1:
         return ", ".join(f"{name}: {value}" for name, value in values.items())
     if values:
         return next(iter(values.values()))
-    if entry.default in (MISSING, None):
+    if leaf.entry.default in (MISSING, None):
         return ""  # the text under the field says what happens then
-    return _written(entry.default)
+    return _written(leaf.entry.default)
 
 
 def _written(value: Any) -> str:
@@ -109,6 +104,8 @@ def _written(value: Any) -> str:
 
 def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
     """The function that reads a value of this type, and what the help calls such a value."""
+    if get_origin(kind) is Annotated:
+        return _reader(get_args(kind)[0])
     if get_origin(kind) in (Union, types.UnionType):
         members = [member for member in get_args(kind) if member is not types.NoneType]
         # A callable can be given from Python only; on the command line its name stands for it.
@@ -118,22 +115,13 @@ def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
             return (lambda text: None if text == "none" else read(text)), metavar
         return read, metavar
     if get_origin(kind) is Literal:
-        return _one_of(get_args(kind)), "|".join(map(str, get_args(kind)))
+        return str, "|".join(get_args(kind))
     if get_origin(kind) is tuple:
         read, metavar = _reader(get_args(kind)[0])
         return (lambda text: tuple(read(part) for part in text.split(","))), f"{metavar},..."
     if get_origin(kind) is dict or kind is dict:
         return read_mapping, "KEY=VALUE,..."
     return {int: (whole_number, "N"), float: (_number, "X")}.get(kind, (str, "TEXT"))
-
-
-def _one_of(choices: tuple[Any, ...]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        if text not in choices:
-            raise argparse.ArgumentTypeError(f"'{text}' is not one of {', '.join(choices)}")
-        return text
-
-    return read
 
 
 def whole_number(text: str) -> int:

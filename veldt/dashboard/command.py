@@ -3,24 +3,11 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import socket
 
-from veldt.command_line.options import Parser, whole_number
 from veldt.dashboard.child import address, check_installed, listen
 from veldt.dashboard.reading import RunReader
-
-
-def parser() -> Parser:
-    """The options of the command; `--beside-run` is for runs that start it themselves."""
-    made = Parser("veldt watch", "Watch: a live page of a run that goes on or has ended")
-    made.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
-    made.add_argument(
-        "--port", type=whole_number, default=0, help="port on this machine; 0: any that is free [0]"
-    )
-    made.add_argument("--beside-run", type=whole_number, help=argparse.SUPPRESS)
-    return made
 
 
 def watch(run_dir: str, port: int = 0, beside_run: int | None = None) -> int:

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import time
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from nicegui import ui
 
 from veldt.dashboard import charts
-from veldt.dashboard.drawing import Drawing, compact
+from veldt.dashboard.overlay import LiveNumbers, compact
 from veldt.dashboard.reading import RunView
-from veldt.dashboard.style import STYLE
+from veldt.diagram.svg import STYLE as DIAGRAM_STYLE
+from veldt.diagram.svg import Diagram
 from veldt.telemetry.progress import clock, closing_lines, number
 
+_STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 _STATES = {"starting": "starting", "running": "running", "lost": "stopped without a result"}
 _THEMES = (None, True, False)
 """As the browser wishes, dark, light."""
@@ -24,9 +27,9 @@ class Page:
     """The elements of one visitor's page."""
 
     def __init__(self, view: RunView) -> None:
-        self._drawing: Drawing | None = None
+        self._diagram: Diagram | None = None
         self._drawn_topology: dict[str, Any] = {}
-        ui.add_css(STYLE)
+        ui.add_css(DIAGRAM_STYLE + _STYLE)
         self._dark = ui.dark_mode(None)
         with _div("page"):
             self._make_header(view)
@@ -79,9 +82,11 @@ class Page:
         for name, (value, note, share) in tiles(view).items():
             self._tiles[name].show(value, note, share)
         if view.topology:
-            if self._drawing is None or view.topology is not self._drawn_topology:
-                self._drawing, self._drawn_topology = Drawing(view), view.topology
-            self._topology.set_content(self._drawing.svg(view))
+            numbers = LiveNumbers(view)
+            if self._diagram is None or view.topology is not self._drawn_topology:
+                self._diagram = Diagram(view.topology, numbers)
+                self._drawn_topology = view.topology
+            self._topology.set_content(self._diagram.svg(numbers))
         for element, options in (
             (self._curve, charts.curve(view)),
             (self._lag, charts.lag(view)),

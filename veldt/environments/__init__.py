@@ -2,9 +2,10 @@
 """One interface over Gymnasium vector environments, ale-py, EnvPool and a user's own."""
 
 from veldt.environments.factory import EnvironmentFactory
+from veldt.environments.groups import Environments
 from veldt.environments.probes import register_probes
 from veldt.environments.vector import Step, VectorEnvironment
 
 register_probes()
 
-__all__ = ["EnvironmentFactory", "Step", "VectorEnvironment"]
+__all__ = ["EnvironmentFactory", "Environments", "Step", "VectorEnvironment"]

@@ -21,9 +21,9 @@ from veldt.environments import lookup
 from veldt.environments.atari import open_atari
 from veldt.environments.opened import MODES, OpenedVector
 from veldt.environments.resilience import (
+    AbortedEpisodes,
     EnvironmentFailure,
     ResilientEnvironment,
-    Tally,
     described,
 )
 from veldt.environments.workers import SubprocessVector
@@ -51,8 +51,6 @@ def open_vector(
         if isinstance(factory.env, str) and lookup.function_path(factory.env) is None:
             return _open_registered(factory, factory.env, options, num_envs)
         return _open_callable(factory, options, num_envs)
-    except ConfigurationError:
-        raise
     except (TypeError, ImportError, gymnasium.error.Error) as error:
         raise ConfigurationError(
             f"cannot make the environment '{factory.name}': {lookup.one_line(error)}"
@@ -144,15 +142,17 @@ def _open_copies(
     factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
 ) -> OpenedVector:
     mode = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
-    here, tally = factory.vectorization != "subprocess", Tally()
+    here, aborted = factory.vectorization != "subprocess", AbortedEpisodes()
+    told = aborted if here else None  # a worker tells with its answers
     copies = [
-        functools.partial(ResilientEnvironment, make, factory.name, number, tally if here else None)
+        functools.partial(ResilientEnvironment, make, factory.name, number, told)
         for number in range(num_envs)
     ]
     if here:
         vector = _InProcessVector(copies, copy=False, autoreset_mode=mode)
-        return OpenedVector(vector, mode, tally=tally)
-    return OpenedVector(SubprocessVector(copies, factory.name, mode, tally), mode, tally=tally)
+        return OpenedVector(vector, mode, aborted=aborted)
+    workers = SubprocessVector(copies, factory.name, mode, aborted)
+    return OpenedVector(workers, mode, aborted=aborted)
 
 
 def _native_creator(spec: EnvSpec) -> Callable[..., Any]:

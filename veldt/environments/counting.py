@@ -22,42 +22,11 @@ def _spaces() -> tuple[spaces.Box, spaces.Discrete]:
     return spaces.Box(0.0, np.inf, (3,), np.float32), spaces.Discrete(2)
 
 
-class CountingEnvironment(gymnasium.Env):
+class CountingVectorEnvironment(VectorEnv):
     """Reward = number of the step (1, 2, ...); even episodes terminate, odd ones are truncated.
 
     Environment i (its seed) makes episode e last lengths[(e + i) % len(lengths)] steps. Every
-    policy scores the same."""
-
-    def __init__(self, lengths: tuple[int, ...] = DEFAULT_LENGTHS) -> None:
-        self.observation_space, self.action_space = _spaces()
-        self._lengths = lengths
-        self._identity = 0
-        self._episode, self._count = -1, 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self._identity, self._episode = seed, -1
-        self._episode += 1
-        self._count = 0
-        return self._observation(), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self._count += 1
-        length = self._lengths[(self._episode + self._identity) % len(self._lengths)]
-        if self._count > length:
-            raise gymnasium.error.ResetNeeded("stepped beyond the end of an episode")
-        over, even = self._count == length, self._episode % 2 == 0
-        return self._observation(), float(self._count), over and even, over and not even, {}
-
-    def _observation(self) -> np.ndarray:
-        return np.array([self._episode, self._count, self._identity], dtype=np.float32)
-
-
-class CountingVectorEnvironment(VectorEnv):
-    """The same as a native vector environment, in all three autoreset modes."""
+    policy scores the same. A native vector environment, in all three autoreset modes."""
 
     def __init__(
         self,
@@ -114,3 +83,22 @@ class CountingVectorEnvironment(VectorEnv):
     def _observation(self) -> np.ndarray:
         columns = (self._episode, self._count, self._identity)
         return np.stack(columns, axis=1).astype(np.float32)
+
+
+class CountingEnvironment(gymnasium.Env):
+    """One of the same environments by itself."""
+
+    def __init__(self, lengths: tuple[int, ...] = DEFAULT_LENGTHS) -> None:
+        self.observation_space, self.action_space = _spaces()
+        self._vector = CountingVectorEnvironment(1, lengths, AutoresetMode.DISABLED)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        observation, info = self._vector.reset(seed=seed)
+        return observation[0], info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self._vector.step(np.array([action]))
+        return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -47,7 +46,7 @@ class _Reading:
 class EnvironmentFactory:
     """Picklable description of an environment; travels to node processes at start."""
 
-    env: str | Callable[..., gymnasium.Env]
+    env: str | Callable[..., object]
     """Gymnasium id, "ALE/...", "envpool:<task>", "module:function", or a picklable callable that
     returns a gymnasium.Env (or a gymnasium VectorEnv, if it takes num_envs)."""
     options: tuple[tuple[str, Any], ...] = ()

@@ -10,16 +10,15 @@ import os
 import shutil
 import tempfile
 from contextlib import suppress
-from multiprocessing import util
 from pathlib import Path
 
 _MARK = "veldt-"
 
 
-def claim_temporary_folder() -> None:
-    """Say that the temporary folder of this process is this process's."""
+def claim(folder: Path) -> None:
+    """Say that a temporary folder is this process's."""
     with suppress(OSError):
-        Path(util.get_temp_dir(), f"{_MARK}{os.getpid()}").touch()
+        (folder / f"{_MARK}{os.getpid()}").touch()
 
 
 def remove_leftovers() -> None:

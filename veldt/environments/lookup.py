@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import re
@@ -14,10 +13,11 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
-_EXTRAS = ("mujoco", "box2d")
+_EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
+"""Which of our extras installs a library, by a word in the error about it."""
 
 
 def one_line(error: BaseException) -> str:
@@ -66,18 +66,17 @@ def check_envpool_task(envpool: Any, task: str) -> None:
 
 def _unknown(name: str, known: Iterable[str], reason: str = "") -> ConfigurationError:
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    if not near:
-        stems = {re.sub(r"-v\d+$", "", key).split("/")[-1].lower(): key for key in known}
-        stem = re.sub(r"-v\d+$", "", name).split("/")[-1].lower()
-        near = [stems[found] for found in difflib.get_close_matches(stem, stems, n=3, cutoff=0.6)]
-    if reason:
-        remedy = reason
-    elif near:
+    stems = {_stem(key): key for key in known}
+    near = nearest(name, known, 3) or [stems[key] for key in nearest(_stem(name), stems, 3)]
+    remedy = 'give a Gymnasium id, "ALE/...", "envpool:<task>" or "module:function"'
+    if near:
         remedy = f"did you mean {' or '.join(near)}?"
-    else:
-        remedy = 'give a Gymnasium id, "ALE/...", "envpool:<task>" or "module:function"'
-    return ConfigurationError(f"unknown environment '{name}'; {remedy}")
+    return ConfigurationError(f"unknown environment '{name}'; {reason or remedy}")
+
+
+def _stem(name: str) -> str:
+    """The name without its namespace and version."""
+    return re.sub(r"-v\d+$", "", name).split("/")[-1].lower()
 
 
 def function_path(name: str) -> tuple[str, str] | None:
@@ -117,11 +116,9 @@ def missing_extra(name: str | Callable[..., Any], error: BaseException) -> str:
     if not isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
         return ""
     text = f"{one_line(error)} {_entry_point(name)}".lower()
-    for extra in _EXTRAS:
-        if extra in text:
+    for word, extra in _EXTRAS.items():
+        if word in text:
             return f'; run: pip install "veldt[{extra}]"'
-    if "pygame" in text:
-        return '; run: pip install "veldt[classic]"'
     return ""
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from veldt.environments.resilience import Tally
+from veldt.environments.resilience import AbortedEpisodes
 
 MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
@@ -51,7 +51,7 @@ class OpenedVector:
     life_loss: str = "none"
     """How lost lives end an episode: "none"; "continues": terminated is set but no reset follows
     (ale-py); "resets": a reset row follows but the game goes on (EnvPool)."""
-    tally: Tally | None = None
+    aborted: AbortedEpisodes | None = None
     """Where environments that can be rebuilt say that they had to be."""
     stepper: Stepper | None = None
     """What steps `env` in two halves; None: it only has step(), which does both."""

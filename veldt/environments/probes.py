@@ -11,21 +11,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 
 from veldt.environments.counting import CountingEnvironment, CountingVectorEnvironment
-
-__all__ = [
-    "ActionProbe",
-    "CountingEnvironment",
-    "CountingVectorEnvironment",
-    "DiscountProbe",
-    "MaskedDictEnvironment",
-    "MemoryEnvironment",
-    "MultiDiscreteEnvironment",
-    "TruncationProbe",
-    "ValueProbe",
-    "register_probes",
-]
 
 StepResult = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -203,21 +191,25 @@ class TruncationProbe(_OneNumberProbe):
 
 def register_probes() -> None:
     """Make the probes known to Gymnasium as veldt/<name>-v0."""
-    names = {
-        "Action": "ActionProbe",
-        "Counting": "CountingEnvironment",
-        "Discount": "DiscountProbe",
-        "MaskedDict": "MaskedDictEnvironment",
-        "Memory": "MemoryEnvironment",
-        "MultiDiscrete": "MultiDiscreteEnvironment",
-        "Truncation": "TruncationProbe",
-        "Value": "ValueProbe",
+    probes: dict[str, type[gymnasium.Env]] = {
+        "Action": ActionProbe,
+        "Counting": CountingEnvironment,
+        "Discount": DiscountProbe,
+        "MaskedDict": MaskedDictEnvironment,
+        "Memory": MemoryEnvironment,
+        "MultiDiscrete": MultiDiscreteEnvironment,
+        "Truncation": TruncationProbe,
+        "Value": ValueProbe,
     }
-    native = {"Counting": f"{__name__}:CountingVectorEnvironment"}
-    for name, entry in names.items():
+    vectors: dict[str, type[VectorEnv]] = {"Counting": CountingVectorEnvironment}
+    for name, single in probes.items():
         if f"veldt/{name}-v0" not in gymnasium.registry:
             gymnasium.register(
                 id=f"veldt/{name}-v0",
-                entry_point=f"{__name__}:{entry}",
-                vector_entry_point=native.get(name),
+                entry_point=_path_of(single),
+                vector_entry_point=_path_of(vectors[name]) if name in vectors else None,
             )
+
+
+def _path_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__name__}"

@@ -35,11 +35,7 @@ class EnvironmentFailure(RuntimeError):  # noqa: N818 - it reads as what it is i
     """An environment fails whatever is done about it; names it."""
 
 
-class NotFiniteError(ValueError):
-    """An environment delivered NaN or infinity."""
-
-
-class Tally:
+class AbortedEpisodes:
     """Which copies of a vector gave up their episode in the step under way."""
 
     def __init__(self) -> None:
@@ -102,10 +98,10 @@ class ResilientEnvironment(gymnasium.Wrapper):
         make: Callable[[], gymnasium.Env],
         name: str,
         number: int = 0,
-        tally: Tally | None = None,
+        aborted: AbortedEpisodes | None = None,
     ) -> None:
         super().__init__(make())
-        self._make, self._number, self.tally = make, number, tally
+        self._make, self._number, self.aborted = make, number, aborted
         self._step = self.env.step
         self._last: tuple[Any, ...] = ()
         self._failures = Failures(name, number)
@@ -126,7 +122,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
             if not self._fits(answer[0]):
                 raise MalformedError(f"step() returned {self._misfit(answer[0])}")
             if not (math.isfinite(answer[1]) and is_finite(answer[0])):
-                raise NotFiniteError("its reward or observation is not finite")
+                raise FloatingPointError("its reward or observation is not finite")
         except _MISUSE:
             raise
         except (Exception, SystemExit) as error:
@@ -165,7 +161,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
         if not self._fits(answer[0]):
             raise MalformedError(f"reset() returned {self._misfit(answer[0])}")
         if not is_finite(answer[0]):
-            raise NotFiniteError("its first observation is not finite")
+            raise FloatingPointError("its first observation is not finite")
         return answer
 
     def _misfit(self, observation: Any) -> str:
@@ -178,8 +174,8 @@ class ResilientEnvironment(gymnasium.Wrapper):
 
     def _abort(self, error: BaseException) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self._rebuild(error)
-        if self.tally is not None:
-            self.tally.rows.append(self._number)
+        if self.aborted is not None:
+            self.aborted.rows.append(self._number)
         observation, info = self._last[0], self._last[-1]
         if not is_finite(observation):  # an environment may write all its answers to one place
             observation = cleared(observation)

@@ -6,21 +6,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import write_to_shared_memory
 
 from veldt.environments.lifeline import die_with, lead_group, leave_signals_to_the_run
-from veldt.environments.resilience import EnvironmentFailure, ResilientEnvironment, Tally
+from veldt.environments.processes import Connection
+from veldt.environments.resilience import AbortedEpisodes, EnvironmentFailure, ResilientEnvironment
 from veldt.types import ACTION_MASK, REWARD_COMPONENTS
 
 _INFO_KEYS = ("final_info", "final_obs", ACTION_MASK, REWARD_COMPONENTS)
 
 
 @dataclass(frozen=True)
-class Errand:
+class Command:
     """What a worker is asked to do."""
 
     what: str
@@ -28,19 +28,19 @@ class Errand:
     options: dict[str, Any] | None = None
 
     @staticmethod
-    def reset(seed: int | None, options: dict[str, Any]) -> Errand:
-        return Errand("reset", seed, options)
+    def reset(seed: int | None, options: dict[str, Any]) -> Command:
+        return Command("reset", seed, options)
 
     @staticmethod
-    def step(action: Any) -> Errand:
-        return Errand("step", action)
+    def step(action: Any) -> Command:
+        return Command("step", action)
 
     @staticmethod
-    def render() -> Errand:
-        return Errand("render")
+    def render() -> Command:
+        return Command("render")
 
 
-CLOSE = Errand("close")
+CLOSE = Command("close")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Job:
 
 
 def run_worker(job: Job, pipe: Connection) -> None:
-    """Entry point. Answers: True once the environment is made, then one answer for each errand; an
+    """Entry point. Answers: True once the environment is made, then one answer for each command; an
     exception is an answer too."""
     lead_group()
     leave_signals_to_the_run()
@@ -83,8 +83,8 @@ def _travels(error: BaseException) -> bool:
 
 
 def _serve(job: Job, pipe: Connection) -> None:
-    env, tally = job.make(), Tally()
-    env.tally = tally
+    env = job.make()
+    env.aborted = AbortedEpisodes()
     if job.times_rebuilt:
         env.take_over(job.seed, job.times_rebuilt)
     pipe.send(True)
@@ -94,23 +94,23 @@ def _serve(job: Job, pipe: Connection) -> None:
         write_to_shared_memory(env.observation_space, job.number, observation, job.memory)
 
     while True:
-        errand: Errand = pipe.recv()
-        if errand.what == "close":
+        command: Command = pipe.recv()
+        if command.what == "close":
             env.close()
             return
-        if errand.what == "render":
+        if command.what == "render":
             pipe.send(env.render())
             continue
-        if errand.what == "reset" or resets_next:
-            resets = errand.what == "reset"
-            seed = errand.data if resets else None
-            observation, info = env.reset(seed=seed, options=errand.options or None)
+        if command.what == "reset" or resets_next:
+            resets = command.what == "reset"
+            seed = command.data if resets else None
+            observation, info = env.reset(seed=seed, options=command.options or None)
             show(observation)
             info = _read_of(info)
             pipe.send(info if resets else (0.0, False, False, info, False))
             resets_next = False
             continue
-        observation, reward, terminated, truncated, info = env.step(errand.data)
+        observation, reward, terminated, truncated, info = env.step(command.data)
         if terminated or truncated:
             resets_next = job.mode == AutoresetMode.NEXT_STEP
             if job.mode == AutoresetMode.SAME_STEP:
@@ -118,8 +118,8 @@ def _serve(job: Job, pipe: Connection) -> None:
                 told = {"final_info": _read_of(info), "final_obs": observation}
                 observation, info = first, {**first_info, **told}
         show(observation)
-        aborted = bool(tally.rows)
-        tally.rows.clear()
+        aborted = bool(env.aborted.rows)
+        env.aborted.rows.clear()
         pipe.send((float(reward), bool(terminated), bool(truncated), _read_of(info), aborted))
 
 

@@ -18,7 +18,7 @@ from veldt.environments.finite import bad_rows, cleared
 from veldt.environments.frame_stack import FrameStack
 from veldt.environments.masks import MaskReader
 from veldt.environments.opened import OpenedVector, StepInReceive
-from veldt.environments.resilience import Tally
+from veldt.environments.resilience import AbortedEpisodes
 from veldt.environments.spaces import LeafReader, action_offset, random_actions
 from veldt.types import ACTION_MASK, EnvironmentSpec
 
@@ -175,8 +175,8 @@ class VectorEnvironment:
                 self.first = ignored | (ended & ~over)
             self._resetting, self._num_resetting = resetting, int(np.count_nonzero(resetting))
         step.aborted_episodes = 0
-        if self._opened.tally is not None and self._opened.tally.rows:
-            over = self._abort_episodes(over, self._opened.tally)
+        if self._opened.aborted is not None and self._opened.aborted.rows:
+            over = self._abort_episodes(over, self._opened.aborted)
         self._count_episodes(over, num_ended)
         self._observe(observation, info)
         return step
@@ -275,9 +275,9 @@ class VectorEnvironment:
         self._lives = np.array(lives)
         return truncated | (terminated & ~alive)
 
-    def _abort_episodes(self, over: np.ndarray, tally: Tally) -> np.ndarray:
+    def _abort_episodes(self, over: np.ndarray, episodes: AbortedEpisodes) -> np.ndarray:
         """Forget the returns of episodes that failed; the others that are over."""
-        aborted = tally.take(self.num_envs)
+        aborted = episodes.take(self.num_envs)
         self._step.aborted_episodes = int(np.count_nonzero(aborted))
         self._returns[aborted] = 0.0
         self._lengths[aborted] = 0

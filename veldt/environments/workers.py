@@ -8,7 +8,6 @@ None outlives the process that steps it.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import weakref
@@ -24,10 +23,15 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
 )
 
-from veldt.environments.leftovers import claim_temporary_folder
 from veldt.environments.lifeline import kill_group
-from veldt.environments.resilience import EnvironmentFailure, Failures, ResilientEnvironment, Tally
-from veldt.environments.stepping import CLOSE, Errand, Job, run_worker
+from veldt.environments.processes import pipe, process_context, start
+from veldt.environments.resilience import (
+    AbortedEpisodes,
+    EnvironmentFailure,
+    Failures,
+    ResilientEnvironment,
+)
+from veldt.environments.stepping import CLOSE, Command, Job, run_worker
 from veldt.types import ACTION_MASK
 
 _CLOSE_SECONDS = 2.0
@@ -48,10 +52,10 @@ class SubprocessVector(VectorEnv):
         copies: Sequence[Callable[[], ResilientEnvironment]],
         name: str,
         mode: AutoresetMode,
-        tally: Tally,
+        aborted: AbortedEpisodes,
     ) -> None:
         shown = copies[0]()
-        self.num_envs, self._mode, self._tally = len(copies), mode, tally
+        self.num_envs, self._mode, self._aborted = len(copies), mode, aborted
         self.metadata = {**shown.metadata, "autoreset_mode": mode}
         self.render_mode = shown.render_mode
         self.single_observation_space = shown.observation_space
@@ -59,17 +63,14 @@ class SubprocessVector(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         shown.close()
-        # Not a plain fork: the node's process may already run threads.
-        context: Any = multiprocessing.get_context("forkserver")
         space = self.single_observation_space
-        memory = create_shared_memory(space, self.num_envs, context)
+        memory = create_shared_memory(space, self.num_envs, process_context())
         self._observations: Any = read_from_shared_memory(space, memory, self.num_envs)
-        lifeline, self._lifeline = context.Pipe(duplex=False)
+        lifeline, self._lifeline = pipe(duplex=False)
         self._workers = [
             _Worker(Job(make, number, mode, memory, lifeline), name)
             for number, make in enumerate(copies)
         ]
-        claim_temporary_folder()
         self._end = weakref.finalize(self, _end_all, self._workers)
         for worker in self._workers:
             worker.receive_first()
@@ -88,7 +89,7 @@ class SubprocessVector(VectorEnv):
             worker = self._workers[row]
             if seeds is not None:
                 worker.seed = seeds[row]
-            worker.send(Errand.reset(seeds[row] if seeds is not None else None, options))
+            worker.send(Command.reset(seeds[row] if seeds is not None else None, options))
         infos: dict[str, Any] = {}
         for row in rows:
             infos = self._add_info(infos, self._first_answer(row), row)
@@ -103,11 +104,11 @@ class SubprocessVector(VectorEnv):
                 return info
             except _GONE as error:
                 worker.replace(error)
-                worker.send(Errand.reset(None, {}))
+                worker.send(Command.reset(None, {}))
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         for worker, action in zip(self._workers, iterate(self.action_space, actions), strict=True):
-            worker.send(Errand.step(action))
+            worker.send(Command.step(action))
         rewards = np.zeros(self.num_envs, dtype=np.float64)
         terminated = np.zeros(self.num_envs, dtype=bool)
         truncated = np.zeros(self.num_envs, dtype=bool)
@@ -117,7 +118,7 @@ class SubprocessVector(VectorEnv):
             rewards[row], terminated[row], truncated[row], info, aborted = answer
             infos = self._add_info(infos, info, row)
             if aborted:
-                self._tally.rows.append(row)
+                self._aborted.rows.append(row)
         return self._observations, rewards, terminated, truncated, infos
 
     def _answer(self, row: int) -> tuple[float, bool, bool, dict[str, Any], bool]:
@@ -139,12 +140,12 @@ class SubprocessVector(VectorEnv):
             return {} if worker.mask is None else {ACTION_MASK: worker.mask}
         batch = list(iterate(self.observation_space, self._observations))
         last = _copied(batch[row])
-        worker.send(Errand.reset(None, {}))
+        worker.send(Command.reset(None, {}))
         return {"final_obs": last, "final_info": {}, **self._first_answer(row)}
 
     def render(self) -> tuple[Any, ...] | None:
         for worker in self._workers:
-            worker.send(Errand.render())
+            worker.send(Command.render())
         return tuple(worker.receive() for worker in self._workers)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -167,10 +168,8 @@ class _Worker:
         self._start()
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("forkserver")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=run_worker, args=(self._job, other))
-        self._process.start()
+        self._pipe, other = pipe()
+        self._process = start(run_worker, self._job, other)
         other.close()
 
     def receive_first(self) -> None:
@@ -183,10 +182,10 @@ class _Worker:
                 f" {self._epitaph()}"
             ) from error
 
-    def send(self, errand: Errand) -> None:
+    def send(self, command: Command) -> None:
         # Who cannot be reached any more is found out when its answer is awaited.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._pipe.send(errand)
+            self._pipe.send(command)
 
     def receive(self) -> Any:
         answer = self._pipe.recv()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encoders, recurrent cores, heads and action distributions; all weights views into one vector."""
 
-from veldt.networks.config import NetworkConfig
 from veldt.networks.distributions import (
     MASKED_LOGIT,
     Categorical,
@@ -11,6 +10,7 @@ from veldt.networks.distributions import (
     TanhGaussian,
     make_distribution,
 )
+from veldt.networks.factory import NetworkFactory
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import (
     DPGNetwork,
@@ -24,6 +24,7 @@ from veldt.networks.heads import (
 )
 from veldt.networks.network import LAST_ACTION, LAST_REWARD, Network
 from veldt.networks.normalizers import load_moment_sums, moment_sums
+from veldt.networks.options import NetworkOptions
 
 __all__ = [
     "LAST_ACTION",
@@ -37,7 +38,8 @@ __all__ = [
     "Gaussian",
     "MultiCategorical",
     "Network",
-    "NetworkConfig",
+    "NetworkOptions",
+    "NetworkFactory",
     "PolicyValueNetwork",
     "PolicyValueOutput",
     "QNetwork",

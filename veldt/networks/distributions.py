@@ -96,9 +96,8 @@ class Categorical(Distribution):
 class MultiCategorical(Distribution):
     """Independent choices; the parameters are the logits of all of them, one after the other."""
 
-    def __init__(self, sizes: tuple[int, ...], shape: tuple[int, ...] | None = None) -> None:
+    def __init__(self, sizes: tuple[int, ...]) -> None:
         self.num_params = self.num_action_features = sum(sizes)
-        self.shape = shape or (len(sizes),)
         self._single = Categorical(max(sizes))
         self._equal = min(sizes) == max(sizes)
         # Row i lists where choice i's logits are; the last column of the padded params fills up.
@@ -114,22 +113,14 @@ class MultiCategorical(Distribution):
             return params.unflatten(-1, tuple(self._index.shape))
         return F.pad(params, (0, 1), value=MASKED_LOGIT)[..., self._index.to(params.device)]
 
-    def _shaped(self, action: Tensor) -> Tensor:
-        return action.unflatten(-1, self.shape) if len(self.shape) > 1 else action
-
-    def _flat(self, action: Tensor) -> Tensor:
-        return action.flatten(-len(self.shape)) if len(self.shape) > 1 else action
-
     def sample(self, params: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        rows = self._rows(torch.from_numpy(params)).numpy()
-        action = self._single.sample(rows, random)
-        return action.reshape(*params.shape[:-1], *self.shape)
+        return self._single.sample(self._rows(torch.from_numpy(params)).numpy(), random)
 
     def mode(self, params: Tensor) -> Tensor:
-        return self._shaped(self._single.mode(self._rows(params)))
+        return self._single.mode(self._rows(params))
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        return self._single.log_prob(self._rows(params), self._flat(action)).sum(-1)
+        return self._single.log_prob(self._rows(params), action).sum(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
         return self._single.entropy(self._rows(params)).sum(-1)
@@ -138,7 +129,7 @@ class MultiCategorical(Distribution):
         return self._single.kl(self._rows(p), self._rows(q)).sum(-1)
 
     def action_features(self, action: Tensor) -> Tensor:
-        padded = self._single.action_features(self._flat(action))
+        padded = self._single.action_features(action)
         used = self._index.to(action.device) < self.num_params
         return padded[:, used]
 
@@ -150,13 +141,13 @@ class Gaussian(Distribution):
 
     def __init__(
         self,
-        d: int,
         low: tuple[float, ...],
         high: tuple[float, ...],
         shape: tuple[int, ...] | None = None,
     ) -> None:
-        self.d, self.num_params, self.num_action_features = d, 2 * d, d
-        self.shape = (d,) if shape is None else shape
+        self.d = self.num_action_features = len(low)
+        self.num_params = 2 * self.d
+        self.shape = (self.d,) if shape is None else shape
         self.low = np.asarray(low, np.float32).reshape(self.shape)
         self.high = np.asarray(high, np.float32).reshape(self.shape)
 
@@ -211,20 +202,6 @@ class TanhGaussian(Gaussian):
     tanh(u) in (-1, 1); the scale to the bounds is a constant that cancels in every use.
     """
 
-    def __init__(
-        self,
-        d: int,
-        low: tuple[float, ...],
-        high: tuple[float, ...],
-        shape: tuple[int, ...] | None = None,
-    ) -> None:
-        super().__init__(d, low, high, shape)
-        if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
-            raise ValueError("tanh_gaussian needs finite action bounds; use distribution gaussian")
-        nodes, weights = np.polynomial.hermite_e.hermegauss(16)
-        self._nodes = torch.tensor(nodes, dtype=torch.float32)
-        self._weights = torch.tensor(weights / weights.sum(), dtype=torch.float32)
-
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         return super().log_prob(params, action) - _log_tanh_slope(self._flat(action)).sum(-1)
 
@@ -233,7 +210,7 @@ class TanhGaussian(Gaussian):
         expectation is estimated by 16-point Gauss-Hermite quadrature: no noise, a smooth
         gradient, and an error below 0.01 per dimension up to std 2."""
         mean, std = self.moments(params)
-        nodes, weights = self._nodes.to(params.device), self._weights.to(params.device)
+        nodes, weights = (part.to(params.device) for part in _QUADRATURE)
         u = mean.unsqueeze(-1) + std.unsqueeze(-1) * nodes
         return super().entropy(params) + (_log_tanh_slope(u) @ weights).sum(-1)
 
@@ -242,6 +219,18 @@ class TanhGaussian(Gaussian):
 
     def env_action(self, action: np.ndarray) -> np.ndarray:
         return scale_to_bounds(np.tanh(action), self.low, self.high)
+
+
+def _gauss_hermite(points: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights for the mean of a function of a standard normal."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
+    return (
+        torch.tensor(nodes, dtype=torch.float32),
+        torch.tensor(weights / weights.sum(), dtype=torch.float32),
+    )
+
+
+_QUADRATURE = _gauss_hermite(16)
 
 
 def _log_tanh_slope(u: Tensor) -> Tensor:
@@ -259,8 +248,9 @@ def make_distribution(action: ActionSpec, kind: str) -> Distribution:
     if action.kind == "discrete":
         return Categorical(action.sizes[0])
     if action.kind == "multi_discrete":
-        return MultiCategorical(action.sizes, action.shape)
-    if kind == "auto":
-        kind = "tanh_gaussian" if np.isfinite([*action.low, *action.high]).all() else "gaussian"
-    family = {"gaussian": Gaussian, "tanh_gaussian": TanhGaussian}[kind]
-    return family(len(action.low), action.low, action.high, action.shape)
+        return MultiCategorical(action.sizes)
+    bounded = np.isfinite([*action.low, *action.high]).all()
+    if kind == "tanh_gaussian" and not bounded:
+        raise ValueError("tanh_gaussian needs finite action bounds; use distribution gaussian")
+    family = TanhGaussian if bounded and kind != "gaussian" else Gaussian
+    return family(action.low, action.high, action.shape)

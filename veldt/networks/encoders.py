@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from veldt.networks.config import ENCODERS, NetworkConfig
 from veldt.networks.images import as_image, convolved
 from veldt.networks.layers import MLP, convolution
+from veldt.networks.options import NetworkOptions
+from veldt.options import ENCODERS
 from veldt.types import EnvironmentSpec, ObservationLeaf
 
 MAX_ONE_HOT = 64
@@ -73,38 +74,49 @@ class FlatEncoder(Encoder):
         return F.one_hot(value.long(), leaf.categories).float().flatten(1)
 
 
-class ConvEncoder(Encoder):
-    """Convolutions with relu, then (unless `size` is 0) one fully connected layer."""
+class ImageEncoder(Encoder):
+    """Convolutions over one image, then (unless `size` is 0) one fully connected layer."""
 
     def __init__(
         self,
         leaf: ObservationLeaf,
-        convolutions: tuple[tuple[int, int, int], ...],
+        convolutions: nn.Sequential,
         size: int,
-        padding: int,
         generator: torch.Generator,
+        channels_last_when_acting: bool = False,
     ) -> None:
         super().__init__()
-        self.leaf = leaf
-        channels, layers = leaf.shape[0], nn.ModuleList()
-        for channels_out, kernel, stride in convolutions:
-            layers.append(convolution(channels, channels_out, kernel, stride, padding, generator))
-            channels = channels_out
-        self.convolutions = layers
-        num_inputs = _num_outputs(self._convolve, leaf)
+        self.leaf, self.convolutions = leaf, convolutions
+        self._always_channels_last = channels_last_when_acting
+        with torch.no_grad():
+            num_inputs = self._convolve(torch.zeros((1, *leaf.shape))).shape[1]
         self.output = MLP(num_inputs, (size,) if size else (), "relu", generator)
         self.num_features = self.output.num_features
 
     def _convolve(self, image: Tensor) -> Tensor:
-        for layer in self.convolutions:
-            image = torch.relu_(layer(image))
-        return image.flatten(1)
+        return self.convolutions(image).flatten(1)
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
-        # Channels last: backward gains 15 to 50%, forward alone loses up to 30%.
-        learning = torch.is_grad_enabled()
-        image = as_image(self.leaf, observations[self.leaf.name], channels_last=learning)
+        channels_last = self._always_channels_last or torch.is_grad_enabled()
+        image = as_image(self.leaf, observations[self.leaf.name], channels_last)
         return self.output(convolved(self._convolve, image))
+
+
+def conv_encoder(
+    leaf: ObservationLeaf,
+    convolutions: tuple[tuple[int, int, int], ...],
+    size: int,
+    padding: int,
+    generator: torch.Generator,
+) -> ImageEncoder:
+    """Plain convolutions with relu. Channels last gains 15 to 50% in backward, while forward alone
+    would lose up to 30%."""
+    channels, layers = leaf.shape[0], nn.Sequential()
+    for channels_out, kernel, stride in convolutions:
+        layers.append(convolution(channels, channels_out, kernel, stride, padding, generator))
+        layers.append(nn.ReLU(inplace=True))
+        channels = channels_out
+    return ImageEncoder(leaf, layers, size, generator)
 
 
 class ResidualBlock(nn.Module):
@@ -118,33 +130,18 @@ class ResidualBlock(nn.Module):
         return x + self.second(torch.relu_(self.first(torch.relu(x))))
 
 
-class ResNetEncoder(Encoder):
-    """IMPALA's deep network: three sections of convolution, max-pooling and two residual blocks."""
-
-    def __init__(self, leaf: ObservationLeaf, size: int, generator: torch.Generator) -> None:
-        super().__init__()
-        self.leaf = leaf
-        channels, sections = leaf.shape[0], []
-        for channels_out in (16, 32, 32):
-            sections += [
-                convolution(channels, channels_out, 3, 1, 1, generator),
-                nn.MaxPool2d(3, stride=2, padding=1),
-                ResidualBlock(channels_out, generator),
-                ResidualBlock(channels_out, generator),
-            ]
-            channels = channels_out
-        self.sections = nn.Sequential(*sections)
-        num_inputs = _num_outputs(self._convolve, leaf)
-        self.output = MLP(num_inputs, (size,) if size else (), "relu", generator)
-        self.num_features = self.output.num_features
-
-    def _convolve(self, image: Tensor) -> Tensor:
-        return torch.relu_(self.sections(image)).flatten(1)
-
-    def forward(self, observations: dict[str, Tensor]) -> Tensor:
-        # Channels last: twice as fast, forward and backward.
-        image = as_image(self.leaf, observations[self.leaf.name], channels_last=True)
-        return self.output(convolved(self._convolve, image))
+def resnet_encoder(leaf: ObservationLeaf, size: int, generator: torch.Generator) -> ImageEncoder:
+    """IMPALA's deep network: three sections of convolution, max-pooling and two residual blocks.
+    Channels last is twice as fast, forward and backward."""
+    channels, sections = leaf.shape[0], nn.Sequential()
+    for channels_out in (16, 32, 32):
+        sections.append(convolution(channels, channels_out, 3, 1, 1, generator))
+        sections.append(nn.MaxPool2d(3, stride=2, padding=1))
+        sections.append(ResidualBlock(channels_out, generator))
+        sections.append(ResidualBlock(channels_out, generator))
+        channels = channels_out
+    sections.append(nn.ReLU(inplace=True))
+    return ImageEncoder(leaf, sections, size, generator, channels_last_when_acting=True)
 
 
 class JoinedEncoder(Encoder):
@@ -195,7 +192,7 @@ class OwnEncoder(Encoder):
 
 
 def make_encoder(
-    config: NetworkConfig,
+    config: NetworkOptions,
     spec: EnvironmentSpec,
     generator: torch.Generator,
     last_layer: bool = True,
@@ -221,7 +218,7 @@ def make_encoder(
     return JoinedEncoder(parts, config.activation, generator)
 
 
-def last_layer(config: NetworkConfig, spec: EnvironmentSpec) -> tuple[int, str]:
+def last_layer(config: NetworkOptions, spec: EnvironmentSpec) -> tuple[int, str]:
     """Width and activation of the layer that `make_encoder(..., last_layer=False)` leaves out."""
     own = callable(config.encoder) or config.encoder not in ENCODERS
     if not own and any(_is_image(leaf, config.encoder) for leaf in spec.observation):
@@ -234,12 +231,12 @@ def _image_encoder(
 ) -> Encoder:
     side = min(leaf.shape[1:])
     if name == "resnet":
-        return ResNetEncoder(leaf, 256 if last_layer else 0, generator)
+        return resnet_encoder(leaf, 256 if last_layer else 0, generator)
     if name == "auto" and side < _NATURE_MIN_SIDE:
         # 3x3 kernels as in MinAtar's own network; larger small images are halved on the way.
         count = 1 if side <= 16 else 2
         layers = tuple((16 * 2**i, 3, 1 if side <= 16 else 2) for i in range(count))
-        return ConvEncoder(leaf, layers, 128 if last_layer else 0, 1, generator)
+        return conv_encoder(leaf, layers, 128 if last_layer else 0, 1, generator)
     kind = "nature" if name == "auto" else name
     convolutions, size = _CONVOLUTIONS[kind]
     smallest = _NATURE_MIN_SIDE if kind == "nature" else 20
@@ -248,7 +245,7 @@ def _image_encoder(
             f"network '{kind}' needs images of {smallest}x{smallest} or more, and {leaf.name} has"
             f" shape {leaf.shape}; use auto"
         )
-    return ConvEncoder(leaf, convolutions, size if last_layer else 0, 0, generator)
+    return conv_encoder(leaf, convolutions, size if last_layer else 0, 0, generator)
 
 
 def _is_image(leaf: ObservationLeaf, encoder: str | Callable[..., Any]) -> bool:
@@ -280,11 +277,6 @@ def _flat_size(leaf: ObservationLeaf) -> int:
     if leaf.kind != "discrete":
         return count
     return count * (leaf.categories if leaf.categories <= MAX_ONE_HOT else EMBEDDING_SIZE)
-
-
-def _num_outputs(convolve: Callable[[Tensor], Tensor], leaf: ObservationLeaf) -> int:
-    with torch.no_grad():
-        return int(convolve(torch.zeros((1, *leaf.shape))).shape[1])
 
 
 def _torch_dtype(leaf: ObservationLeaf) -> torch.dtype:

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from veldt.networks.config import NetworkConfig
 from veldt.networks.distributions import (
     MASKED_LOGIT,
     Categorical,
@@ -21,6 +20,7 @@ from veldt.networks.distributions import (
 from veldt.networks.encoders import last_layer, make_encoder
 from veldt.networks.layers import MLP, fused_linear
 from veldt.networks.network import Network
+from veldt.networks.options import NetworkOptions
 from veldt.types import ACTION_MASK, EnvironmentSpec, Field
 
 
@@ -50,7 +50,7 @@ class PolicyValueNetwork(Network):
     distribution: Distribution
 
     def __init__(
-        self, config: NetworkConfig, spec: EnvironmentSpec, generator: torch.Generator
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator
     ) -> None:
         super().__init__(config, spec)
         self.distribution = make_distribution(spec.action, config.distribution)
@@ -76,7 +76,7 @@ class QNetwork(Network):
     its own in place of the encoder's last one."""
 
     def __init__(
-        self, config: NetworkConfig, spec: EnvironmentSpec, generator: torch.Generator
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator
     ) -> None:
         super().__init__(config, spec)
         if spec.action.kind != "discrete":
@@ -113,7 +113,7 @@ class DPGNetwork(Network):
     last but one layer. Both see observations through the same normaliser."""
 
     def __init__(
-        self, config: NetworkConfig, spec: EnvironmentSpec, generator: torch.Generator
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator
     ) -> None:
         super().__init__(config, spec)
         action = spec.action
@@ -164,7 +164,7 @@ class DPGNetwork(Network):
 _HEADS: dict[str, Any] = {"policy_value": PolicyValueNetwork, "q": QNetwork, "dpg": DPGNetwork}
 
 
-def make_network(config: NetworkConfig, spec: EnvironmentSpec, head: str, seed: int) -> Network:
+def make_network(config: NetworkOptions, spec: EnvironmentSpec, head: str, seed: int) -> Network:
     """A network on the CPU whose weights follow from `seed` alone. `head`: policy_value, q or
     dpg."""
     if head not in _HEADS:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from veldt.networks.config import NetworkConfig
 from veldt.networks.cores import Core, State, make_core
 from veldt.networks.distributions import Distribution
 from veldt.networks.encoders import make_encoder
 from veldt.networks.normalizers import ObservationNormalizer, RunningMoments
+from veldt.networks.options import NetworkOptions
 from veldt.types import ACTION_MASK, EnvironmentSpec, Field
 
 LAST_ACTION = "last_action"
@@ -27,7 +27,7 @@ class Network(nn.Module, ABC):
 
     distribution: Distribution | None = None
 
-    def __init__(self, config: NetworkConfig, spec: EnvironmentSpec) -> None:
+    def __init__(self, config: NetworkOptions, spec: EnvironmentSpec) -> None:
         super().__init__()
         self.config, self.spec = config, spec
         self.normalizer = (

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
-import numpy as np
 from torch import Tensor
+
+from veldt.networks import Network
+from veldt.role import Arrays, Part
 
 Tensors = dict[str, Tensor]
 
@@ -22,25 +24,25 @@ class Loss(NamedTuple):
     """The share of a full step that this batch deserves. Not read before the gradient is there."""
 
 
-@runtime_checkable
-class Adjustable(Protocol):
-    """An objective that a population can be trained with."""
-
-    def adjust(self, **settings: float) -> None:
-        """Go on with other constants."""
-
-
-class Objective(Protocol):
+class Objective(Part):
     """Called with a batch of tensors; owns whatever else the loss needs (a target network)."""
 
-    def __call__(self, batch: Tensors) -> Loss: ...
+    def open(self, network: Network) -> None:
+        """Begin to compute losses of `network`."""
+        self._network = network
+
+    def __call__(self, batch: Tensors) -> Loss:
+        raise NotImplementedError
 
     def after_update(self, version: int) -> None:
         """Called when `version` has been applied."""
 
-    def state(self) -> dict[str, np.ndarray]:
+    def adjust_entropy(self, coefficient: float) -> None:
+        """Go on with another weight of the entropy bonus, as a population asks for."""
+        raise NotImplementedError(f"{type(self).__name__} has no entropy bonus")
+
+    def state(self) -> Arrays:
         """What a restart needs beside the network's weights."""
         return {}
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        return None
+    def load_state(self, state: Arrays) -> None: ...

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 
@@ -12,43 +13,47 @@ from veldt.algorithms.vtrace import corrected_targets
 from veldt.networks import Network
 from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.trajectories import TrajectoryReader
+from veldt.options.checked import Fraction, NotNegative, Options, Positive
 
 _EPSILON_FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
-class ActorCriticSettings:
+class ActorCriticOptions(Options):
     """How targets are corrected for lag and how the three losses are weighed."""
 
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Discount per environment step."""
-    correction: str = "vtrace"
+    correction: Literal["vtrace", "one_step", "epsilon", "none"] = "vtrace"
     """Off-policy correction: vtrace, one_step, epsilon (a floor under pi) or none."""
-    rho_bar: float = 1.0
+    rho_bar: Positive = 1.0
     """Clip of the importance weight that decides which policy is evaluated."""
-    c_bar: float = 1.0
+    c_bar: Positive = 1.0
     """Clip of the importance weight that decides how far corrections travel."""
-    trace_lambda: float = 1.0
+    trace_lambda: Fraction = 1.0
     """Decay of the trace; 1: full n-step corrections."""
-    value_coefficient: float = 0.5
+    value_coefficient: NotNegative = 0.5
     """Weight of half the squared value error."""
-    entropy_coefficient: float = 0.01
+    entropy_coefficient: NotNegative = 0.01
     """Weight of the entropy bonus."""
-    reduction: str = "mean"
+    reduction: Literal["mean", "sum"] = "mean"
     """mean or sum over rows; learning rates are not portable between the two."""
     normalize_returns: bool = False
     """Scale rewards by the spread of the discounted return, as seen by all actors."""
 
 
+@dataclass(eq=False)
 class ActorCritic(Objective):
     """Loss over a batch of trajectories [T+1, B]."""
 
-    def __init__(self, network: Network, config: ActorCriticSettings) -> None:
-        self._network, self._config = network, config
+    options: ActorCriticOptions
+
+    def open(self, network: Network) -> None:
+        super().open(network)
         self._reader = TrajectoryReader(network)
 
     def __call__(self, batch: Tensors) -> Loss:
-        config, network = self._config, self._network
+        options, network = self.options, self._network
         assert network.distribution is not None
         outputs, states = self._reader.unroll(batch)
         logits, values, action = outputs.logits[:-1], outputs.value[:-1], batch["action"][:-1]
@@ -57,7 +62,7 @@ class ActorCritic(Objective):
         with torch.no_grad():
             behaviour = network.distribution.log_prob(batch["behaviour_logits"][:-1], action)
             targets = corrected_targets(
-                config.correction,
+                options.correction,
                 log_probs.detach() - behaviour,
                 batch["reward"][:-1] * network.reward_scale(),
                 values.detach(),
@@ -65,10 +70,10 @@ class ActorCritic(Objective):
                 batch["terminated"][:-1],
                 batch["truncated"][:-1],
                 ignored,
-                config.gamma,
-                config.trace_lambda,
-                config.rho_bar,
-                config.c_bar,
+                options.gamma,
+                options.trace_lambda,
+                options.rho_bar,
+                options.c_bar,
             )
         loss = policy_gradient_loss(
             log_probs,
@@ -77,15 +82,13 @@ class ActorCritic(Objective):
             targets.vs,
             network.distribution.entropy(logits),
             ~ignored,
-            config.value_coefficient,
-            config.entropy_coefficient,
-            config.reduction,
-            _EPSILON_FLOOR if config.correction == "epsilon" else 0.0,
+            options.value_coefficient,
+            options.entropy_coefficient,
+            options.reduction,
+            _EPSILON_FLOOR if options.correction == "epsilon" else 0.0,
         )
         metrics = {"policy": loss.policy, "value": loss.value, "entropy": loss.entropy}
         return Loss(loss.total, metrics)
 
-    def after_update(self, version: int) -> None: ...
-
-    def adjust(self, **settings: float) -> None:
-        self._config = replace(self._config, **settings)  # type: ignore[arg-type]
+    def adjust_entropy(self, coefficient: float) -> None:
+        self.options = replace(self.options, entropy_coefficient=coefficient)

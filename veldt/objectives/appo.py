@@ -13,47 +13,51 @@ from veldt.algorithms.vtrace import vtrace
 from veldt.networks import Network
 from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.trajectories import TrajectoryReader
+from veldt.options.checked import Count, Fraction, NotNegative, Options, Positive
 
 
 @dataclass(frozen=True)
-class AppoSettings:
+class AppoOptions(Options):
     """Sample Factory's loss. The value error carries 1/2, so its published 0.5 is 1.0 here."""
 
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Discount per environment step."""
-    ppo_clip: float = 0.1
+    ppo_clip: Positive = 0.1
     """The ratio pi/mu counts within [1/(1+e), 1+e]."""
-    value_clip: float = 0.2
+    value_clip: Positive = 0.2
     """How far a value may move from what the critic thought while acting."""
-    rho_bar: float = 1.0
+    rho_bar: Positive = 1.0
     """V-trace's clip of the importance weight in the targets."""
-    c_bar: float = 1.0
+    c_bar: Positive = 1.0
     """V-trace's clip of the importance weight in the trace."""
-    trace_lambda: float = 1.0
+    trace_lambda: Fraction = 1.0
     """Decay of the trace."""
-    value_coefficient: float = 1.0
+    value_coefficient: NotNegative = 1.0
     """Weight of half the squared value error."""
-    entropy_coefficient: float = 0.001
+    entropy_coefficient: NotNegative = 0.001
     """Weight of the entropy bonus."""
     normalize_advantages: bool = True
     """Shift and scale the advantages of a batch to mean 0 and deviation 1."""
     normalize_returns: bool = False
     """Scale rewards by the spread of the discounted return, as seen by all actors."""
-    max_policy_lag: int = 1000
+    max_policy_lag: Count = 1000
     """Rows that are this many updates old or older are masked out."""
 
 
+@dataclass(eq=False)
 class Appo(Objective):
     """Loss over a batch of trajectories [T+1, B]. The learning rate is scaled by the share of rows
     that are young enough, so that a thinned batch does not take a full step."""
 
-    def __init__(self, network: Network, config: AppoSettings) -> None:
-        self._network, self._config = network, config
+    options: AppoOptions
+
+    def open(self, network: Network) -> None:
+        super().open(network)
         self._reader = TrajectoryReader(network)
         self._version = 0
 
     def __call__(self, batch: Tensors) -> Loss:
-        config, network = self._config, self._network
+        options, network = self.options, self._network
         assert network.distribution is not None
         outputs, states = self._reader.unroll(batch)
         logits, values, action = outputs.logits[:-1], outputs.value[:-1], batch["action"][:-1]
@@ -69,10 +73,10 @@ class Appo(Objective):
                 batch["terminated"][:-1],
                 batch["truncated"][:-1],
                 ignored,
-                config.gamma,
-                config.trace_lambda,
-                config.rho_bar,
-                config.c_bar,
+                options.gamma,
+                options.trace_lambda,
+                options.rho_bar,
+                options.c_bar,
                 weighted=False,
             )
             young = self._young_rows(batch, ignored)
@@ -86,11 +90,11 @@ class Appo(Objective):
             targets.vs,
             network.distribution.entropy(logits),
             valid,
-            config.ppo_clip,
-            config.value_clip,
-            config.value_coefficient,
-            config.entropy_coefficient,
-            normalize=config.normalize_advantages,
+            options.ppo_clip,
+            options.value_clip,
+            options.value_coefficient,
+            options.entropy_coefficient,
+            normalize=options.normalize_advantages,
         )
         metrics = {
             "policy": loss.policy,
@@ -107,10 +111,10 @@ class Appo(Objective):
         """Rows below the lag bound [T, B]; a trajectory's version counts for all its columns."""
         lag = self._version - batch["parameter_version"][:-1]
         columns = like.shape[1] // lag.shape[1]
-        return (lag < self._config.max_policy_lag).repeat_interleave(columns, dim=1)
+        return (lag < self.options.max_policy_lag).repeat_interleave(columns, dim=1)
 
     def after_update(self, version: int) -> None:
         self._version = version
 
-    def adjust(self, **settings: float) -> None:
-        self._config = replace(self._config, **settings)  # type: ignore[arg-type]
+    def adjust_entropy(self, coefficient: float) -> None:
+        self.options = replace(self.options, entropy_coefficient=coefficient)

@@ -5,8 +5,8 @@ target network lies in memory that all of them share."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,69 +14,58 @@ from torch import Tensor
 
 from veldt.algorithms.q_learning import LOSSES, chosen, worker_targets
 from veldt.algorithms.reduction import reduce_over_valid
+from veldt.errors import ConfigurationError
 from veldt.networks import FlatParameters, Network
 from veldt.objectives import Loss, Objective, Tensors
-from veldt.objectives.actor_critic import ActorCriticSettings
+from veldt.objectives.actor_critic import ActorCriticOptions
 from veldt.objectives.trajectories import TrajectoryReader
-from veldt.topology import End, Topology
-from veldt.types import ACTION_MASK, Parameters
+from veldt.options.checked import Count, CountOrNone, Fraction, Options
+from veldt.topology import Topology
+from veldt.types import ACTION_MASK
 
 _KINDS = {"one_step_q": "one_step", "n_step_q": "n_step", "one_step_sarsa": "sarsa"}
 
 
 @dataclass(frozen=True)
-class AsynchronousQSettings(ActorCriticSettings):
-    """What workers compute; the value-based ones use gamma and reduction of what is inherited."""
+class AsynchronousQOptions(Options):
+    """What value-based workers compute and how they explore."""
 
-    algorithm: str = "a3c"
-    """What workers compute: a3c, one_step_q, n_step_q or one_step_sarsa."""
-    td_loss: str = "squared"
+    td_loss: Literal["squared", "huber", "clipped"] = "squared"
     """Q and Sarsa workers: squared, huber or clipped."""
-    target_period_updates: int = 200
+    target_period_updates: Count = 200
     """Q and Sarsa workers: updates of all workers between two copies into the target network."""
-    epsilon_ends: tuple[float, ...] = (0.1, 0.01, 0.5)
+    epsilon_ends: tuple[Fraction, ...] = (0.1, 0.01, 0.5)
     """Q and Sarsa workers: where epsilon ends, drawn once per worker."""
-    epsilon_odds: tuple[float, ...] = (0.4, 0.3, 0.3)
+    epsilon_odds: tuple[Fraction, ...] = (0.4, 0.3, 0.3)
     """Q and Sarsa workers: how likely each of these ends is."""
-    epsilon_env_steps: int = 20_000
+    epsilon_env_steps: CountOrNone = 20_000
     """Q and Sarsa workers: env steps of a worker over which epsilon falls from 1."""
 
     def __post_init__(self) -> None:
-        if self.algorithm != "a3c" and self.algorithm not in _KINDS:
-            known = ", ".join(("a3c", *_KINDS))
-            raise ValueError(f"unknown algorithm '{self.algorithm}'; use {known}")
+        super().__post_init__()
         odds = self.epsilon_odds
         if len(self.epsilon_ends) != len(odds) or abs(sum(odds) - 1.0) > 1e-6:
-            raise ValueError("epsilon_odds must add up to 1, one for each of epsilon_ends")
-
-    @property
-    def is_value_based(self) -> bool:
-        return self.algorithm in _KINDS
-
-    def share_target(self, topology: Topology, initial: Parameters) -> list[End]:
-        """Lay out the target network of all workers; the port of each."""
-        refreshes = np.array([initial.version // self.target_period_updates])
-        target = topology.share("target", np.array(initial.vector))
-        return [target.end, topology.share("target.refreshes", refreshes).end]
+            raise ConfigurationError("epsilon_odds must add up to 1, one for each of epsilon_ends")
 
 
+@dataclass(eq=False)
 class AsynchronousQ(Objective):
-    """Loss over a batch of trajectories [T+1, B].
+    """Loss over a batch of trajectories [T+1, B], with gamma and reduction of `loss`.
 
-    `port` is the shared target vector and how many times it was refreshed. Whichever worker's
-    update is the first of a new period refreshes it; the others notice and copy. Sarsa does not
-    learn from rows whose next action is not known yet: the last of each trajectory, and truncated
-    ones where the environment resets within the step."""
+    `target` is the vector of the target network that all workers share, `refreshes` how many times
+    it was refreshed. Whichever worker's update is the first of a new period refreshes it; the
+    others notice and copy. Sarsa does not learn from rows whose next action is not known yet: the
+    last of each trajectory, and truncated ones where the environment resets within the step."""
 
-    def __init__(
-        self,
-        network: Network,
-        port: Sequence[np.ndarray],
-        config: AsynchronousQSettings,
-    ) -> None:
-        self._network, self._config = network, config
-        self._kind = _KINDS[config.algorithm]
-        self._shared, self._refreshes = port
+    algorithm: str
+    options: AsynchronousQOptions
+    loss: ActorCriticOptions
+    target: np.ndarray
+    refreshes: np.ndarray
+
+    def open(self, network: Network) -> None:
+        super().open(network)
+        self._kind = _KINDS[self.algorithm]
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._online_entries = [*network.parameters(), *network.buffers()]
         self._target_entries = [*self._target.parameters(), *self._target.buffers()]
@@ -100,12 +89,12 @@ class AsynchronousQ(Objective):
                 batch["terminated"][:-1],
                 batch["truncated"][:-1],
                 batch["ignored"][:-1],
-                self._config.gamma,
+                self.loss.gamma,
                 batch[ACTION_MASK][1:] if ACTION_MASK in batch else None,
             )
         td = targets - chosen(q, batch["action"][:-1])
-        terms = LOSSES[self._config.td_loss](td)
-        loss = reduce_over_valid(terms, self._valid(batch), self._config.reduction)
+        terms = LOSSES[self.options.td_loss](td)
+        loss = reduce_over_valid(terms, self._valid(batch), self.loss.reduction)
         metrics = {"td": td.detach().abs().mean(), "value": q.mean(), "q": loss}
         return Loss(loss, metrics)
 
@@ -124,16 +113,25 @@ class AsynchronousQ(Objective):
         return valid
 
     def _follow_target(self) -> None:
-        refreshes = int(self._refreshes[0])
+        refreshes = int(self.refreshes[0])
         if refreshes != self._seen:
             self._seen = refreshes
-            self._flat.load(self._shared)
+            self._flat.load(self.target)
 
     @torch.no_grad()
     def after_update(self, version: int) -> None:
-        due = version // self._config.target_period_updates
-        if due <= int(self._refreshes[0]):
+        due = version // self.options.target_period_updates
+        if due <= int(self.refreshes[0]):
             return
-        self._refreshes[0] = self._seen = due
+        self.refreshes[0] = self._seen = due
         torch._foreach_copy_(self._target_entries, self._online_entries)
-        self._shared[:] = self._flat.numpy()
+        self.target[:] = self._flat.numpy()
+
+
+def asynchronous_q(
+    topology: Topology, algorithm: str, options: AsynchronousQOptions, loss: ActorCriticOptions
+) -> AsynchronousQ:
+    """Lay out the target network in memory that all workers share; what each of them minimises."""
+    target = topology.share("target", topology.network.initial_vector())
+    refreshes = topology.share("target.refreshes", np.zeros(1, np.int64))
+    return AsynchronousQ(algorithm, options, loss, target.end, refreshes.end)

@@ -5,39 +5,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from veldt.algorithms.dpg import actor_loss, critic_loss, critic_targets
 from veldt.networks import DPGNetwork, Network
 from veldt.objectives import Loss, Objective, Tensors
+from veldt.objectives.q_learning import QLearningOptions
 from veldt.objectives.target_network import TargetNetwork
+from veldt.options.checked import NotNegative, Options
+from veldt.role import Arrays
 
 
 @dataclass(frozen=True)
-class DPGSettings:
-    """What deterministic policy gradients need beside the settings of Q-learning."""
+class DPGOptions(Options):
+    """What deterministic policy gradients need beside the options of Q-learning."""
 
-    target_period_updates: int = 100
-    """Updates between two copies of the network into the target network."""
-    actor_learning_rate: float = 1e-3
+    actor_learning_rate: NotNegative = 1e-3
     """dpg: step size of the policy; learning_rate is the critic's."""
-    noise_sigma: float = 0.3
+    noise_sigma: NotNegative = 0.3
     """dpg: deviation of the noise on actions, in units of half their range."""
-    action_gradient_clip: float = 1.0
+    action_gradient_clip: NotNegative = 1.0
     """dpg: bound of each entry of dq/da on its way into the policy; 0: none."""
 
 
+@dataclass(eq=False)
 class DPG(Objective):
     """Loss of critic and actor over a batch of transitions [B]; owns the target networks.
 
     The two losses touch separate weights: the critic's gradient ends at the stored action, the
     actor's is cut off before the critic's weights."""
 
-    def __init__(self, network: Network, config: DPGSettings) -> None:
+    q: QLearningOptions
+    options: DPGOptions
+
+    def open(self, network: Network) -> None:
         assert isinstance(network, DPGNetwork)
-        self._network, self._config = network, config
-        self._target = TargetNetwork(network, config.target_period_updates)
+        self._network: DPGNetwork = network
+        self._target = TargetNetwork(network, self.q.target_period_updates)
         self._leaves = [leaf.name for leaf in network.spec.observation]
 
     def __call__(self, batch: Tensors) -> Loss:
@@ -51,15 +55,15 @@ class DPG(Objective):
         critic = critic_loss(network.critic(now, batch["action"]), targets, batch["weight"])
         action = network.actor(now)
         q = network.critic(now, action)
-        actor = actor_loss(action, q, bound=self._config.action_gradient_clip or None)
+        actor = actor_loss(action, q, bound=self.options.action_gradient_clip or None)
         metrics = {"td": critic.td.abs().mean(), "value": q.detach().mean(), "critic": critic.loss}
         return Loss(critic.loss + actor, metrics, priorities=critic.td.abs())
 
     def after_update(self, version: int) -> None:
         self._target.after_update(version)
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> Arrays:
         return self._target.state()
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
+    def load_state(self, state: Arrays) -> None:
         self._target.load_state(state)

@@ -4,39 +4,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-import numpy as np
 import torch
 
 from veldt.algorithms.q_learning import q_loss
 from veldt.networks import Network
 from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.target_network import TargetNetwork
+from veldt.options.checked import Count, Fraction, Options
+from veldt.role import Arrays
 from veldt.types import ACTION_MASK
 
 
 @dataclass(frozen=True)
-class QLearningSettings:
+class QLearningOptions(Options):
     """What the target is and how errors are weighed."""
 
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Discount per environment step."""
-    n_step: int = 1
+    n_step: Count = 1
     """Rewards summed before the target bootstraps."""
     double: bool = True
     """Let the online network choose the action that the target network values."""
-    td_loss: str = "huber"
+    td_loss: Literal["huber", "clipped", "squared"] = "huber"
     """huber, clipped (gradient of the TD error clipped to [-1, 1]) or squared."""
-    target_period_updates: int = 100
+    target_period_updates: Count = 100
     """Updates between two copies of the network into the target network."""
 
 
+@dataclass(eq=False)
 class QLearning(Objective):
     """Loss over a batch of transitions [B]; owns the target network."""
 
-    def __init__(self, network: Network, config: QLearningSettings) -> None:
-        self._network, self._config = network, config
-        self._target = TargetNetwork(network, config.target_period_updates)
+    options: QLearningOptions
+
+    def open(self, network: Network) -> None:
+        super().open(network)
+        self._target = TargetNetwork(network, self.options.target_period_updates)
         self._leaves = [leaf.name for leaf in network.spec.observation]
         if network.spec.action_mask_size:
             self._leaves.append(ACTION_MASK)
@@ -50,7 +55,7 @@ class QLearning(Objective):
         with torch.no_grad():
             target = self._target.network.step(later, (), first)[0].q_values
             online = target
-            if self._config.double:
+            if self.options.double:
                 online = self._network.step(later, (), first)[0].q_values
         loss = q_loss(
             q,
@@ -59,8 +64,8 @@ class QLearning(Objective):
             batch["discount"],
             online,
             target,
-            double=self._config.double,
-            loss=self._config.td_loss,
+            double=self.options.double,
+            loss=self.options.td_loss,
             importance_weights=batch["weight"],
             next_action_mask=later.get(ACTION_MASK),
         )
@@ -70,8 +75,8 @@ class QLearning(Objective):
     def after_update(self, version: int) -> None:
         self._target.after_update(version)
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> Arrays:
         return self._target.state()
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
+    def load_state(self, state: Arrays) -> None:
         self._target.load_state(state)

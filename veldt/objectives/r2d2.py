@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,41 +17,51 @@ from veldt.networks import Network
 from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.target_network import TargetNetwork
 from veldt.objectives.trajectories import TrajectoryReader
+from veldt.options.checked import Count, CountOrNone, Fraction, Options
+from veldt.role import Arrays
 from veldt.types import ACTION_MASK, LAST_ACTION, LAST_REWARD
 
 _PER_SEQUENCE = ("age", "item_id", "weight")
 
 
 @dataclass(frozen=True)
-class R2D2Settings:
+class R2D2Options(Options):
     """What a sequence is, and how its errors are weighed."""
 
-    gamma: float = 0.99
-    """Discount per environment step."""
-    n_step: int = 5
+    n_step: Count = 5
     """r2d2: rewards summed before the target bootstraps."""
-    burn_in_steps: int = 10
+    burn_in_steps: CountOrNone = 10
     """r2d2: rows that only bring the recurrent state up to date."""
-    unroll_steps: int = 20
+    unroll_steps: Count = 20
     """r2d2: rows of a sequence that are learned from."""
-    target_period_updates: int = 50
+    target_period_updates: Count = 50
     """r2d2: updates between two copies of the network into the target network."""
-    priority_eta: float = 0.9
+    priority_eta: Fraction = 0.9
     """r2d2: weight of a sequence's largest error in its priority; the rest is the mean's."""
 
 
+PUBLISHED_R2D2 = R2D2Options(
+    n_step=5, burn_in_steps=40, unroll_steps=80, target_period_updates=2_500, priority_eta=0.9
+)
+"""SEED's constants for Atari."""
+
+
+@dataclass(eq=False)
 class R2D2(Objective):
     """Loss over a batch of sequences [burn-in + unroll + 1, B]; owns the target network."""
 
-    def __init__(self, network: Network, config: R2D2Settings) -> None:
-        self._network, self._config = network, config
-        self._target = TargetNetwork(network, config.target_period_updates)
+    options: R2D2Options
+    gamma: float
+
+    def open(self, network: Network) -> None:
+        super().open(network)
+        self._target = TargetNetwork(network, self.options.target_period_updates)
         self._reader = TrajectoryReader(network)
         self._target_reader = TrajectoryReader(self._target.network)
 
     def __call__(self, batch: Tensors) -> Loss:
         batch = _with_last_inputs(batch)
-        burn_in, config = self._config.burn_in_steps, self._config
+        burn_in, options = self.options.burn_in_steps, self.options
         online = after_burn_in(self._network, batch, burn_in)
         outputs, states = self._reader.unroll(online)
         q = outputs.q_values
@@ -64,14 +73,14 @@ class R2D2(Objective):
             online["terminated"][:-1],
             online["truncated"][:-1],
             ignored,
-            config.gamma,
-            config.n_step,
+            self.gamma,
+            options.n_step,
             online[ACTION_MASK][1:] if ACTION_MASK in online else None,
         )
         loss = sequence_loss(q[:-1], action, targets, ~ignored, batch.get("weight"))
         errors = loss.td.abs()
         metrics = {"td": errors.mean(), "value": q.detach().mean(), "q": loss.loss}
-        priorities = sequence_priority(errors, ~ignored, config.priority_eta)
+        priorities = sequence_priority(errors, ~ignored, options.priority_eta)
         return Loss(loss.loss, metrics, priorities=priorities)
 
     @torch.no_grad()
@@ -82,10 +91,10 @@ class R2D2(Objective):
     def after_update(self, version: int) -> None:
         self._target.after_update(version)
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> Arrays:
         return self._target.state()
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
+    def load_state(self, state: Arrays) -> None:
         self._target.load_state(state)
 
 

@@ -5,101 +5,102 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Literal, get_args
 
-BACKENDS = ("serial", "process", "ray")
-DEVICES = ("auto", "cpu", "cuda")
-CHOICES = {
-    "backend": BACKENDS,
-    "device": DEVICES,
-    "network": ("auto", "mlp", "nature", "resnet", "small_conv"),
-    "activation": ("tanh", "relu"),
-    "recurrent": ("none", "lstm", "gru"),
-    "distribution": ("auto", "gaussian", "tanh_gaussian"),
-    "vectorization": ("auto", "native", "in_process", "subprocess"),
-}
-"""What help and shell completion offer; whoever uses an option checks it."""
+from veldt.errors import ConfigurationError
+from veldt.options.checked import Bounds, Count, CountOrNone, Options, Positive
+
+Backend = Literal["serial", "process", "ray"]
+BACKENDS: tuple[str, ...] = get_args(Backend)
+ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(Options):
     """What to run, for how long, and where."""
 
-    env: str | Callable[..., Any]
+    env: str | Callable[..., object]
     """Gymnasium id, ALE/..., envpool:..., or module:function that makes an environment."""
-    backend: str = "process"
+    backend: Backend = "process"
     """Where nodes run: serial (one thread, deterministic), process (shared memory) or ray."""
-    seed: int = 0
+    seed: Annotated[int, Bounds(0, 2**63, below=True)] = 0
     """Fixes weights, environments and exploration; on serial every bit of the run."""
     run_dir: str | None = None
     """Where results go; default: runs/<architecture>-<env>-<time>."""
-    total_env_steps: int | None = None
+    total_env_steps: Count | None = None
     """Stop after this many environment steps (1,000,000 if no other end is given)."""
-    max_seconds: float | None = None
+    max_seconds: Positive | None = None
     """Stop after this many seconds."""
     target_return: float | None = None
     """Stop when the last 100 training episodes and 20 fresh evaluation episodes both reach it."""
-    num_actors: int | None = None
+    num_actors: Annotated[int, Bounds(1, 10_000)] | None = None
     """Actors; default: from the number of cores."""
-    envs_per_actor: int | None = None
+    envs_per_actor: Annotated[int, Bounds(1, 65_536)] | None = None
     """Environments each actor steps together; default: from a quick measurement."""
-    extra_lag: int = 0
+    extra_lag: Annotated[int, Bounds(0, 10_000)] = 0
     """For experiments: actors act with weights this many updates older than the newest."""
     autotune: bool = False
     """Try actors, environments per actor and batch for some seconds each, then use the fastest."""
-    autotune_seconds: float = 3.0
+    autotune_seconds: Positive = 3.0
     """How long each setting is tried."""
-    device: str = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where learning happens: auto, cpu or cuda. auto: cuda, if there is one, for images, own
     networks and layers of 512 or more; on smaller ones a core is faster."""
-    learner_threads: int = 1
+    learner_threads: Annotated[int, Bounds(1, 1024)] = 1
     """CPU threads of the learner."""
     preset: str = "auto"
     """auto (atari for images, else control), or a preset of the architecture."""
-    network: str | Callable[..., Any] = "auto"
+    network: str | Callable[..., object] = "auto"
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
-    hidden_sizes: tuple[int, ...] = (64, 64)
+    hidden_sizes: tuple[Annotated[int, Bounds(1, 65_536)], ...] = (64, 64)
     """Widths of the MLP's layers, comma separated."""
-    activation: str = "tanh"
+    activation: Literal["tanh", "relu"] = "tanh"
     """tanh or relu in MLPs."""
-    recurrent: str = "none"
+    recurrent: Literal["none", "lstm", "gru"] = "none"
     """none, lstm or gru."""
-    recurrent_size: int = 128
+    recurrent_size: Annotated[int, Bounds(1, 65_536)] = 128
     """Width of the recurrent core."""
     last_action_and_reward: bool = False
     """Feed the last action and reward to the network."""
-    distribution: str = "auto"
+    distribution: Literal["auto", "gaussian", "tanh_gaussian"] = "auto"
     """For Box actions: auto, gaussian or tanh_gaussian."""
     normalize_observations: bool = False
     """Scale observations by statistics shared by all actors."""
-    vectorization: str = "auto"
+    vectorization: Literal["auto", "native", "in_process", "subprocess"] = "auto"
     """auto, native, in_process or subprocess."""
-    frame_stack: int = 1
+    frame_stack: Annotated[int, Bounds(1, 256)] = 1
     """Join this many last observations."""
-    time_limit: int | None = None
+    time_limit: Count | None = None
     """End episodes by truncation after this many steps."""
-    reward_clip: float | None = None
+    reward_clip: Positive | None = None
     """Clip learned-from rewards to +- this (atari preset: 1)."""
-    env_options: dict[str, Any] = field(default_factory=dict)
+    env_options: dict[str, object] = field(default_factory=dict)
     """Keyword arguments of the environment: key=value, comma separated."""
-    checkpoint_seconds: float = 60.0
+    checkpoint_seconds: Positive = 60.0
     """Seconds between two checkpoints (process and ray)."""
-    checkpoint_env_steps: int = 500_000
+    checkpoint_env_steps: Count = 500_000
     """Env steps between two checkpoints (serial, where episodes begin anew at each)."""
-    hang_seconds: float = 60.0
+    hang_seconds: Positive = 60.0
     """A node that is silent for so long is replaced (process)."""
     chaos: str | None = None
     """SEED,RATE: kill, stop and delay nodes about RATE times per second (process)."""
     chaos_spares: str = "learner"
     """Kinds of nodes that chaos leaves alone, comma separated."""
-    evaluation_episodes: int = 20
+    evaluation_episodes: CountOrNone = 20
     """Fresh episodes that confirm a target, and that close a run; 0: none at the end."""
     dashboard: bool = False
     """Serve a live page of the run on this machine while it goes; needs the extra dashboard."""
-    port: int = 0
+    port: Annotated[int, Bounds(0, 65_535)] = 0
     """Port of the live page; 0: any that is free."""
     quiet: bool = False
     """Print nothing but errors."""
     json: bool = False
     """Print progress and result as JSON lines."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chaos is not None and self.backend != "process":
+            raise ConfigurationError("chaos strikes processes; use --backend process with --chaos")
+        if self.target_return is not None and self.evaluation_episodes < 1:
+            raise ConfigurationError("target_return needs evaluation_episodes of 1 or more")

@@ -1,19 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dataclass of options says about itself: the line under each field, and what it may be."""
+"""Nested options as a flat table: a Config holds groups, users name fields.
+
+`Config(optimizer=OptimizerOptions(learning_rate=...))` is `--learning-rate` on the command line and
+`learning_rate=` in Python: a field's own name is enough, so no two groups of a Config share one.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import textwrap
-import types
 from collections.abc import Mapping
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, did_you_mean
+from veldt.options.checked import kinds_of, unfit
+
+C = TypeVar("C")
 
 
-def field_documentation(config: type) -> dict[str, str]:
+@dataclass(frozen=True)
+class Leaf:
+    """One option: where it lies, what it may be, and the line under it."""
+
+    name: str
+    kind: Any
+    text: str
+    entry: Field[Any]
+    path: tuple[str, ...]
+    """The groups it lies in, from the outside."""
+
+
+def leaves(config: type) -> dict[str, Leaf]:
+    """Every option of a dataclass and of the groups in it, by name."""
+    found: dict[str, Leaf] = {}
+    _collect(config, (), found)
+    return found
+
+
+def choices(config: type) -> dict[str, tuple[str, ...]]:
+    """The options that have but a few values, and these."""
+    found = leaves(config)
+    return {n: get_args(leaf.kind) for n, leaf in found.items() if get_origin(leaf.kind) is Literal}
+
+
+def _collect(config: type, path: tuple[str, ...], found: dict[str, Leaf]) -> None:
+    texts, kinds = _documentation(config), kinds_of(config)
+    for entry in fields(config):
+        kind = kinds[entry.name]
+        if is_dataclass(kind) and isinstance(kind, type):
+            _collect(kind, (*path, entry.name), found)
+            continue
+        if entry.name in found:
+            raise TypeError(f"two groups of one Config have a field {entry.name}")
+        found[entry.name] = Leaf(entry.name, kind, texts.get(entry.name, ""), entry, path)
+
+
+def _documentation(config: type) -> dict[str, str]:
     """Field name -> the string literal under it, in the class or the nearest base that has one."""
     found: dict[str, str] = {}
     for parent in reversed(config.__mro__):
@@ -32,28 +76,39 @@ def field_documentation(config: type) -> dict[str, str]:
     return found
 
 
+def flat(config: object) -> dict[str, Any]:
+    """Every option's value, by name."""
+    values: dict[str, Any] = {}
+    for name, leaf in leaves(type(config)).items():
+        group = config
+        for step in leaf.path:
+            group = getattr(group, step)
+        values[name] = getattr(group, name)
+    return values
+
+
+def changed(config: C, **values: object) -> C:
+    """The same options with other values, given by the names of the fields."""
+    return with_values(config, values)
+
+
+def with_values(config: C, values: Mapping[str, object]) -> C:
+    """The same options with other values, wherever in the groups they lie."""
+    known = leaves(type(config))
+    for name in values:
+        if name not in known:
+            raise ConfigurationError(f"unknown option '{name}'; {did_you_mean(name, known)}")
+    own = {name: value for name, value in values.items() if not known[name].path}
+    for group in {known[name].path[0] for name in values if known[name].path}:
+        inner = {n: v for n, v in values.items() if known[n].path and known[n].path[0] == group}
+        own[group] = with_values(getattr(config, group), inner)
+    return replace(config, **own)  # type: ignore[type-var]
+
+
 def check_kinds(config: type, values: Mapping[str, Any]) -> None:
-    """Refuse values read from a file whose type is not that of the field of this name."""
-    kinds = get_type_hints(config)
+    """Refuse values read from a file that the option of this name cannot have."""
+    known = leaves(config)
     for name, value in values.items():
-        if name in kinds and not _is_of(value, kinds[name]):
-            raise ConfigurationError(f"{name} is {value!r}, which this option cannot be")
-
-
-def _is_of(value: Any, kind: Any) -> bool:
-    origin = get_origin(kind)
-    if origin in (Union, types.UnionType):
-        return any(_is_of(value, member) for member in get_args(kind))
-    if origin is Literal:
-        return value in get_args(kind)
-    if origin is tuple:
-        element = get_args(kind)[0]
-        return isinstance(value, list | tuple) and all(_is_of(each, element) for each in value)
-    if kind is types.NoneType:
-        return value is None
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    found = origin or kind
-    return isinstance(found, type) and isinstance(value, found)
+        trouble = unfit(value, known[name].kind) if name in known else None
+        if trouble:
+            raise ConfigurationError(f"{name} {trouble}")

@@ -3,50 +3,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from veldt.context import NodeContext
 from veldt.environments import Step
 from veldt.environments.reward_components import read_components
-from veldt.networks import make_distribution
-from veldt.population.orders import POLICY, Standings
-from veldt.ports import ExperienceSink, ParameterSource
+from veldt.networks import NetworkFactory, make_distribution
+from veldt.population.orders import POLICY, Generations
+from veldt.ports import ExperienceSink, ParameterSource, Policy, RequestClient
+from veldt.role import Part
 from veldt.roles.actor import Actor
 from veldt.roles.environment_group import EnvironmentGroup
-from veldt.roles.policies.shared_memory import RequestPort
-from veldt.types import REWARD_COMPONENTS, ActionSpec, PolicyReply, Slot
+from veldt.types import REWARD_COMPONENTS, PolicyReply, Slot
 
 
-@dataclass(frozen=True)
-class CastingConfig:
-    """Which policies play where: `policy` in all environments of this actor, or, without it, one
-    for each environment, fixed or drawn anew for each episode."""
+@dataclass(eq=False)
+class Casting(Part):
+    """Which policies play where, and whom to tell how they did: `policy` in all environments of
+    this actor, or, without it, one for each environment, fixed or drawn anew for each episode."""
 
     num_policies: int
+    scores: ExperienceSink
+    generations: list[ParameterSource]
     by_episode: bool = True
     policy: int | None = None
     reward_components: tuple[str, ...] = ()
 
 
-class Cast:
+class Assignment:
     """The policy that plays in each environment of a group, and its generation when it began."""
 
     def __init__(
         self,
-        config: CastingConfig,
+        casting: Casting,
         random: np.random.Generator,
-        standings: Standings,
+        known: Generations,
         first_environment: int,
         num_envs: int,
     ) -> None:
-        self._config, self._random, self._standings = config, random, standings
+        self._casting, self._random, self._known = casting, random, known
         environments = first_environment + np.arange(num_envs)
-        self.policies = environments % config.num_policies
-        if config.policy is not None:
-            self.policies[:] = config.policy
+        self.policies = environments % casting.num_policies
+        if casting.policy is not None:
+            self.policies[:] = casting.policy
         self.generations = np.zeros(num_envs, np.int64)
         self._over = np.ones(num_envs, bool)
 
@@ -58,64 +60,59 @@ class Cast:
         begins = np.flatnonzero(self._over & first)
         if not begins.size:
             return
-        if self._config.by_episode and self._config.policy is None:
-            drawn = self._random.integers(self._config.num_policies, size=begins.size)
+        if self._casting.by_episode and self._casting.policy is None:
+            drawn = self._random.integers(self._casting.num_policies, size=begins.size)
             self.policies[begins] = drawn
-        self.generations[begins] = self._standings.generations[self.policies[begins]]
+        self.generations[begins] = self._known.generations[self.policies[begins]]
         self._over[begins] = False
 
 
+@dataclass(eq=False, kw_only=True)
 class PopulationActor(Actor):
     """Writes beside each row which policy it asks, and sends returns and steps of each policy to
     the population's controller once per trajectory."""
 
-    def __init__(
-        self,
-        context: NodeContext,
-        *,
-        casting: CastingConfig,
-        scores: ExperienceSink,
-        standings: list[ParameterSource],
-        **arguments: Any,
-    ) -> None:
-        super().__init__(context, **arguments)
-        self._scores, self._components = scores, casting.reward_components
-        width, first = self._groups[0].environment.num_envs, context.index * arguments["num_envs"]
-        random, self._standings = context.random("casting"), Standings(standings)
-        self._casts = [
-            Cast(casting, random, self._standings, first + group.index * width, width)
+    casting: Casting
+
+    def open(self, context: NodeContext) -> None:
+        super().open(context)
+        width, first = self.environments.width, context.index * self.environments.num_envs
+        random, self._known = context.random("casting"), Generations(self.casting.generations)
+        self._assignments = [
+            Assignment(self.casting, random, self._known, first + group.index * width, width)
             for group in self._groups
         ]
         self._episodes: list[tuple[int, int, float]] = []
         """(policy, generation, return) of finished episodes that were not sent yet."""
-        self._steps = np.zeros(casting.num_policies, np.int64)
+        self._steps = np.zeros(self.casting.num_policies, np.int64)
 
     def _ask(self, group: EnvironmentGroup) -> None:
-        cast = self._casts[group.index]
-        cast.episodes_begin(group.environment.first)
+        assigned = self._assignments[group.index]
+        assigned.episodes_begin(group.environment.first)
         if POLICY in group.arrays:
-            group.arrays[POLICY][group.row] = cast.policies
+            group.arrays[POLICY][group.row] = assigned.policies
         super()._ask(group)
 
     def _count(self, group: EnvironmentGroup, step: Step) -> None:
         super()._count(group, step)
-        cast = self._casts[group.index]
-        played = cast.policies[~step.ignored]
+        assigned = self._assignments[group.index]
+        played = assigned.policies[~step.ignored]
         self._steps += np.bincount(played, minlength=self._steps.size)
         if step.episode_returns.size:
-            own = zip(cast.policies[step.over], cast.generations[step.over], strict=True)
+            own = zip(assigned.policies[step.over], assigned.generations[step.over], strict=True)
             ended = zip(own, step.episode_returns, strict=True)
             self._episodes += [(int(p), int(g), float(total)) for (p, g), total in ended]
-        cast.episodes_end(step.over)
-        if self._components:
+        assigned.episodes_end(step.over)
+        components = self.casting.reward_components
+        if components:
             row = group.arrays[REWARD_COMPONENTS][group.row - 1]
-            read_components(group.environment.info, self._components, step, row)
+            read_components(group.environment.info, components, step, row)
 
     def _finish(self, group: EnvironmentGroup) -> None:
         super()._finish(group)
         # An episode that begins before this is heard of counts as one of the policy before.
-        self._standings.refresh()
-        slot = self._scores.reserve()
+        self._known.refresh()
+        slot = self.casting.scores.reserve()
         if slot is None:
             return  # the controller is behind; it hears of this with the next trajectory
         sent = self._episodes[: slot["policy"].size]
@@ -125,48 +122,35 @@ class PopulationActor(Actor):
         ):
             slot[name][: len(sent)] = values
         slot["env_steps"][:] = self._steps
-        self._scores.commit(slot)
+        self.casting.scores.commit(slot)
         del self._episodes[: len(sent)]
         self._steps[:] = 0
 
 
-@dataclass(frozen=True)
-class RemotePoliciesConfig:
-    """How an actor acts without networks when it has several policies to ask."""
+@dataclass(eq=False)
+class SharedMemoryPolicies(Policy):
+    """An actor without networks that has several policies to ask: sends a row's number to each
+    policy that has a column in it; the row is answered when all of them have written what they know
+    into their columns."""
 
-    action: ActionSpec
-    distribution: str = "auto"
+    network: NetworkFactory
+    requests: list[RequestClient]
 
-    def __call__(
-        self, context: NodeContext, ports: list[RequestPort], widths: list[int]
-    ) -> RemotePolicies:
-        return RemotePolicies(ports, len(widths), self)
-
-
-class RemotePolicies:
-    """Sends a row's number to each policy that has a column in it; the row is answered when all of
-    them have written what they know into their columns."""
-
-    def __init__(
-        self, ports: list[RequestPort], num_groups: int, config: RemotePoliciesConfig
-    ) -> None:
-        self._ports = ports
-        self._distribution = make_distribution(config.action, config.distribution)
-        self._asked: list[tuple[Slot, int] | None] = [None] * num_groups
-        self._missing: list[set[int]] = [set() for _ in range(num_groups)]
-
-    def refresh(self, minimum_version: int = 0) -> bool:
-        return True  # the servers always answer with their newest weights
+    def open(self, context: NodeContext, widths: Sequence[int]) -> None:
+        config, action = self.network.config, self.network.spec.action
+        self._distribution = make_distribution(action, config.distribution)
+        self._asked: list[tuple[Slot, int] | None] = [None for _ in widths]
+        self._missing: list[set[int]] = [set() for _ in widths]
 
     def request(self, group: int, slot: Slot, row: int) -> None:
         self._asked[group] = (slot, row)
         policies = np.unique(slot[POLICY][row]).tolist()
         self._missing[group] = set(policies)
         for policy in policies:
-            self._ports[policy].send(slot, row)
+            self.requests[policy].send(slot, row)
 
     def reply(self, group: int) -> PolicyReply | None:
-        for policy, port in enumerate(self._ports):
+        for policy, port in enumerate(self.requests):
             self._collect(policy, port)
         asked = self._asked[group]
         if asked is None or self._missing[group]:
@@ -177,7 +161,7 @@ class RemotePolicies:
         versions = slot["parameter_version"][row]
         return PolicyReply(action, self._distribution.env_action(action), {}, versions)
 
-    def _collect(self, policy: int, port: RequestPort) -> None:
+    def _collect(self, policy: int, port: RequestClient) -> None:
         while (answer := port.answered()) is not None:
             for group, asked in enumerate(self._asked):
                 # An answer to an earlier incarnation of this actor matches no open question.

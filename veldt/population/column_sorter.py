@@ -14,6 +14,7 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.population.orders import POLICY
 from veldt.ports import ExperienceSink, ExperienceSource
+from veldt.role import Role
 from veldt.types import Batch, Field, Layout, Slot
 
 _NOT_SORTED = (POLICY, "provenance")
@@ -48,38 +49,34 @@ class _Filling:
     columns: int = 0
 
 
-class ColumnSorter:
+@dataclass(eq=False)
+class ColumnSorter(Role):
     """Copies each column once into the batch of every policy that acted in it. While a learner is
     behind, its trajectory waits here, and so do the actors."""
 
-    restartable = True
+    source: ExperienceSource
+    sinks: list[ExperienceSink]
+    layout: Layout
+    """Of the sinks' slots."""
 
-    def __init__(
-        self,
-        context: NodeContext,
-        *,
-        source: ExperienceSource,
-        sinks: list[ExperienceSink],
-        layout: Layout,
-    ) -> None:
-        """`layout` is that of the sinks' slots."""
-        self._source, self._fillings = source, [_Filling(sink) for sink in sinks]
-        self._axes = [(name, field.join_axis) for name, field in layout.fields]
-        self._num_columns = layout["first"].shape[1]
+    def open(self, context: NodeContext) -> None:
+        self._fillings = [_Filling(sink) for sink in self.sinks]
+        self._axes = [(name, field.join_axis) for name, field in self.layout.fields]
+        self._num_columns = self.layout["first"].shape[1]
         self._batch: Batch | None = None
         self._todo: list[tuple[int, np.ndarray]] = []
         self._sorting = context.telemetry.stage("sort")
 
     def step(self) -> bool:
         if self._batch is None:
-            self._batch = self._source.take_batch()
+            self._batch = self.source.take_batch()
             if self._batch is None:
                 return False
             self._todo = self._columns_by_policy(self._batch)
         with self._sorting:
             worked = self._fill(self._batch)
         if not self._todo:
-            self._source.release(self._batch)
+            self.source.release(self._batch)
             self._batch = None
         return worked
 
@@ -126,9 +123,3 @@ class ColumnSorter:
         if filling.columns == self._num_columns:
             filling.sink.commit(slot)
             filling.slot, filling.columns = None, 0
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Trajectories under way are not saved."""
-        return {}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None: ...

@@ -13,61 +13,46 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veldt.algorithms.population_training import Decision, Rule
+from veldt.algorithms.population_training import Decision
 from veldt.context import NodeContext
-from veldt.population.orders import ENTROPY, LEARNING_RATE, Orders, Standings
+from veldt.population.options import PopulationOptions
+from veldt.population.orders import ENTROPY, LEARNING_RATE, Generations, Orders
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
+from veldt.role import Arrays, Role
 from veldt.types import Batch, Parameters
 
 POPULATION_LOG = "population.jsonl"
 _MOST_SHOWN = 16  # members with gauges of their own; a node has room for about a hundred numbers
 
 
-@dataclass(frozen=True)
-class ControllerConfig:
-    """When members are judged and by what rule."""
-
-    rule: Rule
-    names: tuple[str, ...]
-    """Of the hyperparameters."""
-    defaults: tuple[float, ...]
-    num_members: int
-    start_env_steps: int
-    """Of one member; before, it is left alone."""
-    period_env_steps: int
-    """Of one member, between two judgements."""
-    window_episodes: int
-    """Newest episodes of a member that its mean return is over."""
-
-
-class PopulationController:
+@dataclass(eq=False)
+class PopulationController(Role):
     """One judgement per member and period, as soon as every member has finished a window of
     episodes since its last replacement (short ones end first, so that the mean of a few misleads)
     and no replacement is under way."""
 
-    restartable = True
+    scores: ExperienceSource
+    orders: ParameterSink
+    known: ParameterSource
+    """The orders given so far."""
+    generations: list[ParameterSource]
+    options: PopulationOptions
+    names: tuple[str, ...]
+    """Of the hyperparameters."""
+    defaults: tuple[float, ...]
 
-    def __init__(
-        self,
-        context: NodeContext,
-        *,
-        scores: ExperienceSource,
-        orders: ParameterSink,
-        known: ParameterSource,
-        standings: list[ParameterSource],
-        config: ControllerConfig,
-    ) -> None:
-        self._context, self._scores, self._sink, self._config = context, scores, orders, config
-        members = config.num_members
-        self._standings = Standings(standings)
-        vector = np.empty(1 + members * (2 + len(config.names)), np.float32)
-        version = known.pull(vector, newer_than=-1)
+    def open(self, context: NodeContext) -> None:
+        self._context, self._rule = context, self.options.rule()
+        members = self.options.num_policies
+        self._generations = Generations(self.generations)
+        vector = np.empty(1 + members * (2 + len(self.names)), np.float32)
+        version = self.known.pull(vector, newer_than=-1)
         assert version is not None  # the board begins with the first orders
         self._version, self._orders = version, Orders.from_vector(vector, members)
         self._returns: list[deque[float]] = [
-            deque(maxlen=config.window_episodes) for _ in range(members)
+            deque(maxlen=self.options.pbt_episodes) for _ in range(members)
         ]
-        self._defaults = np.array(config.defaults, np.float32).astype(np.float64)
+        self._defaults = np.array(self.defaults, np.float32).astype(np.float64)
         self._env_steps = np.zeros(members, np.int64)
         self._judged_at = np.zeros(members, np.int64)
         self._random = context.random("population")
@@ -78,16 +63,16 @@ class PopulationController:
         self._replacements = telemetry.counter("population.replacements")
         self._mutations = telemetry.counter("population.mutations")
         self._late = telemetry.counter("dropped.replaced_policy_episodes")
-        shown = range(min(self._config.num_members, _MOST_SHOWN))
+        shown = range(min(self.options.num_policies, _MOST_SHOWN))
         names = ("return", "generation", "learning_rate", "entropy")
         self._gauges = [{n: telemetry.gauge(f"population.{n}.{m}") for n in names} for m in shown]
         self._show()
 
     def step(self) -> bool:
         received = False
-        while (batch := self._scores.take_batch()) is not None:
+        while (batch := self.scores.take_batch()) is not None:
             self._receive(batch)
-            self._scores.release(batch)
+            self.scores.release(batch)
             received = True
         if received:
             self._judge_who_is_due()
@@ -104,32 +89,32 @@ class PopulationController:
             strict=True,
         ):
             # What a policy got before it was replaced says nothing about the one it is now.
-            if generation == self._orders.tickets[member]:
+            if generation == self._orders.replacements[member]:
                 self._returns[member].append(episode_return)
             else:
                 self._late.add()
 
     def _objectives(self) -> np.ndarray | None:
         """Mean returns; None while a member has too few."""
-        if any(len(returns) < self._config.window_episodes for returns in self._returns):
+        if any(len(returns) < self.options.pbt_episodes for returns in self._returns):
             return None
         return np.array([np.mean(returns) for returns in self._returns])
 
     def _judge_who_is_due(self) -> None:
         objectives = self._objectives()
-        self._standings.refresh()
-        if objectives is None or (self._orders.tickets > self._standings.generations).any():
+        self._generations.refresh()
+        if objectives is None or (self._orders.replacements > self._generations.generations).any():
             return
         best = int(objectives.argmax())
         if best != self._orders.best:
             self._orders.best = best
             self._publish()
-        config = self._config
-        old_enough = self._env_steps >= config.start_env_steps
-        due = old_enough & (self._env_steps - self._judged_at > config.period_env_steps)
+        old_enough = self._env_steps >= self.options.pbt_start_env_steps
+        since = self._env_steps - self._judged_at
+        due = old_enough & (since > self.options.pbt_period_env_steps)
         for member in np.flatnonzero(due).tolist():
             self._judged_at[member] = self._env_steps[member]
-            decision = config.rule.decide(
+            decision = self._rule.decide(
                 member,
                 objectives,
                 self._orders.hyperparameters,
@@ -147,7 +132,7 @@ class PopulationController:
         # What the board can hold, so that a restart finds the same numbers.
         orders.hyperparameters[member] = decision.hyperparameters.astype(np.float32)
         if decision.parent != member:
-            orders.tickets[member] = orders.tickets.max() + 1
+            orders.replacements[member] = orders.replacements.max() + 1
             orders.parents[member] = decision.parent
             self._returns[member].clear()
             self._replacements.add()
@@ -158,19 +143,20 @@ class PopulationController:
 
     def _publish(self) -> None:
         self._version += 1
-        self._sink.publish(Parameters(self._orders.to_vector(), self._version))
+        self.orders.publish(Parameters(self._orders.to_vector(), self._version))
 
     def _record(
         self, member: int, decision: Decision, objectives: np.ndarray, old: np.ndarray
     ) -> None:
         if self._context.run_dir is None:
             return
+        replacement = int(self._orders.replacements[member])
         entry = {
             "env_steps": int(self._env_steps.sum()),
             "policy": member,
             "policy_env_steps": int(self._env_steps[member]),
             "weights_from": decision.parent,
-            "replacement": int(self._orders.tickets[member]) * (decision.parent != member) or None,
+            "replacement": replacement if decision.parent != member else None,
             "reason": decision.reason,
             "mean_returns": objectives.tolist(),
             "old": self._named(old),
@@ -180,7 +166,7 @@ class PopulationController:
             file.write(json.dumps(entry) + "\n")
 
     def _named(self, values: np.ndarray) -> dict[str, float]:
-        named = zip(self._config.names, values.tolist(), strict=True)
+        named = zip(self.names, values.tolist(), strict=True)
         return {name: float(f"{value:.6g}") for name, value in named}  # float32 has no more
 
     def _show(self) -> None:
@@ -188,22 +174,22 @@ class PopulationController:
             values = self._orders.hyperparameters[member]
             returns = self._returns[member]
             gauges["return"].set(float(np.mean(returns)) if returns else math.nan)
-            gauges["generation"].set(int(self._standings.generations[member]))
+            gauges["generation"].set(int(self._generations.generations[member]))
             gauges["learning_rate"].set(values[LEARNING_RATE])
             gauges["entropy"].set(values[ENTROPY])
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> Arrays:
         """The orders themselves lie on their board."""
         windows = {f"returns.{m}": np.array(r) for m, r in enumerate(self._returns)}
         return {
             "env_steps": self._env_steps,
             "judged_at": self._judged_at,
-            "tickets": self._orders.tickets,
+            "replacements": self._orders.replacements,
             **windows,
         }
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
+    def load_state(self, state: Arrays) -> None:
         self._env_steps[:], self._judged_at[:] = state["env_steps"], state["judged_at"]
         for member, returns in enumerate(self._returns):
-            if state["tickets"][member] == self._orders.tickets[member]:
+            if state["replacements"][member] == self._orders.replacements[member]:
                 returns.extend(state[f"returns.{member}"].tolist())

@@ -4,122 +4,121 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from veldt.context import NodeContext
-from veldt.objectives import Adjustable
 from veldt.population.orders import (
     ENTROPY,
     LEARNING_RATE,
+    Generations,
     Orders,
-    Standings,
 )
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
+from veldt.role import Part
 from veldt.roles.learner import Learner
 from veldt.types import REWARD_COMPONENTS, Batch, Parameters
 
 
-@dataclass(frozen=True)
-class MemberConfig:
-    """Which member of how many, and the learning rate that its optimizer was made with."""
+@dataclass(eq=False)
+class Membership(Part):
+    """Which member of how many a learner is, and its way to the controller and the others.
+
+    `snapshots` are weights and optimizer states that members leave for others to go on from, by
+    member; `snapshot` is where this one does. On `generations` a restarted learner finds that it
+    has been replaced; it writes its own `generation`."""
 
     member: int
     num_members: int
     num_hyperparameters: int
     learning_rate: float
+    """That its optimizer was made with."""
+    orders: ParameterSource
+    snapshot: ParameterSink
+    snapshots: list[ParameterSource]
+    generation: ParameterSink
+    generations: list[ParameterSource]
 
 
+@dataclass(eq=False, kw_only=True)
 class PopulationLearner(Learner):
     """Takes over learning rate, entropy coefficient and reward weights as ordered. Told to replace
-    its policy, it waits for the parent's estate (weights and optimizer state), goes on from there
-    under a new version, and from then on discards rows of older versions.
+    its policy, it waits for the parent's snapshot (weights and optimizer state), goes on from there
+    under a new version, and from then on discards rows of older versions."""
 
-    `estates` are what the members leave behind, by member; `estate` is where this one does.
-    On `standings` a restarted learner finds that it has been replaced; it writes its `standing`."""
+    membership: Membership
 
-    def __init__(
-        self,
-        context: NodeContext,
-        *,
-        config: MemberConfig,
-        orders: ParameterSource,
-        estate: ParameterSink,
-        estates: list[ParameterSource],
-        standing: ParameterSink,
-        standings: list[ParameterSource],
-        **arguments: Any,
-    ) -> None:
-        super().__init__(context, **arguments)
-        self._config, self._order_board, self._estates = config, orders, estates
-        self._own_estate = estate
-        own = Standings([standings[config.member]])
-        self._standing, self._generation = standing, int(own.generations[0])
-        self._own_rows = OwnRows(context, self._source, int(own.first_versions[0]))
-        self._source = self._own_rows
-        size = 1 + config.num_members * (2 + config.num_hyperparameters)
+    def open(self, context: NodeContext) -> None:
+        super().open(context)
+        membership = self.membership
+        own = Generations([membership.generations[membership.member]])
+        self._generation = int(own.generations[0])
+        self._own_rows = OwnRows(context, self.source, int(own.first_versions[0]))
+        self.source = self._own_rows
+        size = 1 + membership.num_members * (2 + membership.num_hyperparameters)
         self._order_vector, self._orders_seen = np.empty(size, np.float32), -1
         self._orders: Orders | None = None
-        self._estate_vector = self._estate()
-        left_before = estates[config.member].pull(self._estate_vector, newer_than=-1)
-        self._left_estate = 0 if left_before is None else left_before
+        self._snapshot_vector = self._snapshot()
+        own_board = membership.snapshots[membership.member]
+        left_before = own_board.pull(self._snapshot_vector, newer_than=-1)
+        self._left_snapshot = 0 if left_before is None else left_before
         self._learning_rate_factor = 1.0
 
     def _begin(self) -> bool:
         return self._follow_orders() and super()._begin()
 
     def _follow_orders(self) -> bool:
-        """False while a parent's estate is not there yet."""
-        newer = self._order_board.pull(self._order_vector, newer_than=self._orders_seen)
+        """False while a parent's snapshot is not there yet."""
+        newer = self.membership.orders.pull(self._order_vector, newer_than=self._orders_seen)
         if newer is not None:
             self._orders_seen = newer
-            self._orders = Orders.from_vector(self._order_vector, self._config.num_members)
-            self._adopt(self._orders.hyperparameters[self._config.member])
-            self._leave_estate(self._orders)
-        orders, member = self._orders, self._config.member
+            self._orders = Orders.from_vector(self._order_vector, self.membership.num_members)
+            self._adopt(self._orders.hyperparameters[self.membership.member])
+            self._leave_snapshot(self._orders)
+        orders, member = self._orders, self.membership.member
         if orders is None:
             return False
-        ticket = int(orders.tickets[member])
-        if ticket <= self._generation:
+        replacement = int(orders.replacements[member])
+        if replacement <= self._generation:
             return True
-        return self._take_over(int(orders.parents[member]), ticket)
+        return self._take_over(int(orders.parents[member]), replacement)
 
     def _adopt(self, hyperparameters: np.ndarray) -> None:
-        config = self._config
-        self._learning_rate_factor = float(hyperparameters[LEARNING_RATE]) / config.learning_rate
-        assert isinstance(self._objective, Adjustable)
-        self._objective.adjust(entropy_coefficient=float(hyperparameters[ENTROPY]))
+        ordered = float(hyperparameters[LEARNING_RATE])
+        self._learning_rate_factor = ordered / self.membership.learning_rate
+        self.objective.adjust_entropy(float(hyperparameters[ENTROPY]))
         self._own_rows.reward_weights = hyperparameters[ENTROPY + 1 :].astype(np.float32)
 
-    def _leave_estate(self, orders: Orders) -> None:
+    def _leave_snapshot(self, orders: Orders) -> None:
         """Where others are to take this one's weights: leave them as they are now."""
-        heirs = orders.parents == self._config.member
-        heirs[self._config.member] = False
-        ticket = int(orders.tickets[heirs].max(initial=0))
-        if ticket > self._left_estate:
-            self._left_estate = ticket
-            self._own_estate.publish(Parameters(self._estate(), ticket))
+        heirs = orders.parents == self.membership.member
+        heirs[self.membership.member] = False
+        replacement = int(orders.replacements[heirs].max(initial=0))
+        if replacement > self._left_snapshot:
+            self._left_snapshot = replacement
+            self.membership.snapshot.publish(Parameters(self._snapshot(), replacement))
 
-    def _estate(self) -> np.ndarray:
+    def _snapshot(self) -> np.ndarray:
         """Weights, then the state of who applies gradients."""
-        state = self._gradients.state()
+        state = self.gradients.state()
         arrays = [self._flat.vector.detach().cpu().numpy(), *(state[name] for name in state)]
         return np.concatenate([np.asarray(array, np.float32).ravel() for array in arrays])
 
-    def _take_over(self, parent: int, ticket: int) -> bool:
-        if self._estates[parent].pull(self._estate_vector, newer_than=ticket - 1) is None:
+    def _take_over(self, parent: int, replacement: int) -> bool:
+        board, vector = self.membership.snapshots[parent], self._snapshot_vector
+        if board.pull(vector, newer_than=replacement - 1) is None:
             return False
-        size, state = self._flat.size, self._gradients.state()
-        self._flat.load(self._estate_vector[:size])
+        size, state = self._flat.size, self.gradients.state()
+        self._flat.load(self._snapshot_vector[:size])
         for name, array in state.items():
-            taken = self._estate_vector[size : size + array.size]
+            taken = self._snapshot_vector[size : size + array.size]
             state[name] = taken.reshape(array.shape).copy()
             size += array.size
-        self._gradients.load_state(state)
+        self.gradients.load_state(state)
         self._updated(self._version + 1)
-        self._generation, self._own_rows.first_version = ticket, self._version
-        self._standing.publish(Parameters(np.array([ticket], np.float32), self._version))
+        self._generation, self._own_rows.first_version = replacement, self._version
+        number = np.array([replacement], np.float32)
+        self.membership.generation.publish(Parameters(number, self._version))
         return True
 
     def _learning_rate_scale(self) -> float:

@@ -26,7 +26,7 @@ class Orders:
 
     best: int
     """The member with the best mean return."""
-    tickets: np.ndarray
+    replacements: np.ndarray
     """Number of the replacement each member has to be through with; 0: none yet."""
     parents: np.ndarray
     """Whose weights it takes then."""
@@ -40,17 +40,17 @@ class Orders:
 
     def to_vector(self) -> np.ndarray:
         """float32, exact for numbers of members and replacements below 2^24."""
-        table = np.column_stack((self.tickets, self.parents, self.hyperparameters))
+        table = np.column_stack((self.replacements, self.parents, self.hyperparameters))
         return np.concatenate(([self.best], table.ravel())).astype(np.float32)
 
     @staticmethod
     def from_vector(vector: np.ndarray, num_members: int) -> Orders:
         table = vector[1:].reshape(num_members, -1).astype(np.float64)
-        tickets, parents = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
-        return Orders(int(vector[0]), tickets, parents, table[:, 2:].copy())
+        replacements, parents = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
+        return Orders(int(vector[0]), replacements, parents, table[:, 2:].copy())
 
 
-class Standings:
+class Generations:
     """What members last said of themselves, each on a board of its own: the number of its last
     replacement, and, as the board's version, the first version of its weights since. Rows of older
     versions were acted by the policy before."""

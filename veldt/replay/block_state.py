@@ -16,7 +16,7 @@ _PER_BLOCK = ("uid", "following", "preceding", "tail", "versions")
 
 def block_state(blocks: BlockStore) -> dict[str, np.ndarray]:
     """Everything needed to go on, as copies."""
-    state = {name: getattr(blocks, name)[: blocks.slots_used].copy() for name in _PER_BLOCK}
+    state = {name: getattr(blocks, name)[: blocks.slots.touched].copy() for name in _PER_BLOCK}
     for name, array in _per_entry(blocks):
         for part, span in _used(blocks).items():
             state[f"{name}.{part}"] = array[span].copy()
@@ -44,7 +44,7 @@ def load_block_state(blocks: BlockStore, state: dict[str, np.ndarray]) -> None:
             )
         pool.touched, pool.returned = touched, returned
     for name in _PER_BLOCK:
-        getattr(blocks, name)[: blocks.slots_used] = state[name]
+        getattr(blocks, name)[: blocks.slots.touched] = state[name]
     for name, array in _per_entry(blocks):
         for part, span in _used(blocks).items():
             array[span] = state[f"{name}.{part}"]
@@ -78,14 +78,7 @@ def _used(blocks: BlockStore) -> dict[str, slice]:
     """Entries that were ever written."""
     tail, spare = blocks.first_tail, blocks.first_spare
     return {
-        "rows": slice(0, blocks.slots_used * blocks.block_size),
+        "rows": slice(0, blocks.slots.touched * blocks.block_size),
         "tails": slice(tail, tail + blocks.tails.touched * blocks.num_envs),
         "spares": slice(spare, spare + blocks.spares.touched),
     }
-
-
-def used_bytes(blocks: BlockStore) -> int:
-    """Memory that has been written to; the rest is reserved only."""
-    spans = _used(blocks).values()
-    rows = sum(span.stop - span.start for span in spans)
-    return sum(array[:1].nbytes * rows for _, array in _per_entry(blocks))

@@ -40,6 +40,14 @@ class Stream:
     uid: int
 
 
+def origin(trajectory: dict[str, np.ndarray]) -> tuple[int, int, int]:
+    """Which actor sent a trajectory, in which incarnation, and its number there."""
+    provenance = trajectory["provenance"].reshape(-1)
+    places = (PROVENANCE_ACTOR, PROVENANCE_INCARNATION, PROVENANCE_SEQUENCE)
+    actor, incarnation, sequence = (int(provenance[place]) for place in places)
+    return actor, incarnation, sequence
+
+
 class BlockStore:
     """Rows of all blocks: entry (slot * T + t) * E + e is row t of environment e.
 
@@ -108,42 +116,28 @@ class BlockStore:
             per_item += size // (frame_stack if name in self.leaves else 1)
         require_bytes(self.num_items * per_item, "replay", "lower --replay-transitions")
 
-    @property
-    def slots_used(self) -> int:
-        """Slots at or above this were never used."""
-        return self.slots.touched
-
-    @property
-    def is_full(self) -> bool:
-        return self.slots.is_empty
-
     def accepts(self, trajectory: dict[str, np.ndarray]) -> bool:
         """False, and counted, for what an older incarnation sent late or what came twice."""
-        provenance = trajectory["provenance"].reshape(-1)
-        stream = self.streams.get(int(provenance[PROVENANCE_ACTOR]))
-        if stream is None or provenance[PROVENANCE_INCARNATION] > stream.incarnation:
+        actor, incarnation, sequence = origin(trajectory)
+        stream = self.streams.get(actor)
+        if stream is None or incarnation > stream.incarnation:
             return True
-        if provenance[PROVENANCE_INCARNATION] < stream.incarnation:
+        if incarnation < stream.incarnation:
             self.dropped["old_incarnation"] += 1
             return False
-        if provenance[PROVENANCE_SEQUENCE] <= stream.sequence:
+        if sequence <= stream.sequence:
             self.dropped["repeated"] += 1
             return False
         return True
 
     def predecessor(self, trajectory: dict[str, np.ndarray]) -> int:
         """The slot that this trajectory continues, or FREE."""
-        provenance = trajectory["provenance"].reshape(-1)
-        stream = self.streams.get(int(provenance[PROVENANCE_ACTOR]))
-        if (
-            stream is None
-            or self.uid[stream.slot] != stream.uid
-            or provenance[PROVENANCE_INCARNATION] != stream.incarnation
-            or provenance[PROVENANCE_SEQUENCE] != stream.sequence + 1
-            or not self._same_row(trajectory, stream.slot)
-        ):
+        actor, incarnation, sequence = origin(trajectory)
+        stream = self.streams.get(actor)
+        if stream is None or self.uid[stream.slot] != stream.uid:
             return FREE
-        return stream.slot
+        is_next = (incarnation, sequence) == (stream.incarnation, stream.sequence + 1)
+        return stream.slot if is_next and self._same_row(trajectory, stream.slot) else FREE
 
     def _same_row(self, trajectory: dict[str, np.ndarray], slot: int) -> bool:
         """Whether row 0 is the row kept in the tail; numbers alone do not prove it."""
@@ -191,10 +185,8 @@ class BlockStore:
             if previous in self.tail_spares_of:
                 moved = self.tail_spares_of.pop(previous)
                 self.spares_of.setdefault(slot, []).extend(moved)
-        provenance = trajectory["provenance"].reshape(-1)
-        self.streams[int(provenance[PROVENANCE_ACTOR])] = Stream(
-            int(provenance[PROVENANCE_INCARNATION]), int(provenance[PROVENANCE_SEQUENCE]), slot, uid
-        )
+        actor, incarnation, sequence = origin(trajectory)
+        self.streams[actor] = Stream(incarnation, sequence, slot, uid)
         self.gaps += previous == FREE
         return slot
 
@@ -210,8 +202,17 @@ class BlockStore:
             for damaged in stack.put(rows, first, begin, tail, before, begins, take):
                 self.whole[damaged] = False
 
-    def put_final(self, trajectory: dict[str, np.ndarray], slot: int, row: int, env: int) -> int:
-        """Keep the last observation of the episode ended at `row`; its entry, or FREE if lost."""
+    def put_finals(self, trajectory: dict[str, np.ndarray], slot: int) -> np.ndarray:
+        """Keep the true last observations of truncated episodes where they lie beside the rows
+        (SAME_STEP); their entries [T, E], FREE where there is none or it was lost."""
+        entries = np.full((self.num_steps, self.num_envs), FREE)
+        if self.final_leaves:
+            truncated = trajectory["truncated"][:-1] & ~trajectory["terminated"][:-1]
+            for row, env in np.argwhere(truncated):
+                entries[row, env] = self._put_final(trajectory, slot, row, env)
+        return entries
+
+    def _put_final(self, trajectory: dict[str, np.ndarray], slot: int, row: int, env: int) -> int:
         entry, kept = self.spare(slot), True
         if entry is None:
             return FREE

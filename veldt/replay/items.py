@@ -3,28 +3,29 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from veldt.replay.block_state import block_state, load_block_state, used_bytes
+from veldt.replay.block_state import block_state, load_block_state
 from veldt.replay.blocks import BlockStore
 from veldt.replay.removers import Fifo, Remover
 from veldt.types import Layout
 
-_NOTHING = np.empty(0, np.int64)
+NOTHING = np.empty(0, np.int64)
 
 
 @dataclass
 class Changes:
     """Items that appeared and vanished. Tell the sampler of `removed` first: places are reused."""
 
-    inserted: np.ndarray = field(default_factory=lambda: _NOTHING)
-    removed: np.ndarray = field(default_factory=lambda: _NOTHING)
+    inserted: np.ndarray = field(default_factory=lambda: NOTHING)
+    removed: np.ndarray = field(default_factory=lambda: NOTHING)
 
 
-class ItemStore:
+class ItemStore(ABC):
     """Items cut out of blocks: item i lies in block i // items_per_block.
 
     An item's id is its block's number of arrival times `capacity` plus its index: ids grow, are
@@ -57,7 +58,7 @@ class ItemStore:
     @property
     def range(self) -> int:
         """All valid items have an index below this."""
-        return self.blocks.slots_used * self.items_per_block
+        return self.blocks.slots.touched * self.items_per_block
 
     def ids(self, indices: np.ndarray) -> np.ndarray:
         return self.blocks.uid[indices // self.items_per_block] * self.capacity + indices
@@ -73,14 +74,9 @@ class ItemStore:
         """How many items have been inserted since each item's block came."""
         return self.num_inserted - self._inserted_at[indices // self.items_per_block]
 
-    @property
-    def nbytes(self) -> int:
-        """Memory that has been written to, without the sampler's."""
-        return used_bytes(self.blocks) + sum(array.nbytes for array in self._item_arrays().values())
-
     def _item_arrays(self) -> dict[str, np.ndarray]:
         """Arrays with one row per item or per block, as views of the part in use."""
-        used = self.blocks.slots_used
+        used = self.blocks.slots.touched
         return {"valid": self.valid[: self.range], "inserted_at": self._inserted_at[:used]}
 
     def state(self) -> dict[str, np.ndarray]:
@@ -98,6 +94,37 @@ class ItemStore:
         self.remover.load_state(_below("remover.", state))
         self.size, self.num_inserted = (int(count) for count in state["counts"])
 
+    def add(self, trajectory: dict[str, np.ndarray]) -> Changes:
+        """Ingest one trajectory slot, which may be reused afterwards."""
+        if not self.blocks.accepts(trajectory):
+            return Changes()
+        removed = self._make_room()
+        return Changes(self._take_in(trajectory, self.blocks.predecessor(trajectory)), removed)
+
+    @abstractmethod
+    def _take_in(self, trajectory: dict[str, np.ndarray], previous: int) -> np.ndarray:
+        """Store a trajectory behind the block `previous`, or FREE; the items that appeared."""
+
+    @abstractmethod
+    def batch_layout(self, batch_size: int) -> Layout:
+        """What `sample` writes."""
+
+    def sample(
+        self, indices: np.ndarray, out: dict[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Copy the items at `indices` into `out` (contiguous arrays, as in `batch_layout`)."""
+        if out is None:
+            layout = self.batch_layout(len(indices))
+            out = {name: np.empty(spec.shape, spec.dtype) for name, spec in layout.items()}
+        self._copy(indices, out)
+        out["age"][:] = self.age(indices)
+        out["item_id"][:] = self.ids(indices)
+        return out
+
+    @abstractmethod
+    def _copy(self, indices: np.ndarray, out: dict[str, np.ndarray]) -> None:
+        """All of a batch but ages and ids."""
+
     def trim(self) -> Changes:
         """Let the remover do its periodic work; call once per learner update."""
         removed = [self._evict(slot) for slot in self.remover.excess(self)]
@@ -109,8 +136,8 @@ class ItemStore:
         return Changes()
 
     def _make_room(self) -> np.ndarray:
-        if not self.blocks.is_full:
-            return _NOTHING
+        if not self.blocks.slots.is_empty:
+            return NOTHING
         removed = [self._evict(slot) for slot in self.remover.victims(self)]
         return removed[0] if len(removed) == 1 else np.concatenate(removed)
 
@@ -135,9 +162,9 @@ class ItemStore:
         broken = [self._invalidate(items) for items in self._broken_items(before, after)]
         return np.concatenate([removed, *broken])
 
+    @abstractmethod
     def _broken_items(self, before: list[int], after: list[int]) -> list[np.ndarray]:
         """Valid items of these neighbours in the chain that need a block just evicted."""
-        raise NotImplementedError
 
     def _valid_items(self, slots: list[int]) -> np.ndarray:
         size = self.items_per_block

@@ -15,6 +15,7 @@ class Pool:
 
     @property
     def is_empty(self) -> bool:
+        """Every number is taken."""
         return self.touched == self.size and not self.returned
 
     def take(self) -> int:

@@ -75,7 +75,7 @@ class SoftCap(Fifo):
         self.calls, self.forced_evictions = (int(count) for count in state["counts"])
 
 
-class LowestPriority:
+class LowestPriority(Fifo):
     """The blocks with the smallest mean priority leave, a small share of all at once.
 
     The newest block of an actor stays: its items are still being completed."""
@@ -92,12 +92,4 @@ class LowestPriority:
         count = max(1, int(self._share * len(mean)))
         chosen = np.argpartition(mean, count - 1)[:count]
         found = [int(slot) for slot in chosen if mean[slot] < np.inf]
-        return found or [store.blocks.oldest()]
-
-    def excess(self, store: ItemStore) -> Iterator[int]:
-        return iter(())
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
+        return found or super().victims(store)

@@ -52,35 +52,21 @@ class UniformSampler:
 class PrioritizedSampler:
     """P(i) = p_i^alpha / sum_k p_k^alpha, weights (N P(i))^-beta scaled to a maximum of 1.
 
-    The maximum is taken over the batch, or with `global_max` over all items. New items without a
-    priority enter at the largest one seen. `stratified`: one draw from each of equal parts of the
-    mass, which lowers the variance. `beta` may be changed between samples."""
+    The maximum is taken over the batch. New items without a priority enter at the largest one seen.
+    `beta` may be changed between samples."""
 
     def __init__(
         self,
         store: ItemStore,
         alpha: float = 0.6,
         beta: float = 0.4,
-        *,
-        global_max: bool = False,
-        stratified: bool = False,
         min_priority: float = 1e-6,
     ) -> None:
-        self._store, self._tree = store, SumTree(store.capacity, track_min=global_max)
+        self._store, self._tree = store, SumTree(store.capacity)
         self.alpha, self.beta = alpha, beta
-        self._global_max, self._stratified = global_max, stratified
         self._min_priority, self._max_priority = min_priority, 1.0
-        self.num_stale_updates = 0
         for stack in store.blocks.stacks.values():
             stack.use_compiled_copies()
-
-    @property
-    def total(self) -> float:
-        return self._tree.total
-
-    @property
-    def nbytes(self) -> int:
-        return self._tree.nbytes
 
     def masses(self) -> np.ndarray:
         """p^alpha of every item, 0 where there is none; to be read only."""
@@ -108,14 +94,10 @@ class PrioritizedSampler:
     def sample(self, num: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Indices int64 [num] and importance weights float32 [num]."""
         tree = self._tree
-        indices = tree.sample(num, random, self._stratified)
+        indices = tree.sample(num, random)
         # (N P)^-beta / max(...): N and the total cancel, which leaves (mass / least mass)^-beta.
         masses = tree.get(indices)
-        least = tree.min if self._global_max else masses.min()
-        return indices, ((masses / least) ** -self.beta).astype(np.float32)
-
-    def probabilities(self, indices: np.ndarray) -> np.ndarray:
-        return self._tree.get(indices) / self._tree.total
+        return indices, ((masses / masses.min()) ** -self.beta).astype(np.float32)
 
     def priorities(self, indices: np.ndarray) -> np.ndarray:
         return (
@@ -126,16 +108,12 @@ class PrioritizedSampler:
         """New priorities of sampled items. Those that are gone are counted and left alone."""
         indices, present = self._store.find(ids)
         stale = ids.size - indices.size
-        self.num_stale_updates += stale
         self._tree.set(indices, self._mass(priorities[present] if stale else priorities))
         return int(stale)
 
     def state(self) -> dict[str, np.ndarray]:
-        numbers = np.array([self._max_priority, self.beta])
-        stale = np.array([self.num_stale_updates])
-        return {**self._tree.state(), "numbers": numbers, "stale_updates": stale}
+        return {**self._tree.state(), "numbers": np.array([self._max_priority, self.beta])}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         self._tree.load_state(state)
         self._max_priority, self.beta = (float(value) for value in state["numbers"])
-        self.num_stale_updates = int(state["stale_updates"][0])

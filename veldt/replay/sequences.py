@@ -13,7 +13,7 @@ import numpy as np
 
 from veldt.errors import ConfigurationError
 from veldt.replay.blocks import FREE
-from veldt.replay.items import Changes, ItemStore
+from veldt.replay.items import NOTHING, ItemStore
 from veldt.replay.layouts import SEQUENCE_FLAGS, sequence_layout
 from veldt.replay.removers import Remover
 from veldt.types import Layout
@@ -66,38 +66,25 @@ class SequenceStore(ItemStore):
             if name.startswith("state.")
         }
 
-    def add(self, trajectory: dict[str, np.ndarray]) -> Changes:
-        """Ingest one trajectory slot, which may be reused afterwards."""
+    def _take_in(self, trajectory: dict[str, np.ndarray], previous: int) -> np.ndarray:
         blocks = self.blocks
-        if not blocks.accepts(trajectory):
-            return Changes()
-        removed = self._make_room()
-        previous = blocks.predecessor(trajectory)
         slot = blocks.put(trajectory, previous)
         self._position[slot] = 0 if previous == FREE else self._position[previous] + 1
         for name, state in self._states.items():
             state[slot] = trajectory[name]
-        if blocks.final_leaves:
-            self._keep_finals(trajectory, slot)
+        begin = slot * blocks.block_size
+        self._final[begin : begin + blocks.block_size] = blocks.put_finals(trajectory, slot).ravel()
         before = blocks.walk(blocks.preceding, slot, (self._blocks_per_item - 1) * blocks.num_steps)
         if len(before) < self._blocks_per_item - 1:
-            return Changes(removed=removed)
+            return NOTHING
         start = before[-1] if before else slot
         if self._position[start] % self._blocks_per_period:
-            return Changes(removed=removed)
+            return NOTHING
         items = np.arange(start * blocks.num_envs, (start + 1) * blocks.num_envs)
         items = items[self._are_whole(items)]
         self._inserted_at[start] = self.num_inserted
         self._insert(items)
-        return Changes(items, removed)
-
-    def _keep_finals(self, trajectory: dict[str, np.ndarray], slot: int) -> None:
-        blocks = self.blocks
-        self._final[slot * blocks.block_size : (slot + 1) * blocks.block_size] = FREE
-        truncated = trajectory["truncated"][:-1] & ~trajectory["terminated"][:-1]
-        for row, env in np.argwhere(truncated):
-            entry = slot * blocks.block_size + row * blocks.num_envs + env
-            self._final[entry] = blocks.put_final(trajectory, slot, row, env)
+        return items
 
     def _are_whole(self, items: np.ndarray) -> np.ndarray:
         """Whether every row of these sequences can be rebuilt."""
@@ -131,7 +118,7 @@ class SequenceStore(ItemStore):
         return found
 
     def _item_arrays(self) -> dict[str, np.ndarray]:
-        used = self.blocks.slots_used
+        used = self.blocks.slots.touched
         arrays = super()._item_arrays()
         arrays["position"] = self._position[:used]
         arrays["final"] = self._final[: used * self.blocks.block_size]
@@ -142,15 +129,8 @@ class SequenceStore(ItemStore):
         """What `sample` writes: rows time-major [length + 1, B, ...], the rest [B, ...]."""
         return sequence_layout(self._layout, self.length, batch_size, self._outputs)
 
-    def sample(
-        self, indices: np.ndarray, out: dict[str, np.ndarray] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Copy the sequences at `indices` into `out` (contiguous arrays, as in `batch_layout`).
-
-        The last row only bootstraps: beside its observation and `first` everything in it is 0."""
-        if out is None:
-            layout = self.batch_layout(len(indices))
-            out = {name: np.empty(spec.shape, spec.dtype) for name, spec in layout.items()}
+    def _copy(self, indices: np.ndarray, out: dict[str, np.ndarray]) -> None:
+        """The last row only bootstraps: but for its observation and `first`, all of it is 0."""
         blocks, entries = self.blocks, self._entries(indices)
         flat = entries.reshape(-1)
         for name in (*blocks.leaves, *self._fields):
@@ -165,9 +145,6 @@ class SequenceStore(ItemStore):
         slots, envs = np.divmod(indices, blocks.num_envs)
         for name, state in self._states.items():
             out[name][:] = state[slots, envs]
-        out["age"][:] = self.age(indices)
-        out["item_id"][:] = self.ids(indices)
-        return out
 
     def _write_finals(self, entries: np.ndarray, out: dict[str, np.ndarray]) -> None:
         if not self.blocks.final_leaves:

@@ -13,7 +13,7 @@ class SumTree:
 
     Invariant: each node is the sum of its children as added now; `check_valid` proves it."""
 
-    def __init__(self, num_leaves: int, track_min: bool = False) -> None:
+    def __init__(self, num_leaves: int) -> None:
         from veldt.replay import sum_tree_kernels as kernels
 
         if num_leaves < 1:
@@ -26,28 +26,15 @@ class SumTree:
             sizes.append(_padded(parents, kernels.FANOUT) if parents > 1 else 1)
         self._offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         self._sums = np.zeros(sum(sizes), np.float64)
-        self._minima = np.full(sum(sizes), np.inf) if track_min else None
 
     @property
     def total(self) -> float:
         return float(self._sums[-1])
 
     @property
-    def min(self) -> float:
-        """The smallest positive mass; infinity when there is none."""
-        if self._minima is not None:
-            return float(self._minima[-1])
-        positive = self.leaves[self.leaves > 0.0]
-        return float(positive.min()) if positive.size else np.inf
-
-    @property
     def leaves(self) -> np.ndarray:
         """All masses, to be read only."""
         return self._sums[: self.num_leaves]
-
-    @property
-    def nbytes(self) -> int:
-        return self._sums.nbytes + (0 if self._minima is None else self._minima.nbytes)
 
     def set(self, indices: np.ndarray, masses: np.ndarray | float) -> None:
         """Give leaves new masses (finite, not negative); of repeated indices the last counts."""
@@ -64,31 +51,24 @@ class SumTree:
         if problem == 2:
             raise ValueError("masses must be finite and not negative")
         self._kernels.assign(self._sums, self._offsets, indices, masses)
-        if self._minima is not None:
-            self._kernels.assign_minima(self._sums, self._minima, self._offsets, indices)
 
     def get(self, indices: np.ndarray) -> np.ndarray:
         return self._sums[indices]
 
-    def sample(
-        self, num: int, random: np.random.Generator | np.ndarray, stratified: bool = False
-    ) -> np.ndarray:
+    def sample(self, num: int, random: np.random.Generator | np.ndarray) -> np.ndarray:
         """Leaves drawn in proportion to their mass, int64 [num].
 
-        `random` is a generator or `num` uniform draws from [0, 1). Stratified: draw i comes from
-        the i-th of `num` equal parts of the mass."""
+        `random` is a generator or `num` uniform draws from [0, 1)."""
         total = self._sums[-1]
         if not total > 0.0:
             raise ValueError("nothing to draw: all masses are 0")
         draws = random.random(num) if isinstance(random, np.random.Generator) else random
-        if stratified:
-            draws = (np.arange(num) + draws) / num
         found = np.empty(num, np.int64)
         self._kernels.find(self._sums, self._offsets, draws * total, found)
         return found
 
     def check_valid(self) -> None:
-        """Raise AssertionError unless every node is exactly the sum (minimum) of its children."""
+        """Raise AssertionError unless every node is exactly the sum of its children."""
         fanout = self._kernels.FANOUT
         for level, above in zip(self._offsets[:-1], self._offsets[1:], strict=True):
             children = self._sums[level:above].reshape(-1, fanout)
@@ -96,13 +76,7 @@ class SumTree:
             for column in children.T:
                 totals += column
             assert np.array_equal(totals, self._sums[above : above + len(children)])
-            if self._minima is not None:
-                least = self._minima[level:above].reshape(-1, fanout).min(axis=1)
-                assert np.array_equal(least, self._minima[above : above + len(children)])
         assert not self._sums[self.num_leaves : self._offsets[1]].any()
-        if self._minima is not None:
-            expected = np.where(self.leaves > 0.0, self.leaves, np.inf)
-            assert np.array_equal(self._minima[: self.num_leaves], expected)
 
     def state(self) -> dict[str, np.ndarray]:
         return {"masses": self.leaves.copy()}

@@ -51,34 +51,6 @@ def assign(sums: np.ndarray, offsets: np.ndarray, indices: np.ndarray, values: n
 
 
 @numba.njit(cache=True)
-def assign_minima(
-    sums: np.ndarray, minima: np.ndarray, offsets: np.ndarray, indices: np.ndarray
-) -> None:
-    """The same climb for the smallest positive leaf; to be called after `assign`."""
-    for i in range(indices.size):
-        value = sums[indices[i]]
-        minima[indices[i]] = value if value > 0.0 else np.inf
-    parents = indices.copy()
-    count = parents.size
-    for level in range(offsets.size - 1):
-        children, above = offsets[level], offsets[level + 1]
-        kept, last = 0, -1
-        for i in range(count):
-            parent = parents[i] // FANOUT
-            if parent == last:
-                continue
-            last = parent
-            first = children + parent * FANOUT
-            least = np.inf
-            for child in range(first, first + FANOUT):
-                least = min(least, minima[child])
-            minima[above + parent] = least
-            parents[kept] = parent
-            kept += 1
-        count = kept
-
-
-@numba.njit(cache=True)
 def find(sums: np.ndarray, offsets: np.ndarray, masses: np.ndarray, found: np.ndarray) -> None:
     """The leaf in which each mass falls; `masses` is used up.
 

@@ -8,32 +8,22 @@ that sampling is nothing but copies. Windows run on into the actor's next trajec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from veldt.replay.blocks import FREE
-from veldt.replay.items import Changes, ItemStore
+from veldt.replay.blocks import FREE, origin
+from veldt.replay.items import NOTHING, Changes, ItemStore
 from veldt.replay.layouts import transition_layout
 from veldt.replay.n_step import Windows, n_step_windows
 from veldt.replay.removers import Remover
-from veldt.types import PROVENANCE_ACTOR, Layout
+from veldt.types import Layout
 
 _ROW_INFORMATION = ("reward", "terminated", "truncated", "ignored", "first")
 
-
-@dataclass
-class _Recent:
-    """The last rows of one actor, whose windows may still grow."""
-
-    items: np.ndarray
-    """Index of each row's items, [m, E]."""
-    uids: np.ndarray
-    rows: dict[str, np.ndarray]
-    final: np.ndarray
-    done: np.ndarray
-    open: np.ndarray
-    """Not complete, but right as a shorter window if nothing follows."""
+Rows = dict[str, np.ndarray]
+"""Rows of one actor [M, E]: what the environments said, then `item` (index), `uid` (of the block),
+`final` (entry of the true last observation), `done` (is an item already) and `open` (not complete,
+but right as a shorter window if nothing follows)."""
 
 
 class TransitionStore(ItemStore):
@@ -43,9 +33,7 @@ class TransitionStore(ItemStore):
     a terminated one has discount 0, and its next observation means nothing. When an actor's next
     trajectory never comes, the windows at its end become shorter ones. `outputs` names fields of
     the policy to keep. `wait_for_outputs`: an item appears only once the row it bootstraps from has
-    outputs too, so that `td_errors` can be had without asking a network. Without
-    `across_trajectories` windows stop at row T and bootstrap there, as an actor's own priorities do
-    (`algorithms.priorities`)."""
+    outputs too, so that `td_errors` can be had without asking a network."""
 
     def __init__(
         self,
@@ -57,109 +45,79 @@ class TransitionStore(ItemStore):
         frame_stack: int = 1,
         outputs: Sequence[str] = (),
         wait_for_outputs: bool = False,
-        across_trajectories: bool = True,
         remover: Remover | None = None,
     ) -> None:
         super().__init__(layout, capacity, ("action", *outputs), frame_stack, remover)
         self.n_step, self.discount, self._wait = n_step, discount, wait_for_outputs
-        self._across = across_trajectories
         self._outputs, self._layout = tuple(outputs), layout
         self._reach_before = n_step
         self._reach_after = frame_stack - 1
         self._reward = np.zeros(self.capacity, np.float32)
         self._discount = np.zeros(self.capacity, np.float32)
         self._next = np.zeros(self.capacity, np.int32)
-        self._recent: dict[int, _Recent] = {}
+        self._recent: dict[int, Rows] = {}
+        """The last rows of each actor, whose windows may still grow."""
 
-    def add(self, trajectory: dict[str, np.ndarray]) -> Changes:
-        """Ingest one trajectory slot, which may be reused afterwards."""
-        if not self.blocks.accepts(trajectory):
-            return Changes()
-        removed = self._make_room()
-        actor = int(trajectory["provenance"].reshape(-1)[PROVENANCE_ACTOR])
-        previous = self.blocks.predecessor(trajectory)
-        recent = self._recent.pop(actor, None)
-        if recent is not None:
-            recent = self._still_stored(recent)
-        closed = None
-        if previous == FREE and recent is not None:
-            closed, recent = self._close(recent), None
+    def _take_in(self, trajectory: dict[str, np.ndarray], previous: int) -> np.ndarray:
+        actor, _, _ = origin(trajectory)
+        recent, closed = self._still_stored(self._recent.pop(actor, {})), NOTHING
+        if previous == FREE and recent:
+            closed, recent = self._close(recent), {}
         slot = self.blocks.put(trajectory, previous)
         self._inserted_at[slot] = self.num_inserted
-        inserted = self._cut(trajectory, slot, recent, actor)
-        if closed is not None and closed.size:
-            inserted = np.concatenate([closed, inserted])
-        return Changes(inserted, removed)
+        return np.concatenate([closed, self._cut(trajectory, slot, recent, actor)])
 
     def end_streams(self) -> Changes:
         super().end_streams()
         recents = [self._still_stored(recent) for recent in self._recent.values()]
         self._recent.clear()
-        closed = [self._close(recent) for recent in recents if recent is not None]
-        return Changes(np.concatenate(closed)) if closed else Changes()
+        return Changes(np.concatenate([NOTHING, *(self._close(rows) for rows in recents if rows)]))
 
-    def _still_stored(self, recent: _Recent) -> _Recent | None:
+    def _still_stored(self, recent: Rows) -> Rows:
         """Without the rows that were evicted, and all before them."""
-        slots = recent.items[:, 0] // self.items_per_block
-        gone = np.flatnonzero(self.blocks.uid[slots] != recent.uids)
+        if not recent:
+            return recent
+        slots = recent["item"][:, 0] // self.items_per_block
+        gone = np.flatnonzero(self.blocks.uid[slots] != recent["uid"][:, 0])
         if not gone.size:
             return recent
-        keep = slice(int(gone[-1]) + 1, None)
-        if keep.start == len(slots):
-            return None
-        rows = {name: array[keep] for name, array in recent.rows.items()}
-        final, done, open_ = recent.final[keep], recent.done[keep], recent.open[keep]
-        return _Recent(recent.items[keep], recent.uids[keep], rows, final, done, open_)
+        begin = int(gone[-1]) + 1
+        if begin == len(slots):
+            return {}
+        return {name: array[begin:] for name, array in recent.items()}
 
-    def _close(self, recent: _Recent) -> np.ndarray:
+    def _close(self, recent: Rows) -> np.ndarray:
         """Nothing follows: what is open becomes an item as it is."""
-        items = recent.items[recent.open & ~recent.done]
+        items = recent["item"][recent["open"] & ~recent["done"]]
         items = items[self.blocks.whole[items] & self.blocks.whole[self._next[items]]]
         self._insert(items)
         return items
 
     def _cut(
-        self, trajectory: dict[str, np.ndarray], slot: int, recent: _Recent | None, actor: int
+        self, trajectory: dict[str, np.ndarray], slot: int, recent: Rows, actor: int
     ) -> np.ndarray:
         """Write the windows of a new block and of the rows before it; the items that appeared."""
         blocks = self.blocks
-        steps, envs = blocks.num_steps, blocks.num_envs
+        shape = (blocks.num_steps, blocks.num_envs)
         begin = slot * self.items_per_block
-        items = np.arange(begin, begin + blocks.block_size).reshape(steps, envs)
         rows = {name: trajectory[name][:-1] for name in _ROW_INFORMATION}
-        rows["stops"] = np.zeros((steps, envs), bool)
-        rows["stops"][-1] = not self._across
-        final = self._keep_finals(trajectory, slot)
-        done = np.zeros((steps, envs), bool)
-        uids = np.full(steps, blocks.uid[slot])
-        if recent is not None:
-            items = np.concatenate([recent.items, items])
-            rows = {name: np.concatenate([recent.rows[name], rows[name]]) for name in rows}
-            final = np.concatenate([recent.final, final])
-            done = np.concatenate([recent.done, done])
-            uids = np.concatenate([recent.uids, uids])
+        rows["item"] = np.arange(begin, begin + blocks.block_size).reshape(shape)
+        rows["uid"] = np.full(shape, blocks.uid[slot])
+        rows["final"] = blocks.put_finals(trajectory, slot)
+        rows["done"] = np.zeros(shape, bool)
+        if recent:
+            rows = {name: np.concatenate([recent[name], rows[name]]) for name in rows}
         windows = self._windows(rows, trajectory["first"][-1])
-        usable, open_ = self._write(windows, items, rows, final, blocks.tail_entries(slot))
-        fresh = items[usable & ~done]
+        usable, rows["open"] = self._write(windows, rows, blocks.tail_entries(slot))
+        fresh = rows["item"][usable & ~rows["done"]]
         self._insert(fresh)
+        rows["done"] = rows["done"] | usable
         # Row T moves when the next block comes: all windows that may end there are written again.
-        last = slice(-self.n_step, None)
-        kept = {name: array[last].copy() for name, array in rows.items()}
-        parts = (final[last].copy(), (done | usable)[last], open_[last])
-        self._recent[actor] = _Recent(items[last], uids[last], kept, *parts)
+        self._recent[actor] = {name: array[-self.n_step :].copy() for name, array in rows.items()}
         return fresh
 
-    def _keep_finals(self, trajectory: dict[str, np.ndarray], slot: int) -> np.ndarray:
-        """Entries of true last observations [T, E] where they lie beside the rows (SAME_STEP)."""
-        final = np.full((self.blocks.num_steps, self.blocks.num_envs), FREE)
-        if self.blocks.final_leaves:
-            truncated = trajectory["truncated"][:-1] & ~trajectory["terminated"][:-1]
-            for row, env in np.argwhere(truncated):
-                final[row, env] = self.blocks.put_final(trajectory, slot, row, env)
-        return final
-
-    def _windows(self, rows: dict[str, np.ndarray], first_behind: np.ndarray) -> Windows:
-        ends = rows["terminated"] | rows["truncated"] | rows["stops"]
+    def _windows(self, rows: Rows, first_behind: np.ndarray) -> Windows:
+        ends = rows["terminated"] | rows["truncated"]
         ends[:-1] |= rows["ignored"][1:]
         severed = np.empty_like(ends)
         severed[:-1] = rows["first"][1:]
@@ -176,14 +134,10 @@ class TransitionStore(ItemStore):
         )
 
     def _write(
-        self,
-        windows: Windows,
-        items: np.ndarray,
-        rows: dict[str, np.ndarray],
-        final: np.ndarray,
-        behind: np.ndarray,
+        self, windows: Windows, rows: Rows, behind: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Store windows at `items` [M, E]; which are whole, and which are open."""
+        """Store the window of each row; which are whole, and which are open [M, E]."""
+        items = rows["item"]
         num_rows, num_envs = items.shape
         entries = np.concatenate([items, behind[None]])
         ahead = np.arange(num_rows)[:, None] + windows.length
@@ -193,7 +147,7 @@ class TransitionStore(ItemStore):
         if self.blocks.final_leaves:
             last = np.maximum(ahead - 1, 0)
             truncated = (rows["truncated"] & ~rows["terminated"])[last, columns] & windows.ended
-            following = np.where(truncated, final[last, columns], following)
+            following = np.where(truncated, rows["final"][last, columns], following)
             usable = usable & (following != FREE)
         self._reward[items] = windows.reward
         self._discount[items] = windows.discount
@@ -225,35 +179,23 @@ class TransitionStore(ItemStore):
 
     def state(self) -> dict[str, np.ndarray]:
         state = super().state()
-        for actor, recent in self._recent.items():
-            parts = {**vars(recent), **{f"rows.{k}": v for k, v in recent.rows.items()}}
-            del parts["rows"]
-            state |= {f"recent/{actor}/{name}": array for name, array in parts.items()}
+        for actor, rows in self._recent.items():
+            state |= {f"recent/{actor}/{name}": array for name, array in rows.items()}
         return state
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         super().load_state(state)
-        parts: dict[int, dict[str, np.ndarray]] = {}
+        self._recent = {}
         for key, array in state.items():
             if key.startswith("recent/"):
-                _, number, name = key.split("/")
-                parts.setdefault(int(number), {})[name] = array
-        self._recent = {}
-        for actor, arrays in parts.items():
-            rows = {k[5:]: arrays.pop(k) for k in list(arrays) if k.startswith("rows.")}
-            self._recent[actor] = _Recent(rows=rows, **arrays)
+                _, actor, name = key.split("/")
+                self._recent.setdefault(int(actor), {})[name] = array
 
     def batch_layout(self, batch_size: int) -> Layout:
         """What `sample` writes."""
         return transition_layout(self._layout, batch_size, self._outputs)
 
-    def sample(
-        self, indices: np.ndarray, out: dict[str, np.ndarray] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Copy the items at `indices` into `out` (contiguous arrays, as in `batch_layout`)."""
-        if out is None:
-            layout = self.batch_layout(len(indices))
-            out = {name: np.empty(spec.shape, spec.dtype) for name, spec in layout.items()}
+    def _copy(self, indices: np.ndarray, out: dict[str, np.ndarray]) -> None:
         blocks = self.blocks
         following = self._next[indices].astype(np.int64)
         for name in blocks.leaves:
@@ -265,13 +207,6 @@ class TransitionStore(ItemStore):
         np.take(self._discount, indices, out=out["discount"], mode="clip")
         rows = blocks.versions.reshape(-1)
         np.take(rows, indices // blocks.num_envs, out=out["parameter_version"], mode="clip")
-        out["age"][:] = self.age(indices)
-        out["item_id"][:] = self.ids(indices)
-        return out
-
-    def output(self, name: str, indices: np.ndarray) -> np.ndarray:
-        """A stored output of the rows where these items start."""
-        return self.blocks.arrays[name][indices]
 
     def td_errors(self, indices: np.ndarray, value: str, bootstrap: str) -> np.ndarray:
         """|reward sum + discount * bootstrap(s') - value(s)| from stored outputs.

@@ -8,14 +8,14 @@ the environments have a thread of their own, they take turns on it and it never 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from veldt.context import NodeContext
-from veldt.environments import EnvironmentFactory, Step
+from veldt.environments import Environments, Step
 from veldt.environments.resilience import EnvironmentFailure
 from veldt.ports import ExperienceSink, Policy
+from veldt.role import Role
 from veldt.roles.annealing import Gate
 from veldt.roles.environment_group import EnvironmentGroup
 from veldt.roles.update_wait import UpdateWait
@@ -29,42 +29,33 @@ from veldt.types import (
 _MOST_BAD_TRAJECTORIES = 20  # in a row, of one group
 
 
-class Actor:
-    """Steps environments and writes trajectories of `num_steps` + 1 rows.
+@dataclass(eq=False)
+class Actor(Role):
+    """Steps environments and fills the slots of `sink`, one trajectory after the other.
 
     `synchronous`: each trajectory begins only from weights that have learned from the one before
     (A2C's barrier). `gamma` is only used for the statistics of return normalisation."""
 
-    restartable = True
-    niceness = 5  # many actors may each wait a little; they all wait for a learner or server
+    niceness: ClassVar[int] = 5  # actors may each wait a little; they all wait for a learner
 
-    def __init__(
-        self,
-        context: NodeContext,
-        *,
-        environment: EnvironmentFactory,
-        num_envs: int,
-        num_steps: int,
-        sink: ExperienceSink,
-        policy: Callable[..., Policy],
-        policy_port: object,
-        num_groups: int = 1,
-        synchronous: bool = False,
-        gamma: float = 0.99,
-        gate: Callable[..., Gate] | None = None,
-        gate_port: object = None,
-    ) -> None:
-        self._context, self._sink, self._gamma = context, sink, gamma
-        self._num_steps, self._synchronous = num_steps, synchronous
-        width = num_envs // num_groups
-        made = (context, environment, width, num_groups)
+    environments: Environments
+    policy: Policy
+    sink: ExperienceSink
+    synchronous: bool = False
+    gamma: float = 0.99
+    gate: Gate | None = None
+
+    def open(self, context: NodeContext) -> None:
+        self._context, environments = context, self.environments
         # Who takes turns waits for the one before: not with groups that must wait for each other's
         # data, nor with a gate that lets the others finish.
-        may_take_turns = not synchronous and gate is None
+        may_take_turns = not self.synchronous and self.gate is None
+        made = (context, environments.factory, environments.width, environments.num_groups)
         self._turns = EnvironmentGroup.make_turns(*made) if may_take_turns else []
         self._groups = self._turns or EnvironmentGroup.make_all(*made)
-        self._policy = policy(context, policy_port, [width] * num_groups)
-        self._gate = gate(gate_port, index=context.index) if gate else None
+        self.policy.open(context, [environments.width] * environments.num_groups)
+        if self.gate is not None:
+            self.gate.open(context)
         telemetry = context.telemetry
         self._inferring, self._stepping = telemetry.stage("infer"), telemetry.stage("step")
         self._env_steps = telemetry.counter("env_steps")
@@ -72,9 +63,16 @@ class Actor:
         self._acting_version = telemetry.gauge("acting_version")
         self._aborted_episodes = telemetry.counter("aborted_episodes")
         self._bad_trajectories = telemetry.counter("dropped.bad_trajectory")
-        if synchronous:
+        if self.synchronous:
             for group in self._groups:
                 group.wait = UpdateWait(telemetry)
+
+    def knows_its_version(self) -> bool:
+        return self.policy.knows_its_version()
+
+    def lagging(self, updates: int) -> Actor | None:
+        policy = self.policy.lagging(updates)
+        return None if policy is None else replace(self, policy=policy)
 
     def step(self) -> bool:
         if self._turns:
@@ -106,7 +104,7 @@ class Actor:
         """Let a group's environments carry out the policy's reply, if it is there."""
         if not group.begun and not self._begin(group):
             return False
-        reply = self._policy.reply(group.index)
+        reply = self.policy.reply(group.index)
         if reply is None:
             return False
         group.write_reply(reply)
@@ -117,10 +115,10 @@ class Actor:
     def _begin(self, group: EnvironmentGroup) -> bool:
         """Row 0 of a new trajectory, if there is room for it and the weights are as asked."""
         if group.slot is None:
-            if self._gate is not None and not self._gate.is_open():
+            if self.gate is not None and not self.gate.is_open():
                 return False
-            group.slot = self._sink.reserve()
-        if group.slot is None or not self._policy.refresh(group.minimum_version):
+            group.slot = self.sink.reserve()
+        if group.slot is None or not self.policy.refresh(group.minimum_version):
             return False
         group.begin()
         self._stamp(group)
@@ -130,19 +128,19 @@ class Actor:
     def _ask(self, group: EnvironmentGroup) -> None:
         assert group.slot is not None
         with self._inferring:
-            self._policy.request(group.index, group.slot, group.row)
+            self.policy.request(group.index, group.slot, group.row)
 
     def _receive(self, group: EnvironmentGroup) -> None:
         with self._stepping:
             step = group.environment.receive()
         group.write_step(step)
         if DISCOUNTED_RETURN in group.arrays:
-            returns = group.discounted_return(step, self._gamma)
+            returns = group.discounted_return(step, self.gamma)
             group.arrays[DISCOUNTED_RETURN][group.row] = returns
         group.row += 1
         group.write_observation()
         self._count(group, step)
-        if group.row < self._num_steps:
+        if group.row < group.num_steps:
             self._ask(group)
         else:
             self._finish(group)
@@ -173,9 +171,9 @@ class Actor:
             return
         version = int(group.arrays["parameter_version"][0, 0])
         self._acting_version.set(version)
-        if self._synchronous:
+        if self.synchronous:
             group.minimum_version = version + 1
-        self._sink.commit(group.slot)
+        self.sink.commit(group.slot)
         self._trajectories.add()
         group.slot = None
 
@@ -187,12 +185,6 @@ class Actor:
                 f"the environment '{group.environment.spec.id}' gave rewards or observations that"
                 f" are not finite in {group.bad_in_a_row} trajectories in a row"
             )
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Environments cannot be saved: whoever continues begins new episodes."""
-        return {}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
 
     def close(self) -> None:
         for group in self._groups:

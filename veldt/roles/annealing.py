@@ -8,114 +8,109 @@ trajectory first, so that no data is lost when it leaves.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from veldt.algorithms.hill_climbing import TUNING_LOG, HillClimber, Proposal, by_one
 from veldt.context import NodeContext
 from veldt.errors import ConfigurationError
+from veldt.options.checked import Bounds, NotNegative, Options, Positive
 from veldt.ports import ParameterSink, ParameterSource
+from veldt.role import Arrays, Part, Role
 from veldt.types import Parameters
 
+KINDS = AGENTS, PREDICTORS, TRAINERS = ("agents", "predictors", "trainers")
 
-class Gate:
-    """Open while the count at `position` is above this node's index."""
+Few = Annotated[int, Bounds(1, 1000)]
 
-    def __init__(self, counts: ParameterSource, size: int, position: int, index: int) -> None:
-        self._source, self._counts = counts, np.zeros(size, np.float32)
-        self._position, self._index, self._version = position, index, -1
+
+@dataclass(eq=False)
+class Gate(Part):
+    """Open while the count of its kind is above this node's index."""
+
+    counts: ParameterSource
+    kind: str
+
+    def open(self, context: NodeContext) -> None:
+        self._seen, self._version = np.zeros(len(KINDS), np.float32), -1
+        self._position, self._index = KINDS.index(self.kind), context.index
 
     def is_open(self) -> bool:
-        newer = self._source.pull(self._counts, newer_than=self._version)
+        newer = self.counts.pull(self._seen, newer_than=self._version)
         if newer is not None:
             self._version = newer
-        return bool(self._counts[self._position] > self._index)
+        return bool(self._seen[self._position] > self._index)
 
 
 @dataclass(frozen=True)
-class TunerConfig:
-    """GA3C's annealing: after a warm-up, one proposal per window."""
-
-    names: tuple[str, ...]
-    start: tuple[int, ...]
-    most: tuple[int, ...]
-    warm_up_seconds: float = 10.0
-    window_seconds: float = 20.0
-    enabled: bool = True
-
-
-@dataclass(frozen=True)
-class AnnealingSettings:
+class AnnealingOptions(Options):
     """How many agents, predictors and trainers there are, and how far that may change."""
 
-    num_predictors: int = 2
+    num_predictors: Few = 2
     """Predictors at the start (N_P)."""
-    num_trainers: int = 2
+    num_trainers: Few = 2
     """Trainers at the start (N_T)."""
-    most_agents: int = 0
+    most_agents: Annotated[int, Bounds(0, 1000)] = 0
     """Agents that annealing may reach; 0: twice the number at the start."""
-    most_predictors: int = 4
+    most_predictors: Few = 4
     """Predictors that annealing may reach."""
-    most_trainers: int = 4
+    most_trainers: Few = 4
     """Trainers that annealing may reach."""
     annealing: bool = True
     """Change the three counts by one while the run goes on, and keep what does not slow it."""
-    annealing_window_seconds: float = 20.0
+    annealing_window_seconds: Positive = 20.0
     """How long each change is tried."""
-    annealing_warm_up_seconds: float = 10.0
+    annealing_warm_up_seconds: NotNegative = 10.0
     """When the first window begins."""
 
-    def tuner(self, num_agents: int) -> TunerConfig:
-        start = (num_agents, self.num_predictors, self.num_trainers)
+    def start(self, num_agents: int) -> dict[str, int]:
+        """How many of each kind work at first."""
+        return dict(zip(KINDS, (num_agents, self.num_predictors, self.num_trainers), strict=True))
+
+    def most(self, num_agents: int) -> dict[str, int]:
+        """How many of each kind there are, those that rest included."""
         most = (self.most_agents or 2 * num_agents, self.most_predictors, self.most_trainers)
-        if any(first < 1 or first > last for first, last in zip(start, most, strict=True)):
-            raise ConfigurationError(
-                f"annealing begins at {start} agents, predictors and trainers but may reach {most};"
-                " each must begin between 1 and its most"
-            )
-        return TunerConfig(
-            ("agents", "predictors", "trainers"),
-            start,
-            most,
-            self.annealing_warm_up_seconds,
-            self.annealing_window_seconds,
-            self.annealing,
-        )
+        for (kind, first), last in zip(self.start(num_agents).items(), most, strict=True):
+            if first > last:
+                raise ConfigurationError(
+                    f"annealing begins at {first} {kind} but may reach {last}; raise most_{kind}"
+                )
+        return dict(zip(KINDS, most, strict=True))
 
 
-class Tuner:
+@dataclass(eq=False)
+class Tuner(Role):
     """Changes one count by one per window and keeps the change if training did not slow down."""
 
-    restartable = True
+    counts: ParameterSink
+    updates: np.ndarray
+    options: AnnealingOptions
+    num_agents: int
 
-    def __init__(
-        self,
-        context: NodeContext,
-        *,
-        counts: ParameterSink,
-        updates: np.ndarray,
-        config: TunerConfig,
-    ) -> None:
-        self._context, self._counts, self._updates, self._config = context, counts, updates, config
-        start = dict(zip(config.names, config.start, strict=True))
-        most = dict(zip(config.names, config.most, strict=True))
-        self._climber = HillClimber(start, context.random("tuning"), by_one(most))
-        self._resting = not config.enabled
+    def open(self, context: NodeContext) -> None:
+        self._context, options = context, self.options
+        most = by_one(options.most(self.num_agents))
+        start = options.start(self.num_agents)
+        self._climber = HillClimber(start, context.random("tuning"), most)
         self._version = 0
-        self._window_began = context.clock() + config.warm_up_seconds - config.window_seconds
-        self._updates_then = int(updates.sum())
+        self._window_seconds = options.annealing_window_seconds
+        warm_up = options.annealing_warm_up_seconds
+        self._window_began = context.clock() + warm_up - self._window_seconds
+        self._updates_then = int(self.updates.sum())
         self._warm = False
         telemetry = context.telemetry
         self._kept = telemetry.counter("tuning.kept")
         self._restored = telemetry.counter("tuning.restored")
-        self._gauges = {name: telemetry.gauge(f"tuning.{name}") for name in config.names}
+        self._gauges = {name: telemetry.gauge(f"tuning.{name}") for name in KINDS}
         self._publish()
 
     def step(self) -> bool:
         now = self._context.clock()
-        if self._resting or now - self._window_began < self._config.window_seconds:
+        resting = not self.options.annealing
+        if resting or now - self._window_began < self._window_seconds:
             return False
-        updates = int(self._updates.sum())
+        updates = int(self.updates.sum())
         if self._warm:
             rate = (updates - self._updates_then) / (now - self._window_began)
             verdict = self._climber.observe(rate)
@@ -128,8 +123,8 @@ class Tuner:
 
     def _publish(self) -> None:
         self._version += 1
-        vector = np.array([self._climber.setting[n] for n in self._config.names], np.float32)
-        self._counts.publish(Parameters(vector, self._version))
+        vector = np.array([self._climber.setting[n] for n in KINDS], np.float32)
+        self.counts.publish(Parameters(vector, self._version))
         for name, gauge in self._gauges.items():
             gauge.set(self._climber.setting[name])
 
@@ -140,9 +135,9 @@ class Tuner:
         with open(self._context.run_dir / TUNING_LOG, "a", encoding="utf-8") as file:
             file.write(verdict.to_json() + "\n")
 
-    def state(self) -> dict[str, np.ndarray]:
-        return {"counts": np.array([self._climber.accepted[n] for n in self._config.names])}
+    def state(self) -> Arrays:
+        return {"counts": np.array([self._climber.accepted[n] for n in KINDS])}
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self._climber.setting = dict(zip(self._config.names, state["counts"].tolist(), strict=True))
+    def load_state(self, state: Arrays) -> None:
+        self._climber.setting = dict(zip(KINDS, state["counts"].tolist(), strict=True))
         self._publish()

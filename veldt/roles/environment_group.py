@@ -63,6 +63,11 @@ class EnvironmentGroup:
         assert self.slot is not None
         return self.slot.arrays
 
+    @property
+    def num_steps(self) -> int:
+        """Rows of a trajectory that are acted on; one more only bootstraps."""
+        return len(self.arrays["first"]) - 1
+
     def begin(self) -> None:
         """Row 0 of a new trajectory."""
         if self.wait is not None:

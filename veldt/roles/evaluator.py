@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +11,8 @@ import numpy as np
 import torch
 
 from veldt.environments import EnvironmentFactory
-from veldt.networks import FlatParameters, Network
-from veldt.roles.policies.local import greedy_actions
+from veldt.networks import FlatParameters, NetworkFactory
+from veldt.roles.policies.selection import greedy_actions
 from veldt.types import LAST_ACTION, LAST_REWARD
 
 _MAX_ROWS = 30_000  # longer than any episode of a standard task, so that evaluation always ends
@@ -32,13 +31,13 @@ class Evaluator:
     def __init__(
         self,
         environment: EnvironmentFactory,
-        make_network: Callable[[], Network],
+        network: NetworkFactory,
         seed: int,
         num_episodes: int = 20,
         render: bool = False,
     ) -> None:
         self._environment = whole_games(environment).make(num_episodes, seed, render=render)
-        self._network = make_network().eval()
+        self._network = network.make().eval()
         self._flat = FlatParameters(self._network)
         self.frames: list[np.ndarray] = []
         self._render = render

@@ -4,120 +4,105 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.devices import Completion, Upload
-from veldt.networks import Network
+from veldt.devices import Completion, Compute, Upload
+from veldt.networks import NetworkFactory
 from veldt.objectives import Objective, Tensors
 from veldt.ports import (
-    ExperienceSink,
+    ExperiencePart,
     ExperienceSource,
+    Gradient,
     GradientSink,
     ParameterSink,
     ParameterSource,
 )
+from veldt.role import Arrays, Role
 from veldt.roles.annealing import Gate
 from veldt.roles.finite_guard import FiniteGuard
-from veldt.roles.gradients.one_model import model_memory
-from veldt.roles.gradients.shards import joined
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
 
 
-class Learner:
+@dataclass(eq=False)
+class Learner(Role):
     """One update per `step`: loss, gradient, optimizer, publish.
 
-    Without `weights` it neither publishes nor counts updates: a server or another learner does.
-    `objective_port` is given to `make_objective`; `make_source` wraps the source. `memory` makes
-    the network one model that others use and change too (GA3C); there is no copy to load then."""
+    It begins with the weights of `initial`, or where those of `gradients` are. Without `weights` it
+    does not publish: a server, another learner or shared memory does. The learning rate falls to 0
+    over `decay_env_steps`."""
 
-    restartable = True
+    network: NetworkFactory
+    source: ExperienceSource
+    objective: Objective
+    gradients: GradientSink
+    initial: ParameterSource | None = None
+    weights: ParameterSink | None = None
+    decay_env_steps: int | None = None
+    compute: Compute = Compute()
+    gate: Gate | None = None
 
-    def __init__(
-        self,
-        context: NodeContext,
-        *,
-        source: ExperienceSource,
-        weights: ParameterSink | None = None,
-        initial: ParameterSource | list[ParameterSource] | None = None,
-        make_network: Callable[[], Network],
-        make_objective: Callable[..., Objective],
-        gradients: Callable[..., GradientSink],
-        gradient_port: object = None,
-        objective_port: object = None,
-        make_source: Callable[..., ExperienceSource] | None = None,
-        feedback: ExperienceSink | None = None,
-        total_env_steps: int | None = None,
-        device: str = "cpu",
-        torch_threads: int = 1,
-        memory: list[np.ndarray] | None = None,
-        gate: Callable[..., Gate] | None = None,
-        gate_port: object = None,
-    ) -> None:
-        torch.set_num_threads(torch_threads)
-        self._device = torch.device(device)
-        self._upload, self._completion = Upload(self._device), Completion(self._device)
-        self._source, self._weights, self._feedback = source, weights, feedback
-        self._network = make_network().to(self._device).train()
-        self._flat, updates = model_memory(self._network, device, memory)
-        if updates is not None:
-            self._version = int(updates.sum())
-        else:
-            assert initial is not None
-            self._version = self._load(joined(initial, self._flat))
-        self._is_trainer = memory is not None
-        self._gate = gate(gate_port, index=context.index) if gate else None
-        ports = () if objective_port is None else (objective_port,)
-        self._objective = make_objective(self._network, *ports)
-        if make_source is not None:
-            self._source = make_source(context, source)
-        self._gradients = sink = gradients(context, self._flat, gradient_port)
-        self._guard = FiniteGuard(context, self._flat, self._version, sink, weights)
-        self._total_env_steps = total_env_steps
+    def open(self, context: NodeContext) -> None:
+        torch.set_num_threads(self.compute.threads)
+        device = torch.device(self.compute.device)
+        self._upload, self._completion = Upload(device), Completion(device)
+        self._network = self.network.make().to(device).train()
+        self._flat = self.gradients.parameters(self._network, self.compute.device)
+        self._version = self._load()
+        if self.gate is not None:
+            self.gate.open(context)
+        if isinstance(self.source, ExperiencePart):
+            self.source.open(context)
+        self.objective.open(self._network)
+        self.gradients.open(context, self._flat)
+        self._guard = FiniteGuard(context, self._flat, self._version, self.gradients, self.weights)
         self._count(context)
+
+    def device(self) -> str:
+        return self.compute.device
 
     def _count(self, context: NodeContext) -> None:
         self._telemetry = telemetry = context.telemetry
         self._learning, self._publishing = telemetry.stage("learn"), telemetry.stage("publish")
         self._updates = telemetry.counter("updates")
         self._trained = telemetry.counter("trained_env_steps")
-        self._late_priorities = telemetry.counter("dropped.late_priorities")
-        self._losses: dict[str, torch.Tensor] = {}
         self._next_report = 0.0
 
-    def _load(self, initial: ParameterSource) -> int:
+    def _load(self) -> int:
+        if self.initial is None:
+            return self.gradients.newest_version(0)
         vector = np.empty(self._flat.size, np.float32)
-        version = initial.pull(vector, newer_than=-1)
+        version = self.initial.pull(vector, newer_than=-1)
         if version is None:
             raise RuntimeError("the board holds no initial weights")
         self._flat.load(vector)
         return version
 
     def step(self) -> bool:
-        if self._gate is not None and not self._gate.is_open():
+        if self.gate is not None and not self.gate.is_open():
             return False
         if not self._begin():
             return False
-        batch = self._source.take_batch()
+        batch = self.source.take_batch()
         if batch is None:
             return False
         with self._learning:
             version = self._learn(batch)
-        self._source.release(batch)
+        self.source.release(batch)
         if version is not None:
             self._updated(version)
-            if self._is_trainer:
-                self._updates.add()
+            if self.weights is None:
+                self._updates.add()  # of weights that nobody needs to publish
         return True
 
     def _begin(self) -> bool:
         """Take weights that others have changed; False while a gradient would find no place."""
-        version = self._gradients.begin(self._version)
+        version = self.gradients.begin(self._version)
         if version is None:
             return False
         if version != self._version:
@@ -127,16 +112,16 @@ class Learner:
     def _updated(self, version: int) -> None:
         """The learner's own weights have changed to `version`."""
         self._version = version
-        self._objective.after_update(version)
-        if self._weights is not None:
+        self.objective.after_update(version)
+        if self.weights is not None:
             self._updates.add()
             with self._publishing:
                 vector = self._flat.vector.detach().cpu().numpy()
-                self._weights.publish(Parameters(vector, version))
+                self.weights.publish(Parameters(vector, version))
 
     def _learn(self, batch: Batch) -> int | None:
         tensors = self._upload(batch)
-        loss = self._objective(tensors)
+        loss = self.objective(tensors)
         self._flat.zero_gradient()
         loss.total.backward()
         self._completion.wait()
@@ -145,10 +130,11 @@ class Learner:
         scale = self._learning_rate_scale() * float(loss.learning_rate_scale)
         self._report(loss.metrics)
         total, rows = loss.total.detach(), self._record_lag(batch)
-        version = self._gradients.apply(self._flat.gradient, self._version, scale, total, rows)
-        self._guard.check(batch, self._version, total, self._objective)
-        if self._feedback is not None and loss.priorities is not None:
-            self._send_priorities(batch, loss.priorities.detach().cpu().numpy())
+        gradient = Gradient(self._flat.gradient, self._version, scale, total, rows)
+        version = self.gradients.apply(gradient)
+        self._guard.check(batch, self._version, total, self.objective)
+        if isinstance(self.source, ExperiencePart) and loss.priorities is not None:
+            self.source.prioritize(batch, loss.priorities.detach().cpu().numpy())
         return version
 
     def _record_lag(self, batch: Batch) -> int:
@@ -159,21 +145,9 @@ class Learner:
         else:
             versions = versions[:-1].ravel()
             rows = ignored[:-1].size - int(np.count_nonzero(ignored[:-1]))
-        self._telemetry.lag(self._gradients.newest_version(self._version) - versions)
+        self._telemetry.lag(self.gradients.newest_version(self._version) - versions)
         self._trained.add(rows)
         return rows
-
-    def _send_priorities(self, batch: Batch, priorities: np.ndarray) -> None:
-        assert self._feedback is not None
-        if not np.isfinite(priorities).all():
-            return
-        slot = self._feedback.reserve()
-        if slot is None:
-            self._late_priorities.add()
-            return
-        slot["item_id"][:] = batch["item_id"]
-        slot["priority"][:] = priorities
-        self._feedback.commit(slot)
 
     def _update_statistics(self, tensors: Tensors) -> None:
         if self._network.normalizer is None and self._network.return_moments is None:
@@ -189,9 +163,9 @@ class Learner:
             self._network.update_return_statistics(tensors[DISCOUNTED_RETURN][:-1], valid)
 
     def _learning_rate_scale(self) -> float:
-        if self._total_env_steps is None:
+        if self.decay_env_steps is None:
             return 1.0
-        return max(0.0, 1.0 - self._trained.value / self._total_env_steps)
+        return max(0.0, 1.0 - self._trained.value / self.decay_env_steps)
 
     def _report(self, metrics: Tensors) -> None:
         now = time.monotonic()
@@ -201,27 +175,27 @@ class Learner:
         for name, value in metrics.items():
             self._telemetry.gauge(f"loss.{name}").set(float(value.detach()))
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> Arrays:
         return {
             "vector": self._flat.vector.cpu().numpy(),
             "version": np.array(self._version),
-            **{f"gradients.{name}": array for name, array in self._gradients.state().items()},
-            **{f"objective.{name}": array for name, array in self._objective.state().items()},
+            **{f"gradients.{name}": array for name, array in self.gradients.state().items()},
+            **{f"objective.{name}": array for name, array in self.objective.state().items()},
         }
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
+    def load_state(self, state: Arrays) -> None:
         # A learner that died finds newer weights on its board than in the last checkpoint; actors
         # already use them, and versions never go back.
         if int(state["version"]) >= self._version:
             self._flat.load(state["vector"])
             self._version = int(state["version"])
-        self._gradients.load_state(_below("gradients.", state))
-        self._objective.load_state(_below("objective.", state))
+        self.gradients.load_state(_below("gradients.", state))
+        self.objective.load_state(_below("objective.", state))
 
     def close(self) -> None:
         self._upload.close()
 
 
-def _below(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _below(prefix: str, state: Arrays) -> Arrays:
     found = state.items()
     return {name.removeprefix(prefix): array for name, array in found if name.startswith(prefix)}

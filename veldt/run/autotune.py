@@ -7,7 +7,6 @@ actor, trajectories per batch. Every trial and its verdict go to tuning.jsonl.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from veldt.algorithms.hill_climbing import Proposal, climb
 from veldt.backends import make_backend
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
+from veldt.resources import usable_cores
 from veldt.run.plan import Plan, make_plan
 from veldt.telemetry.aggregate import RunTelemetry
 
@@ -59,7 +59,7 @@ def autotuned(
 
 def _neighbours(name: str, value: int) -> tuple[int, ...]:
     """Twice and half, within what makes sense for the name."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     least, most = {
         "num_actors": (1, 2 * cores),
         "envs_per_actor": (_FEWEST_ENVS, _MOST_ENVS),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from veldt.api import saved_options
 from veldt.checkpoints.store import CheckpointError, CheckpointStore
 from veldt.errors import ConfigurationError
 from veldt.networks import FlatParameters
+from veldt.role import EndLike, bound
+from veldt.roles.learner import Learner
 from veldt.run.plan import make_plan
-from veldt.topology import Node, Topology
+from veldt.topology import End, Node, Topology
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,12 @@ def _compute(
     trace: list[str],
 ) -> float:
     """The loss; `trace` gets what is not finite, in the order of computing."""
-    arguments = learner.arguments
-    network = arguments["make_network"]().train()
+    assert isinstance(learner.role, Learner)
+    network = learner.role.network.make().train()
     flat = FlatParameters(network)
     flat.load(vector)
-    ports = _port_of_its_own(topology, arguments.get("objective_port"))
-    objective = arguments["make_objective"](network, *ports)
+    objective = bound(learner.role.objective, partial(_memory_of_its_own, topology))
+    objective.open(network)
     objective.load_state(objective_state)
     trace += [f"batch {name}" for name, array in batch.items() if not _finite(array)]
     trace += [f"weights {name}" for name, value in network.named_parameters() if not _finite(value)]
@@ -89,12 +92,11 @@ def _compute(
     return float(loss.total.detach())
 
 
-def _port_of_its_own(topology: Topology, port: Any) -> list[Any]:
-    """Copies of the shared memory that an objective works on, as it was at the start."""
-    if port is None:
-        return []
+def _memory_of_its_own(topology: Topology, end: EndLike) -> np.ndarray:
+    """A copy of the shared memory that an objective works on, as it was at the start."""
+    assert isinstance(end, End)
     memories = {memory.spec.name: memory.initial for memory in topology.shared}
-    return [[memories[end.channel.name].copy() for end in port]]
+    return memories[end.channel.name].copy()
 
 
 def _watching(name: str, trace: list[str]) -> Any:

@@ -5,11 +5,12 @@ run is resumed."""
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from veldt.errors import ConfigurationError
+from veldt.options.fields import flat
 from veldt.run.directory import CONFIG_FILE
 from veldt.run.plan import Plan
 from veldt.run.trust import code_of
@@ -31,8 +32,8 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     return {
         "architecture": plan.architecture,
         "options": options,
-        "config": asdict(plan.config),
-        "device": plan.problem.device,
+        "config": flat(plan.config),
+        "device": plan.problem.compute.device,
         "parameters": plan.topology.num_weights,
         "spaces": _spaces(plan.problem.spec),
         "code": code_of(plan.architecture, options["env"], options["network"]),

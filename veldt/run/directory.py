@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from veldt.errors import ConfigurationError
+from veldt.files import lock, write_atomically
 from veldt.telemetry.result import dumps
 
 CONFIG_FILE, RESULT_FILE, CHECKPOINTS = "config.json", "result.json", "checkpoints"
@@ -33,29 +33,28 @@ class RunDirectory:
         """As it was given, for people."""
         self.path = base / given
         """From the root: an environment may change the working directory."""
-        if not resume and (self.path / CONFIG_FILE).exists() and not _in_use(self.path):
-            raise ConfigurationError(
-                f"{self.path} already holds a run; choose another --run-dir or 'veldt resume' it"
-            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+            held = lock(self.path / ".lock")
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write to run directory {self.path} ({error.strerror}); choose another"
                 " with --run-dir"
             ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._lock)
+        if held is None:
             raise ConfigurationError(
                 f"run directory {self.path} is in use by another run; choose another --run-dir"
-            ) from error
+            )
+        self._lock = held
+        if not resume and (self.path / CONFIG_FILE).exists():
+            self.close()
+            raise ConfigurationError(
+                f"{self.path} already holds a run; choose another --run-dir or 'veldt resume' it"
+            )
 
     def write_config(self, config: dict[str, Any]) -> None:
         try:
-            (self.path / CONFIG_FILE).write_text(dumps(config) + "\n", encoding="utf-8")
+            write_atomically(self.path / CONFIG_FILE, dumps(config) + "\n", durable=True)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write {self.path / CONFIG_FILE} ({error.strerror}); choose another"
@@ -72,20 +71,6 @@ class RunDirectory:
 
     def close(self) -> None:
         os.close(self._lock)
-
-
-def _in_use(path: Path) -> bool:
-    try:
-        lock = os.open(path / ".lock", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _default_path(base: Path, architecture: str, env: str) -> Path:

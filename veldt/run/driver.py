@@ -24,6 +24,7 @@ from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
+from veldt.telemetry.bottleneck import bottleneck
 from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord
 from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
@@ -215,7 +216,7 @@ class Run:
             with self._signals.interruptible(max_seconds):
                 evaluator = Evaluator(
                     self._plan.problem.environment,
-                    self._plan.topology.make_network,
+                    self._plan.topology.network,
                     seed=_evaluation_seed(self._options.seed, weights.version),
                     num_episodes=self._options.evaluation_episodes,
                 )
@@ -275,7 +276,9 @@ class Run:
         result.aborted_episodes = telemetry.aborted_episodes
         result.policy_lag = lag_entry(telemetry.lag)
         result.restarts = self._backend.restarts
-        result.bottleneck = telemetry.bottleneck()
+        result.bottleneck = bottleneck(
+            telemetry, self._plan.topology, self._options, self._plan.config
+        )
         result.stage_shares = telemetry.stage_shares()
 
 

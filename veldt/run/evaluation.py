@@ -132,8 +132,8 @@ def _restored(
 def _play(
     plan: Plan, weights: Parameters, episodes: int, seed: int, render: bool = False
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    make_network = plan.topology.make_network
-    evaluator = Evaluator(plan.problem.environment, make_network, seed, episodes, render)
+    network = plan.topology.network
+    evaluator = Evaluator(plan.problem.environment, network, seed, episodes, render)
     try:
         return evaluator.returns(weights.vector), evaluator.frames
     finally:

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import difflib
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -15,13 +13,17 @@ import torch
 from veldt import architectures
 from veldt.backends.process.chaos import Chaos
 from veldt.backends.process.sending import check_can_be_sent
+from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory
-from veldt.errors import ConfigurationError
-from veldt.networks import NetworkConfig
-from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, DEVICES, RunOptions
+from veldt.errors import ConfigurationError, did_you_mean
+from veldt.networks import NetworkOptions
+from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
+from veldt.options.fields import leaves, with_values
+from veldt.population import HasPopulation, population_builder
 from veldt.problem import Problem
-from veldt.topology import BoardSpec, End, Topology
-from veldt.types import Parameters
+from veldt.resources import usable_cores
+from veldt.roles.actor import Actor
+from veldt.topology import Topology
 
 _ROW_SECONDS = 1e-3  # a row should cost an actor about this much, so that overheads do not show
 _FEWEST_ENVS, _MOST_ENVS = 8, 64
@@ -40,72 +42,76 @@ class Plan:
     topology: Topology
 
 
-def make_plan(
-    architecture: str,
-    options: RunOptions,
-    own: Mapping[str, Any],
-    restored: Parameters | None = None,
-) -> Plan:
+def make_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]) -> Plan:
     """Check everything and wire the topology; `own` are the architecture's fields by name."""
+    try:
+        return _checked_plan(architecture, options, own)
+    except ConfigurationError:
+        raise
+    except ValueError as error:  # a network or environment that cannot be made
+        raise ConfigurationError(str(error)) from error
+
+
+def _checked_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]) -> Plan:
     module = architectures.load(architecture)
-    _check_choice("backend", options.backend, BACKENDS)
     if options.backend not in getattr(module, "BACKENDS", BACKENDS):
         raise ConfigurationError(module.WHY_NOT_EVERYWHERE)
     options = _with_an_end(options)
-    try:
-        environment = _environment(options)
-        spec = environment.spec()
-        is_image = any(leaf.kind == "image" for leaf in spec.observation)
-        preset = options.preset
-        if preset == "auto":
-            preset = _auto_preset(module, "atari" if is_image else "control", own)
-        _check_choice("preset", preset, tuple(module.PRESETS))
-        config = make_config(module, preset, own)
-        if preset.startswith("atari") and options.reward_clip is None:
-            environment = replace(environment, reward_clip=1.0)
-        device = _device(options, is_image)
-        asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
-        problem = Problem(
-            environment,
-            spec,
-            _network(options),
-            seed=options.seed,
-            num_actors=_num_actors(options, module),
-            envs_per_actor=_envs_per_actor(options, environment, asks_device),
-            device=device,
-            learner_threads=options.learner_threads,
-            total_env_steps=options.total_env_steps,
-            restored=restored,
-        )
-        topology = module.build(config, problem)
-        if options.extra_lag:
-            add_lag(topology, options.extra_lag)
-        if options.backend == "process":
-            check_can_be_sent(topology)
-    except ConfigurationError:
-        raise
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+    environment = _environment(options)
+    spec = environment.spec()
+    is_image = any(leaf.kind == "image" for leaf in spec.observation)
+    preset = options.preset
+    if preset == "auto":
+        preset = _auto_preset(module, "atari" if is_image else "control", own)
+    if preset not in module.PRESETS:
+        raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(module.PRESETS)}")
+    config = make_config(module, preset, own)
+    if preset.startswith("atari") and options.reward_clip is None:
+        environment = replace(environment, reward_clip=1.0)
+    device = _device(options, module, is_image)
+    asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
+    problem = Problem(
+        environment,
+        spec,
+        _network(options),
+        seed=options.seed,
+        num_actors=_num_actors(options, module),
+        envs_per_actor=_envs_per_actor(options, environment, asks_device),
+        compute=Compute(device, options.learner_threads),
+        total_env_steps=options.total_env_steps,
+    )
+    topology = builder(module, config)(config, problem)
+    topology.architecture = architectures.label(architecture)
+    if options.extra_lag:
+        add_lag(topology, options.extra_lag)
+    if options.backend == "process":
+        check_can_be_sent(topology)
     return Plan(architecture, options, config, problem, topology)
+
+
+def builder(module: ModuleType, config: Any) -> Callable[[Any, Problem], Topology]:
+    """What wires the nodes: the architecture, or where there are several policies, its form for a
+    population."""
+    if isinstance(config, HasPopulation) and config.population.num_policies > 1:
+        return population_builder(module.__name__.rpartition(".")[2])
+    build: Callable[[Any, Problem], Topology] = module.build
+    return build
 
 
 def add_lag(topology: Topology, updates: int) -> None:
     """Let whoever acts read weights `updates` versions old; until there are as many, version 0."""
-    if updates < 0:
-        raise ConfigurationError(f"extra_lag is {updates}; use 0 or more")
     lagged = set()
     for node in topology.nodes:
-        end = node.arguments.get("policy_port")
-        if not isinstance(end, End) or not isinstance(end.channel, BoardSpec):
+        slower = node.role.lagging(updates)
+        if slower is None:
             continue
-        if node.arguments.get("synchronous"):
+        if isinstance(node.role, Actor) and node.role.synchronous:
             raise ConfigurationError(
                 f"{topology.architecture} acts with the newest weights by construction, so"
                 " extra_lag does not go with it; try impala"
             )
-        channel = replace(end.channel, history=updates + 2)
-        node.arguments["policy_port"] = End(channel, end.side, (("extra_lag_updates", updates),))
-        lagged.add(channel.name)
+        node.role = slower
+        lagged |= {end.channel.name for _, end in node.ends() if end.extra_lag_updates}
     if not lagged:
         raise ConfigurationError(
             f"{topology.architecture} has no actors that read a board of weights, so extra_lag does"
@@ -119,14 +125,12 @@ def add_lag(topology: Topology, updates: int) -> None:
 
 def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
     """The preset with the user's fields in it; misspelt names are met with the nearest one."""
-    known = {entry.name for entry in fields(module.Config)}
+    known = leaves(module.Config)
     for name in own:
         if name not in known:
-            everything = known | {entry.name for entry in fields(RunOptions)}
-            near = difflib.get_close_matches(name, everything, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}"
-            raise ConfigurationError(f"unknown option '{name}'; {hint}")
-    return replace(module.PRESETS[preset], **own)
+            everything = [*known, *leaves(RunOptions)]
+            raise ConfigurationError(f"unknown option '{name}'; {did_you_mean(name, everything)}")
+    return with_values(module.PRESETS[preset], own)
 
 
 def _auto_preset(module: ModuleType, kind: str, own: Mapping[str, Any]) -> str:
@@ -135,29 +139,9 @@ def _auto_preset(module: ModuleType, kind: str, own: Mapping[str, Any]) -> str:
     return special if special in module.PRESETS else kind
 
 
-def _check_choice(what: str, given: str, choices: tuple[str, ...]) -> None:
-    if given not in choices:
-        raise ConfigurationError(f"unknown {what} '{given}'; use {', '.join(choices)}")
-
-
 def _with_an_end(options: RunOptions) -> RunOptions:
-    positive = ("total_env_steps", "max_seconds", "num_actors", "envs_per_actor")
-    for name in (*positive, "checkpoint_seconds", "checkpoint_env_steps", "autotune_seconds"):
-        value = getattr(options, name)
-        if value is not None and value <= 0:
-            raise ConfigurationError(f"{name} is {value}; use a positive number")
-    if not 0 <= options.seed < 2**63:
-        raise ConfigurationError(f"seed is {options.seed}; use a whole number from 0 on")
-    if options.chaos is not None and options.backend != "process":
-        raise ConfigurationError("chaos strikes processes; use --backend process with --chaos")
     if options.chaos is not None:
         Chaos.parse(options.chaos, options.chaos_spares)  # raises before anything is written
-    if options.learner_threads < 1:
-        raise ConfigurationError("learner_threads must be 1 or more")
-    if options.evaluation_episodes < 0:
-        raise ConfigurationError("evaluation_episodes must be 0 or more")
-    if options.target_return is not None and options.evaluation_episodes < 1:
-        raise ConfigurationError("target_return needs evaluation_episodes of 1 or more")
     ends = (options.total_env_steps, options.max_seconds, options.target_return)
     if all(end is None for end in ends):
         return replace(options, total_env_steps=DEFAULT_ENV_STEPS)
@@ -175,8 +159,8 @@ def _environment(options: RunOptions) -> EnvironmentFactory:
     )
 
 
-def _network(options: RunOptions) -> NetworkConfig:
-    return NetworkConfig(
+def _network(options: RunOptions) -> NetworkOptions:
+    return NetworkOptions(
         encoder=options.network,
         hidden_sizes=options.hidden_sizes,
         activation=options.activation,
@@ -192,7 +176,7 @@ def _num_actors(options: RunOptions, module: ModuleType) -> int:
     """Serial must not depend on the machine; elsewhere the architecture says how it uses cores."""
     if options.num_actors is not None:
         return options.num_actors
-    cores = 2 if options.backend == "serial" else len(os.sched_getaffinity(0))
+    cores = 2 if options.backend == "serial" else usable_cores()
     return max(1, module.default_actors(cores))
 
 
@@ -210,12 +194,14 @@ def _envs_per_actor(options: RunOptions, environment: EnvironmentFactory, asks_d
     return width
 
 
-def _device(options: RunOptions, is_image: bool) -> str:
-    _check_choice("device", options.device, DEVICES)
+def _device(options: RunOptions, module: ModuleType, is_image: bool) -> str:
+    why_not = getattr(module, "WHY_NOT_ON_CUDA", None)
     if options.device == "auto":
         is_small = options.network in ("auto", "mlp") and _widest(options) < _WIDE_ENOUGH_FOR_CUDA
-        pays = is_image or not is_small
+        pays = (is_image or not is_small) and why_not is None
         return "cuda" if pays and torch.cuda.is_available() else "cpu"
+    if options.device == "cuda" and why_not is not None:
+        raise ConfigurationError(why_not)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError("device cuda is not available here; use --device cpu")
     return options.device

@@ -1,34 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's numbers from its nodes' snapshots: totals, rates, returns, lag and who waits for whom."""
+"""A run's numbers from its nodes' snapshots: totals, rates, returns, lag and busy shares."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from veldt.telemetry.bottleneck import KindLoad, describe_bottleneck
 from veldt.telemetry.counters import LagSummary, NodeSnapshot
+from veldt.telemetry.rates import Sample, Samples, Span
 
 WAIT_STAGE = "wait"
 EVALUATOR_KIND = "evaluator"
 RETURN_WINDOW = 100
-_RATE_SECONDS = 2.0
-_SETTLE_SECONDS = 5.0
-_SETTLE_SHARE = 0.1
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """What rates need of one moment."""
-
-    now: float
-    totals: dict[str, float]
-    stage_seconds: dict[str, dict[str, float]]
-    """Seconds by node and stage."""
 
 
 class RunTelemetry:
@@ -47,9 +33,9 @@ class RunTelemetry:
         self._episodes_seen = dict.fromkeys(self.kinds, 0)
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
         self._lengths: deque[int] = deque(maxlen=RETURN_WINDOW)
-        self._recent: deque[_Sample] = deque()
-        self._settling: list[_Sample] = []
-        self._fill_sums: dict[str, tuple[float, int]] = {}
+        self._samples = Samples()
+        self._fill_sums: Counter[str] = Counter()
+        self._num_fills = 0
 
     def update(
         self,
@@ -64,21 +50,15 @@ class RunTelemetry:
         self._take_episodes(snapshots)
         if queue_fill is not None:
             self.queue_fill = dict(queue_fill)
+            self._num_fills += 1
             for name, fill in queue_fill.items():
-                total, count = self._fill_sums.get(name, (0.0, 0))
-                self._fill_sums[name] = (total + fill, count + 1)
-        self._totals = self._add_up(self._counts)
-        sample = _Sample(now, self._totals, self._stage_seconds())
-        self._recent.append(sample)
-        while len(self._recent) > 2 and now - self._recent[1].now >= _RATE_SECONDS:
-            self._recent.popleft()
-        self._keep_while_settling(sample)
+                self._fill_sums[name] += fill  # type: ignore[assignment]
+        self._totals = self._add_up()
+        self._samples.add(Sample(now, self._totals, self._by_kind(), self._stage_seconds()))
 
-    def totals(self, kind: str | None = None) -> dict[str, float]:
-        """Counters added up, gauges averaged, over the nodes of `kind` or all that train."""
-        if kind is None:
-            return dict(self._totals)
-        return self._add_up(lambda name: self.kinds[name] == kind)
+    def totals(self) -> dict[str, float]:
+        """Counters added up, gauges averaged, over all nodes that train."""
+        return dict(self._totals)
 
     @property
     def snapshots(self) -> Mapping[str, NodeSnapshot]:
@@ -87,7 +67,7 @@ class RunTelemetry:
 
     @property
     def observed_seconds(self) -> float:
-        return self._recent[-1].now if self._recent else 0.0
+        return self._samples.recent.end.now
 
     @property
     def env_steps(self) -> int:
@@ -133,24 +113,28 @@ class RunTelemetry:
 
     def rate(self, counter: str) -> float:
         """Increase per second of a total over the last moments; 0 before the second update."""
-        return _rate(self._recent[0], self._recent[-1], counter) if self._recent else 0.0
+        return self._samples.recent.rate(counter)
 
     def steady_rate(self, counter: str = "env_steps") -> float:
         """Increase per second since the run settled; NaN when there is nothing to compare."""
-        if not self._recent or self._steady_start().now == self._recent[-1].now:
-            return math.nan
-        return _rate(self._steady_start(), self._recent[-1], counter)
+        steady = self._samples.steady
+        return steady.rate(counter) if steady.seconds else math.nan
+
+    def kind_rates(self, steady: bool = False) -> dict[str, dict[str, float]]:
+        """Increase per second by kind of node and counter, over the last moments or since the run
+        settled."""
+        return self._span(steady).kind_rates()
+
+    def _span(self, steady: bool) -> Span:
+        return self._samples.steady if steady else self._samples.recent
 
     def busy_shares(self, steady: bool = False) -> dict[str, float]:
         """Each node's busy share of wall time, over the last moments or since the run settled.
 
         Nodes that have not timed anything yet are left out."""
-        if not self._recent:
-            return {}
-        start, end = self._steady_start() if steady else self._recent[0], self._recent[-1]
-        shares = {}
+        span, shares = self._span(steady), {}
         for name in self.kinds:
-            spent = _stage_shares(start, end, name)
+            spent = span.stage_shares(name)
             if not spent:
                 continue
             waited = spent.pop(WAIT_STAGE, None)
@@ -168,24 +152,18 @@ class RunTelemetry:
 
     def stage_shares(self) -> dict[str, dict[str, float]]:
         """Share of wall time by stage since the run settled, averaged over each kind's nodes."""
-        if not self._recent:
-            return {}
+        steady = self._samples.steady
         shares: dict[str, dict[str, float]] = {}
         for name, kind in self.kinds.items():
             nodes = sum(other == kind for other in self.kinds.values())
             stages = shares.setdefault(kind, {})
-            spent = _stage_shares(self._steady_start(), self._recent[-1], name)
-            for stage, share in spent.items():
+            for stage, share in steady.stage_shares(name).items():
                 stages[stage] = stages.get(stage, 0.0) + share / nodes
         return {kind: stages for kind, stages in shares.items() if stages}
 
-    def bottleneck(self) -> str:
-        """One line that says what held the run back and what to do about it."""
-        shares, counts = self.kind_busy_shares(steady=True), list(self.kinds.values())
-        loads = [KindLoad(kind, counts.count(kind), busy) for kind, busy in shares.items()]
-        fill = {name: total / count for name, (total, count) in self._fill_sums.items()}
-        one_thread = bool(self._take_turns) and self._take_turns >= set(self.kinds)
-        return describe_bottleneck(loads, fill, one_thread)
+    def mean_queue_fill(self) -> dict[str, float]:
+        """How full each queue was on average, 0 to 1."""
+        return {name: total / self._num_fills for name, total in self._fill_sums.items()}
 
     def metrics(self) -> dict[str, float]:
         """All of the above as flat names for the writers."""
@@ -224,10 +202,10 @@ class RunTelemetry:
         self._lengths.extend(state["lengths"].tolist())
         self._episodes_seen = dict(zip(self.kinds, state["episodes_seen"].tolist(), strict=True))
 
-    def _add_up(self, included: Callable[[str], bool]) -> dict[str, float]:
+    def _add_up(self) -> dict[str, float]:
         values: dict[str, list[float]] = {}
         gauges: set[str] = set()
-        for name in filter(included, self._snapshots):
+        for name in filter(self._counts, self._snapshots):
             snapshot = self._snapshots[name]
             gauges |= snapshot.gauges
             for counter, value in snapshot.counters.items():
@@ -254,47 +232,18 @@ class RunTelemetry:
             self._returns.extend(np.concatenate(returns)[order].tolist())
             self._lengths.extend(np.concatenate(lengths)[order].tolist())
 
+    def _by_kind(self) -> dict[str, dict[str, float]]:
+        """Counters, but not levels, added up over the nodes of each kind."""
+        found: dict[str, dict[str, float]] = {}
+        for name, snapshot in self._snapshots.items():
+            total = found.setdefault(self.kinds[name], {})
+            for counter, value in snapshot.counters.items():
+                if counter not in snapshot.gauges:
+                    total[counter] = total.get(counter, 0.0) + value
+        return found
+
     def _stage_seconds(self) -> dict[str, dict[str, float]]:
         return {
             name: {stage: seconds for stage, (seconds, _) in snapshot.stages.items()}
             for name, snapshot in self._snapshots.items()
         }
-
-    def _keep_while_settling(self, sample: _Sample) -> None:
-        """Keep the first sample, and those from the first update until the latest steady start."""
-        if not self._settling:
-            self._settling.append(sample)
-            return
-        if len(self._settling) == 1:
-            before = self._settling[0].totals.get("updates", 0)
-            if sample.totals.get("updates", 0) > before:
-                self._settling.append(sample)
-        elif self._settling[-1].now - self._settling[1].now < _SETTLE_SECONDS:
-            self._settling.append(sample)
-
-    def _steady_start(self) -> _Sample:
-        """The first sample 5 seconds, or a tenth of the time if shorter, after the first update.
-
-        Without updates it is the first sample of all."""
-        end = self._recent[-1].now
-        learning = self._settling[1:]
-        if not learning or learning[0].now == end:
-            return self._settling[0]
-        settle = min(_SETTLE_SECONDS, _SETTLE_SHARE * (end - learning[0].now))
-        settled = (sample for sample in learning if learning[0].now + settle <= sample.now < end)
-        return next(settled, learning[0])
-
-
-def _rate(start: _Sample, end: _Sample, counter: str) -> float:
-    seconds = end.now - start.now
-    gained = end.totals.get(counter, 0.0) - start.totals.get(counter, 0.0)
-    return gained / seconds if seconds > 0 else 0.0
-
-
-def _stage_shares(start: _Sample, end: _Sample, node: str) -> dict[str, float]:
-    """Share of wall time by stage between two samples."""
-    seconds, before = end.now - start.now, start.stage_seconds.get(node, {})
-    after = end.stage_seconds.get(node, {})
-    if seconds <= 0:
-        return {}
-    return {stage: (total - before.get(stage, 0.0)) / seconds for stage, total in after.items()}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from veldt.telemetry.counters import NodeSnapshot
-from veldt.topology import End, StreamSpec, Topology
+from veldt.topology import Topology
 from veldt.types import ORDERS
 
 _STUCK_TRAJECTORIES, _STUCK_UPDATES = 30, 100  # some actors refresh every few trajectories only
@@ -47,12 +47,7 @@ def actors_with_weights(topology: Topology) -> list[str]:
     policies have versions of their own, which the sum of all updates cannot be compared with."""
     if any(board.spec.name == ORDERS for board in topology.boards):
         return []
-    ports = ((node.name, node.arguments.get("policy_port")) for node in topology.nodes)
-    return [
-        name
-        for name, port in ports
-        if port is not None and not (isinstance(port, End) and isinstance(port.channel, StreamSpec))
-    ]
+    return [node.name for node in topology.nodes if node.role.knows_its_version()]
 
 
 class WeightsAlarm:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory layout of one node's telemetry, the same for plain and shared memory.
 
-Head, counters, stages, lag, ring of episodes, tail. The head holds what the writer stores last, the
-tail what it stores first: a reader that copies head, body, tail in this order and finds the same
-number in both has seen no write under way.
+The head holds what the writer stores last, the tail what it stores first: a reader that copies
+head, body, tail in this order and finds the same number in both has seen no write under way.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -16,32 +17,51 @@ MAX_NAME_BYTES = 39
 EPISODE_RING = 2048
 LAG_BINS = 128
 
-_NAME = MAX_NAME_BYTES + 1  # zero-padded; the last byte is the flag
-
 NUM_COUNTERS, NUM_STAGES, EPISODES_DONE, LAGS_DONE = range(4)
+"""Words of the head."""
 EPISODES_BEGUN, LAGS_BEGUN = range(2)
+"""Words of the tail."""
 LAG_SUM, LAG_MIN, LAG_MAX = range(3)
+"""Words of the lag."""
 
-COUNTERS_AT = 64
-COUNTER_NAMES_AT = COUNTERS_AT + MAX_COUNTERS * 8
-STAGES_AT = COUNTER_NAMES_AT + MAX_COUNTERS * _NAME
-STAGE_NAMES_AT = STAGES_AT + MAX_STAGES * 16
-LAG_AT = STAGE_NAMES_AT + MAX_STAGES * _NAME
-HISTOGRAM_AT = LAG_AT + 64
-RETURNS_AT = HISTOGRAM_AT + LAG_BINS * 8
-LENGTHS_AT = RETURNS_AT + EPISODE_RING * 8
-TAIL_AT = LENGTHS_AT + EPISODE_RING * 8
-TELEMETRY_BYTES = -(-(TAIL_AT + 64) // 4096) * 4096
+NAME = np.dtype([("text", f"S{MAX_NAME_BYTES}"), ("flag", "u1")])
+BLOCK = np.dtype(
+    [
+        ("head", "i8", 8),
+        ("counters", "f8", MAX_COUNTERS),
+        ("counter_names", NAME, MAX_COUNTERS),
+        ("stages", "f8", 2 * MAX_STAGES),
+        ("stage_names", NAME, MAX_STAGES),
+        ("lag", "i8", 8),
+        ("histogram", "i8", LAG_BINS),
+        ("returns", "f8", EPISODE_RING),
+        ("lengths", "i8", EPISODE_RING),
+        ("tail", "i8", 8),
+    ]
+)
+HEAD_BYTES = BLOCK["head"].itemsize
+TAIL_AT = BLOCK.itemsize - BLOCK["tail"].itemsize
+TELEMETRY_BYTES = -(-BLOCK.itemsize // 4096) * 4096
+
+
+def fields_of(memory: memoryview | bytearray | bytes) -> np.ndarray:
+    """The block as one record whose fields are views of the memory."""
+    size = memoryview(memory).nbytes
+    if size < TELEMETRY_BYTES:
+        raise ValueError(f"a telemetry block has {TELEMETRY_BYTES} bytes, not {size}")
+    return np.ndarray((), BLOCK, memory)
+
+
+def numbers(array: np.ndarray) -> memoryview[Any]:
+    """The array as a view whose single numbers are read and written several times faster."""
+    return array.data
 
 
 class Names:
     """Names registered in the block: written before the number that makes them visible."""
 
-    def __init__(
-        self, memory: memoryview, at: int, limit: int, head: memoryview, word: int
-    ) -> None:
-        self._memory, self._at, self._limit = memory, at, limit
-        self._head, self._word = head, word
+    def __init__(self, records: np.ndarray, head: Any, word: int) -> None:
+        self._records, self._head, self._word = records, head, word
 
     def index_of(self, name: str, flag: bool = False) -> int:
         """The index of `name`, registered now with `flag` if it is new."""
@@ -49,35 +69,19 @@ class Names:
         if not 0 < len(encoded) <= MAX_NAME_BYTES:
             raise ValueError(f"'{name}' must have 1 to {MAX_NAME_BYTES} bytes")
         known = self._head[self._word]
-        record = encoded.ljust(MAX_NAME_BYTES, b"\0") + bytes([flag])
-        for index in range(known):
-            if self._record(index)[:MAX_NAME_BYTES] == record[:MAX_NAME_BYTES]:
-                return index
-        if known == self._limit:
-            raise ValueError(f"no room for '{name}': a node has {self._limit} names of this sort")
-        self._record(known)[:] = record
+        same = np.flatnonzero(self._records["text"][:known] == encoded)
+        if same.size:
+            return int(same[0])
+        if known == self._records.size:
+            raise ValueError(f"no room for '{name}': a node has {known} names of this sort")
+        self._records[known] = (encoded, flag)
         self._head[self._word] = known + 1
         return known
 
-    def _record(self, index: int) -> memoryview:
-        start = self._at + index * _NAME
-        return self._memory[start : start + _NAME]
 
-
-def arrays(block: memoryview) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Histogram, ring of returns and ring of lengths as views."""
-    return (
-        np.frombuffer(block, np.int64, LAG_BINS, HISTOGRAM_AT),
-        np.frombuffer(block, np.float64, EPISODE_RING, RETURNS_AT),
-        np.frombuffer(block, np.int64, EPISODE_RING, LENGTHS_AT),
-    )
-
-
-def read_names(view: memoryview, at: int, known: int, limit: int) -> list[tuple[str, bool]]:
+def read_names(records: np.ndarray, known: int) -> list[tuple[str, bool]]:
     """Names with their flags, in order of registration; bytes that are no name are replaced."""
-    known = min(max(known, 0), limit)
-    records = (bytes(view[i : i + _NAME]) for i in range(at, at + known * _NAME, _NAME))
     return [
-        (record[:-1].partition(b"\0")[0].decode(errors="replace"), record[-1] != 0)
-        for record in records
+        (text.partition(b"\0")[0].decode(errors="replace"), flag != 0)
+        for text, flag in records[: max(known, 0)].tolist()
     ]

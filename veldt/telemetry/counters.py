@@ -14,30 +14,24 @@ from time import perf_counter
 import numpy as np
 
 from veldt.telemetry.block import (
-    COUNTER_NAMES_AT,
-    COUNTERS_AT,
     EPISODE_RING,
     EPISODES_BEGUN,
     EPISODES_DONE,
-    HISTOGRAM_AT,
-    LAG_AT,
+    HEAD_BYTES,
     LAG_BINS,
     LAG_MAX,
     LAG_MIN,
     LAG_SUM,
     LAGS_BEGUN,
     LAGS_DONE,
-    MAX_COUNTERS,
     MAX_NAME_BYTES,
-    MAX_STAGES,
     NUM_COUNTERS,
     NUM_STAGES,
-    STAGE_NAMES_AT,
-    STAGES_AT,
     TAIL_AT,
     TELEMETRY_BYTES,
     Names,
-    arrays,
+    fields_of,
+    numbers,
     read_names,
 )
 
@@ -109,17 +103,16 @@ class NodeTelemetry:
 
     def __init__(self, memory: memoryview | None = None) -> None:
         block = memoryview(bytearray(TELEMETRY_BYTES) if memory is None else memory).cast("B")
-        if len(block) < TELEMETRY_BYTES:
-            raise ValueError(f"a telemetry block has {TELEMETRY_BYTES} bytes, not {len(block)}")
-        self._memory = block = block[:TELEMETRY_BYTES]
-        self._head = block[:COUNTERS_AT].cast("q")
-        self._tail = block[TAIL_AT : TAIL_AT + 64].cast("q")
-        self._lag = block[LAG_AT:HISTOGRAM_AT].cast("q")
-        self._counter_values = block[COUNTERS_AT:COUNTER_NAMES_AT].cast("d")
-        self._stage_values = block[STAGES_AT:STAGE_NAMES_AT].cast("d")
-        self._histogram, self._returns, self._lengths = arrays(block)
-        self._counter_names = Names(block, COUNTER_NAMES_AT, MAX_COUNTERS, self._head, NUM_COUNTERS)
-        self._stage_names = Names(block, STAGE_NAMES_AT, MAX_STAGES, self._head, NUM_STAGES)
+        self._memory = block[:TELEMETRY_BYTES]
+        fields = fields_of(block)
+        self._head, self._tail = numbers(fields["head"]), numbers(fields["tail"])
+        self._lag = numbers(fields["lag"])
+        self._counter_values = numbers(fields["counters"])
+        self._stage_values = numbers(fields["stages"])
+        self._histogram = fields["histogram"]
+        self._returns, self._lengths = fields["returns"], fields["lengths"]
+        self._counter_names = Names(fields["counter_names"], self._head, NUM_COUNTERS)
+        self._stage_names = Names(fields["stage_names"], self._head, NUM_STAGES)
         self._counters: dict[str, Counter] = {}
         self._stages: dict[str, Stage] = {}
 
@@ -179,12 +172,12 @@ class NodeTelemetry:
         """A copy of the block: for NodeSnapshot.from_bytes, or for a successor to start from."""
         block = bytearray()
         for _ in range(_COPY_ATTEMPTS):
-            head = bytes(self._memory[:COUNTERS_AT])
+            head = bytes(self._memory[:HEAD_BYTES])
             block = bytearray(self._memory)
-            block[:COUNTERS_AT] = head
+            block[:HEAD_BYTES] = head
             block[TAIL_AT:] = self._memory[TAIL_AT:]
-            words = memoryview(block).cast("q")
-            if words[LAGS_DONE] == words[TAIL_AT // 8 + LAGS_BEGUN]:
+            copied = fields_of(block)
+            if copied["head"][LAGS_DONE] == copied["tail"][LAGS_BEGUN]:
                 break
         return bytes(block)
 
@@ -243,29 +236,26 @@ class NodeSnapshot:
     @staticmethod
     def from_bytes(block: bytes) -> NodeSnapshot:
         """Read a copied block. Whatever a torn copy holds, this does not fail."""
-        if len(block) < TELEMETRY_BYTES:
-            raise ValueError(f"a telemetry block has {TELEMETRY_BYTES} bytes, not {len(block)}")
-        view = memoryview(block)[:TELEMETRY_BYTES]
-        head = view[:COUNTERS_AT].cast("q")
-        tail = view[TAIL_AT : TAIL_AT + 64].cast("q")
-        histogram, returns, lengths = arrays(view)
-        values = view[COUNTERS_AT:COUNTER_NAMES_AT].cast("d")
-        times = view[STAGES_AT:STAGE_NAMES_AT].cast("d")
-        counters = read_names(view, COUNTER_NAMES_AT, head[NUM_COUNTERS], MAX_COUNTERS)
-        stages = read_names(view, STAGE_NAMES_AT, head[NUM_STAGES], MAX_STAGES)
+        fields = fields_of(block)
+        head, tail = fields["head"].tolist(), fields["tail"].tolist()
+        counters = read_names(fields["counter_names"], head[NUM_COUNTERS])
+        stages = read_names(fields["stage_names"], head[NUM_STAGES])
+        values = fields["counters"].tolist()
+        times = fields["stages"].reshape(-1, 2).tolist()
         total = max(0, head[EPISODES_DONE])
         return NodeSnapshot(
-            counters={name: values[i] for i, (name, _) in enumerate(counters)},
+            counters={name: values[index] for index, (name, _) in enumerate(counters)},
             gauges=frozenset(name for name, is_gauge in counters if is_gauge),
             stages={
-                name: (times[2 * i], _whole(times[2 * i + 1])) for i, (name, _) in enumerate(stages)
+                name: (times[index][0], _whole(times[index][1]))
+                for index, (name, _) in enumerate(stages)
             },
             episodes_total=total,
-            lag=_lag_summary(view[LAG_AT:HISTOGRAM_AT].cast("q"), histogram),
+            lag=_lag_summary(fields["lag"].tolist(), fields["histogram"]),
             # Episodes begun but not done may already have overwritten the oldest ones.
             _first_episode=max(0, max(total, tail[EPISODES_BEGUN]) - EPISODE_RING),
-            _returns=returns,
-            _lengths=lengths,
+            _returns=fields["returns"],
+            _lengths=fields["lengths"],
         )
 
 
@@ -273,7 +263,7 @@ def _whole(number: float) -> int:
     return int(number) if math.isfinite(number) else 0
 
 
-def _lag_summary(words: memoryview, histogram: np.ndarray) -> LagSummary:
+def _lag_summary(words: list[int], histogram: np.ndarray) -> LagSummary:
     counts = np.maximum(histogram, 0)
     count = int(counts.sum())
     if count <= 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from veldt.files import write_atomically
 from veldt.telemetry.counters import LagSummary
 
 StoppedBy = Literal["target", "env_steps", "seconds", "interrupt", "failure"]
@@ -64,17 +64,7 @@ class RunResult:
 
     def save(self, path: str | Path) -> None:
         """Write the file whole or not at all, even if the machine stops meanwhile."""
-        target = Path(path)
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            with open(draft, "w", encoding="utf-8") as file:
-                file.write(self.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
-        _sync_directory(target.parent)
+        write_atomically(path, self.to_json(), durable=True)
 
     @staticmethod
     def load(path: str | Path) -> RunResult:
@@ -108,12 +98,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     return value
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a rename in `directory` survive a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

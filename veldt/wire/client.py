@@ -15,8 +15,8 @@ from collections.abc import Callable
 import grpc
 import numpy as np
 
+from veldt.wire.event_loop import PolledEventLoop
 from veldt.wire.messages import Refused, StreamFormat
-from veldt.wire.pump import Pump
 from veldt.wire.security import TLS_NAME, TOKEN_HEADER, Security
 from veldt.wire.server import METHOD, SERVICE, keepalive_options
 
@@ -34,7 +34,7 @@ Answer = tuple[int, dict[str, np.ndarray]]
 
 
 class StreamClient:
-    """The asking port. `send` and `receive` never block, and let everything else happen.
+    """The client's end of a stream. `send` and `receive` never block; the event loop runs in them.
 
     `address` may be a function that looks it up before each attempt; None: not known yet."""
 
@@ -55,7 +55,7 @@ class StreamClient:
         self._next_sequence = 0
         self._outgoing: asyncio.Queue[bytes] | None = None
         """What waits to be written on the stream; None while there is no stream."""
-        self._pump = Pump()
+        self._loop = PolledEventLoop()
         self.connections = 0
         """Streams opened so far; more than one: the connection broke in between."""
 
@@ -63,24 +63,24 @@ class StreamClient:
         """Begin to connect. Not done by the constructor: environments may fork processes, which
         must happen before gRPC has threads."""
         opening = self._format.encode_open(self._actor, incarnation)
-        self._task = self._pump.loop.create_task(self._stay_connected(opening))
-        self._pump.turn()
+        self._task = self._loop.asyncio_loop.create_task(self._stay_connected(opening))
+        self._loop.run_once()
 
     def fileno(self) -> int:
         """Readable when something came in."""
-        return self._pump.fileno()
+        return self._loop.fileno()
 
     def send(self, group: int, data: bytes) -> None:
         """Ask about one row of `group`, whose last question must have been answered."""
         self._unanswered[group] = data
         if self._outgoing is not None:
             self._ask(self._outgoing, group, data)
-        self._pump.turn()
+        self._loop.run_once()
 
     def receive(self) -> Answer | None:
         """Group and arrays of the next answer. Raises ConnectionError when there is no hope."""
         if not self._inbox:
-            self._pump.turn_if_due()
+            self._loop.run_if_ready()
         if self._inbox:
             return self._inbox.popleft()
         if self._task.done():
@@ -89,10 +89,10 @@ class StreamClient:
 
     def close(self) -> None:
         """Leave; the server sees a connection that ended."""
-        if not self._pump.loop.is_closed():
+        if not self._loop.asyncio_loop.is_closed():
             self._task.cancel()
-            self._pump.run(asyncio.wait([self._task]))
-            self._pump.close()
+            self._loop.run_until_complete(asyncio.wait([self._task]))
+            self._loop.close()
 
     async def _stay_connected(self, opening: bytes) -> None:
         pause, alive_at = _FIRST_PAUSE_SECONDS, time.monotonic()

@@ -7,21 +7,21 @@ from collections import deque
 
 import numpy as np
 
-from veldt.wire.desk import Desk, Session
 from veldt.wire.messages import StreamFormat
+from veldt.wire.servicer import Session, StreamServicer
 
 
 class LocalClient:
-    """The asking port beside its server's desk."""
+    """The client's end of a stream whose servicer is in the same thread."""
 
-    def __init__(self, format: StreamFormat, actor: int, desk: Desk) -> None:
-        self._format, self._actor, self._desk = format, actor, desk
+    def __init__(self, format: StreamFormat, actor: int, servicer: StreamServicer) -> None:
+        self._format, self._actor, self._servicer = format, actor, servicer
         self._answers: deque[bytes] = deque()
         self._session: Session | None = None
         self._next_sequence = 0
 
     def connect(self, incarnation: int) -> None:
-        self._session = self._desk.connect(self._answers.append)
+        self._session = self._servicer.connect(self._answers.append)
         self._next_sequence = 0
         self._session.receive(self._format.encode_open(self._actor, incarnation))
         self._format.check_opened(self._answers.popleft())

@@ -8,10 +8,10 @@ import asyncio
 
 import grpc
 
-from veldt.wire.desk import Desk, Received, Session
+from veldt.wire.event_loop import PolledEventLoop
 from veldt.wire.messages import Refused, StreamFormat
-from veldt.wire.pump import Pump
 from veldt.wire.security import Security, check_address
+from veldt.wire.servicer import InferenceRequest, Session, StreamServicer
 
 SERVICE, METHOD = "veldt.wire.CentralInference", "Infer"
 _GRACE_SECONDS = 0.2
@@ -42,8 +42,8 @@ def keepalive_options(max_receive_bytes: int) -> list[tuple[str, int]]:
 
 
 class StreamServer:
-    """The answering port: `take` a row, `answer` it. Listens from its construction on; what comes
-    in is looked at when `take` finds nothing waiting."""
+    """The server's end of all streams: `take` a row, `answer` it. Listens from its construction on;
+    what comes in is looked at when `take` finds nothing waiting."""
 
     def __init__(
         self,
@@ -55,43 +55,43 @@ class StreamServer:
     ) -> None:
         check_address(address, security)
         self._format, self._security = format, security
-        self._desk = Desk(format, num_clients, groups_per_client)
+        self._servicer = StreamServicer(format, num_clients, groups_per_client)
         # A new stream may come before the old one is known to be dead, so each actor has two.
         self._max_streams = 2 * num_clients + 8
         self._answered = False
-        self._pump = Pump()
-        self._pump.run(self._listen(address))
+        self._loop = PolledEventLoop()
+        self._loop.run_until_complete(self._listen(address))
 
     @property
     def refused(self) -> dict[str, int]:
         """Messages and callers refused so far, by reason."""
-        return self._desk.refused
+        return self._servicer.refused
 
     def fileno(self) -> int:
         """Readable when something came in."""
-        return self._pump.fileno()
+        return self._loop.fileno()
 
-    def take(self) -> Received | None:
-        received = self._desk.take()
-        if received is None:
+    def take(self) -> InferenceRequest | None:
+        request = self._servicer.take()
+        if request is None:
             if self._answered:
                 self._answered = False
-                self._pump.turn()
+                self._loop.run_once()
             else:
-                self._pump.turn_if_due()
-            received = self._desk.take()
-        return received
+                self._loop.run_if_ready()
+            request = self._servicer.take()
+        return request
 
-    def answer(self, received: Received, data: bytes) -> None:
+    def answer(self, request: InferenceRequest, data: bytes) -> None:
         """The answer leaves with the next `take` that finds nothing waiting."""
         self._answered = True
-        self._desk.answer(received, data)
+        self._servicer.answer(request, data)
 
     def close(self) -> None:
         """End all streams; actors see it as a lost connection."""
-        if not self._pump.loop.is_closed():
-            self._pump.run(self._server.stop(_GRACE_SECONDS))
-            self._pump.close()
+        if not self._loop.asyncio_loop.is_closed():
+            self._loop.run_until_complete(self._server.stop(_GRACE_SECONDS))
+            self._loop.close()
 
     async def _listen(self, address: str) -> None:
         self._server = self._make_server(address)
@@ -116,11 +116,11 @@ class StreamServer:
 
     async def _serve(self, _: object, context: grpc.aio.ServicerContext) -> None:
         if not self._security.admits(context.invocation_metadata() or ()):
-            self._desk.refuse("unauthenticated")
+            self._servicer.refuse("unauthenticated")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "unknown token")
         outgoing: asyncio.Queue[bytes] = asyncio.Queue()
 
-        session, may_write = self._desk.connect(outgoing.put_nowait), asyncio.Lock()
+        session, may_write = self._servicer.connect(outgoing.put_nowait), asyncio.Lock()
         writing = asyncio.create_task(_write(context, outgoing, may_write))
         try:
             await _read(session, context)

@@ -15,16 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from veldt.architectures import ARCHITECTURES
 from veldt.command_line import main as cli
 from veldt.errors import ConfigurationError
-from veldt.options import RunOptions
 from veldt.reports.compare import runs
 from veldt.reports.compare.command import command_line
-from veldt.reports.compare.diagrams import svg
 from veldt.reports.compare.records import collect
 from veldt.reports.compare.settings import Comparison, claim_folder
-from veldt.run.plan import make_plan
 from veldt.telemetry.result import RunResult
 
 pytest.importorskip("matplotlib")
@@ -216,19 +212,3 @@ def test_the_command_in_the_report_makes_the_same_comparison():
     words = command_line(COMPARISON).split()
     assert words[:2] == ["veldt", "compare"]
     assert Comparison(**parser.parse(words[2:])) == COMPARISON
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_role_and_channel_is_drawn(architecture):
-    plan = make_plan(architecture, RunOptions(env="CartPole-v1", backend="serial"), {})
-    drawing = svg(plan.topology)
-    for kind, nodes in plan.topology.kinds().items():
-        assert f">{kind} x{len(nodes)}<" in drawing
-    for source, target, _ in plan.topology.edges():
-        for name in (source, target):
-            assert re.sub(r"-\d+", "", name) in drawing
-    linked = {
-        frozenset((re.sub(r"-\d+", "", a), re.sub(r"-\d+", "", b)))
-        for a, b, _ in plan.topology.edges()
-    }
-    assert drawing.count("<path d=") == 1 + len(linked)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veldt.reports.compare.statistics import (
+from veldt.reports.statistics import (
     CONFIDENCE,
     RESAMPLES,
     estimate,

@@ -11,6 +11,8 @@ import multiprocessing
 import os
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
+from multiprocessing.util import get_temp_dir
+from pathlib import Path
 from typing import cast
 
 from veldt.resources import raise_descriptor_limit
@@ -29,9 +31,9 @@ def warm_up() -> None:
     server_context().set_forkserver_preload(["veldt.backends.process.preload"])
     keep_running()
     # Imported here, once the server has begun: it takes longer than to start one.
-    from veldt.environments.leftovers import claim_temporary_folder, remove_leftovers
+    from veldt.environments.leftovers import claim, remove_leftovers
 
-    claim_temporary_folder()
+    claim(Path(get_temp_dir()))
     remove_leftovers()
 
 

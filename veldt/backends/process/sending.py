@@ -9,6 +9,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from veldt.errors import ConfigurationError
+from veldt.role import leaves_of
 from veldt.topology import End, Topology
 
 _REMEDY = "define it at the top level of a module, or use --backend serial"
@@ -34,7 +35,7 @@ def check_can_be_sent(topology: Topology) -> None:
 def _distinct_arguments(topology: Topology) -> Iterator[tuple[str, str, Any]]:
     seen = set()
     for node in topology.nodes:
-        for argument, value in node.arguments.items():
+        for argument, value in leaves_of(node.role):
             if id(value) not in seen and not isinstance(value, End):
                 seen.add(id(value))
                 yield node.name, argument, value

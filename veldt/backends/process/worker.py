@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from veldt.backends.base import (
-    Errand,
+    BetweenSteps,
     NodeFailure,
     RunningNode,
     close_all,
@@ -68,7 +68,7 @@ def run_group(launch: Launch) -> None:
     # The supervisor asks a silent process for its stack before it replaces it.
     faulthandler.register(signal.SIGUSR1, file=launch.errors.fd, all_threads=True)
     torch.set_num_threads(1)
-    os.nice(min(getattr(node.role, "niceness", 0) for node in launch.nodes))
+    os.nice(min(node.role.niceness for node in launch.nodes))
     try:
         nodes = [_construct(launch, node) for node in launch.nodes]
         _run(launch, nodes)
@@ -100,7 +100,7 @@ def _run(launch: Launch, nodes: list[RunningNode]) -> None:
     def stopped() -> bool:
         return control[0] != 0
 
-    def saver() -> Errand:
+    def saver() -> BetweenSteps:
         return SaveOnRequest(launch)
 
     if launch.threads:

@@ -22,7 +22,7 @@ from veldt.backends.ray.head import Head
 from veldt.backends.ray.host import Host, answers, reports
 from veldt.backends.ray.messages import Assignment, Report
 from veldt.backends.ray.supervisor import Supervisor
-from veldt.backends.ray.wiring import Wiring, first_parameters
+from veldt.backends.ray.wiring import Wiring, initial_parameters
 from veldt.backends.saving import (
     CHANNELS,
     Parts,
@@ -80,11 +80,11 @@ class RayBackend:
 
     def _take_topology(self, topology: Topology) -> None:
         self._topology = topology
-        self._known = first_parameters(topology)
+        self._known = initial_parameters(topology)
 
     def start(self) -> None:
         self._cluster = ray_cluster.join()
-        if warning := ray_cluster.open_door():
+        if warning := ray_cluster.warning_about_token():
             self.notes.append(warning)
         self._links = self._wiring.links(ray_cluster.is_one_machine())
         self._head = Head(ray.get_runtime_context().gcs_address)
@@ -104,12 +104,10 @@ class RayBackend:
             outbound=self._wiring.outbound(name),
             boards=[self._newest(b) for b in self._topology.boards if uses(name, b.spec.name)],
             shared=[s for s in self._topology.shared if uses(name, s.spec.name)],
-            requests=self._wiring.requests_within(name),
-            asking=self._wiring.asking(name),
-            answering=self._wiring.answering(name),
+            requests=[r.spec for r in self._topology.requests if uses(name, r.spec.name)],
             streams={s: link for s, link in self._links.items() if uses(name, s)},
             telemetry={node.name: self._telemetry[node.name] for node in host.group.nodes},
-            answers_for=self._wiring.owned(name),
+            saves=self._wiring.owned(name),
             run_dir=self.run_dir,
             parts={node.name: read_part(checkpoint, node.name) for node in host.group.nodes}
             if checkpoint is not None

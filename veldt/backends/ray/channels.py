@@ -21,7 +21,6 @@ import ray
 
 from veldt.backends.ray.messages import Handle
 from veldt.backends.shared_memory.channels import BoardMemory, QueueMemory
-from veldt.backends.shared_memory.fabric import newest
 from veldt.backends.shared_memory.memory import PlainBlock
 from veldt.backends.shared_memory.signals import Doorbell, IndexDeque
 from veldt.topology import QueueSpec
@@ -59,8 +58,8 @@ class Intake:
             PlainBlock(QueueMemory.nbytes(spec), spec.name),
             free=_ReturnedSlots(self, spec.num_slots),
             full=IndexDeque(),
+            verify=verify,
         )
-        self.memory.verify = verify
 
     async def deliver(
         self, producer: str, incarnation: int, number: int, payload: np.ndarray
@@ -136,10 +135,8 @@ class _ReturnedSlots(IndexDeque):
     """The free slots of a consumer; tells the intake of each that comes back."""
 
     def __init__(self, intake: Intake, count: int) -> None:
-        super().__init__()
+        super().__init__(range(count))
         self._intake = intake
-        for index in range(count):
-            super().push(index)
 
     def push(self, index: int) -> None:
         super().push(index)
@@ -158,10 +155,8 @@ class Outbox:
         self._lost: list[int] = []
         self.producers: list[Doorbell] = []
         block = PlainBlock(QueueMemory.nbytes(spec), spec.name)
-        self.memory = QueueMemory(spec, block, free=IndexDeque(), full=self)
-        self.memory.verify = verify
-        for index in range(spec.num_slots):
-            self.memory.free.push(index)
+        free = IndexDeque(range(spec.num_slots))
+        self.memory = QueueMemory(spec, block, free, full=self, verify=verify)
 
     def connect(self, consumer: Handle) -> None:
         """Send to `consumer` from now on. What its predecessor did not confirm is given up: it may
@@ -251,7 +246,7 @@ class Broadcast:
         if not waiting:
             return
         if self._stored[0] < version:
-            parameters = newest(self._memory)
+            parameters = self._memory.newest()
             self._stored = (parameters.version, ray.put(parameters.vector))
         for reader in waiting:
             reader.sending, reader.version = True, self._stored[0]

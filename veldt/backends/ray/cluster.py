@@ -52,7 +52,7 @@ def join() -> Cluster:
     return Cluster(joined_here=True)
 
 
-def open_door() -> str | None:
+def warning_about_token() -> str | None:
     """What to tell the user where whoever reaches the cluster's ports could run code in it. Who
     joins cannot change that: all of a cluster asks for a token, or nobody in it does."""
     raylet: Any = ray._raylet
@@ -79,7 +79,7 @@ def _check_version() -> None:
         )
 
 
-def close_doors() -> None:
+def require_token() -> None:
     """Clusters that this process starts from now on listen on loopback and want a token."""
     os.environ["RAY_AUTH_MODE"] = "token"
     if not _has_token():
@@ -91,7 +91,7 @@ def close_doors() -> None:
 
 
 def _start_private() -> None:
-    close_doors()
+    require_token()
     ray.init(
         address="local",
         _node_ip_address="127.0.0.1",

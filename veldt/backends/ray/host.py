@@ -31,7 +31,7 @@ class Host:
     silent: float = 0.0
     """Seconds without a heartbeat, by the process's own clock at its last report."""
     placed_at: float = field(default_factory=time.monotonic)
-    is_missed: bool = False
+    is_overdue: bool = False
     """It has not started for so long that this was noted."""
 
     def died(self, error: Exception) -> NodeFailure:

@@ -31,15 +31,10 @@ class Assignment:
     boards: list[Board]
     shared: list[Shared]
     requests: list[RequestsSpec]
-    """Asked and answered here."""
-    asking: list[RequestsSpec]
-    """Answered elsewhere."""
-    answering: list[RequestsSpec]
-    """Asked elsewhere."""
     streams: dict[str, Link]
     telemetry: dict[str, bytes]
     """By node: the counters of the incarnation before, to go on from."""
-    answers_for: set[str]
+    saves: set[str]
     """Boards and shared memory whose content this group puts into checkpoints."""
     run_dir: Path | None
     parts: dict[str, dict[str, np.ndarray]]
@@ -54,8 +49,6 @@ class Peers:
     """By queue."""
     readers: dict[str, dict[str, Handle]]
     """By board, then by group."""
-    servers: dict[str, Handle]
-    """By requests."""
 
 
 @dataclass

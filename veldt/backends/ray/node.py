@@ -19,7 +19,7 @@ import numpy as np
 import ray
 
 from veldt.backends.base import (
-    Errand,
+    BetweenSteps,
     NodeFailure,
     RunningNode,
     close_all,
@@ -30,7 +30,6 @@ from veldt.backends.base import (
 )
 from veldt.backends.ray.channels import Broadcast, Intake, Outbox
 from veldt.backends.ray.messages import Assignment, Captured, Peers, Report
-from veldt.backends.ray.requests import Answering, Asking
 from veldt.backends.saving import captured_channels, captured_node, restore_role
 from veldt.backends.shared_memory.fabric import (
     Fabric,
@@ -43,7 +42,7 @@ from veldt.backends.shared_memory.signals import Doorbell
 from veldt.backends.supervision import silent_seconds
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.topology import READING_SIDES, WRITING_SIDES, End, Node
+from veldt.topology import End, Node
 from veldt.types import Parameters
 
 ChannelsOf = Callable[[list[RunningNode]], dict[str, np.ndarray]]
@@ -83,42 +82,24 @@ class NodeHost:
         return os.getpid()
 
     def _make_fabric(self) -> Fabric:
-        ends = [(node.name, end) for node in self._assignment.group.nodes for _, end in node.ends()]
+        given = self._assignment
         fabric = Fabric(
-            boards={b.spec.name: board_memory(b, False) for b in self._assignment.boards},
-            shared={s.spec.name: shared_block(s, False) for s in self._assignment.shared},
-            streams=self._assignment.streams,
+            boards={b.spec.name: board_memory(b, False) for b in given.boards},
+            shared={s.spec.name: shared_block(s, False) for s in given.shared},
+            streams=given.streams,
             doorbells=self._doorbells,
         )
-        for name in {end.channel.name for _, end in ends}:
-            here = [(node, end.side) for node, end in ends if end.channel.name == name]
-            fabric.writers[name] = [node for node, side in here if side in WRITING_SIDES]
-            fabric.readers[name] = [node for node, side in here if side in READING_SIDES]
+        fabric.add_ends_of(given.group.nodes)
         for name, intake in self._intakes.items():
             fabric.queues[name] = intake.memory
             intake.consumers = self._bells(fabric.readers[name])
         for name, outbox in self._outboxes.items():
             fabric.queues[name] = outbox.memory
             outbox.producers = self._bells(fabric.writers[name])
-        self._open_requests(fabric)
-        return fabric
-
-    def _open_requests(self, fabric: Fabric) -> None:
-        given, queues = self._assignment, fabric.queues
-        self._asking = {spec.name: Asking(spec, queues[spec.queue.name]) for spec in given.asking}
-        self._answering = {spec.name: Answering(spec) for spec in given.answering}
         for spec in given.requests:
-            fabric.requests[spec.name] = request_memory(spec, queues[spec.queue.name], False)
-        for name, answering in self._answering.items():
-            fabric.requests[name] = answering.memory
-            answering.servers = self._bells(fabric.readers[name])
-        for name, asking in self._asking.items():
-            fabric.requests[name] = asking.memory
-        for node in given.group.nodes:
-            for _, end in node.ends():
-                if end.channel.name in self._asking:
-                    client = dict(end.options)["client"]
-                    self._asking[end.channel.name].clients[client] = self._doorbells[node.name]
+            queue = fabric.queues[spec.queue.name]
+            fabric.requests[spec.name] = request_memory(spec, queue, False)
+        return fabric
 
     def _bells(self, nodes: list[str]) -> list[Doorbell]:
         return list(dict.fromkeys(self._doorbells[node] for node in nodes))
@@ -130,10 +111,8 @@ class NodeHost:
         for board, readers in peers.readers.items():
             if board not in self._broadcasts:
                 self._broadcasts[board] = Broadcast(self._fabric.boards[board])
-                self._fabric.elsewhere[board] = [self._broadcasts[board]]
+                self._fabric.remote_readers[board] = self._broadcasts[board]
             self._broadcasts[board].connect(readers)
-        for requests, server in peers.servers.items():
-            self._asking[requests].connect(server)
 
     async def run(self, peers: Peers, newest: dict[str, Parameters]) -> tuple[str, str, str] | None:
         """Run the roles until `stop`, beginning with `newest` weights where there are. Returns what
@@ -152,11 +131,11 @@ class NodeHost:
         try:
             for node in self._assignment.group.nodes:
                 nodes.append(self._construct(node))
-            stopped, errand = self._stopping.is_set, self._captures.errand
+            stopped, saver = self._stopping.is_set, self._captures.saver
             if self._assignment.group.threads:
-                run_in_threads(nodes, self._doorbells, stopped, errand)
+                run_in_threads(nodes, self._doorbells, stopped, saver)
             else:
-                run_until_stopped(nodes, self._doorbells[nodes[0].name], stopped, errand())
+                run_until_stopped(nodes, self._doorbells[nodes[0].name], stopped, saver())
         except NodeFailure as failure:
             return failure.node, failure.cause, failure.trace
         finally:
@@ -180,9 +159,6 @@ class NodeHost:
         self, queue: str, producer: str, incarnation: int, number: int, payload: np.ndarray
     ) -> None:
         await self._intakes[queue].deliver(producer, incarnation, number, payload)
-
-    async def ask(self, requests: str, row: int, question: bytes) -> bytes:
-        return await self._answering[requests].ask(row, question)
 
     async def accept(self, board: str, version: int, vector: np.ndarray) -> None:
         """Weights from the board's writer. This loop is the only one that writes the copy here."""
@@ -221,7 +197,7 @@ class NodeHost:
         names, first = {node.name for node in nodes}, self._assignment.group.nodes[0].name
         owned = {
             channel
-            for channel in self._assignment.answers_for
+            for channel in self._assignment.saves
             if names.intersection(self._fabric.writers[channel] or [first])
         }
         return captured_channels(
@@ -236,8 +212,6 @@ class NodeHost:
         self._stopping.set()
         for intake in self._intakes.values():
             await intake.close()
-        for answering in self._answering.values():
-            answering.close()
         self._ring()
 
     def _ring(self) -> None:
@@ -261,7 +235,7 @@ class Captures:
         self.captured: asyncio.Future[Captured] = self._loop.create_future()
         self._number += 1
 
-    def errand(self) -> Errand:
+    def saver(self) -> BetweenSteps:
         """What a thread calls between its steps."""
         seen = 1  # the beginning; a new process may already have been asked for more
 

@@ -58,7 +58,7 @@ class Placement:
         }
         return Host(group, incarnation, ray.remote(NodeHost).options(**options).remote())
 
-    def give_up(self) -> None:
+    def release(self) -> None:
         for reservation in self._reservations.values():
             ray.util.remove_placement_group(reservation)
         self._reservations = {}
@@ -70,5 +70,4 @@ def _fraction(available: float, num_groups: int) -> float:
 
 
 def _wants_gpu(group: Group) -> bool:
-    devices = (str(node.arguments.get("device", "")) for node in group.nodes)
-    return any(device.startswith("cuda") for device in devices)
+    return any(node.role.device().startswith("cuda") for node in group.nodes)

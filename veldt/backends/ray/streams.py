@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.experimental import internal_kv
 
-from veldt.backends.shared_memory.streams import Bell, stream_format
+from veldt.backends.shared_memory.streams import stream_client, stream_server
 from veldt.topology import StreamSpec
 from veldt.wire.security import Security, with_certificate
 
@@ -26,27 +26,13 @@ class ClusterLink:
     security: Security = field(default_factory=lambda: with_certificate(Security()))
     note: bytes = field(default_factory=lambda: f"veldt-stream-{secrets.token_hex(8)}".encode())
 
-    def client(self, index: int, bell: Bell) -> Any:
-        from veldt.wire.client import StreamClient
+    def client(self, index: int) -> Any:
+        return stream_client(self.spec, index, self._find, self.security.for_clients())
 
-        security = self.security.for_clients()
-        client = StreamClient(stream_format(self.spec), index, self._find, security)
-        bell.watch(client.fileno())
-        return client
-
-    def server(self, bell: Bell) -> Any:
-        from veldt.wire.server import StreamServer
-
-        spec, host = self.spec, ray.util.get_node_ip_address()
+    def server(self) -> Any:
+        host = ray.util.get_node_ip_address()
         address = f"[{host}]:0" if ":" in host else f"{host}:0"
-        server = StreamServer(
-            stream_format(spec),
-            spec.num_clients,
-            spec.groups_per_client,
-            address,
-            self.security,
-        )
-        bell.watch(server.fileno())
+        server = stream_server(self.spec, address, self.security)
         found = f"{address.removesuffix('0')}{server.port}"
         internal_kv._internal_kv_put(self.note, found.encode(), namespace=_NAMESPACE)
         return server

@@ -85,7 +85,7 @@ class Supervisor:
         """Give the others the handle of a successor, where they send to it."""
         for host in self.hosts.values():
             peers = self._peers(host.group.name, {newcomer.group.name})
-            if host is not newcomer and (peers.consumers or peers.readers or peers.servers):
+            if host is not newcomer and (peers.consumers or peers.readers):
                 self._connecting[host.handle.connect.remote(peers)] = host
 
     def _peers(self, name: str, changed: set[str]) -> Peers:
@@ -97,7 +97,6 @@ class Supervisor:
                 for board, readers in wiring.readers_for(name).items()
                 if changed.intersection(readers)
             },
-            {r: hosts[s].handle for r, s in wiring.servers_for(name).items() if s in changed},
         )
 
     def watch(self, seconds: float) -> None:
@@ -145,8 +144,8 @@ class Supervisor:
             call = successor.handle.prepare.remote(self._owner.assignment(successor))
             self._starting[call] = successor
         for host in self._starting.values():
-            if not host.is_missed and now - host.placed_at > _ROOM_SECONDS:
-                host.is_missed = True
+            if not host.is_overdue and now - host.placed_at > _ROOM_SECONDS:
+                host.is_overdue = True
                 needs = self._placement.needs(host.group)
                 self.notes.append(f"{host.group.name} waits until the cluster has room: {needs}")
 
@@ -184,5 +183,5 @@ class Supervisor:
         for host in sorted(hosts, key=lambda host: not self._wiring.outbound(host.group.name)):
             ray.kill(host.handle)
         if self._placement is not None:
-            self._placement.give_up()
+            self._placement.release()
         self.hosts, self._starting, self._connecting, self._waiting = {}, {}, {}, []

@@ -13,10 +13,8 @@ from veldt.topology import (
     READING_SIDES,
     UPDATES_SUFFIX,
     WRITING_SIDES,
-    Channel,
     Group,
     QueueSpec,
-    RequestsSpec,
     Topology,
 )
 from veldt.types import Parameters
@@ -39,29 +37,24 @@ class Wiring:
 
     def __init__(self, topology: Topology) -> None:
         self.groups = {group.name: group for group in topology.groups()}
-        specs: list[Channel] = [queue.spec for queue in topology.queues]
-        specs += [board.spec for board in topology.boards]
-        specs += [shared.spec for shared in topology.shared]
-        specs += [requests.spec for requests in topology.requests]
-        specs += [stream.spec for stream in topology.streams]
-        self.ends = {spec.name: _ends(spec, self.groups.values()) for spec in specs}
+        names = (channel.spec.name for channel in topology.channels())
+        self.ends = {name: _ends(name, self.groups.values()) for name in names}
         for shared in topology.shared:
-            self._require_one_group(shared.spec.name)
+            self._require_one_group(shared.spec.name, "meet in the memory of")
+        for requests in topology.requests:
+            self._require_one_group(requests.spec.name, "ask and answer in the memory of")
         for queue in topology.queues:
             self._require_one_consumer(queue.spec.name)
-        for requests in topology.requests:
-            self._require_one_server(requests.spec.name)
         self._boards = [board.spec.name for board in topology.boards]
         self._lasting = self._boards + [shared.spec.name for shared in topology.shared]
-        self._requests = {requests.spec.name: requests.spec for requests in topology.requests}
         self._streams = {stream.spec.name: stream.spec for stream in topology.streams}
         self._queues = {queue.spec.name: queue.spec for queue in topology.queues}
 
-    def _require_one_group(self, name: str) -> None:
+    def _require_one_group(self, name: str, what_they_do: str) -> None:
         groups = self.ends[name].groups
         if len(groups) > 1:
             raise ConfigurationError(
-                f"{', '.join(groups)} meet in the memory of '{name}', but processes on Ray share no"
+                f"{', '.join(groups)} {what_they_do} '{name}', but processes on Ray share no"
                 " memory; use --backend process, or put these nodes into one process"
             )
 
@@ -73,22 +66,11 @@ class Wiring:
                 " the process of one consumer; use --backend process, or put them into one process"
             )
 
-    def _require_one_server(self, name: str) -> None:
-        servers, clients = list(self.ends[name].readers), self.ends[name].writers
-        if len(servers) > 1 or (set(servers) & set(clients) and len(clients) > 1):
-            raise ConfigurationError(
-                f"the requests '{name}' are answered by {', '.join(servers)}, but on Ray they all"
-                " go to one process, in which either all clients are or none; use --backend process"
-            )
-
     def consumer(self, queue: str) -> str | None:
         return next(iter(self.ends[queue].readers), None)
 
     def writer(self, board: str) -> str | None:
         return next(iter(self.ends[board].writers), None)
-
-    def server(self, requests: str) -> str | None:
-        return next(iter(self.ends[requests].readers), None)
 
     def owned(self, group: str) -> set[str]:
         """Boards and shared memory of which `group` knows best what lies there."""
@@ -112,19 +94,10 @@ class Wiring:
             if self.writer(name) == group
         }
 
-    def servers_for(self, group: str) -> dict[str, str]:
-        """Requests -> the other group that answers those of `group`."""
-        found = {spec.name: self.server(spec.name) for spec in self.asking(group)}
-        return {name: server for name, server in found.items() if server is not None}
-
     def has_dependents(self, group: str) -> bool:
         """Whether other groups send to `group`, ask it, or act by the weights it publishes."""
         served = [name for name in self._boards if self.writer(name) == group]
-        served += [
-            name
-            for name in (*self._queues, *self._requests, *self._streams)
-            if group in self.ends[name].readers
-        ]
+        served += [n for n in (*self._queues, *self._streams) if group in self.ends[n].readers]
         return any(self.ends[name].groups != [group] for name in served)
 
     def shares(self, queue: str) -> dict[str, int]:
@@ -155,30 +128,9 @@ class Wiring:
             if group in self.ends[name].writers and self.consumer(name) != group
         ]
 
-    def requests_within(self, group: str) -> list[RequestsSpec]:
-        return [s for s in self._requests.values() if self.ends[s.name].groups == [group]]
-
-    def asking(self, group: str) -> list[RequestsSpec]:
-        """Requests that `group` makes and another one answers."""
-        specs = self._requests.values()
-        return [
-            s for s in specs if group in self.ends[s.name].writers and self.server(s.name) != group
-        ]
-
-    def answering(self, group: str) -> list[RequestsSpec]:
-        """Requests of other groups that `group` answers."""
-        specs = self._requests.values()
-        return [
-            s
-            for s in specs
-            if self.server(s.name) == group and group not in self.ends[s.name].writers
-        ]
-
     def calls_at_a_time(self, group: str) -> int:
-        """How many deliveries and questions may wait in `group`: one per slot at either end."""
-        deliveries = sum(spec.num_slots for spec in self.inbound(group))
-        questions = (sum(self.shares(s.queue.name).values()) for s in self.answering(group))
-        return deliveries + sum(questions)
+        """How many deliveries may wait in `group`: one per slot."""
+        return sum(spec.num_slots for spec in self.inbound(group))
 
     def links(self, one_machine: bool) -> dict[str, Link]:
         """What carries each stream: a socket where its ends are in different processes."""
@@ -196,7 +148,7 @@ class Wiring:
         return group in self.ends[channel].groups
 
 
-def first_parameters(topology: Topology) -> dict[str, Parameters]:
+def initial_parameters(topology: Topology) -> dict[str, Parameters]:
     """What boards and lock-free weights begin with. The version of the latter is the sum of the
     counts beside them."""
     found = {b.spec.name: Parameters(b.initial, b.version) for b in topology.boards}
@@ -207,11 +159,11 @@ def first_parameters(topology: Topology) -> dict[str, Parameters]:
     return found
 
 
-def _ends(channel: Channel, groups: Iterable[Group]) -> Ends:
+def _ends(channel: str, groups: Iterable[Group]) -> Ends:
     ends = Ends({}, {})
     for group in groups:
         for node in group.nodes:
-            sides = {end.side for _, end in node.ends() if end.channel.name == channel.name}
+            sides = {end.side for _, end in node.ends() if end.channel.name == channel}
             if sides.intersection(WRITING_SIDES):
                 ends.writers[group.name] = ends.writers.get(group.name, 0) + 1
             if sides.intersection(READING_SIDES):

@@ -31,22 +31,20 @@ class QueueMemory:
 
     FREE, QUEUED = 0, 1 << 40
 
-    def __init__(self, spec: QueueSpec, block: Block, free: Indices, full: Indices) -> None:
-        self.spec, self.block, self.free, self.full = spec, block, free, full
-        self.verify = False
-        self._attach()
+    def __init__(
+        self, spec: QueueSpec, block: Block, free: Indices, full: Indices, verify: bool = False
+    ) -> None:
+        self.spec, self.block, self.free, self.full, self.verify = spec, block, free, full, verify
+        self.holders = block.array("int64", spec.num_slots)
+        memory = block.memory[_holders_nbytes(spec) :]
+        self.slots = slots_over(spec.layout, memory, spec.num_slots)
 
     @staticmethod
     def nbytes(spec: QueueSpec) -> int:
         return spec.layout.nbytes * spec.num_slots + _holders_nbytes(spec)
 
-    def _attach(self) -> None:
-        header = _holders_nbytes(self.spec)
-        self.holders = self.block.array("int64", self.spec.num_slots)
-        self.slots = slots_over(self.spec.layout, self.block.memory[header:], self.spec.num_slots)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_queue, (self.spec, self.block, self.free, self.full, self.verify)
+        return QueueMemory, (self.spec, self.block, self.free, self.full, self.verify)
 
     @property
     def num_rows(self) -> int:
@@ -64,7 +62,7 @@ class QueueMemory:
 
     def reclaim(self, holder: int) -> int:
         """Free the slots a dead process held. What it had half written is lost, never delivered."""
-        return self._free_again(np.flatnonzero(np.abs(self.holders) == holder))
+        return self.recover(np.flatnonzero(np.abs(self.holders) == holder))
 
     def suspects(self) -> set[int]:
         """Slots that are nowhere: a process died between taking a number from a pipe and writing
@@ -80,12 +78,10 @@ class QueueMemory:
             missing |= set(np.flatnonzero(self.holders == self.QUEUED).tolist())
         return missing
 
-    def recover(self, lost: set[int]) -> int:
-        return self._free_again(lost)
-
-    def _free_again(self, indices: Iterable[int]) -> int:
+    def recover(self, lost: Iterable[int]) -> int:
+        """Free slots that nobody will give back; returns how many."""
         count = 0
-        for index in indices:
+        for index in lost:
             self.holders[index] = self.FREE
             self.free.push(int(index))
             count += 1
@@ -94,14 +90,6 @@ class QueueMemory:
 
 def _holders_nbytes(spec: QueueSpec) -> int:
     return -(-spec.num_slots * 8 // 64) * 64
-
-
-def _rebuild_queue(
-    spec: QueueSpec, block: Block, free: Indices, full: Indices, verify: bool
-) -> QueueMemory:
-    memory = QueueMemory(spec, block, free, full)
-    memory.verify = verify
-    return memory
 
 
 class QueueSink:
@@ -266,6 +254,13 @@ class BoardMemory:
             if intact and checksum(into) == promised:
                 return version
         raise RuntimeError(f"the board '{self.spec.name}' changed faster than it could be read")
+
+    def newest(self) -> Parameters:
+        """A copy of the newest weights."""
+        vector = np.empty(self.spec.size, np.float32)
+        version = self.pull(vector, newer_than=-1)
+        assert version is not None  # every board starts with its initial version
+        return Parameters(vector, version)
 
 
 def _padded(size: int) -> int:

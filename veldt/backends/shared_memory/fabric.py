@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from veldt.backends.shared_memory.channels import (
     BoardMemory,
@@ -25,7 +24,7 @@ from veldt.backends.shared_memory.requests import (
     RequestServer,
 )
 from veldt.backends.shared_memory.signals import Bell, Doorbell, IndexDeque, IndexPipe, Indices
-from veldt.backends.shared_memory.streams import Link, LocalLink, Silence, unix_link
+from veldt.backends.shared_memory.streams import Link, LocalLink, unix_link
 from veldt.topology import (
     READING_SIDES,
     UPDATES_SUFFIX,
@@ -33,6 +32,7 @@ from veldt.topology import (
     Board,
     BoardSpec,
     End,
+    Handle,
     Node,
     Queue,
     QueueSpec,
@@ -57,34 +57,42 @@ class Fabric:
     streams: dict[str, Link] = field(default_factory=dict)
     doorbells: dict[str, Doorbell] = field(default_factory=dict)
     """By node name. Empty on the serial backend, where nobody sleeps."""
-    readers: dict[str, list[str]] = field(default_factory=dict)
-    writers: dict[str, list[str]] = field(default_factory=dict)
+    readers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    writers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """By channel name: the nodes at either end, to know whom to wake."""
-    elsewhere: dict[str, list[Bell]] = field(default_factory=dict)
+    remote_readers: dict[str, Bell] = field(default_factory=dict)
     """By board name: what brings its versions to readers without a share in this memory."""
+
+    def add_ends_of(self, nodes: Iterable[Node]) -> None:
+        """Note which channels `nodes` read and write."""
+        for node in nodes:
+            for _, end in node.ends():
+                if end.side in WRITING_SIDES:
+                    self.writers[end.channel.name].append(node.name)
+                if end.side in READING_SIDES:
+                    self.readers[end.channel.name].append(node.name)
 
     def open(self, node: Node, end: End, holder: int) -> Any:
         """The live port of `end` for `node`."""
-        channel, options = end.channel, dict(end.options)
+        channel = end.channel
         if isinstance(channel, QueueSpec):
             memory = self.queues[channel.name]
             if end.side == "sink":
                 return QueueSink(memory, holder, self._bells(self.readers, channel.name, node))
             producers = self._bells(self.writers, channel.name, node)
-            return QueueSource(memory, holder, producers, **options)
+            return QueueSource(memory, holder, producers, end.slots_per_batch)
         if isinstance(channel, BoardSpec):
             board = self.boards[channel.name]
             if end.side == "sink":
-                bells = self._bells(self.readers, channel.name, node)
-                return BoardSink(board, [*bells, *self.elsewhere.get(channel.name, ())])
-            return BoardSource(board, **options)
+                bells: list[Bell] = [*self._bells(self.readers, channel.name, node)]
+                if channel.name in self.remote_readers:
+                    bells.append(self.remote_readers[channel.name])
+                return BoardSink(board, bells)
+            return BoardSource(board, end.extra_lag_updates)
         if isinstance(channel, RequestsSpec):
             return self._open_requests(node, end, channel, holder)
         if isinstance(channel, StreamSpec):
-            link, bell = self.streams[channel.name], self.doorbells.get(node.name, Silence())
-            if end.side == "client":
-                return link.client(options["client"], bell)
-            return link.server(bell)
+            return self._open_stream(node, end, self.streams[channel.name])
         return self.shared[channel.name].array(channel.dtype, channel.size)
 
     def _open_requests(
@@ -93,10 +101,16 @@ class Fabric:
         memory = self.requests[channel.name]
         if end.side == "client":
             servers = self._bells(self.readers, channel.name, node)
-            return RequestClient(memory, dict(end.options)["client"], servers)
+            return RequestClient(memory, end.client, servers)
         clients = enumerate(self.writers[channel.name])
         bells = {i: self.doorbells[name] for i, name in clients if name in self.doorbells}
         return RequestServer(memory, bells, holder)
+
+    def _open_stream(self, node: Node, end: End, link: Link) -> Any:
+        port = link.client(end.client) if end.side == "client" else link.server()
+        if not isinstance(link, LocalLink):
+            self.doorbells[node.name].watch(port.fileno())
+        return port
 
     def _bells(self, side: dict[str, list[str]], channel: str, node: Node) -> Iterable[Doorbell]:
         # Nodes that take turns in one process share a doorbell and need not ring their own.
@@ -138,12 +152,9 @@ class Fabric:
 def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> Fabric:
     """Allocate every channel of `topology` once."""
     fabric = Fabric()
-    for channel in _channels(topology):
+    fabric.add_ends_of(topology.nodes)
+    for channel in topology.channels():
         name = channel.spec.name
-        ends = [(node.name, end) for node in topology.nodes for _, end in node.ends()]
-        ends = [(node, end) for node, end in ends if end.channel.name == name]
-        fabric.writers[name] = [node for node, end in ends if end.side in WRITING_SIDES]
-        fabric.readers[name] = [node for node, end in ends if end.side in READING_SIDES]
         crosses = between_processes and not _within_one_group(topology, channel)
         if isinstance(channel, Queue):
             fabric.queues[name] = _queue_memory(channel.spec, crosses, verify)
@@ -166,13 +177,6 @@ def descriptors_of(topology: Topology) -> int:
     return 48 + per_channel + per_request + 2 * len(topology.nodes) + 5 * len(topology.groups())
 
 
-def _channels(topology: Topology) -> list[Queue | Board | Shared | Requests | Stream]:
-    found: list[Queue | Board | Shared | Requests | Stream] = []
-    for channels in (topology.queues, topology.boards, topology.shared):
-        found.extend(channels)
-    return [*found, *topology.requests, *topology.streams]
-
-
 def _channel_names(node: Node) -> Iterator[str]:
     """The channels whose memory a node touches; whoever answers about a queue's rows sees them."""
     for _, end in node.ends():
@@ -181,9 +185,7 @@ def _channel_names(node: Node) -> Iterator[str]:
             yield end.channel.queue.name
 
 
-def _within_one_group(
-    topology: Topology, channel: Queue | Board | Shared | Requests | Stream
-) -> bool:
+def _within_one_group(topology: Topology, channel: Handle) -> bool:
     name = channel.spec.name
     users = [
         group
@@ -210,8 +212,7 @@ def _block(nbytes: int, name: str, between_processes: bool) -> Block:
 def _queue_memory(spec: QueueSpec, between_processes: bool, verify: bool) -> QueueMemory:
     block = _block(QueueMemory.nbytes(spec), spec.name, between_processes)
     kind: type[Indices] = IndexPipe if between_processes else IndexDeque
-    memory = QueueMemory(spec, block, free=kind(), full=kind())
-    memory.verify = verify
+    memory = QueueMemory(spec, block, free=kind(), full=kind(), verify=verify)
     for index in range(spec.num_slots):
         memory.free.push(index)
     return memory
@@ -234,18 +235,10 @@ def newest_parameters(fabric: Fabric, shared_memory: Iterable[Shared], name: str
     """A copy of the newest weights on the board of this name, or of lock-free shared weights. Their
     version is the sum of the counts beside them; the copy may mix updates that are under way."""
     if name in fabric.boards:
-        return newest(fabric.boards[name])
+        return fabric.boards[name].newest()
     arrays = {
         shared.spec.name: fabric.shared[shared.spec.name].array(shared.spec.dtype, shared.spec.size)
         for shared in shared_memory
         if shared.spec.name in (name, name + UPDATES_SUFFIX)
     }
     return Parameters(arrays[name].copy(), int(arrays[name + UPDATES_SUFFIX].sum()))
-
-
-def newest(memory: BoardMemory) -> Parameters:
-    """A copy of the newest weights on a board."""
-    vector = np.empty(memory.spec.size, np.float32)
-    version = memory.pull(vector, newer_than=-1)
-    assert version is not None  # every board starts with its initial version
-    return Parameters(vector, version)

@@ -9,23 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from veldt.backends.shared_memory.channels import QueueMemory
 from veldt.backends.shared_memory.memory import Block
 from veldt.backends.shared_memory.signals import Doorbell, Indices
 from veldt.types import Slot
 
 _NONE = 0
-
-
-class Rows(Protocol):
-    """The slots that questions are about."""
-
-    @property
-    def slots(self) -> list[Slot]: ...
-
-    @property
-    def num_rows(self) -> int: ...
 
 
 class Ledger:
@@ -68,19 +59,17 @@ class Ledger:
 
 @dataclass
 class RequestMemory:
-    """Keys waiting for a server, and keys answered, one FIFO per client. There is no ledger where
-    ends share no memory."""
+    """Keys waiting for a server, and keys answered, one FIFO per client."""
 
-    queue: Rows
+    queue: QueueMemory
     pending: Indices
     answered: Sequence[Indices]
-    ledger: Ledger | None = None
+    ledger: Ledger
 
     def close(self) -> None:
         for indices in (self.pending, *self.answered):
             indices.close()
-        if self.ledger is not None:
-            self.ledger.block.close()
+        self.ledger.block.close()
 
 
 class RequestClient:
@@ -92,8 +81,7 @@ class RequestClient:
         self._servers = tuple(servers)
 
     def send(self, slot: Slot, row: int) -> None:
-        if self._ledger is not None:
-            self._ledger.ask(slot.index, row)
+        self._ledger.ask(slot.index, row)
         self._pending.push(slot.index * self._rows + row)
         for doorbell in self._servers:
             doorbell.ring()
@@ -104,7 +92,7 @@ class RequestClient:
         if key is None:
             return None
         slot, row = divmod(key, self._rows)
-        if self._ledger is not None and self._ledger.asked[slot] == row + 1:
+        if self._ledger.asked[slot] == row + 1:
             self._ledger.close_question(slot)
         return slot, row
 
@@ -123,18 +111,15 @@ class RequestServer:
         """The next request: a slot and the row to answer in it."""
         while (key := self._memory.pending.pop()) is not None:
             slot, row = divmod(key, self._rows)
-            if self._ledger is None or self._ledger.take(slot, row, self._holder):
+            if self._ledger.take(slot, row, self._holder):
                 return self._memory.queue.slots[slot], row
         return None
 
     def answer(self, slot: Slot, row: int, client: int) -> None:
         """Tell `client` that the action is in its row."""
-        if self._ledger and not self._ledger.is_taken_by(slot.index, row, self._holder):
+        if not self._ledger.is_taken_by(slot.index, row, self._holder):
             return  # its asker died meanwhile
         self._memory.answered[client].push(slot.index * self._rows + row)
         doorbell = self._clients.get(client)
         if doorbell is not None:
             doorbell.ring()
-
-    def waiting(self) -> int:
-        return len(self._memory.pending)

@@ -11,6 +11,7 @@ import os
 import select
 import struct
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -71,8 +72,8 @@ def _rebuild_pipe(reader: Descriptor, writer: Descriptor) -> IndexPipe:
 class IndexDeque:
     """Slot numbers within one process; append and popleft are atomic among its threads."""
 
-    def __init__(self) -> None:
-        self._indices: deque[int] = deque()
+    def __init__(self, indices: Iterable[int] = ()) -> None:
+        self._indices = deque(indices)
 
     def push(self, index: int) -> None:
         self._indices.append(index)

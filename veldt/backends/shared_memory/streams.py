@@ -7,39 +7,27 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from veldt.topology import StreamSpec
-from veldt.wire.desk import Desk
 from veldt.wire.local import LocalClient
 from veldt.wire.messages import StreamFormat
 from veldt.wire.security import Security
+from veldt.wire.servicer import StreamServicer
 
 _PREFIX = "veldt-streams-"
 
 
-class Bell(Protocol):
-    """What wakes a sleeping node."""
-
-    def watch(self, fd: int) -> None:
-        """Wake it also whenever `fd` is readable."""
-
-
-class Silence:
-    """Nobody sleeps."""
-
-    def watch(self, fd: int) -> None: ...
-
-
 class Link(Protocol):
-    """Makes the ports of one stream, for a node that `bell` wakes."""
+    """Makes the ports of one stream."""
 
-    def client(self, index: int, bell: Bell) -> Any: ...
+    def client(self, index: int) -> Any: ...
 
-    def server(self, bell: Bell) -> Any: ...
+    def server(self) -> Any: ...
 
     def close(self) -> None: ...
 
@@ -49,16 +37,18 @@ class LocalLink:
 
     def __init__(self, spec: StreamSpec) -> None:
         self._spec = spec
-        self._desk = Desk(stream_format(spec), spec.num_clients, spec.groups_per_client)
+        self._servicer = StreamServicer(
+            stream_format(spec), spec.num_clients, spec.groups_per_client
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalLink, (self._spec,)
 
-    def client(self, index: int, bell: Bell) -> LocalClient:
-        return LocalClient(self._desk.format, index, self._desk)
+    def client(self, index: int) -> LocalClient:
+        return LocalClient(self._servicer.format, index, self._servicer)
 
-    def server(self, bell: Bell) -> Desk:
-        return self._desk
+    def server(self) -> StreamServicer:
+        return self._servicer
 
     def close(self) -> None: ...
 
@@ -72,22 +62,11 @@ class SocketLink:
     security: Security = field(default_factory=Security)
     directory: Path | None = None
 
-    def client(self, index: int, bell: Bell) -> Any:
-        from veldt.wire.client import StreamClient
+    def client(self, index: int) -> Any:
+        return stream_client(self.spec, index, self.address, self.security)
 
-        client = StreamClient(stream_format(self.spec), index, self.address, self.security)
-        bell.watch(client.fileno())
-        return client
-
-    def server(self, bell: Bell) -> Any:
-        from veldt.wire.server import StreamServer
-
-        spec, format = self.spec, stream_format(self.spec)
-        server = StreamServer(
-            format, spec.num_clients, spec.groups_per_client, self.address, self.security
-        )
-        bell.watch(server.fileno())
-        return server
+    def server(self) -> Any:
+        return stream_server(self.spec, self.address, self.security)
 
     def close(self) -> None:
         if self.directory is not None:
@@ -96,6 +75,24 @@ class SocketLink:
 
 def stream_format(spec: StreamSpec) -> StreamFormat:
     return StreamFormat(spec.request, spec.reply)
+
+
+def stream_client(
+    spec: StreamSpec, index: int, address: str | Callable[[], str | None], security: Security
+) -> Any:
+    """Client number `index`, which calls the server at `address`."""
+    from veldt.wire.client import StreamClient
+
+    return StreamClient(stream_format(spec), index, address, security)
+
+
+def stream_server(spec: StreamSpec, address: str, security: Security) -> Any:
+    """The server, which listens at `address`."""
+    from veldt.wire.server import StreamServer
+
+    return StreamServer(
+        stream_format(spec), spec.num_clients, spec.groups_per_client, address, security
+    )
 
 
 def unix_link(spec: StreamSpec) -> SocketLink:

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from veldt.reports.claims.claim import Claim, Part, Row, values
+from veldt.reports.claims.claim import Claim, Part, Row, settings, values
 from veldt.reports.claims.figures import bars
 from veldt.reports.claims.training import train
 
@@ -29,9 +29,8 @@ class SynchronousMatches(Claim):
         "Left: return of the last 100 training episodes when the budget of environment steps is"
         " used up. Right: mean policy lag in updates."
     )
+    quick_settings = settings(env_steps=3_000, seeds=2)
 
-    env: str = "CartPole-v1"
-    """Environment."""
     best_return: float = 500.0
     """The most that can be scored in it."""
     actors: int = 4
@@ -41,13 +40,12 @@ class SynchronousMatches(Claim):
     env_steps: int = 100_000
     """Budget of each run."""
     seeds: int = 8
-    """Runs of each system."""
 
-    def cases(self) -> list[Row]:
-        return [{"system": a, "seed": s} for s in range(1, self.seeds + 1) for a in _SYSTEMS]
+    def kinds(self) -> list[Row]:
+        return [{"system": system} for system in _SYSTEMS]
 
     def measure(self, case: Row) -> Row:
-        result = train(
+        return train(
             case["system"],
             env=self.env,
             backend="serial",
@@ -55,15 +53,7 @@ class SynchronousMatches(Claim):
             num_actors=self.actors,
             envs_per_actor=self.envs_per_actor,
             total_env_steps=self.env_steps,
-        ).result
-        return {
-            "training_return": result.mean_return_100,
-            "evaluation_return": result.evaluation_return,
-            "env_steps": result.env_steps,
-            "updates": result.updates,
-            "lag_mean": result.policy_lag["mean"],
-            "lag_max": result.policy_lag["max"],
-        }
+        ).row
 
     def judge(self, rows: list[Row]) -> list[Part]:
         scores = {name: values(rows, "training_return", system=name) for name in _SYSTEMS}
@@ -82,6 +72,3 @@ class SynchronousMatches(Claim):
             (right, "lag_mean", "mean policy lag (updates)"),
         ):
             bars(axis, {name: values(rows, key, system=name) for name in _SYSTEMS}, label)
-
-    def quick(self) -> SynchronousMatches:
-        return replace(self, env_steps=3_000, seeds=2)

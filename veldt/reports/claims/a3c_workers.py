@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from veldt.objectives import Objective, Tensors
-from veldt.reports.claims.claim import Claim, Part, Row, values
+from veldt.networks import Network
+from veldt.objectives import Loss, Objective, Tensors
+from veldt.reports.claims.claim import Claim, Part, Row, settings, values
 from veldt.reports.claims.figures import bars
 from veldt.reports.claims.training import SerialRun, serial_options, train
+from veldt.resources import usable_cores
+from veldt.roles.learner import Learner
 from veldt.topology import Topology
 
 
@@ -36,9 +38,8 @@ class AsynchronousActors(Claim):
         " the confirmed score; a run that did not reach it counts with its whole budget. Right: the"
         " environment steps of all workers until then."
     )
+    quick_settings = settings(workers=(1, 2), max_seconds=2.0, watched_updates=60, seeds=1)
 
-    env: str = "CartPole-v1"
-    """Environment."""
     workers: tuple[int, ...] = (1, 2, 4)
     """Numbers of workers, comma separated; the first is what the others are compared with."""
     envs_per_worker: int = 8
@@ -49,14 +50,12 @@ class AsynchronousActors(Claim):
     """Budget of a run that does not reach it."""
     watched_updates: int = 400
     """Updates whose data is compared."""
-    seeds: int = 5
-    """Runs of each number of workers."""
 
-    def cases(self) -> list[Row]:
-        return [{"workers": n, "seed": s} for s in range(1, self.seeds + 1) for n in self.workers]
+    def kinds(self) -> list[Row]:
+        return [{"workers": workers} for workers in self.workers]
 
     def measure(self, case: Row) -> Row:
-        result = train(
+        done = train(
             "a3c",
             env=self.env,
             backend="process",
@@ -66,15 +65,13 @@ class AsynchronousActors(Claim):
             target_return=self.target_return,
             max_seconds=self.max_seconds,
             evaluation_episodes=20,
-        ).result
+        )
         return {
+            **done.row,
             "correlation": self._correlation(case),
-            "reached": result.reached_target,
-            "seconds": result.seconds_to_target or self.max_seconds,
-            "env_steps": result.env_steps,
-            "env_steps_per_second": result.env_steps_per_second,
-            "lag_mean": result.policy_lag["mean"],
-            "cores": len(os.sched_getaffinity(0)),
+            "reached": done.result.reached_target,
+            "seconds": done.result.seconds_to_target or self.max_seconds,
+            "cores": usable_cores(),
         }
 
     def _correlation(self, case: Row) -> float:
@@ -120,9 +117,6 @@ class AsynchronousActors(Claim):
             bars(axis, {f"{n}": values(rows, key, workers=n) for n in self.workers}, label)
             axis.set_xlabel("workers")
 
-    def quick(self) -> AsynchronousActors:
-        return replace(self, workers=(1, 2), max_seconds=2.0, watched_updates=60, seeds=1)
-
 
 def successive_correlation(means: np.ndarray) -> float:
     """Correlation between row k and row k + 1 of [updates, features], mean over the features."""
@@ -131,22 +125,22 @@ def successive_correlation(means: np.ndarray) -> float:
     return float(np.mean((centred[1:] * centred[:-1]).mean(axis=0) / np.maximum(power, 1e-12)))
 
 
-class _Watched:
-    """An objective that also notes the mean observation of every batch."""
+@dataclass(eq=False)
+class _Watched(Objective):
+    """An objective that also hands on the mean observation of every batch."""
 
-    def __init__(
-        self, make: Callable[..., Objective], seen: list[np.ndarray], *inputs: Any
-    ) -> None:
-        self._objective, self._seen = make(*inputs), seen
+    objective: Objective
+    note: Callable[[np.ndarray], None]
 
-    def __call__(self, batch: Tensors) -> Any:
-        self._seen.append(batch["observation"].float().mean(dim=(0, 1)).numpy())
-        return self._objective(batch)
+    def open(self, network: Network) -> None:
+        self.objective.open(network)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._objective, name)
+    def __call__(self, batch: Tensors) -> Loss:
+        self.note(batch["observation"].float().mean(dim=(0, 1)).numpy())
+        return self.objective(batch)
 
 
 def _watch(seen: list[np.ndarray], topology: Topology) -> None:
-    for node in topology.kinds()["learner"]:
-        node.arguments["make_objective"] = partial(_Watched, node.arguments["make_objective"], seen)
+    for node in topology.of("learner"):
+        assert isinstance(node.role, Learner)
+        node.role = replace(node.role, objective=_Watched(node.role.objective, seen.append))

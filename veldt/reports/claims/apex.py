@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from veldt.reports.claims.claim import Claim, Part, Row, mean_over_time, select
+from veldt.reports.claims.claim import Claim, Part, Row, mean_over_time, select, settings
 from veldt.reports.claims.figures import curves
 from veldt.reports.claims.training import SerialRun, curve, serial_options
 
@@ -16,13 +16,28 @@ _AGE, _PRIORITY = "replay.mean_age_inserts", "replay.sampled_priority"
 _RETURN = "evaluation_return"
 
 
-def _points(updates: int, points: int) -> list[int]:
-    step = max(1, updates // points)
-    return list(range(step, updates + 1, step))
+@dataclass(frozen=True)
+class _ApexClaim(Claim):
+    """Ape-X on the serial backend, evaluated at equal numbers of updates."""
+
+    envs_per_actor: int = 4
+    """Environments of each actor, and environment steps that it adds for each update."""
+    updates: int = 3_000
+    """Updates of each run."""
+    points: int = 10
+    """Evaluations on the way."""
+
+    def _curve(self, seed: int, actors: int, **own: Any) -> Row:
+        width = self.envs_per_actor
+        options = serial_options(seed, env=self.env, num_actors=actors, envs_per_actor=width)
+        run = SerialRun("apex", options, {"env_steps_per_update": float(actors * width), **own})
+        step = max(1, self.updates // self.points)
+        points = range(step, self.updates + 1, step)
+        return {"points": curve(run, points, gauges=(_AGE, _PRIORITY))}
 
 
 @dataclass(frozen=True)
-class ActorPriorities(Claim):
+class ActorPriorities(_ApexClaim):
     """Ape-X with and without first priorities computed by the actors."""
 
     name = "actor_priorities"
@@ -38,36 +53,21 @@ class ActorPriorities(Claim):
         " Where new data enters at the largest priority, a learner with fast actors trains on"
         " little else."
     )
+    quick_settings = settings(envs_per_actor=16, updates=60, points=2, seeds=2)
 
-    env: str = "CartPole-v1"
-    """Environment."""
     envs_per_actor: int = 64
     """Environments of the one actor, and environment steps for each update."""
     batch_size: int = 64
     """Transitions per update."""
     updates: int = 5_000
-    """Updates of each run."""
-    points: int = 10
-    """Evaluations on the way."""
     seeds: int = 6
-    """Runs of each kind."""
 
-    def cases(self) -> list[Row]:
-        seeds = range(1, self.seeds + 1)
-        return [{"actor_priorities": by, "seed": seed} for seed in seeds for by in (True, False)]
+    def kinds(self) -> list[Row]:
+        return [{"actor_priorities": by} for by in (True, False)]
 
     def measure(self, case: Row) -> Row:
-        own = {
-            "actor_priorities": case["actor_priorities"],
-            "batch_size": self.batch_size,
-            "env_steps_per_update": float(self.envs_per_actor),
-        }
-        options = serial_options(
-            case["seed"], env=self.env, num_actors=1, envs_per_actor=self.envs_per_actor
-        )
-        run = SerialRun("apex", options, own)
-        points = _points(self.updates, self.points)
-        return {"points": curve(run, points, gauges=(_AGE, _PRIORITY))}
+        by = case["actor_priorities"]
+        return self._curve(case["seed"], 1, actor_priorities=by, batch_size=self.batch_size)
 
     def judge(self, rows: list[Row]) -> list[Part]:
         with_, without = (
@@ -91,12 +91,9 @@ class ActorPriorities(Claim):
         curves(left, groups, "updates", _RETURN, ("updates", f"return on {self.env}"))
         curves(right, groups, "updates", _AGE, ("updates", "mean age of samples, in inserts"))
 
-    def quick(self) -> ActorPriorities:
-        return replace(self, envs_per_actor=16, updates=60, points=2, seeds=2)
-
 
 @dataclass(frozen=True)
-class MoreActors(Claim):
+class MoreActors(_ApexClaim):
     """Ape-X with 1, 2 and 4 actors at a fixed learner rate."""
 
     name = "more_actors"
@@ -109,33 +106,16 @@ class MoreActors(Claim):
         " backend)."
     )
     caption = "Score of fresh episodes over learner updates, by number of actors."
+    quick_settings = settings(actors=(1, 2), updates=60, points=2, seeds=2)
 
-    env: str = "CartPole-v1"
-    """Environment."""
     actors: tuple[int, ...] = (1, 2, 4)
     """Numbers of actors, comma separated."""
-    envs_per_actor: int = 4
-    """Environments of each actor, and environment steps that it adds for each update."""
-    updates: int = 3_000
-    """Updates of each run."""
-    points: int = 10
-    """Evaluations on the way."""
-    seeds: int = 5
-    """Runs of each number of actors."""
 
-    def cases(self) -> list[Row]:
-        return [{"actors": n, "seed": s} for s in range(1, self.seeds + 1) for n in self.actors]
+    def kinds(self) -> list[Row]:
+        return [{"actors": actors} for actors in self.actors]
 
     def measure(self, case: Row) -> Row:
-        own = {"env_steps_per_update": float(case["actors"] * self.envs_per_actor)}
-        options = serial_options(
-            case["seed"],
-            env=self.env,
-            num_actors=case["actors"],
-            envs_per_actor=self.envs_per_actor,
-        )
-        run = SerialRun("apex", options, own)
-        return {"points": curve(run, _points(self.updates, self.points))}
+        return self._curve(case["seed"], case["actors"])
 
     def judge(self, rows: list[Row]) -> list[Part]:
         few, many = self.actors[0], self.actors[-1]
@@ -153,6 +133,3 @@ class MoreActors(Claim):
         }
         names = ("updates", f"return on {self.env}")
         curves(figure.subplots(), groups, "updates", _RETURN, names)
-
-    def quick(self) -> MoreActors:
-        return replace(self, actors=(1, 2), updates=60, points=2, seeds=2)

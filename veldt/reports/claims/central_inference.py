@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from veldt.reports.claims.claim import Claim, Part, Row, values
+from veldt.reports.claims.claim import Claim, Part, Row, settings, values
 from veldt.reports.claims.figures import lines
 from veldt.reports.claims.training import train
-from veldt.reports.compare.statistics import interquartile_mean
+from veldt.reports.statistics import interquartile_mean
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,8 @@ class CentralInferenceWins(Claim):
         "Left: trained steps per second over the width of both hidden layers. Right: the rate with"
         " central inference over the rate with local inference; central inference wins above 1."
     )
+    quick_settings = settings(widths=(32, 128), actors=1, seconds=4.0, seeds=1)
 
-    env: str = "CartPole-v1"
-    """Environment."""
     architectures: tuple[str, ...] = ("impala", "seed_rl")
     """The one with local inference, then those with central inference, comma separated."""
     widths: tuple[int, ...] = (32, 128, 512, 1024)
@@ -48,18 +47,16 @@ class CentralInferenceWins(Claim):
     device: str = "cpu"
     """Where learning, and central inference, happen."""
     seeds: int = 3
-    """Runs of each kind."""
 
-    def cases(self) -> list[Row]:
+    def kinds(self) -> list[Row]:
         return [
-            {"architecture": architecture, "width": width, "seed": seed}
-            for seed in range(1, self.seeds + 1)
+            {"architecture": architecture, "width": width}
             for width in self.widths
             for architecture in self.architectures
         ]
 
     def measure(self, case: Row) -> Row:
-        done = train(
+        return train(
             case["architecture"],
             env=self.env,
             backend="process",
@@ -70,13 +67,7 @@ class CentralInferenceWins(Claim):
             hidden_sizes=(case["width"], case["width"]),
             max_seconds=self.seconds,
             evaluation_episodes=0,
-        )
-        return {
-            "trained_steps_per_second": done.trained_steps_per_second,
-            "env_steps_per_second": done.result.env_steps_per_second,
-            "lag_mean": done.result.policy_lag["mean"],
-            "bottleneck": done.result.bottleneck,
-        }
+        ).row
 
     def _rates(self, rows: list[Row], architecture: str) -> np.ndarray:
         """[widths, seeds]"""
@@ -117,9 +108,6 @@ class CentralInferenceWins(Claim):
         for axis in (left, right):
             axis.set_xscale("log", base=2)
             axis.set_xticks(self.widths, [str(width) for width in self.widths])
-
-    def quick(self) -> CentralInferenceWins:
-        return replace(self, widths=(32, 128), actors=1, seconds=4.0, seeds=1)
 
 
 def crossover(widths: tuple[int, ...], ratios: list[float]) -> float | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from veldt.reports.compare.statistics import estimate
+from veldt.reports.statistics import estimate
 
 HOLDS, DOES_NOT_HOLD, UNDECIDED = "holds", "does not hold", "undecided"
 
@@ -61,49 +62,38 @@ class Part:
         return UNDECIDED
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What came out, with all that it rests on."""
-
-    name: str
-    statement: str
-    paper: str
-    rule: str
-    outcome: str
-    parts: list[Part]
-    rows: list[Row]
-    settings: dict[str, Any]
-    figure: str
-    """File name of the drawing, or empty."""
-    caption: str
-    seconds: float
-    """How long all runs took, those of earlier calls included."""
-    quick: bool = False
-    notes: list[str] = field(default_factory=list)
-    """What the numbers say beyond the rule, or why there are none."""
-
-    @property
-    def text(self) -> str:
-        return f"quick: {self.outcome}" if self.quick else self.outcome
-
-    def to_document(self) -> dict[str, Any]:
-        parts = [{**asdict(part), "outcome": part.outcome} for part in self.parts]
-        return {**asdict(self), "verdict": self.text, "parts": parts}
+def settings(**values: Any) -> Mapping[str, Any]:
+    """Values for some fields of a claim."""
+    return MappingProxyType(values)
 
 
 @dataclass(frozen=True)
 class Claim(ABC):
-    """An experiment. Its fields are the experiment's settings; `name` and the texts are fixed."""
+    """An experiment. Its fields are the experiment's settings; what is fixed stands above them."""
 
     name: ClassVar[str]
     statement: ClassVar[str]
     paper: ClassVar[str]
     rule: ClassVar[str]
     caption: ClassVar[str]
+    """What its figure shows."""
+    quick_settings: ClassVar[Mapping[str, Any]]
+    """Settings of the same experiment with a budget of seconds, which decides nothing."""
+    first_seed: ClassVar[int] = 1
+
+    env: str = "CartPole-v1"
+    """Environment."""
+    seeds: int = 5
+    """Runs of each kind."""
 
     @abstractmethod
+    def kinds(self) -> list[Row]:
+        """What is varied, beside the seed."""
+
     def cases(self) -> list[Row]:
-        """What is varied in each run; "seed" is one of the entries. The first seed comes first."""
+        """Every kind with every seed; an interrupted call has each kind at least once."""
+        seeds = range(self.first_seed, self.first_seed + self.seeds)
+        return [{**kind, "seed": seed} for seed in seeds for kind in self.kinds()]
 
     @abstractmethod
     def measure(self, case: Row) -> Row:
@@ -117,13 +107,45 @@ class Claim(ABC):
     def draw(self, rows: list[Row], figure: Any) -> None:
         """Fill a matplotlib figure."""
 
-    @abstractmethod
-    def quick(self) -> Self:
-        """The same experiment with a budget of seconds, which decides nothing."""
-
     def notes(self, rows: list[Row]) -> list[str]:
         """What else is worth knowing; may be empty."""
         return []
+
+    def quick(self) -> Self:
+        return replace(self, **self.quick_settings)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came out, with all that it rests on."""
+
+    claim: Claim
+    outcome: str
+    parts: list[Part] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    figure: str = ""
+    """File name of the drawing, or empty."""
+    seconds: float = 0.0
+    """How long all runs took, those of earlier calls included."""
+    quick: bool = False
+    notes: list[str] = field(default_factory=list)
+    """What the numbers say beyond the rule, or why there are none."""
+
+    @property
+    def text(self) -> str:
+        return f"quick: {self.outcome}" if self.quick else self.outcome
+
+    def to_document(self) -> dict[str, Any]:
+        """The entry of claims.json."""
+        texts = ("name", "statement", "paper", "rule", "caption")
+        own = ("outcome", "rows", "figure", "seconds", "quick", "notes")
+        return {
+            **{name: getattr(self.claim, name) for name in texts},
+            **{name: getattr(self, name) for name in own},
+            "verdict": self.text,
+            "settings": asdict(self.claim),
+            "parts": [{**asdict(part), "outcome": part.outcome} for part in self.parts],
+        }
 
 
 def conclude(parts: list[Part]) -> str:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from veldt.errors import ConfigurationError
+from veldt.files import write_atomically
 from veldt.reports.claims.claim import Claim, Verdict
 from veldt.reports.claims.registry import CLAIMS, chosen
-from veldt.reports.claims.runner import draw, judge, not_run, run_cases, write_whole
-from veldt.reports.compare.memory import machine
+from veldt.reports.claims.runner import draw, judge, not_run, run_cases
 from veldt.reports.compare.runs import locked
-from veldt.reports.compare.settings import need_matplotlib
+from veldt.reports.machine import machine
+from veldt.reports.page import check_installed
 from veldt.telemetry.result import dumps
 
 RESULTS_FILE, PAGE_FILE = "claims.json", "claims.html"
@@ -34,11 +35,11 @@ def list_claims() -> int:
 def examine_all(only: Sequence[str], out: str, quick: bool) -> int:
     """Run what is missing, judge it and write the page; 1 if an experiment broke, else 0."""
     claims = [kind() for kind in chosen(only)]
-    need_matplotlib("veldt claims")
+    check_installed("veldt claims")
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / ".writable", "")
+        write_atomically(folder / ".writable", "")
         (folder / ".writable").unlink()
     except OSError as error:
         raise ConfigurationError(
@@ -75,14 +76,14 @@ def _publish(folder: Path, verdict: Verdict, command: str) -> None:
     from veldt.reports.claims.report import write_report
 
     found = {entry["name"]: entry for entry in held(folder)}
-    found[verdict.name] = json.loads(dumps(verdict.to_document()))
+    found[verdict.claim.name] = json.loads(dumps(verdict.to_document()))
     document = {
         "machine": machine(),
         "command": command,
         "seconds": sum(entry["seconds"] for entry in found.values()),
         "claims": [found[name] for name in CLAIMS if name in found],
     }
-    write_whole(folder / RESULTS_FILE, json.dumps(document, indent=1))
+    write_atomically(folder / RESULTS_FILE, json.dumps(document, indent=1) + "\n")
     write_report(folder / PAGE_FILE, document)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from veldt.reports.claims.claim import Claim, Part, Row, values
+from veldt.reports.claims.claim import Claim, Part, Row, settings, values
 from veldt.reports.claims.figures import bars
 from veldt.reports.claims.training import train
 from veldt.types import EnvironmentSpec
@@ -38,6 +38,7 @@ class DoubleBuffering(Claim):
         " environment step by the second group, predicted from the times of the run with one group"
         " and seen."
     )
+    quick_settings = settings(seconds=3.0, seeds=1)
 
     env: str = "Acrobot-v1"
     """Environment; stepping it must cost something for inference to hide behind."""
@@ -47,14 +48,12 @@ class DoubleBuffering(Claim):
     """What every forward pass of the policy takes longer."""
     seconds: float = 7.0
     """How long each run is measured."""
-    seeds: int = 5
-    """Runs of each kind."""
 
-    def cases(self) -> list[Row]:
-        return [{"groups": g, "seed": s} for s in range(1, self.seeds + 1) for g in (_ONE, _TWO)]
+    def kinds(self) -> list[Row]:
+        return [{"groups": groups} for groups in (_ONE, _TWO)]
 
     def measure(self, case: Row) -> Row:
-        result = train(
+        done = train(
             "sample_factory",
             env=self.env,
             backend="process",
@@ -68,11 +67,11 @@ class DoubleBuffering(Claim):
             network=partial(slow_encoder, latency_seconds=self.latency_seconds),
             max_seconds=self.seconds,
             evaluation_episodes=0,
-        ).result
-        shares = result.stage_shares.get("actor", {})
-        rate = result.env_steps_per_second
+        )
+        shares = done.result.stage_shares.get("actor", {})
+        rate = done.result.env_steps_per_second
         return {
-            "env_steps_per_second": rate,
+            **done.row,
             "seconds_per_row": self.envs / rate if rate else None,
             "stepping_share": shares.get("step"),
             "waiting_share": shares.get("wait"),
@@ -111,9 +110,6 @@ class DoubleBuffering(Claim):
         predicted, seen = self._saved(rows)
         groups = {"predicted": 100 * predicted, "seen": 100 * seen}
         bars(right, groups, "time saved per step (%)")
-
-    def quick(self) -> DoubleBuffering:
-        return replace(self, seconds=3.0, seeds=1)
 
 
 def predicted_saving(row: np.ndarray, waiting: np.ndarray, latency: float) -> np.ndarray:

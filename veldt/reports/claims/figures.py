@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from veldt.reports.compare.statistics import estimate
+from veldt.reports.statistics import estimate
 
 
 def bars(axis: Any, groups: Mapping[str, np.ndarray], label: str) -> None:

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from veldt.reports.claims.claim import Claim, Part, Row, select, values
+from veldt.reports.claims.claim import Claim, Part, Row, select, settings, values
 from veldt.reports.claims.figures import bars
 from veldt.reports.claims.training import train
 
 _START, _FOUND = "start", "found"
-Counts = tuple[int, int, int]
+Counts = tuple[int, ...]
+"""Of agents, predictors and trainers."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,14 @@ class ControllerFinds(Claim):
         "Trained steps per second of settings (agents, predictors, trainers), each run anew with"
         " fixed counts: where the controller began, what it had accepted at its end, and a sweep."
     )
+    quick_settings = settings(
+        sweep=("2-1-1",),
+        annealing_seconds=2.5,
+        window_seconds=0.3,
+        measured_seconds=4.0,
+        seeds=1,
+    )
 
-    env: str = "CartPole-v1"
-    """Environment."""
     envs_per_agent: int = 16
     """Environments that each agent steps together."""
     start: tuple[int, ...] = (1, 4, 4)
@@ -50,11 +56,9 @@ class ControllerFinds(Claim):
     measured_seconds: float = 7.0
     """How long a fixed setting is measured."""
     seeds: int = 3
-    """Runs of each kind."""
 
-    def cases(self) -> list[Row]:
-        names = (_START, _FOUND, *self.sweep)
-        return [{"setting": name, "seed": s} for s in range(1, self.seeds + 1) for name in names]
+    def kinds(self) -> list[Row]:
+        return [{"setting": name} for name in (_START, _FOUND, *self.sweep)]
 
     def measure(self, case: Row) -> Row:
         name, seed = case["setting"], case["seed"]
@@ -63,51 +67,40 @@ class ControllerFinds(Claim):
         else:
             counts = self.start if name == _START else tuple(map(int, name.split("-")))
             tried = []
-        agents, predictors, trainers = counts
-        rate = train(
-            "ga3c",
-            **self._options(seed, agents, predictors, trainers),
-            max_seconds=self.measured_seconds,
-            annealing=False,
-            most_agents=agents,
-            most_predictors=predictors,
-            most_trainers=trainers,
-        ).trained_steps_per_second
+        fixed = {**self._options(seed, counts, most=counts), "annealing": False}
+        done = train("ga3c", **fixed, max_seconds=self.measured_seconds)
         return {
+            **done.row,
             "counts": list(counts),
-            "trained_steps_per_second": rate,
             "tried": len(tried),
             "kept": sum(proposal["kept"] for proposal in tried),
         }
 
-    def _annealed(self, seed: int) -> tuple[tuple[int, ...], list[dict[str, Any]]]:
+    def _annealed(self, seed: int) -> tuple[Counts, list[dict[str, Any]]]:
         """The last setting that was kept, and everything that was tried."""
-        agents, predictors, trainers = self.most
         tried = train(
             "ga3c",
-            **self._options(seed, *self.start),
+            **self._options(seed, self.start, self.most),
             max_seconds=self.annealing_seconds,
             annealing_window_seconds=self.window_seconds,
             annealing_warm_up_seconds=2 * self.window_seconds,
-            most_agents=agents,
-            most_predictors=predictors,
-            most_trainers=trainers,
         ).tuning
         kept = [proposal["setting"] for proposal in tried if proposal["kept"]]
         if not kept:
             return self.start, tried
         return tuple(kept[-1][name] for name in ("agents", "predictors", "trainers")), tried
 
-    def _options(self, seed: int, agents: int, predictors: int, trainers: int) -> dict[str, Any]:
+    def _options(self, seed: int, counts: Counts, most: Counts) -> dict[str, Any]:
+        names = ("num_actors", "num_predictors", "num_trainers")
+        limits = ("most_agents", "most_predictors", "most_trainers")
         return {
             "env": self.env,
             "backend": "process",
             "seed": seed,
-            "num_actors": agents,
             "envs_per_actor": self.envs_per_agent,
-            "num_predictors": predictors,
-            "num_trainers": trainers,
             "evaluation_episodes": 0,
+            **dict(zip(names, counts, strict=True)),
+            **dict(zip(limits, most, strict=True)),
         }
 
     def _rates(self, rows: list[Row], setting: str) -> np.ndarray:
@@ -132,13 +125,3 @@ class ControllerFinds(Claim):
         names = (_START, _FOUND, *self.sweep)
         groups = {labels.get(name, name): self._rates(rows, name) for name in names}
         bars(figure.subplots(), groups, "trained steps per second")
-
-    def quick(self) -> ControllerFinds:
-        return replace(
-            self,
-            sweep=("2-1-1",),
-            annealing_seconds=2.5,
-            window_seconds=0.3,
-            measured_seconds=4.0,
-            seeds=1,
-        )

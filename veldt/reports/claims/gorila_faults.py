@@ -8,20 +8,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
-from veldt.reports.claims.claim import Claim, Part, Row, mean_over_time, select
+from veldt.ports import Gradient
+from veldt.reports.claims.claim import Claim, Part, Row, mean_over_time, select, settings
 from veldt.reports.claims.figures import curves
 from veldt.reports.claims.training import SerialRun, curve, serial_options
-from veldt.roles.gradients.outliers import OutlierSettings
-from veldt.roles.gradients.remote import RemoteGradients, RemoteGradientsConfig
+from veldt.roles.gradients.outliers import OutlierOptions
+from veldt.roles.gradients.remote import RemoteGradients
+from veldt.roles.learner import Learner
 from veldt.topology import Topology
 
 _NONE, _STALE, _OUTLIER = "none", "stale", "outlier"
 _RETURN = "evaluation_return"
-_FIRST_SEED = 11
 _PROBES = (
     "The faults were chosen in probes with seeds 1 and 2. Rewards a thousand times too large in one"
     " of 50 batches changed little there, dropped or not: the loss bounds its gradient. Corrupted"
@@ -48,9 +48,9 @@ class DroppingProtects(Claim):
         "Score of fresh episodes over environment steps: a worker that sends gradients of old"
         " weights (left) or corrupted ones (right); dropped, not dropped, and no fault at all."
     )
+    quick_settings = settings(env_steps=3_000, healthy_gradients=0, points=1, seeds=1)
+    first_seed = 11  # none of the probes in which the faults were chosen
 
-    env: str = "CartPole-v1"
-    """Environment."""
     workers: int = 2
     """Bundles of actor, replay and learner; the last one is faulty."""
     envs_per_worker: int = 8
@@ -68,17 +68,11 @@ class DroppingProtects(Claim):
     """Outlier: one in so many gradients of the faulty worker is corrupted."""
     corruption: float = 1e3
     """Outlier: factor on such a gradient and its loss."""
-    seeds: int = 5
-    """Runs of each kind; none has a seed of the probes in which the faults were chosen."""
 
-    def cases(self) -> list[Row]:
-        kinds = [(_NONE, True), (_STALE, True), (_STALE, False), (_OUTLIER, True)]
-        kinds.append((_OUTLIER, False))
-        return [
-            {"fault": fault, "dropping": dropping, "seed": seed}
-            for seed in range(_FIRST_SEED, _FIRST_SEED + self.seeds)
-            for fault, dropping in kinds
-        ]
+    def kinds(self) -> list[Row]:
+        faults = [(_NONE, True), (_STALE, True), (_STALE, False), (_OUTLIER, True)]
+        faults.append((_OUTLIER, False))
+        return [{"fault": fault, "dropping": dropping} for fault, dropping in faults]
 
     def measure(self, case: Row) -> Row:
         options = serial_options(
@@ -103,16 +97,18 @@ class DroppingProtects(Claim):
     def _break(self, fault: str, topology: Topology) -> None:
         """Give the last worker its fault. It neither clips nor judges its own gradients: it is the
         server that is to be protected."""
-        arguments = topology.kinds()["learner"][-1].arguments
-        blind = OutlierSettings(outlier_deviations=0.0)
-        careless = replace(arguments["gradients"], settings=blind, max_grad_norm=0.0)
-        arguments["gradients"] = FaultyGradientsConfig(
-            careless,
-            self.healthy_gradients,
-            self.held_gradients if fault == _STALE else 1,
-            self.corrupted_every if fault == _OUTLIER else 0,
-            self.corruption,
+        node = topology.of("learner")[-1]
+        assert isinstance(node.role, Learner)
+        assert isinstance(node.role.gradients, RemoteGradients)
+        faulty = FaultyGradients(
+            node.role.gradients.server,
+            OutlierOptions(outlier_deviations=0.0),
+            healthy_gradients=self.healthy_gradients,
+            held_gradients=self.held_gradients if fault == _STALE else 1,
+            corrupted_every=self.corrupted_every if fault == _OUTLIER else 0,
+            corruption=self.corruption,
         )
+        node.role = replace(node.role, gradients=faulty)
 
     def judge(self, rows: list[Row]) -> list[Part]:
         parts = []
@@ -148,67 +144,39 @@ class DroppingProtects(Claim):
             curves(axis, groups, "env_steps", _RETURN, ("env steps", f"return on {self.env}"))
             axis.set_title(f"{fault} gradients", fontsize="small")
 
-    def quick(self) -> DroppingProtects:
-        return replace(self, env_steps=3_000, healthy_gradients=0, points=1, seeds=1)
 
+@dataclass(eq=False, kw_only=True)
+class FaultyGradients(RemoteGradients):
+    """After `healthy_gradients` it sends `held_gradients` gradients of the same weights, each with
+    their true version, and one in `corrupted_every` that is wrong by a factor, as is its loss."""
 
-@dataclass(frozen=True)
-class FaultyGradientsConfig:
-    """Makes the gradient sink of a faulty worker."""
-
-    careless: RemoteGradientsConfig
     healthy_gradients: int
     held_gradients: int
     corrupted_every: int
     corruption: float
 
-    def __call__(
-        self, context: NodeContext, flat: FlatParameters, port: list[object]
-    ) -> FaultyGradients:
-        return FaultyGradients(context, flat, port, self)
-
-
-class FaultyGradients(RemoteGradients):
-    """After `healthy_gradients` it sends `held_gradients` gradients of the same weights, each with
-    their true version, and one in `corrupted_every` that is wrong by a factor, as is its loss."""
-
-    def __init__(
-        self,
-        context: NodeContext,
-        flat: FlatParameters,
-        port: list[object],
-        config: FaultyGradientsConfig,
-    ) -> None:
-        super().__init__(context, flat, port, config.careless)
-        self._faults, self._left, self._applied = config, 0, 0
+    def open(self, context: NodeContext, flat: FlatParameters) -> None:
+        super().open(context, flat)
+        self._left = self._applied = 0
 
     @property
     def _is_faulty(self) -> bool:
-        return self._applied >= self._faults.healthy_gradients
+        return self._applied >= self.healthy_gradients
 
     def begin(self, version: int) -> int | None:
         if self._left == 0:
             newest = super().begin(version)
             if newest is not None:
-                self._left = self._faults.held_gradients if self._is_faulty else 1
+                self._left = self.held_gradients if self._is_faulty else 1
             return newest
-        for index, sink in enumerate(self._sinks):
-            self._slots[index] = self._slots[index] or sink.reserve()
-        return version if all(self._slots) else None
+        return version if self._reserve() else None
 
-    def apply(
-        self,
-        gradient: torch.Tensor,
-        version: int,
-        learning_rate_scale: float = 1.0,
-        loss: torch.Tensor | None = None,
-        rows: int = 1,
-    ) -> int | None:
-        assert loss is not None
+    def apply(self, gradient: Gradient) -> None:
+        assert gradient.loss is not None
         self._left -= 1
         self._applied += 1
-        every = self._faults.corrupted_every
+        every = self.corrupted_every
         if every and self._is_faulty and self._applied % every == 0:
-            gradient.mul_(self._faults.corruption)
-            loss = loss * self._faults.corruption
-        return super().apply(gradient, version, learning_rate_scale, loss, rows)
+            gradient.vector.mul_(self.corruption)
+            gradient = replace(gradient, loss=gradient.loss * self.corruption)
+        super().apply(gradient)

@@ -4,11 +4,11 @@ what a replay adds to V-trace."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from veldt.algorithms.vtrace import CORRECTIONS
-from veldt.reports.claims.claim import Claim, Part, Row, values
+from veldt.reports.claims.claim import Claim, Part, Row, settings, values
 from veldt.reports.claims.figures import bars
 from veldt.reports.claims.training import train
 
@@ -32,9 +32,8 @@ class VtraceUnderLag(Claim):
         "Return of the last 100 training episodes when the budget of environment steps is used up,"
         " by correction: without extra lag, with it, and V-trace without and with a replay."
     )
+    quick_settings = settings(env_steps=2_000, high_lag=4, seeds=1)
 
-    env: str = "CartPole-v1"
-    """Environment."""
     env_steps: int = 200_000
     """Budget of each run."""
     high_lag: int = 30
@@ -43,20 +42,17 @@ class VtraceUnderLag(Claim):
     """The preset's is tuned to be fastest without lag and erratic with it, whatever corrects."""
     replay_fraction: float = 0.5
     """Share of each batch that is replayed, in the runs with a replay."""
-    seeds: int = 5
-    """Runs of each kind."""
 
-    def cases(self) -> list[Row]:
-        kinds: list[Row] = [
+    def kinds(self) -> list[Row]:
+        corrected: list[Row] = [
             {"correction": correction, "extra_lag": lag, "replay": False}
             for lag in (0, self.high_lag)
             for correction in CORRECTIONS
         ]
-        kinds.append({"correction": _VTRACE, "extra_lag": 0, "replay": True})
-        return [{**kind, "seed": seed} for seed in range(1, self.seeds + 1) for kind in kinds]
+        return [*corrected, {"correction": _VTRACE, "extra_lag": 0, "replay": True}]
 
     def measure(self, case: Row) -> Row:
-        result = train(
+        return train(
             "impala",
             env=self.env,
             backend="serial",
@@ -68,15 +64,7 @@ class VtraceUnderLag(Claim):
             correction=case["correction"],
             learning_rate=self.learning_rate,
             replay_fraction=self.replay_fraction if case["replay"] else 0.0,
-        ).result
-        return {
-            "training_return": result.mean_return_100,
-            "evaluation_return": result.evaluation_return,
-            "lag_mean": result.policy_lag["mean"],
-            "lag_max": result.policy_lag["max"],
-            "updates": result.updates,
-            "parameters_sha256": result.parameters_sha256,
-        }
+        ).row
 
     def _scores(self, rows: list[Row], correction: str, lag: int, replay: bool = False) -> Any:
         kind = {"correction": correction, "extra_lag": lag, "replay": replay}
@@ -106,6 +94,3 @@ class VtraceUnderLag(Claim):
         groups = {label: self._scores(rows, _VTRACE, 0, on) for label, on in names.items()}
         bars(axes[2], groups, "")
         axes[2].set_title("V-trace", fontsize="small")
-
-    def quick(self) -> VtraceUnderLag:
-        return replace(self, env_steps=2_000, high_lag=4, seeds=1)

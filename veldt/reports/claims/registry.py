@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, did_you_mean
 from veldt.reports.claims.a2c_lag import SynchronousMatches
 from veldt.reports.claims.a3c_workers import AsynchronousActors
 from veldt.reports.claims.apex import ActorPriorities, MoreActors
@@ -39,7 +38,6 @@ def chosen(names: Sequence[str]) -> list[type[Claim]]:
     """The claims of these names, in the order of the registry; all of them for none."""
     for name in names:
         if name not in CLAIMS:
-            near = difflib.get_close_matches(name, CLAIMS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(CLAIMS)}"
+            hint = did_you_mean(name, CLAIMS)
             raise ConfigurationError(f"unknown claim '{name}'; {hint}")
     return [kind for name, kind in CLAIMS.items() if not names or name in names]

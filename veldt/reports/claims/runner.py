@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from veldt.files import write_atomically
 from veldt.reports.claims.claim import UNDECIDED, Claim, Row, Verdict, conclude
 from veldt.telemetry.result import dumps
 
@@ -29,9 +30,10 @@ def run_cases(claim: Claim, folder: Path, say: Say) -> tuple[list[Row], float]:
         if record is None:
             began = time.monotonic()
             measured = _plain(claim.measure(case))
-            record = {"settings": settings, "seconds": time.monotonic() - began,
-                      "row": {**case, **measured}}  # fmt: skip
-            write_whole(path, dumps(record))
+            row = {**case, **measured}
+            record = {"settings": settings, "seconds": time.monotonic() - began, "row": row}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, dumps(record) + "\n")
             say(f"{place}: {record['seconds']:.1f} s")
         else:
             say(f"{place}: finished before")
@@ -42,30 +44,15 @@ def run_cases(claim: Claim, folder: Path, say: Say) -> tuple[list[Row], float]:
 
 def judge(claim: Claim, rows: list[Row], seconds: float, quick: bool = False) -> Verdict:
     """The claim's rule, applied to what was measured."""
-    parts = claim.judge(rows)
-    figure, notes = f"{claim.name}.png", claim.notes(rows)
-    return Verdict(
-        claim.name,
-        claim.statement,
-        claim.paper,
-        claim.rule,
-        conclude(parts),
-        parts,
-        rows,
-        _plain(asdict(claim)),
-        figure,
-        claim.caption,
-        seconds,
-        quick,
-        notes,
-    )
+    parts, figure = claim.judge(rows), f"{claim.name}.png"
+    notes = claim.notes(rows)
+    return Verdict(claim, conclude(parts), parts, rows, figure, seconds, quick, notes)
 
 
 def not_run(claim: Claim, error: BaseException, quick: bool = False) -> Verdict:
     """What is said of a claim whose experiment broke."""
     why = f"The experiment did not run: {type(error).__name__}: {' '.join(str(error).split())}"
-    texts = (claim.name, claim.statement, claim.paper, claim.rule)
-    return Verdict(*texts, UNDECIDED, [], [], _plain(asdict(claim)), "", "", 0.0, quick, [why])
+    return Verdict(claim, UNDECIDED, quick=quick, notes=[why])
 
 
 def draw(claim: Claim, rows: list[Row], path: Path) -> None:
@@ -77,14 +64,6 @@ def draw(claim: Claim, rows: list[Row], path: Path) -> None:
     figure = Figure(figsize=(9.0, 3.6), dpi=120, layout="constrained")
     claim.draw(rows, figure)
     save_png(figure, path)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}")
-    draft.write_text(text + "\n", encoding="utf-8")
-    draft.replace(path)
 
 
 def _finished(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:

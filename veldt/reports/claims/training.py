@@ -17,6 +17,7 @@ from veldt.algorithms.hill_climbing import TUNING_LOG
 from veldt.api import train_from
 from veldt.backends.serial import SerialBackend
 from veldt.options import RunOptions
+from veldt.reports.claims.claim import Row
 from veldt.reports.compare.records import metric_rows, steady_rate
 from veldt.roles.evaluator import Evaluator
 from veldt.run.plan import Plan, make_plan
@@ -38,6 +39,19 @@ class Training:
     @property
     def trained_steps_per_second(self) -> float:
         return steady_rate(self.metrics, "counter/trained_env_steps")
+
+    @property
+    def row(self) -> Row:
+        """What most experiments keep of a run."""
+        names = ("evaluation_return", "env_steps", "updates", "env_steps_per_second", "bottleneck")
+        return {
+            **{name: getattr(self.result, name) for name in names},
+            "training_return": self.result.mean_return_100,
+            "trained_steps_per_second": self.trained_steps_per_second,
+            "lag_mean": self.result.policy_lag["mean"],
+            "lag_max": self.result.policy_lag["max"],
+            "parameters_sha256": self.result.parameters_sha256,
+        }
 
 
 def train(architecture: str, **options: Any) -> Training:
@@ -94,7 +108,7 @@ class SerialRun:
         version = boards[0].version
         evaluator = Evaluator(
             self._plan.problem.environment,
-            self._plan.topology.make_network,
+            self._plan.topology.network,
             seed=self._plan.options.seed * 1000 + version,
         )
         try:

@@ -6,29 +6,27 @@ All learners are fed the same trajectories of real environments, so that only th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from veldt.backends.serial import SerialBackend
-from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.objectives.actor_critic import ActorCritic
 from veldt.ports import ExperienceSink, ExperienceSource
-from veldt.reports.claims.claim import Claim, Part, Row, select
+from veldt.reports.claims.claim import Claim, Part, Row, select, settings
 from veldt.reports.claims.figures import lines
 from veldt.reports.claims.training import serial_options
+from veldt.role import Arrays, Role
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.synchronous_group import synchronous_group
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicyConfig
+from veldt.roles.policies.local import LocalPolicy
 from veldt.run.plan import Plan, make_plan
 from veldt.topology import Topology
 from veldt.types import Layout
-
-Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -50,18 +48,15 @@ class TwoLearners(Claim):
         " learners, in parts of the largest change since the start; beside it one learner that gets"
         " half of the data. Rounding differs, as sums are taken in another order."
     )
+    quick_settings = settings(updates=20, seeds=1)
 
-    env: str = "CartPole-v1"
-    """Environment."""
     envs: int = 16
     """Environments of each trajectory."""
     updates: int = 200
     """Updates of each run."""
-    seeds: int = 5
-    """Weights and trajectories that are tried."""
 
-    def cases(self) -> list[Row]:
-        return [{"seed": seed} for seed in range(1, self.seeds + 1)]
+    def kinds(self) -> list[Row]:
+        return [{}]
 
     def measure(self, case: Row) -> Row:
         options = serial_options(case["seed"], env=self.env, num_actors=2, envs_per_actor=self.envs)
@@ -72,7 +67,7 @@ class TwoLearners(Claim):
         """Of two learners, and of one with half of the data, from one with the joined batch: after
         every update, in parts of the way moved. Statistics are no weights and do not count."""
         sent = [_recorded(plan, self.updates, source) for source in range(2)]
-        flat = FlatParameters(plan.topology.make_network())
+        flat = FlatParameters(plan.topology.network.make())
         trained = slice(flat.num_trained)
         joined, apart, half = (
             _history(plan, sources)[:, trained]
@@ -103,56 +98,50 @@ class TwoLearners(Claim):
         lines(axis, x, groups, ("updates", "difference over way moved"))
         axis.set_yscale("log")
 
-    def quick(self) -> TwoLearners:
-        return replace(self, updates=20, seeds=1)
 
+@dataclass(eq=False)
+class _Recorder(Role):
+    """Hands every trajectory to `keep`, as a copy."""
 
-class _Recorder:
-    """Keeps copies of the trajectories it takes."""
-
-    def __init__(
-        self, context: NodeContext, *, source: ExperienceSource, kept: list[Arrays]
-    ) -> None:
-        self._source, self._kept = source, kept
+    source: ExperienceSource
+    keep: Callable[[Arrays], None]
 
     def step(self) -> bool:
-        batch = self._source.take_batch()
+        batch = self.source.take_batch()
         if batch is None:
             return False
-        self._kept.append({name: array.copy() for name, array in batch.arrays.items()})
-        self._source.release(batch)
+        self.keep({name: array.copy() for name, array in batch.arrays.items()})
+        self.source.release(batch)
         return True
 
 
-class _Feeder:
+@dataclass(eq=False)
+class _Feeder(Role):
     """Sends its trajectories in turn."""
 
-    def __init__(
-        self, context: NodeContext, *, sink: ExperienceSink, trajectories: list[Arrays]
-    ) -> None:
-        self._sink, self._left = sink, list(reversed(trajectories))
+    sink: ExperienceSink
+    trajectories: list[Arrays]
 
     def step(self) -> bool:
-        slot = self._sink.reserve() if self._left else None
+        slot = self.sink.reserve() if self.trajectories else None
         if slot is None:
             return False
-        trajectory = self._left.pop()
+        trajectory = self.trajectories.pop(0)
         for name, array in slot.arrays.items():
             array[...] = trajectory[name]
-        self._sink.commit(slot)
+        self.sink.commit(slot)
         return True
 
 
+@dataclass(eq=False, kw_only=True)
 class _NotingLearner(Learner):
-    """Notes its weights after every update."""
+    """Hands its weights to `note` after every update."""
 
-    def __init__(self, context: NodeContext, *, noted: list[np.ndarray], **arguments: Any) -> None:
-        self._noted = noted
-        super().__init__(context, **arguments)
+    note: Callable[[np.ndarray], None]
 
     def _updated(self, version: int) -> None:
         super()._updated(version)
-        self._noted.append(self._flat.numpy().copy())
+        self.note(self._flat.numpy().copy())
 
 
 def _layout(plan: Plan) -> Layout:
@@ -161,56 +150,50 @@ def _layout(plan: Plan) -> Layout:
 
 def _recorded(plan: Plan, count: int, source: int) -> list[Arrays]:
     """Trajectories of an actor that keeps the first weights."""
-    make_network, problem = plan.topology.make_network, plan.problem
-    kept: list[Arrays] = []
-    topology = Topology("recording", make_network)
+    network, kept = plan.topology.network, list[Arrays]()
+    topology = Topology(network)
     queue = topology.queue("trajectories", _layout(plan), 2)
-    board = topology.board("weights", FlatParameters(make_network()).numpy())
-    actor = plan.topology.kinds()["actor"][source].arguments
-    ports = {
-        "sink": queue.sink,
-        "policy": LocalPolicyConfig(make_network),
-        "policy_port": board.source(),
-    }
-    topology.add("actor", Actor, **{**actor, **ports})
-    topology.add("recorder", _Recorder, source=queue.source(), kept=kept)
-    backend = SerialBackend(topology, problem.seed * 2 + source)
+    policy = LocalPolicy(network, topology.board("weights", network).source())
+    actor = plan.topology.of("actor")[source].role
+    assert isinstance(actor, Actor)
+    topology.add("actor", replace(actor, policy=policy, sink=queue.sink))
+    topology.add("recorder", _Recorder(queue.source(), kept.append))
+    _advance(topology, plan.problem.seed * 2 + source, lambda: len(kept) >= count)
+    return kept[:count]
+
+
+def _advance(topology: Topology, seed: int, enough: Callable[[], bool]) -> None:
+    backend = SerialBackend(topology, seed)
     backend.start()
-    while len(kept) < count:
+    while not enough():
         backend.advance(0.0)
     backend.stop()
-    return kept[:count]
 
 
 def _history(plan: Plan, sources: list[list[list[Arrays]]]) -> np.ndarray:
     """Weights of the first learner after every update; each learner joins what its sources send."""
-    make_network, config = plan.topology.make_network, plan.config
-    flat = FlatParameters(make_network())
-    noted: list[np.ndarray] = []
-    topology = Topology("learning", make_network)
-    board = topology.board("weights", flat.numpy())
-    optimizer, width = config.optimizer_config(), len(sources)
-    sinks = synchronous_group(topology, board, make_network(), optimizer, width, config.reduction)
-    updates = len(sources[0][0])
-    for index, (own, (gradients, port)) in enumerate(zip(sources, sinks, strict=True)):
+    network, config, noted = plan.topology.network, plan.config, list[np.ndarray]()
+    topology = Topology(network)
+    board = topology.board("weights", network)
+    group = synchronous_group(
+        topology, board, config.optimizer, len(sources), config.loss.reduction
+    )
+    for index, (own, gradients) in enumerate(zip(sources, group, strict=True)):
         queue = topology.queue(f"trajectories-{index}", _layout(plan), 2 * len(own))
         in_turn = [trajectory for pair in zip(*own, strict=True) for trajectory in pair]
-        topology.add("feeder", _Feeder, sink=queue.sink, trajectories=in_turn)
+        topology.add("feeder", _Feeder(queue.sink, in_turn))
         topology.add(
             "learner",
-            _NotingLearner,
-            noted=[] if index else noted,
-            source=queue.source(len(own)),
-            weights=None if index else board.sink,
-            initial=board.source(),
-            make_network=make_network,
-            make_objective=partial(ActorCritic, config=config),
-            gradients=gradients,
-            gradient_port=port,
+            _NotingLearner(
+                network,
+                queue.source(len(own)),
+                ActorCritic(config.loss),
+                gradients,
+                board.source(),
+                None if index else board.sink,
+                note=list[np.ndarray]().append if index else noted.append,
+            ),
         )
-    backend = SerialBackend(topology, plan.problem.seed)
-    backend.start()
-    while len(noted) < updates:
-        backend.advance(0.0)
-    backend.stop()
+    updates = len(sources[0][0])
+    _advance(topology, plan.problem.seed, lambda: len(noted) >= updates)
     return np.stack(noted)

@@ -24,15 +24,15 @@ def compare(comparison: Comparison) -> int:
 
     # Imported late: matplotlib is not needed to refuse bad input.
     from veldt.reports.compare.figures import draw_all
-    from veldt.reports.compare.memory import machine
     from veldt.reports.compare.records import collect, env_ceiling, write_csv
-    from veldt.reports.compare.report import Story, write_report
+    from veldt.reports.compare.report import Report, write_report
+    from veldt.reports.machine import machine
 
     records = collect(todo)
     width = max(plan.problem.envs_per_actor for plan in plans)
     ceiling = env_ceiling(plans[0].problem.environment, width, comparison.ceiling_seconds)
     write_csv(out / "results.csv", records)
-    story = Story(
+    report = Report(
         comparison,
         records,
         draw_all(records, ceiling, out),
@@ -44,7 +44,7 @@ def compare(comparison: Comparison) -> int:
         machine(),
         command_line(comparison),
     )
-    write_report(out / "report.html", story)
+    write_report(out / "report.html", report)
     _say(f"report: {out / 'report.html'}")
     return 1 if failures else 0
 

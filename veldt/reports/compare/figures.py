@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from veldt.reports.compare.records import Record, Records, over_seeds
-from veldt.reports.compare.statistics import joint_curve
+from veldt.reports.statistics import joint_curve
 
 _DPI = 120
 _COLOURS = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]

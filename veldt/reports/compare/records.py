@@ -16,12 +16,12 @@ import numpy as np
 from veldt.architectures import label
 from veldt.environments import EnvironmentFactory
 from veldt.reports.compare.runs import MEMORY_FILE, RunTask, finished
-from veldt.reports.compare.statistics import Estimate, estimate
+from veldt.reports.statistics import Estimate, estimate
+from veldt.telemetry import rates
 from veldt.telemetry.result import RunResult
 
 _RETURN, _TRAINED = "return/mean_100", "counter/trained_env_steps"
 _WIDTHS = (8, 64, 256)
-_SETTLE_SECONDS = 3.0  # before it, caches and clocks are cold
 _CSV_NAMES = (
     "architecture",
     "seed",
@@ -151,16 +151,11 @@ def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def steady_rate(rows: list[dict[str, Any]], counter: str) -> float:
-    """Increase of a counter per second, without the start: from `_SETTLE_SECONDS` after the first
-    row with an update (less in a short run) to the last row. NaN where too little is known."""
-    learning = [row for row in rows if row.get("updates")]
-    if len(learning) < 2:
-        return float("nan")
-    began, ended = learning[0]["time"], learning[-1]["time"]
-    settled = began + min(_SETTLE_SECONDS, 0.3 * (ended - began))
-    first, last = next(row for row in learning if row["time"] >= settled), learning[-1]
-    seconds = last["time"] - first["time"]
-    return (last.get(counter, 0) - first.get(counter, 0)) / seconds if seconds else float("nan")
+    """Increase of a counter per second since the run settled; NaN where too little is known."""
+    counts = [_number(row.get(counter, 0)) for row in rows]
+    return rates.steady_rate(
+        [row["time"] for row in rows], [row["updates"] for row in rows], counts
+    )
 
 
 def _peak_memory(run_dir: Path) -> int | None:

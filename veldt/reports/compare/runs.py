@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from veldt.architectures import label
-from veldt.reports.compare.memory import tree_bytes
+from veldt.files import write_atomically
 from veldt.reports.compare.settings import Comparison
+from veldt.reports.machine import tree_bytes
 from veldt.run.directory import RESULT_FILE
 from veldt.telemetry.result import RunResult
 
@@ -160,7 +161,7 @@ def _run(task: RunTask, lock: int) -> str:
                 process.wait()
     if task.run_dir.is_dir():
         memory = json.dumps({"peak_memory_bytes": peak})
-        (task.run_dir / MEMORY_FILE).write_text(memory + "\n", encoding="utf-8")
+        write_atomically(task.run_dir / MEMORY_FILE, memory + "\n")
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else f"exit code {process.returncode}"
 

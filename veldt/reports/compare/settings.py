@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 
 from veldt.architectures import ARCHITECTURES, check, label
 from veldt.errors import ConfigurationError
+from veldt.files import write_atomically
+from veldt.reports.page import check_installed
 
 ALL = "all"
 SETTINGS_FILE = "compare.json"
@@ -87,14 +88,14 @@ class Comparison:
 
 def claim_folder(comparison: Comparison) -> Path:
     """Make OUT, or check that what it holds was made under the same conditions."""
-    need_matplotlib("veldt compare")
+    check_installed("veldt compare")
     out = Path(comparison.out)
     wanted = json.loads(json.dumps(_conditions(comparison)))
     try:
         out.mkdir(parents=True, exist_ok=True)
         if (out / SETTINGS_FILE).exists():
             _refuse_a_mixture(out, wanted)
-        (out / SETTINGS_FILE).write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+        write_atomically(out / SETTINGS_FILE, json.dumps(wanted, indent=2) + "\n", durable=True)
     except OSError as error:
         raise ConfigurationError(
             f"cannot write to {out} ({error.strerror}); choose another --out"
@@ -102,18 +103,8 @@ def claim_folder(comparison: Comparison) -> Path:
     return out
 
 
-def need_matplotlib(command: str) -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigurationError(
-            f'{command} draws figures with matplotlib; run: pip install "veldt[plots]"'
-        )
-
-
 def _refuse_a_mixture(out: Path, wanted: dict[str, Any]) -> None:
-    try:
-        held = json.loads((out / SETTINGS_FILE).read_text(encoding="utf-8"))
-    except ValueError:
-        return  # torn by a crash before the first run began
+    held = json.loads((out / SETTINGS_FILE).read_text(encoding="utf-8"))
     for name, value in wanted.items():
         if held.get(name) != value:
             raise ConfigurationError(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,108 +11,56 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
-from veldt.optimizers import OptimizerConfig, make_optimizer
-from veldt.ports import GradientSink
+from veldt.optimizers import Optimizer, OptimizerOptions, make_optimizer
+from veldt.ports import Gradient, GradientSink
+from veldt.role import Arrays
+from veldt.telemetry.counters import Counter
 
 
-@dataclass(frozen=True)
-class LocalOptimizerConfig:
-    """The learner steps its own weights."""
-
-    optimizer: OptimizerConfig
-    others: dict[str, OptimizerConfig] = field(default_factory=dict)
-    """Submodules with an optimizer of their own (an actor beside its critic)."""
-
-    def __call__(self, context: NodeContext, flat: FlatParameters, port: object) -> GradientSink:
-        if not self.others:
-            return LocalOptimizer(context, flat, self.optimizer)
-        return SplitOptimizer(context, flat, self)
-
-
+@dataclass(eq=False)
 class LocalOptimizer(GradientSink):
-    """Steps the learner's own vector in place; a gradient that is not finite is dropped whole."""
+    """Steps the learner's own vector in place; a gradient that is not finite is dropped whole.
 
-    def __init__(
-        self,
-        context: NodeContext,
-        flat: FlatParameters,
-        config: OptimizerConfig,
-        span: slice | None = None,
-        prefix: str = "",
-    ) -> None:
-        span = span or slice(0, flat.num_trained)
-        self._optimizer = make_optimizer(config, flat.vector[span])
-        self._not_finite = context.telemetry.counter("dropped.not_finite")
-        self._norm = context.telemetry.gauge(f"{prefix}gradient_norm")
+    `others` are submodules with an optimizer of their own (an actor beside its critic); what they
+    leave over must be in one piece."""
 
-    def begin(self, version: int) -> int | None:
-        return version
+    optimizer: OptimizerOptions
+    others: dict[str, OptimizerOptions] = field(default_factory=dict)
 
-    def apply(
-        self,
-        gradient: torch.Tensor,
-        version: int,
-        learning_rate_scale: float = 1.0,
-        loss: torch.Tensor | None = None,
-        rows: int = 1,
-    ) -> int | None:
-        applied = self._optimizer.step(gradient, learning_rate_scale)
-        self._norm.set(self._optimizer.last_norm)
-        if not applied:
-            self._not_finite.add()
-        return version + 1  # also when nothing changed: actors may wait for the next version
+    def open(self, context: NodeContext, flat: FlatParameters) -> None:
+        telemetry = context.telemetry
+        self._not_finite = telemetry.counter("dropped.not_finite")
+        self._parts: dict[str, tuple[slice, Optimizer, Counter]] = {}
+        for name, span in self._spans(flat):
+            options, prefix = self.others.get(name, self.optimizer), f"{name}." if name else ""
+            optimizer = make_optimizer(options, flat.vector[span])
+            self._parts[name] = (span, optimizer, telemetry.gauge(f"{prefix}gradient_norm"))
 
-    def state(self) -> dict[str, np.ndarray]:
-        return {"optimizer": self._optimizer.state_vector.cpu().numpy()}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self._optimizer.state_vector.copy_(torch.from_numpy(state["optimizer"]))
-
-
-class SplitOptimizer(GradientSink):
-    """Steps parts of the learner's vector with optimizers of their own; what they leave over must
-    be in one piece, and is stepped with the main one."""
-
-    def __init__(
-        self, context: NodeContext, flat: FlatParameters, config: LocalOptimizerConfig
-    ) -> None:
-        spans = {name: flat.span(name) for name in config.others}
-        taken = np.zeros(flat.num_trained, bool)
-        for span in spans.values():
-            taken[span] = True
-        rest = np.flatnonzero(~taken)
-        self._parts: dict[str, tuple[slice, LocalOptimizer]] = {}
-        for name, span in spans.items():
-            part = LocalOptimizer(context, flat, config.others[name], span, f"{name}.")
-            self._parts[name] = (span, part)
-        if rest.size:
-            span = slice(int(rest[0]), int(rest[-1]) + 1)
-            if rest.size != span.stop - span.start:
+    def _spans(self, flat: FlatParameters) -> Iterator[tuple[str, slice]]:
+        """What each optimizer steps; the main one, which takes the rest, has no name."""
+        rest = np.ones(flat.num_trained, bool)
+        for name in self.others:
+            rest[flat.span(name)] = False
+            yield name, flat.span(name)
+        [places] = np.nonzero(rest)
+        if places.size:
+            span = slice(int(places[0]), int(places[-1]) + 1)
+            if places.size != span.stop - span.start:
                 raise ValueError("the weights without an optimizer of their own are not together")
-            self._parts["main"] = (span, LocalOptimizer(context, flat, config.optimizer, span))
+            yield "", span
 
-    def begin(self, version: int) -> int | None:
-        return version
+    def apply(self, gradient: Gradient) -> int:
+        for span, optimizer, norm in self._parts.values():
+            if not optimizer.step(gradient.vector[span], gradient.learning_rate_scale):
+                self._not_finite.add()
+            norm.set(optimizer.last_norm)
+        return gradient.version + 1  # also when nothing changed: actors may wait for the next one
 
-    def apply(
-        self,
-        gradient: torch.Tensor,
-        version: int,
-        learning_rate_scale: float = 1.0,
-        loss: torch.Tensor | None = None,
-        rows: int = 1,
-    ) -> int | None:
-        for span, part in self._parts.values():
-            part.apply(gradient[span], version, learning_rate_scale)
-        return version + 1
+    def state(self) -> Arrays:
+        found = ((name or "main", optimizer) for name, (_, optimizer, _) in self._parts.items())
+        return {f"{name}.optimizer": each.state_vector.cpu().numpy() for name, each in found}
 
-    def state(self) -> dict[str, np.ndarray]:
-        return {
-            f"{name}.{key}": array
-            for name, (_, part) in self._parts.items()
-            for key, array in part.state().items()
-        }
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for name, (_, part) in self._parts.items():
-            part.load_state({"optimizer": state[f"{name}.optimizer"]})
+    def load_state(self, state: Arrays) -> None:
+        for name, (_, optimizer, _) in self._parts.items():
+            saved = torch.from_numpy(state[f"{name or 'main'}.optimizer"])
+            optimizer.state_vector.copy_(saved)

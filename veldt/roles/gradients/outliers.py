@@ -8,19 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from veldt.options.checked import Count, NotNegative, Options
+
 
 @dataclass(frozen=True)
-class OutlierSettings:
+class OutlierOptions(Options):
     """When a gradient is refused because of its loss."""
 
-    outlier_deviations: float = 6.0
+    outlier_deviations: NotNegative = 6.0
     """Refuse gradients whose |loss| is this many deviations above its running mean; 0: never."""
-    outlier_memory_gradients: int = 200
+    outlier_memory_gradients: Count = 200
     """Gradients over which mean and deviation run; none is refused before so many were seen."""
-
-    def __post_init__(self) -> None:
-        if self.outlier_deviations < 0.0 or self.outlier_memory_gradients < 1:
-            raise ValueError("outlier_deviations must not be negative, their memory 1 or more")
 
 
 class OutlierFilter:
@@ -29,19 +27,19 @@ class OutlierFilter:
     A refused loss still counts, as if it lay on the bound: a lasting change of scale is learned
     in time, a single wild one moves the bound only a little."""
 
-    def __init__(self, settings: OutlierSettings) -> None:
-        self._settings = settings
+    def __init__(self, options: OutlierOptions) -> None:
+        self._options = options
         self.mean = self.square = 0.0
         self.seen = 0
 
     @property
     def bound(self) -> float:
         """The largest |loss| that is accepted now."""
-        settings = self._settings
-        if not settings.outlier_deviations or self.seen < settings.outlier_memory_gradients:
+        options = self._options
+        if not options.outlier_deviations or self.seen < options.outlier_memory_gradients:
             return math.inf
         deviation = math.sqrt(max(0.0, self.square - self.mean**2))
-        return self.mean + settings.outlier_deviations * deviation
+        return self.mean + options.outlier_deviations * deviation
 
     def accepts(self, loss: float) -> bool:
         """Whether the loss is usual; it counts for the losses that follow. NaN is not."""
@@ -50,7 +48,7 @@ class OutlierFilter:
             return False
         counted = min(size, bound)
         self.seen += 1
-        share = 1.0 / min(self.seen, self._settings.outlier_memory_gradients)
+        share = 1.0 / min(self.seen, self._options.outlier_memory_gradients)
         self.mean += share * (counted - self.mean)
         self.square += share * (counted**2 - self.square)
         return size <= bound

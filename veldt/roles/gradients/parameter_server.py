@@ -14,95 +14,56 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.networks import FlatParameters, Network
-from veldt.optimizers import OptimizerConfig, make_optimizer
+from veldt.networks import NetworkFactory
+from veldt.optimizers import OptimizerOptions, make_optimizer
+from veldt.options.checked import Count, CountOrNone
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
-from veldt.roles.gradients.outliers import OutlierFilter, OutlierSettings
-from veldt.roles.gradients.shards import cut
-from veldt.topology import Board, Queue
-from veldt.types import Field, Layout, Parameters
-
-Server = list[tuple[Queue, Board]]
-"""The channels of all shards: gradients to each, and weights from it."""
+from veldt.role import Arrays, Role
+from veldt.roles.gradients.outliers import OutlierFilter, OutlierOptions
+from veldt.roles.gradients.shards import Server, Shard, shards
+from veldt.topology import Topology
+from veldt.types import Parameters
 
 
 @dataclass(frozen=True)
-class Shard:
-    """A slice of the flat vector: weights, and in the last one also the running statistics."""
+class ServerOptions(OutlierOptions):
+    """What a parameter server accepts and how it is cut."""
 
-    part: slice
-    num_trained: int
-
-    @property
-    def layout(self) -> Layout:
-        """What a learner sends: its slice of the gradient and where it comes from.
-
-        Statistics (of an observation normaliser) are an estimate, not a step: the newest replaces
-        the last."""
-        num_statistics = self.part.stop - self.part.start - self.num_trained
-        return Layout.of(
-            gradient=Field((self.num_trained,), "float32"),
-            statistics=Field((num_statistics,), "float32"),
-            version=Field((1,), "int64"),
-            loss=Field((1,), "float32"),
-            learning_rate_scale=Field((1,), "float32"),
-        )
-
-
-def shards(network: Network, num_shards: int) -> list[Shard]:
-    """The slices of a network's flat vector, one per node of the server."""
-    flat = FlatParameters(network)
-    return [
-        Shard(part, min(part.stop, flat.num_trained) - part.start)
-        for part in cut(flat.size, flat.num_trained, num_shards)
-    ]
-
-
-@dataclass(frozen=True)
-class ShardSettings(OutlierSettings):
-    """What a shard accepts."""
-
-    max_gradient_age_updates: int = 50
+    num_shards: Count = 2
+    """Nodes that share the parameter vector between them."""
+    max_gradient_age_updates: CountOrNone = 50
     """The server refuses gradients of weights that are more updates old than this."""
-    kept_versions: int = 4
+    kept_versions: Count = 4
     """Good versions the server keeps to return to."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_gradient_age_updates < 0 or self.kept_versions < 1:
-            raise ValueError("max_gradient_age_updates must be 0 or more, kept_versions 1 or more")
 
-
-class ParameterServer:
-    """Applies one gradient per `step` and publishes its slice.
+@dataclass(eq=False)
+class ParameterServer(Role):
+    """A shard: applies one gradient per `step` and publishes its slice.
 
     Every accepted gradient is one version, and so is a roll-back: versions only grow."""
 
-    restartable = True
+    gradients: ExperienceSource
+    weights: ParameterSink
+    initial: ParameterSource
+    shard: Shard
+    optimizer: OptimizerOptions
+    options: ServerOptions
 
-    def __init__(
-        self,
-        context: NodeContext,
-        *,
-        gradients: ExperienceSource,
-        weights: ParameterSink,
-        initial: ParameterSource,
-        shard: Shard,
-        optimizer: OptimizerConfig,
-        settings: ShardSettings,
-    ) -> None:
-        self._gradients, self._weights, self._settings = gradients, weights, settings
+    def open(self, context: NodeContext) -> None:
+        shard = self.shard
         self._vector = np.empty(shard.part.stop - shard.part.start, np.float32)
-        version = initial.pull(self._vector, newer_than=-1)
+        version = self.initial.pull(self._vector, newer_than=-1)
         if version is None:
             raise RuntimeError("the board holds no initial weights")
         self._version = version
         self._statistics = self._vector[shard.num_trained :]
         trained = torch.from_numpy(self._vector)[: shard.num_trained]
         # A norm is the whole gradient's, of which this is a slice: learners clip before they send.
-        self._optimizer = make_optimizer(replace(optimizer, max_grad_norm=0.0), trained)
-        self._outliers = OutlierFilter(settings)
-        self._good: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=settings.kept_versions)
+        optimizer = replace(self.optimizer, max_grad_norm=0.0)
+        self._optimizer = make_optimizer(optimizer, trained)
+        self._outliers = OutlierFilter(self.options)
+        self._good: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=self.options.kept_versions)
         self._keep()
         self._count(context)
 
@@ -118,23 +79,23 @@ class ParameterServer:
         self._age = telemetry.gauge("gradient_age_updates")
 
     def step(self) -> bool:
-        batch = self._gradients.take_batch()
+        batch = self.gradients.take_batch()
         if batch is None:
             return False
         with self._applying:
             changed = self._take(batch.arrays)
-        self._gradients.release(batch)
+        self.gradients.release(batch)
         if changed:
             self._version += 1
             with self._publishing:
-                self._weights.publish(Parameters(self._vector, self._version))
+                self.weights.publish(Parameters(self._vector, self._version))
         return True
 
-    def _take(self, sent: dict[str, np.ndarray]) -> bool:
+    def _take(self, sent: Arrays) -> bool:
         """Apply a gradient or drop it; whether the vector changed."""
         age = self._version - int(sent["version"][0])
         self._age.set(age)
-        if age > self._settings.max_gradient_age_updates:
+        if age > self.options.max_gradient_age_updates:
             self._stale.add()
             return False
         if not self._outliers.accepts(float(sent["loss"][0])):
@@ -170,7 +131,7 @@ class ParameterServer:
         self._optimizer.state_vector.numpy()[:] = moments
         self._rollbacks.add()
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> Arrays:
         return {
             "vector": self._vector,
             "version": np.array(self._version),
@@ -178,7 +139,7 @@ class ParameterServer:
             "outliers": self._outliers.state(),
         }
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
+    def load_state(self, state: Arrays) -> None:
         # One that died finds newer weights on its board than in the last checkpoint; others already
         # use them, and versions never go back.
         if int(state["version"]) >= self._version:
@@ -188,3 +149,25 @@ class ParameterServer:
         self._outliers.load_state(state["outliers"])
         self._good.clear()
         self._keep()
+
+
+def add_parameter_server(
+    topology: Topology,
+    network: NetworkFactory,
+    optimizer: OptimizerOptions,
+    options: ServerOptions,
+    num_learners: int,
+) -> Server:
+    """The shards, each with a queue for its slice of the gradients and a board for its weights."""
+    initial, server = network.initial_vector(), Server(shards(network, options.num_shards), [], [])
+    for number, shard in enumerate(server.shards):
+        queue = topology.queue(f"gradients-{number}", shard.layout, 2 * num_learners)
+        board = topology.board(f"weights-{number}", initial[shard.part])
+        role = ParameterServer(
+            queue.source(), board.sink, board.source(), shard, optimizer, options
+        )
+        topology.add("parameter_server", role)
+        server.queues.append(queue.sink)
+        server.boards.append(board.source())
+    topology.weights = tuple(f"weights-{number}" for number in range(options.num_shards))
+    return server

@@ -6,28 +6,28 @@ fixed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.networks import FlatParameters, Network, load_moment_sums, moment_sums
-from veldt.optimizers import OptimizerConfig, make_optimizer
-from veldt.ports import ExperienceSink, ExperienceSource, GradientSink, ParameterSource
-from veldt.roles.gradients.local import LocalOptimizerConfig
+from veldt.networks import FlatParameters, NetworkFactory, load_moment_sums, moment_sums
+from veldt.optimizers import OptimizerOptions, make_optimizer
+from veldt.ports import ExperienceSink, ExperienceSource, Gradient, GradientSink, ParameterSource
+from veldt.role import Arrays
+from veldt.roles.gradients.local import LocalOptimizer
 from veldt.topology import Board, Topology
 from veldt.types import Field, Layout, Slot
 
 _LEARNER, _VERSION, _ROWS = range(3)
 
 
-def gradient_layout(network: Network) -> Layout:
+def gradient_layout(network: NetworkFactory) -> Layout:
     """A slot that carries one learner's gradient, and what its batch adds to the statistics."""
     return Layout.of(
-        gradient=Field((FlatParameters(network).num_trained,), "float32"),
-        statistics=Field(tuple(moment_sums(network).shape), "float64"),
+        gradient=Field((network.num_trained(),), "float32"),
+        statistics=Field(tuple(moment_sums(network.make()).shape), "float64"),
         about=Field((3,), "int64"),
     )
 
@@ -35,53 +35,38 @@ def gradient_layout(network: Network) -> Layout:
 def synchronous_group(
     topology: Topology,
     weights: Board,
-    network: Network,
-    optimizer: OptimizerConfig,
+    optimizer: OptimizerOptions,
     num_learners: int,
     reduction: str,
-) -> list[tuple[Callable[..., GradientSink], object]]:
-    """The gradient sink of each learner and its port; one learner steps by itself."""
+) -> list[GradientSink]:
+    """The gradient sink of each learner; one learner steps by itself."""
     if num_learners == 1:
-        return [(LocalOptimizerConfig(optimizer), None)]
-    gradients = topology.queue("gradients", gradient_layout(network), num_learners - 1)
-    sinks: list[tuple[Callable[..., GradientSink], object]] = []
-    sinks.append((GroupLeaderConfig(optimizer, num_learners, reduction), gradients.source()))
-    for learner in range(1, num_learners):
-        sinks.append((GroupFollowerConfig(learner), [gradients.sink, weights.source()]))
-    return sinks
+        return [LocalOptimizer(optimizer)]
+    queue = topology.queue("gradients", gradient_layout(topology.network), num_learners - 1)
+    leader = GroupLeader(optimizer, queue.source(), num_learners, reduction)
+    followers = (
+        GroupFollower(learner, queue.sink, weights.source()) for learner in range(1, num_learners)
+    )
+    return [leader, *followers]
 
 
-@dataclass(frozen=True)
-class GroupLeaderConfig:
-    """The first of `num_learners`. Its port is the source of the others' gradients. With the
-    reduction "mean" each gradient weighs as much as the rows it is the mean of, so that the result
-    is that of one learner with the joined batch; with "sum" they are added."""
+@dataclass(eq=False)
+class GroupLeader(GradientSink):
+    """Waits for one gradient of each learner, adds them up in the learners' order and steps. With
+    the reduction "mean" each gradient weighs as much as the rows it is the mean of, so that the
+    result is that of one learner with the joined batch; with "sum" they are added."""
 
-    optimizer: OptimizerConfig
+    optimizer: OptimizerOptions
+    source: ExperienceSource
     num_learners: int
     reduction: str = "mean"
 
-    def __call__(
-        self, context: NodeContext, flat: FlatParameters, port: ExperienceSource
-    ) -> GroupLeader:
-        return GroupLeader(context, flat, port, self)
-
-
-class GroupLeader(GradientSink):
-    """Waits for one gradient of each learner, adds them up in the learners' order and steps."""
-
-    def __init__(
-        self,
-        context: NodeContext,
-        flat: FlatParameters,
-        port: ExperienceSource,
-        config: GroupLeaderConfig,
-    ) -> None:
-        self._config, self._source, self._module = config, port, flat.module
-        self._optimizer = make_optimizer(config.optimizer, flat.vector[: flat.num_trained])
+    def open(self, context: NodeContext, flat: FlatParameters) -> None:
+        self._module = flat.module
+        self._optimizer = make_optimizer(self.optimizer, flat.vector[: flat.num_trained])
         device = flat.vector.device
-        self._gradients = torch.zeros(config.num_learners, flat.num_trained, device=device)
-        self._rows = [0] * config.num_learners
+        self._gradients = torch.zeros(self.num_learners, flat.num_trained, device=device)
+        self._rows = [0] * self.num_learners
         self._statistics: torch.Tensor | None = None
         self._missing = 0
         self._version, self._scale = 0, 1.0
@@ -92,25 +77,18 @@ class GroupLeader(GradientSink):
     def begin(self, version: int) -> int | None:
         return self._gather() if self._missing else version
 
-    def apply(
-        self,
-        gradient: torch.Tensor,
-        version: int,
-        learning_rate_scale: float = 1.0,
-        loss: torch.Tensor | None = None,
-        rows: int = 1,
-    ) -> int | None:
-        self._gradients[0].copy_(gradient)
-        self._rows[0] = rows
+    def apply(self, gradient: Gradient) -> int | None:
+        self._gradients[0].copy_(gradient.vector)
+        self._rows[0] = gradient.rows
         self._statistics = moment_sums(self._module)
-        self._version, self._scale = version, learning_rate_scale
-        self._missing = self._config.num_learners - 1
+        self._version, self._scale = gradient.version, gradient.learning_rate_scale
+        self._missing = self.num_learners - 1
         return self._gather()
 
     def _gather(self) -> int | None:
         assert self._statistics is not None
         while self._missing:
-            batch = self._source.take_batch()
+            batch = self.source.take_batch()
             if batch is None:
                 return None
             learner, version, rows = (int(number) for number in batch["about"])
@@ -122,12 +100,12 @@ class GroupLeader(GradientSink):
                 self._gradients[learner].zero_()
                 self._rows[learner] = 0
                 self._other_version.add()
-            self._source.release(batch)
+            self.source.release(batch)
             self._missing -= 1
         return self._step()
 
     def _step(self) -> int:
-        if self._config.reduction == "mean":
+        if self.reduction == "mean":
             shares = self._gradients.new_tensor(self._rows) / max(1, sum(self._rows))
             self._gradients.mul_(shares.unsqueeze(1))
         total = self._gradients[0]
@@ -140,36 +118,24 @@ class GroupLeader(GradientSink):
         self._norm.set(self._optimizer.last_norm)
         return self._version + 1  # also when nothing changed: the others wait for it
 
-    def newest_version(self, version: int) -> int:
-        return version
-
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> Arrays:
         return {"optimizer": self._optimizer.state_vector.cpu().numpy()}
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
+    def load_state(self, state: Arrays) -> None:
         self._optimizer.state_vector.copy_(torch.from_numpy(state["optimizer"]))
 
 
-@dataclass(frozen=True)
-class GroupFollowerConfig:
-    """Any other learner. Its ports are the sink of gradients and the board of the new weights."""
+@dataclass(eq=False)
+class GroupFollower(GradientSink):
+    """Any other learner: sends its gradient and has nothing to do until the step that contains it
+    is published."""
 
     learner: int
+    sink: ExperienceSink
+    weights: ParameterSource
 
-    def __call__(
-        self, context: NodeContext, flat: FlatParameters, port: Sequence[object]
-    ) -> GroupFollower:
-        return GroupFollower(flat, port, self.learner)
-
-
-class GroupFollower(GradientSink):
-    """Sends its gradient and has nothing to do until the step that contains it is published."""
-
-    def __init__(self, flat: FlatParameters, port: Sequence[object], learner: int) -> None:
-        sink, weights = port
-        self._sink: ExperienceSink = sink  # type: ignore[assignment]
-        self._weights: ParameterSource = weights  # type: ignore[assignment]
-        self._flat, self._learner = flat, learner
+    def open(self, context: NodeContext, flat: FlatParameters) -> None:
+        self._flat = flat
         self._slot: Slot | None = None
         self._sent = False
         self._vector = np.empty(flat.size, np.float32)
@@ -177,38 +143,23 @@ class GroupFollower(GradientSink):
 
     def begin(self, version: int) -> int | None:
         if self._sent:
-            newest = self._weights.pull(self._vector, newer_than=-1)
+            newest = self.weights.pull(self._vector, newer_than=-1)
             if newest is None or newest == version:
                 return None
             self._flat.load(self._vector)
             self._sent, version = False, newest
         self._statistics = moment_sums(self._flat.module)  # without the batch that comes now
         if self._slot is None:
-            self._slot = self._sink.reserve()
+            self._slot = self.sink.reserve()
         return version if self._slot is not None else None
 
-    def apply(
-        self,
-        gradient: torch.Tensor,
-        version: int,
-        learning_rate_scale: float = 1.0,
-        loss: torch.Tensor | None = None,
-        rows: int = 1,
-    ) -> int | None:
+    def apply(self, gradient: Gradient) -> None:
         assert self._slot is not None
-        torch.from_numpy(self._slot["gradient"]).copy_(gradient)
+        torch.from_numpy(self._slot["gradient"]).copy_(gradient.vector)
         added = moment_sums(self._flat.module) - self._statistics
         self._slot["statistics"][:] = added.numpy()
         about = self._slot["about"]
-        about[_LEARNER], about[_VERSION], about[_ROWS] = self._learner, version, rows
-        self._sink.commit(self._slot)
+        about[_LEARNER], about[_VERSION] = self.learner, gradient.version
+        about[_ROWS] = gradient.rows
+        self.sink.commit(self._slot)
         self._slot, self._sent = None, True
-        return None
-
-    def newest_version(self, version: int) -> int:
-        return version
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None: ...

@@ -7,68 +7,69 @@ beside them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.networks import Network
+from veldt.environments import Environments
+from veldt.networks import FlatParameters, Network, NetworkFactory
 from veldt.ports import ParameterSource
-from veldt.roles.gradients.one_model import model_memory
+from veldt.role import Part
+from veldt.roles.gradients.hogwild import SharedModel
 from veldt.roles.inference.forward_pass import forward_pass, host_room
-from veldt.roles.policies.local import SampleActions, Selection
+from veldt.roles.policies.selection import ENVIRONMENT, SampleActions, Selection
 from veldt.types import PolicyReply, Slot
-
-ENVIRONMENT = "environment_index"
-"""Given to a Selection beside the observations: each row's place among all environments."""
 
 Row = tuple[Slot, int]
 
 
-class BatchedPolicy:
-    """The newest weights, and the recurrent state of every environment, [groups, width, size].
+@dataclass(eq=False)
+class BatchedPolicy(Part):
+    """Acts with the newest weights of a board, or with one model that trainers of the same process
+    change under it; keeps the recurrent state of every environment, [groups, width, size]."""
 
-    `memory` makes the network one model that trainers of the same process change under it.
-    `state` is memory that several servers of one policy share; without it, the state of
-    `num_groups` groups is its own."""
+    network: NetworkFactory
+    weights: ParameterSource | SharedModel
+    selection: Selection = field(default_factory=SampleActions)
+    device: str = "cpu"
 
-    def __init__(
+    def open(
         self,
         context: NodeContext,
-        parameters: ParameterSource | None,
-        make_network: Callable[[], Network],
-        group_width: int,
-        most_groups: int,
+        width: int,
+        num_groups: int,
         state: np.ndarray | None = None,
-        num_groups: int = 0,
-        make_selection: Callable[..., Selection] = SampleActions,
-        device: str = "cpu",
-        memory: Sequence[np.ndarray] | None = None,
     ) -> None:
-        self._device = torch.device(device)
-        self._parameters, self._width = parameters, group_width
-        self._network = make_network().to(self._device).eval()
-        self._flat, self._updates = model_memory(self._network, device, memory)
+        """Begin to act for at most `num_groups` groups of `width` environments at once. `state` is
+        memory that several servers of one policy share."""
+        torch.set_num_threads(1)
+        self._width, self._num_groups = width, num_groups
+        self._device = torch.device(self.device)
+        self._network = self.network.make().to(self._device).eval()
+        if isinstance(self.weights, SharedModel):
+            self._flat = self.weights.place(self._network, self.device)
+        else:
+            self._flat = FlatParameters(self._network, self.device)
         self._incoming = np.empty(self._flat.size, np.float32)
         self._forward = forward_pass(self._network, self._device)
         self.version = -1
-        self._select = make_selection(self._network, context)
+        self.selection.open(self._network, context)
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]
         if state is None:
-            state = np.zeros(state_size(self._network, num_groups, group_width), np.float32)
-        self._states = state_views(self._network, state, group_width)
-        self._most_groups = most_groups
+            state = np.zeros(state_size(self._network, num_groups, width), np.float32)
+        self._states = state_views(self._network, state, width)
         self._batch: dict[str, torch.Tensor] = {}
-        self._columns = np.arange(group_width)
+        self._columns = np.arange(width)
 
     def refresh(self) -> None:
         """Take the newest weights; where there is one model for all, they are always there."""
-        if self._updates is not None:
-            self.version = int(self._updates.sum())
+        if isinstance(self.weights, SharedModel):
+            self.version = self.weights.version()
             return
-        assert self._parameters is not None
-        newer = self._parameters.pull(self._incoming, newer_than=self.version)
+        newer = self.weights.pull(self._incoming, newer_than=self.version)
         if newer is not None:
             self._flat.load(self._incoming)
             self.version = newer
@@ -87,7 +88,7 @@ class BatchedPolicy:
         with torch.inference_mode():
             outputs, state = self._forward(tensors, self._read_states(rows, chosen))
             tensors[ENVIRONMENT] = torch.from_numpy((first_of_group + self._columns).reshape(-1))
-            reply = self._select(outputs, tensors)
+            reply = self.selection(outputs, tensors)
         for memory, tensor in zip(self._states, state, strict=True):
             memory[chosen] = tensor.numpy().reshape(len(chosen), self._width, -1)
         self._write(rows, reply)
@@ -122,7 +123,7 @@ class BatchedPolicy:
         return {name: self._batch[name][:used] for name in names}
 
     def _room_for(self, example: np.ndarray) -> torch.Tensor:
-        shape = (self._most_groups * self._width, *example.shape[2:])
+        shape = (self._num_groups * self._width, *example.shape[2:])
         return host_room(shape, torch.from_numpy(example[:0]).dtype, self._device)
 
     def _read_states(self, rows: Sequence[Row], groups: list[int]) -> tuple[torch.Tensor, ...]:
@@ -134,6 +135,14 @@ class BatchedPolicy:
             joined = memory[groups].reshape(-1, memory.shape[-1])
             states.append(torch.from_numpy(joined))
         return tuple(states)
+
+
+def recurrent_memory(
+    network: NetworkFactory, num_groups: int, environments: Environments
+) -> np.ndarray:
+    """Room for the recurrent state of all groups, to be shared by the servers of a policy."""
+    size = state_size(network.make(), num_groups, environments.width)
+    return np.zeros(max(1, size), np.float32)
 
 
 def state_size(network: Network, num_groups: int, group_width: int) -> int:

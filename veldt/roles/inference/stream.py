@@ -7,78 +7,49 @@ of every environment live here, beside the learner.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from veldt.context import NodeContext
-from veldt.networks import Network
-from veldt.ports import ExperienceSink, ParameterSource
+from veldt.ports import ExperienceSink, ReceivedRow, StreamServer
+from veldt.role import Role
 from veldt.roles.inference.batch_rule import BatchRule, OpenRequests
 from veldt.roles.inference.batched_policy import BatchedPolicy
-from veldt.roles.inference.trajectory_assembler import ReceivedRow, TrajectoryAssembler
-from veldt.roles.policies.local import SampleActions, Selection
+from veldt.roles.inference.trajectory_assembler import TrajectoryAssembler
 from veldt.roles.policies.stream import ENV_ACTION
 from veldt.types import Layout, Slot, slots_over
 
 _Placed = tuple[ReceivedRow, Slot, int]
 
 
-class StreamAnswerPort(Protocol):
-    """The answering end of a stream."""
-
-    refused: dict[str, int]
-
-    def take(self) -> ReceivedRow | None: ...
-
-    def answer(self, received: ReceivedRow, data: bytes) -> None: ...
-
-
-class CentralInference:
+@dataclass(eq=False)
+class StreamInference(Role):
     """Batches rows of many actors into one forward pass with the newest weights. While the learner
     is behind, rows wait unanswered, which is how actors are slowed down.
 
     `answer` is the layout of what is sent back; `rule.most` counts the groups of all actors. When
     it dies, actors connect to its successor and ask again; what it had not handed over is lost."""
 
-    restartable = True
+    stream: StreamServer
+    policy: BatchedPolicy
+    sink: ExperienceSink
+    rule: BatchRule
+    answer: Layout
+    groups_per_client: int = 1
 
-    def __init__(
-        self,
-        context: NodeContext,
-        *,
-        stream: StreamAnswerPort,
-        sink: ExperienceSink,
-        parameters: ParameterSource,
-        make_network: Callable[[], Network],
-        answer: Layout,
-        num_steps: int,
-        groups_per_client: int,
-        rule: BatchRule,
-        make_selection: Callable[..., Selection] = SampleActions,
-        device: str = "cpu",
-        torch_threads: int = 1,
-    ) -> None:
-        torch.set_num_threads(torch_threads)
-        self._stream, self._groups_per_client = stream, groups_per_client
-        self._open: OpenRequests[_Placed] = OpenRequests(rule, context.clock)
+    def open(self, context: NodeContext) -> None:
+        self._open: OpenRequests[_Placed] = OpenRequests(self.rule, context.clock)
         self._homeless: list[ReceivedRow] = []
-        num_groups, width = rule.most, answer[ENV_ACTION].shape[0]
-        self._assembler = TrajectoryAssembler(sink, num_steps, num_groups)
-        self._policy = BatchedPolicy(
-            context,
-            parameters,
-            make_network,
-            width,
-            num_groups,
-            num_groups=num_groups,
-            make_selection=make_selection,
-            device=device,
-        )
-        self._answer_buffer = slots_over(answer, np.zeros(answer.nbytes, np.uint8), 1)[0]
+        num_groups, width = self.rule.most, self.answer[ENV_ACTION].shape[0]
+        self._assembler = TrajectoryAssembler(self.sink, num_groups)
+        self.policy.open(context, width, num_groups)
+        buffer = np.zeros(self.answer.nbytes, np.uint8)
+        self._answer_buffer = slots_over(self.answer, buffer, 1)[0]
         self._count(context)
+
+    def device(self) -> str:
+        return self.policy.device
 
     def _count(self, context: NodeContext) -> None:
         self._telemetry = telemetry = context.telemetry
@@ -113,7 +84,7 @@ class CentralInference:
         for waiting in homeless:
             self._place(waiting)
         received = False
-        while not self._open.is_full and (row := self._stream.take()) is not None:
+        while not self._open.is_full and (row := self.stream.take()) is not None:
             number = self._number(row)
             if self._assembler.is_new_connection(number, row):
                 self._begin_anew(number, row)
@@ -124,7 +95,7 @@ class CentralInference:
 
     def _number(self, row: ReceivedRow) -> int:
         """The group's place among those of all actors."""
-        return row.client * self._groups_per_client + row.group
+        return row.client * self.groups_per_client + row.group
 
     def _begin_anew(self, number: int, row: ReceivedRow) -> None:
         """Nobody waits for what the group asked on an earlier connection."""
@@ -132,7 +103,7 @@ class CentralInference:
         self._homeless = [other for other in self._homeless if self._number(other) != number]
         before = self._assembler.dropped
         self._assembler.begin_anew(number, row)
-        self._policy.forget(number)
+        self.policy.forget(number)
         self._connections.add()
         self._dropped.add(self._assembler.dropped - before)
 
@@ -144,15 +115,15 @@ class CentralInference:
             self._open.add((row, *place))
 
     def _answer(self, placed: list[_Placed]) -> None:
-        self._policy.refresh()
+        self.policy.refresh()
         rows = [(slot, number) for _, slot, number in placed]
-        reply = self._policy.act(rows, [self._number(row) for row, _, _ in placed])
+        reply = self.policy.act(rows, [self._number(row) for row, _, _ in placed])
         for position, (row, _, _) in enumerate(placed):
-            self._answer_buffer[ENV_ACTION][:] = reply.env_action[self._policy.part(position)]
-            self._stream.answer(row, self._answer_buffer.raw.tobytes())
+            self._answer_buffer[ENV_ACTION][:] = reply.env_action[self.policy.part(position)]
+            self.stream.answer(row, self._answer_buffer.raw.tobytes())
 
     def _count_refusals(self) -> None:
-        refused = self._stream.refused
+        refused = self.stream.refused
         if refused == self._refused_seen:
             return
         refused = dict(refused)
@@ -161,13 +132,6 @@ class CentralInference:
             self._telemetry.counter(f"dropped.wire_{reason}").add(more)
         self._refused_seen = refused
 
-    def state(self) -> dict[str, np.ndarray]:
-        return {}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None: ...
-
     def close(self) -> None:
         """Stop listening, where this end does."""
-        close = getattr(self._stream, "close", None)
-        if close is not None:
-            close()
+        self.stream.close()

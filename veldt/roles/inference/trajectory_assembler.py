@@ -8,11 +8,10 @@ is dropped whole: nothing is delivered twice, and nothing is joined that does no
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
-from veldt.ports import ExperienceSink
+from veldt.ports import ExperienceSink, ReceivedRow
 from veldt.types import (
     LAST_ACTION,
     LAST_REWARD,
@@ -22,25 +21,6 @@ from veldt.types import (
     Slot,
     is_answer_of_environment,
 )
-
-
-class ReceivedRow(Protocol):
-    """One row of one group, as it came over the wire."""
-
-    @property
-    def client(self) -> int: ...
-
-    @property
-    def group(self) -> int: ...
-
-    @property
-    def incarnation(self) -> int: ...
-
-    @property
-    def connection(self) -> int: ...
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]: ...
 
 
 @dataclass
@@ -60,8 +40,8 @@ class _Track:
 class TrajectoryAssembler:
     """Writes received rows into slots of `sink`, one slot per group at a time."""
 
-    def __init__(self, sink: ExperienceSink, num_steps: int, num_groups: int) -> None:
-        self._sink, self._num_steps = sink, num_steps
+    def __init__(self, sink: ExperienceSink, num_groups: int) -> None:
+        self._sink = sink
         self._tracks = [_Track(number) for number in range(num_groups)]
         self.committed = 0
         self.dropped = 0
@@ -92,8 +72,7 @@ class TrajectoryAssembler:
                 track.past[LAST_ACTION][:] = track.slot["action"][track.row]
                 track.past[LAST_REWARD][:] = arrays["reward"]
         track.row += 1
-        if track.row == self._num_steps:
-            assert track.slot is not None
+        if track.slot is not None and track.row == len(track.slot["first"]) - 1:
             self._write_row(track, arrays)
             self._sink.commit(track.slot)
             self.committed += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StreamPolicy: an actor without weights sends what it sees to central inference and gets actions.
+"""StreamPolicy: an actor without weights sends what it sees to a server and gets actions.
 
 What goes up with a row is its observation and what the environment answered to the row before it;
 what comes down is the action. Trajectories are assembled where they are learned from.
@@ -8,13 +8,15 @@ what comes down is the action. Trajectories are assembled where they are learned
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from veldt.context import NodeContext
+from veldt.ports import Policy, StreamClient
+from veldt.role import Part
 from veldt.types import (
     ACTION_MASK,
     ActionSpec,
@@ -27,16 +29,6 @@ from veldt.types import (
 )
 
 ENV_ACTION = "env_action"
-
-
-class StreamPort(Protocol):
-    """The asking end of a stream."""
-
-    def connect(self, incarnation: int) -> None: ...
-
-    def send(self, group: int, data: bytes) -> None: ...
-
-    def receive(self) -> tuple[int, dict[str, np.ndarray]] | None: ...
 
 
 def request_layout(trajectories: Layout) -> Layout:
@@ -74,8 +66,8 @@ def stream_layouts(trajectories: Layout, action: ActionSpec) -> tuple[Layout, La
 SCRATCH_STEPS = 8
 
 
-@dataclass(frozen=True)
-class ScratchSink:
+@dataclass(eq=False)
+class ScratchSink(Part):
     """A sink for an actor whose trajectories nobody takes: a few rows, used over and over.
 
     One more slot than groups, so that the last row of a group's old slot is still there while row 0
@@ -96,35 +88,24 @@ class ScratchSink:
         self._free.append(slot)
 
 
-@dataclass(frozen=True)
-class StreamPolicyConfig:
-    """How an actor acts over a stream."""
-
-    request: Layout
-
-    def __call__(self, context: NodeContext, port: StreamPort, widths: list[int]) -> StreamPolicy:
-        return StreamPolicy(context, port, len(widths), self.request)
-
-
-class StreamPolicy:
+@dataclass(eq=False)
+class StreamPolicy(Policy):
     """Sends each row once. It holds neither network nor weights nor recurrent state."""
 
-    def __init__(
-        self, context: NodeContext, port: StreamPort, num_groups: int, request: Layout
-    ) -> None:
-        self._port = port
-        buffer = np.zeros(num_groups * request.nbytes, np.uint8)
-        self._outgoing = slots_over(request, buffer, num_groups)
-        self._seen = [name for name in request if not is_answer_of_environment(name)]
-        self._answered = [name for name in request if is_answer_of_environment(name)]
-        self._last: list[tuple[Slot, int] | None] = [None] * num_groups
-        self._replies: list[PolicyReply | None] = [None] * num_groups
+    layout: Layout
+    """Of the rows that are sent."""
+    stream: StreamClient
+
+    def open(self, context: NodeContext, widths: Sequence[int]) -> None:
+        buffer = np.zeros(len(widths) * self.layout.nbytes, np.uint8)
+        self._outgoing = slots_over(self.layout, buffer, len(widths))
+        self._seen = [name for name in self.layout if not is_answer_of_environment(name)]
+        self._answered = [name for name in self.layout if is_answer_of_environment(name)]
+        self._last: list[tuple[Slot, int] | None] = [None for _ in widths]
+        self._replies: list[PolicyReply | None] = [None for _ in widths]
         self._bytes_up = context.telemetry.counter("wire.bytes_up")
         self._bytes_down = context.telemetry.counter("wire.bytes_down")
-        port.connect(context.incarnation)
-
-    def refresh(self, minimum_version: int = 0) -> bool:
-        return True  # the server always answers with its newest weights
+        self.stream.connect(context.incarnation)
 
     def request(self, group: int, slot: Slot, row: int) -> None:
         message, last = self._outgoing[group], self._last[group]
@@ -135,14 +116,17 @@ class StreamPolicy:
             for name in self._answered:
                 message[name][:] = last_slot[name][last_row]
         self._last[group] = (slot, row)
-        self._port.send(group, message.raw.tobytes())
+        self.stream.send(group, message.raw.tobytes())
         self._bytes_up.add(message.raw.size)
 
     def reply(self, group: int) -> PolicyReply | None:
-        while (answer := self._port.receive()) is not None:
+        while (answer := self.stream.receive()) is not None:
             answered, arrays = answer
             action = arrays[ENV_ACTION]
             self._replies[answered] = PolicyReply(action, action, {}, 0)
             self._bytes_down.add(action.nbytes)
         reply, self._replies[group] = self._replies[group], None
         return reply
+
+    def knows_its_version(self) -> bool:
+        return False  # only the server does

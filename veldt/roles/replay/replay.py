@@ -4,57 +4,37 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from veldt.context import NodeContext
-from veldt.ports import ExperienceSink, ExperienceSource
-from veldt.replay import PrioritizedSampler, RateLimiter, TransitionStore, UniformSampler
-from veldt.replay.layouts import transition_layout
-from veldt.types import VALUE_BEST, VALUE_TAKEN, Field, Layout, Slot
+from veldt.ports import ExperiencePart, ExperienceSink, ExperienceSource
+from veldt.replay import PrioritizedSampler
+from veldt.role import Arrays, Role
+from veldt.roles.replay.tables import SequenceTable, Table
+from veldt.topology import Queue, Topology
+from veldt.types import VALUE_BEST, VALUE_TAKEN, Batch, Slot
 
 
-def batch_layout(trajectories: Layout, batch_size: int, outputs: Sequence[str] = ()) -> Layout:
-    """What a learner gets: transitions, their importance weights and the kept `outputs`."""
-    fields = dict(transition_layout(trajectories, batch_size, outputs).fields)
-    fields["weight"] = Field((batch_size,), "float32")
-    return Layout(tuple(fields.items()))
-
-
-def priority_layout(batch_size: int) -> Layout:
-    """What a learner sends back."""
-    return Layout.of(
-        item_id=Field((batch_size,), "int64"), priority=Field((batch_size,), "float32")
-    )
-
-
-class Replay:
+@dataclass(eq=False)
+class Replay(Role):
     """Between actors and learners. Batches wait in the queue to a learner, so that it never waits
     for a draw; the limiter counts them when they are drawn. Several learners, each with a queue of
     its own, are served in turn."""
 
-    restartable = True
+    source: ExperienceSource
+    sinks: list[ExperienceSink]
+    table: Table
+    feedback: ExperienceSource | None = None
+    """Priorities of what was learned from."""
 
-    def __init__(
-        self,
-        context: NodeContext,
-        *,
-        source: ExperienceSource,
-        sink: ExperienceSink | list[ExperienceSink],
-        feedback: ExperienceSource | None = None,
-        make_store: Callable[[], TransitionStore],
-        make_sampler: Callable[[TransitionStore], UniformSampler | PrioritizedSampler],
-        make_limiter: Callable[[], RateLimiter],
-        batch_size: int,
-        initial_priorities: bool = False,
-    ) -> None:
-        self._source, self._feedback = source, feedback
-        self._sinks = deque(sink if isinstance(sink, list) else [sink])
-        self._store = make_store()
-        self._sampler = make_sampler(self._store)
-        self._limiter = make_limiter()
-        self._batch_size, self._initial_priorities = batch_size, initial_priorities
+    def open(self, context: NodeContext) -> None:
+        self._sinks = deque(self.sinks)
+        self._store = self.table.make_store()
+        self._sampler = self.table.make_sampler(self._store)
+        self._limiter = self.table.make_limiter()
+        self._batch_size = self.table.batch_size
         self._random = context.random("sampling")
         self._count(context)
 
@@ -79,19 +59,19 @@ class Replay:
     def _take_in(self) -> bool:
         if not self._limiter.can_insert(self._store.items_per_block):
             return False
-        trajectory = self._source.take_batch()
+        trajectory = self.source.take_batch()
         if trajectory is None:
             return False
         with self._adding:
             changes = self._store.add(trajectory.arrays)
-            self._source.release(trajectory)
+            self.source.release(trajectory)
             self._sampler.apply(changes, self._first_priorities(changes.inserted))
         self._limiter.inserted(changes.inserted.size)
         self._items.set(len(self._store))
         return True
 
     def _first_priorities(self, inserted: np.ndarray) -> np.ndarray | None:
-        if not self._initial_priorities:
+        if not self.table.actors_rank:
             return None
         return self._store.td_errors(inserted, VALUE_TAKEN, VALUE_BEST)
 
@@ -132,18 +112,18 @@ class Replay:
             self._most.set(float(priorities.max()))
 
     def _follow_priorities(self) -> bool:
-        if self._feedback is None:
+        if self.feedback is None:
             return False
-        update = self._feedback.take_batch()
+        update = self.feedback.take_batch()
         if update is None:
             return False
         priorities = update["priority"]
         self._stale.add(self._sampler.update(update["item_id"], priorities))
         self._priority.set(float(priorities.mean()))
-        self._feedback.release(update)
+        self.feedback.release(update)
         return True
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> Arrays:
         parts = {"store": self._store, "sampler": self._sampler, "limiter": self._limiter}
         return {
             f"{name}.{key}": value
@@ -151,7 +131,7 @@ class Replay:
             for key, value in part.state().items()
         }
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
+    def load_state(self, state: Arrays) -> None:
         parts = {"store": self._store, "sampler": self._sampler, "limiter": self._limiter}
         for name, part in parts.items():
             prefix = f"{name}."
@@ -160,3 +140,41 @@ class Replay:
             )
         # Actors begin new episodes after a restore: no window may run on into them.
         self._sampler.apply(self._store.end_streams())
+
+
+@dataclass(eq=False)
+class PrioritizedSource(ExperiencePart):
+    """The learner's end of a prioritized replay: batches come, priorities go back."""
+
+    batches: ExperienceSource
+    priorities: ExperienceSink
+
+    def open(self, context: NodeContext) -> None:
+        self._late = context.telemetry.counter("dropped.late_priorities")
+
+    def take_batch(self) -> Batch | None:
+        return self.batches.take_batch()
+
+    def release(self, batch: Batch) -> None:
+        self.batches.release(batch)
+
+    def prioritize(self, batch: Batch, priorities: np.ndarray) -> None:
+        if not np.isfinite(priorities).all():
+            return
+        slot = self.priorities.reserve()
+        if slot is None:
+            self._late.add()
+            return
+        slot["item_id"][:] = batch["item_id"]
+        slot["priority"][:] = priorities
+        self.priorities.commit(slot)
+
+
+def add_replay(topology: Topology, trajectories: Queue, table: SequenceTable) -> PrioritizedSource:
+    """A prioritized replay behind a queue; the learner's end of it."""
+    prefetch = table.options.prefetch_batches
+    batches = topology.queue("batches", table.batch_layout, prefetch)
+    priorities = topology.queue("priorities", table.priority_layout, prefetch + 2)
+    role = Replay(trajectories.source(), [batches.sink], table, priorities.source())
+    topology.add("replay", role)
+    return PrioritizedSource(batches.source(), priorities.sink)

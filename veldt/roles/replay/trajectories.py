@@ -4,45 +4,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from veldt.context import NodeContext
-from veldt.ports import ExperienceSource
+from veldt.options.checked import Bounds, Count, Options
+from veldt.ports import ExperiencePart, ExperienceSource
 from veldt.types import Batch, Layout
 
 _LEFT_OUT = ("provenance",)
 
 
 @dataclass(frozen=True)
-class TrajectoryReplayConfig:
+class TrajectoryReplayOptions(Options):
     """How much is kept and how much of it comes back."""
 
-    layout: Layout
-    """Of the slots that the source joins."""
-    capacity: int
-    """Trajectories of one environment each; the oldest go first."""
-    fraction: float
-    """Replayed share of each batch, 0 <= fraction < 1."""
-
-    def __call__(self, context: NodeContext, source: ExperienceSource) -> TrajectoryReplay:
-        return TrajectoryReplay(context, source, self)
+    replay_fraction: Annotated[float, Bounds(0, 1, below=True)] = 0.0
+    """Share of each batch that is replayed (the paper's variant: 0.5); 0: no replay."""
+    replay_trajectories: Count = 10_000
+    """Trajectories of one environment that a learner keeps for replay; the oldest go first."""
 
 
-class TrajectoryReplay:
+def with_replay(
+    source: ExperienceSource, layout: Layout, options: TrajectoryReplayOptions
+) -> ExperienceSource:
+    """The source itself, or joined with trajectories of earlier batches where that is asked for."""
+    return TrajectoryReplay(source, layout, options) if options.replay_fraction else source
+
+
+@dataclass(eq=False)
+class TrajectoryReplay(ExperiencePart):
     """Joins each batch of its source with trajectories of earlier ones, drawn uniformly.
 
     Batches pass alone until there is enough to draw from. The unit is one environment's trajectory,
     so a replayed batch mixes columns of many actors and times. Everything is copied once into
     memory of fixed size; rows keep the version they were acted with, so lag is measured as ever."""
 
-    def __init__(
-        self, context: NodeContext, source: ExperienceSource, config: TrajectoryReplayConfig
-    ) -> None:
-        self._source, self._config = source, config
+    source: ExperienceSource
+    layout: Layout
+    """Of the slots that the source joins."""
+    options: TrajectoryReplayOptions
+
+    def open(self, context: NodeContext) -> None:
         self._random = context.random("replay")
         self._axes = {
-            name: field.join_axis for name, field in config.layout.fields if name not in _LEFT_OUT
+            name: field.join_axis for name, field in self.layout.fields if name not in _LEFT_OUT
         }
         self._stored: dict[str, np.ndarray] = {}
         self._joined: dict[str, np.ndarray] = {}
@@ -50,12 +57,13 @@ class TrajectoryReplay:
         self._replayed = context.telemetry.counter("replayed_env_steps")
 
     def take_batch(self) -> Batch | None:
-        fresh = self._source.take_batch()
+        fresh = self.source.take_batch()
         if fresh is None:
             return None
         columns = {name: self._columns(fresh, name) for name in self._axes}
         width = columns["reward"].shape[0]
-        extra = round(width * self._config.fraction / (1.0 - self._config.fraction))
+        fraction = self.options.replay_fraction
+        extra = round(width * fraction / (1.0 - fraction))
         if not self._stored:
             self._allocate(columns, extra)
         chosen = None
@@ -63,7 +71,7 @@ class TrajectoryReplay:
             chosen = self._random.integers(self._size, size=extra)
         joined = self._join(columns, chosen) if chosen is not None else fresh.arrays
         self._insert(columns, width)
-        self._source.release(fresh)
+        self.source.release(fresh)
         return Batch(joined)
 
     def release(self, batch: Batch) -> None:
@@ -76,7 +84,7 @@ class TrajectoryReplay:
         return np.repeat(array, repeats, axis=0) if repeats > 1 else array
 
     def _allocate(self, columns: dict[str, np.ndarray], extra: int) -> None:
-        capacity = max(self._config.capacity, extra, columns["reward"].shape[0])
+        capacity = max(self.options.replay_trajectories, extra, columns["reward"].shape[0])
         for name, array in columns.items():
             self._stored[name] = np.zeros((capacity, *array.shape[1:]), array.dtype)
             shape = list(array.shape[1:])

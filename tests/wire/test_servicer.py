@@ -6,18 +6,20 @@ from __future__ import annotations
 import pytest
 from streams import FORMAT, answer_bytes, row_bytes
 
-from veldt.wire.desk import Desk, Session
 from veldt.wire.messages import Refused
+from veldt.wire.servicer import Session, StreamServicer
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk(FORMAT, num_clients=2, groups_per_client=2)
+def servicer() -> StreamServicer:
+    return StreamServicer(FORMAT, num_clients=2, groups_per_client=2)
 
 
-def opened(desk: Desk, actor: int = 0, incarnation: int = 0) -> tuple[Session, list[bytes]]:
+def opened(
+    servicer: StreamServicer, actor: int = 0, incarnation: int = 0
+) -> tuple[Session, list[bytes]]:
     replies: list[bytes] = []
-    session = desk.connect(replies.append)
+    session = servicer.connect(replies.append)
     session.receive(FORMAT.encode_open(actor, incarnation))
     FORMAT.check_opened(replies.pop())
     return session, replies
@@ -29,78 +31,78 @@ def refused(session: Session, message: bytes) -> str:
     return caught.value.reason
 
 
-def test_rows_come_out_in_order_and_answers_go_where_they_belong(desk):
-    first, first_replies = opened(desk, 0)
-    second, second_replies = opened(desk, 1)
+def test_rows_come_out_in_order_and_answers_go_where_they_belong(servicer):
+    first, first_replies = opened(servicer, 0)
+    second, second_replies = opened(servicer, 1)
     first.receive(FORMAT.encode_row(0, 0, row_bytes(1.0)))
     second.receive(FORMAT.encode_row(0, 1, row_bytes(2.0)))
-    rows = [desk.take(), desk.take()]
-    assert desk.take() is None
+    rows = [servicer.take(), servicer.take()]
+    assert servicer.take() is None
     assert [(row.client, row.group) for row in rows] == [(0, 0), (1, 1)]
-    desk.answer(rows[1], answer_bytes(5))
+    servicer.answer(rows[1], answer_bytes(5))
     assert not first_replies
     sequence, group, arrays = FORMAT.decode_answer(second_replies[0])
     assert (sequence, group, arrays["env_action"][0]) == (0, 1, 5)
 
 
-def test_a_stream_begins_with_open_and_is_opened_once(desk):
-    session = desk.connect(lambda _: None)
+def test_a_stream_begins_with_open_and_is_opened_once(servicer):
+    session = servicer.connect(lambda _: None)
     assert refused(session, FORMAT.encode_row(0, 0, row_bytes())) == "malformed"
-    session, _ = opened(desk)
+    session, _ = opened(servicer)
     assert refused(session, FORMAT.encode_open(0, 0)) == "malformed"
-    session = desk.connect(lambda _: None)
+    session = servicer.connect(lambda _: None)
     assert refused(session, FORMAT.encode_open(2, 0)) == "malformed"  # there are actors 0 and 1
 
 
-def test_repeated_and_skipped_rows_are_refused(desk):
+def test_repeated_and_skipped_rows_are_refused(servicer):
     for sequence in (0, 2):
-        session, _ = opened(desk)
+        session, _ = opened(servicer)
         session.receive(FORMAT.encode_row(0, 0, row_bytes()))
-        desk.answer(desk.take(), answer_bytes(0))
+        servicer.answer(servicer.take(), answer_bytes(0))
         assert refused(session, FORMAT.encode_row(sequence, 0, row_bytes())) == "replayed"
-    assert desk.refused == {"replayed": 2}
+    assert servicer.refused == {"replayed": 2}
 
 
-def test_a_flood_is_refused_after_one_row_per_group(desk):
-    session, _ = opened(desk)
+def test_a_flood_is_refused_after_one_row_per_group(servicer):
+    session, _ = opened(servicer)
     session.receive(FORMAT.encode_row(0, 0, row_bytes()))
     session.receive(FORMAT.encode_row(1, 1, row_bytes()))
     assert refused(session, FORMAT.encode_row(2, 0, row_bytes())) == "out_of_turn"
     assert refused(session, FORMAT.encode_row(2, 7, row_bytes())) == "out_of_turn"
-    assert desk.take() is not None
-    assert desk.take() is not None
-    assert desk.take() is None
+    assert servicer.take() is not None
+    assert servicer.take() is not None
+    assert servicer.take() is None
 
 
-def test_a_restarted_actor_replaces_its_old_self(desk):
-    old, _ = opened(desk, incarnation=0)
+def test_a_restarted_actor_replaces_its_old_self(servicer):
+    old, _ = opened(servicer, incarnation=0)
     old.receive(FORMAT.encode_row(0, 0, row_bytes(1.0)))
-    new, _ = opened(desk, incarnation=1)
+    new, _ = opened(servicer, incarnation=1)
     new.receive(FORMAT.encode_row(0, 0, row_bytes(2.0)))
-    received = desk.take()
-    assert received.arrays["observation"][0, 0] == 2.0  # what the old stream had asked is gone
-    assert received.incarnation == 1
-    assert desk.take() is None
+    request = servicer.take()
+    assert request.arrays["observation"][0, 0] == 2.0  # what the old stream had asked is gone
+    assert request.incarnation == 1
+    assert servicer.take() is None
     assert refused(old, FORMAT.encode_row(1, 1, row_bytes())) == "superseded"
-    late = desk.connect(lambda _: None)
+    late = servicer.connect(lambda _: None)
     assert refused(late, FORMAT.encode_open(0, 0)) == "old_incarnation"
 
 
-def test_a_reconnect_of_the_same_incarnation_has_a_new_connection_number(desk):
+def test_a_reconnect_of_the_same_incarnation_has_a_new_connection_number(servicer):
     numbers = []
     for _ in range(2):
-        session, _ = opened(desk)
+        session, _ = opened(servicer)
         session.receive(FORMAT.encode_row(0, 0, row_bytes()))
-        numbers.append(desk.take().connection)
+        numbers.append(servicer.take().connection)
     assert numbers[1] > numbers[0]
 
 
-def test_what_one_stream_did_wrong_does_not_touch_another(desk):
-    honest, replies = opened(desk, 0)
-    bad, _ = opened(desk, 1)
+def test_what_one_stream_did_wrong_does_not_touch_another(servicer):
+    honest, replies = opened(servicer, 0)
+    bad, _ = opened(servicer, 1)
     refused(bad, b"\xff\xff")
     refused(bad, FORMAT.encode_row(9, 0, row_bytes()))
     honest.receive(FORMAT.encode_row(0, 0, row_bytes(3.0)))
-    desk.answer(desk.take(), answer_bytes(1))
+    servicer.answer(servicer.take(), answer_bytes(1))
     assert len(replies) == 1
-    assert desk.refused == {"malformed": 1, "replayed": 1}
+    assert servicer.refused == {"malformed": 1, "replayed": 1}

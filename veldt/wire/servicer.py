@@ -15,9 +15,9 @@ from veldt.wire.messages import Refused, StreamFormat
 
 
 @dataclass(frozen=True)
-class Received:
-    """One row of one group of environments. `connection` grows whenever an actor connects anew:
-    what was begun under an older one will not be continued."""
+class InferenceRequest:
+    """One row of one group of environments, whose actions are wanted. `connection` grows whenever
+    an actor connects anew: what was begun under an older one will not be continued."""
 
     client: int
     group: int
@@ -32,36 +32,38 @@ class Session:
     """One stream. A group may ask again only after it was answered, which bounds what a client
     can make the server hold."""
 
-    def __init__(self, desk: Desk, number: int, send: Callable[[bytes], None]) -> None:
-        self._desk, self.number, self._send = desk, number, send
+    def __init__(
+        self, servicer: StreamServicer, number: int, send: Callable[[bytes], None]
+    ) -> None:
+        self._servicer, self.number, self._send = servicer, number, send
         self._client = -1
         self._incarnation = 0
         self._next_sequence = 0
-        self._asked = [False] * desk.groups_per_client
+        self._asked = [False] * servicer.groups_per_client
 
     def receive(self, message: bytes) -> None:
         """Take one message; raises Refused, after which the stream must end."""
         try:
-            request = self._desk.format.decode_request(message)
+            request = self._servicer.format.decode_request(message)
             if isinstance(request, pb.Open):
                 self._open(request)
             else:
                 self._take(*request)
         except Refused as refusal:
-            self._desk.refuse(refusal.reason)
+            self._servicer.refuse(refusal.reason)
             raise
 
     def _open(self, opening: pb.Open) -> None:
         if self._client >= 0:
             raise Refused("malformed", "a stream is opened once")
-        self._desk.admit(self, opening.actor, opening.incarnation)
+        self._servicer.admit(self, opening.actor, opening.incarnation)
         self._client, self._incarnation = opening.actor, opening.incarnation
-        self._send(self._desk.format.encode_opened())
+        self._send(self._servicer.format.encode_opened())
 
     def _take(self, sequence: int, group: int, arrays: dict[str, np.ndarray]) -> None:
         if self._client < 0:
             raise Refused("malformed", "a stream begins with Open")
-        if not self._desk.is_current(self, self._client):
+        if not self._servicer.is_current(self, self._client):
             raise Refused("superseded", f"actor {self._client} has a newer stream")
         if sequence != self._next_sequence:
             raise Refused("replayed", f"row {sequence} came, {self._next_sequence} was due")
@@ -69,26 +71,24 @@ class Session:
             raise Refused("out_of_turn", f"group {group} may not ask now")
         self._next_sequence += 1
         self._asked[group] = True
-        self._desk.put(
-            Received(self._client, group, self._incarnation, self.number, arrays, self, sequence)
+        self._servicer.put(
+            InferenceRequest(
+                self._client, group, self._incarnation, self.number, arrays, self, sequence
+            )
         )
 
-    def answer(self, received: Received, data: bytes) -> None:
-        self._asked[received.group] = False
-        self._send(self._desk.format.encode_answer(received.sequence, received.group, data))
+    def answer(self, request: InferenceRequest, data: bytes) -> None:
+        self._asked[request.group] = False
+        self._send(self._servicer.format.encode_answer(request.sequence, request.group, data))
 
 
-class Desk:
-    """Where rows wait for the inference server. All of it belongs to the server's thread."""
+class StreamServicer:
+    """Serves the streams of all actors: rows wait here until the inference server takes them. It
+    belongs to the server's thread."""
 
-    def __init__(
-        self,
-        format: StreamFormat,
-        num_clients: int,
-        groups_per_client: int,
-    ) -> None:
+    def __init__(self, format: StreamFormat, num_clients: int, groups_per_client: int) -> None:
         self.format, self.groups_per_client = format, groups_per_client
-        self._inbox: deque[Received] = deque()
+        self._inbox: deque[InferenceRequest] = deque()
         self._current: list[Session | None] = [None] * num_clients
         self._incarnations = [0] * num_clients
         self._connections = 0
@@ -115,17 +115,20 @@ class Desk:
     def is_current(self, session: Session, client: int) -> bool:
         return self._current[client] is session
 
-    def put(self, received: Received) -> None:
-        self._inbox.append(received)
+    def put(self, request: InferenceRequest) -> None:
+        self._inbox.append(request)
 
-    def take(self) -> Received | None:
+    def take(self) -> InferenceRequest | None:
         """The next row, or None. Rows of a stream that was replaced are left out."""
         while self._inbox:
-            received = self._inbox.popleft()
-            if self._current[received.client] is received.session:
-                return received
+            request = self._inbox.popleft()
+            if self._current[request.client] is request.session:
+                return request
         return None
 
-    def answer(self, received: Received, data: bytes) -> None:
+    def answer(self, request: InferenceRequest, data: bytes) -> None:
         """Send the answer on the stream that asked; nobody reads it if that one is gone."""
-        received.session.answer(received, data)
+        request.session.answer(request, data)
+
+    def close(self) -> None:
+        """Nothing listens here: both ends are in this process."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drawing of every architecture: all that is wired is there, nothing lies on anything else."""
+"""The picture of every architecture: all that is wired is there, nothing lies on anything else."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from xml.etree import ElementTree
 import pytest
 
 from veldt.architectures import ARCHITECTURES
-from veldt.dashboard.drawing import Drawing, compact
-from veldt.dashboard.placing import place
+from veldt.dashboard.overlay import LiveNumbers, compact
 from veldt.dashboard.reading import RunView
-from veldt.diagram import plain_data
+from veldt.diagram import describe
+from veldt.diagram.grid import place
+from veldt.diagram.svg import Diagram, Overlay
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 from veldt.telemetry.counters import traffic_name
@@ -23,7 +24,7 @@ from veldt.telemetry.counters import traffic_name
 def topology_of(name: str) -> dict:
     actors = 1 if name == "dqn" else 3
     plan = make_plan(name, RunOptions("CartPole-v1", num_actors=actors, envs_per_actor=2), {})
-    return json.loads(json.dumps(plain_data(plan.topology)))
+    return json.loads(json.dumps(describe(plan.topology)))
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
@@ -44,19 +45,32 @@ def view_of(topology: dict, restarts: int = 0) -> RunView:
     return RunView({"options": {}}, "running", status=status, topology=topology)
 
 
-def test_everything_is_drawn_once_and_nothing_overlaps(topology):
-    view = view_of(topology)
-    drawing = Drawing(view)
-    picture = ElementTree.fromstring(drawing.svg(view))
+@pytest.mark.parametrize("is_live", [False, True], ids=["still", "live"])
+def test_everything_is_drawn_once_and_nothing_overlaps(topology, is_live):
+    overlay = LiveNumbers(view_of(topology)) if is_live else Overlay()
+    diagram = Diagram(topology, overlay)
+    picture = ElementTree.fromstring(diagram.svg())
     drawn = [
         found for g in picture.iter("g") for found in (g.get("data-role"), g.get("data-channel"))
     ]
     named = [name for name in topology["channels"] if not name.endswith(".updates")]
     assert sorted(filter(None, drawn)) == sorted([*topology["roles"], *named])
-    for one, other in combinations(drawing.boxes, 2):
+    lines = [path for path in picture.iter("path") if path.get("class", "").startswith("link")]
+    assert len(lines) == sum(link["channel"] in named for link in topology["links"])
+    boxes = [*diagram.layout.roles.values(), *diagram.layout.channels.values()]
+    for one, other in combinations(boxes, 2):
         apart_x = abs(one.x - other.x) - (one.width + other.width) / 2
         apart_y = abs(one.y - other.y) - (one.height + other.height) / 2
         assert max(apart_x, apart_y) >= 4
+
+
+def test_a_still_picture_has_no_numbers_and_no_faint_lines(topology):
+    text = Diagram(topology).svg()
+    assert not re.search(r"busy|/s<|filled|restart", text)
+    assert 'class="link idle"' not in text
+    for role, nodes in topology["roles"].items():
+        count = f" &#215;{len(nodes)}" if len(nodes) > 1 else ""
+        assert f">{role.replace('_', ' ')}{count}<" in text
 
 
 def test_lanes_that_overlap_lie_at_different_heights(topology):
@@ -89,10 +103,15 @@ def test_a_role_and_a_channel_may_have_the_same_name():
     assert grid.roles["other"].column == 2
 
 
+def live(view: RunView) -> str:
+    numbers = LiveNumbers(view)
+    return Diagram(view.topology, numbers).svg(numbers)
+
+
 def test_numbers_are_on_the_edges_and_restarts_on_the_roles():
     topology = topology_of("apex")
     view = view_of(topology, restarts=2)
-    text = Drawing(view).svg(view)
+    text = live(view)
     assert re.search(r'data-edge="actor to trajectories">1\.2k/s<', text)
     assert re.search(r'data-edge="replay from priorities">1\.2k/s<', text)
     assert 'data-role="actor" data-restarts="6"' in text
@@ -103,7 +122,7 @@ def test_numbers_are_on_the_edges_and_restarts_on_the_roles():
 
 def test_a_run_that_has_said_nothing_yet_is_drawn():
     view = RunView({"options": {}}, "starting", topology=topology_of("impala"))
-    text = Drawing(view).svg(view)
+    text = live(view)
     assert "no time yet" in text
     assert "/s<" not in text
 
@@ -114,3 +133,20 @@ def test_a_run_that_has_said_nothing_yet_is_drawn():
 )
 def test_rates_are_short(value, text):
     assert compact(value) == text
+
+
+def test_channels_of_one_kind_are_one():
+    gorila = topology_of("gorila")
+    assert gorila["channels"]["gradients"] == {"sort": "queue", "count": 2, "slots": 12}
+    assert "replay-batches" in gorila["channels"]
+
+
+def test_text_and_mermaid_name_every_channel():
+    options = RunOptions("CartPole-v1", num_actors=3, envs_per_actor=2, backend="serial")
+    topology = make_plan("gorila", options, {}).topology
+    for format in ("text", "mermaid"):
+        drawn = topology.describe(format)
+        assert all(queue.spec.name in drawn for queue in topology.queues)
+        assert "actor x3" in drawn
+    with pytest.raises(ValueError, match="text or mermaid"):
+        topology.describe("svg")

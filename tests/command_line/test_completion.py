@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shell completion: what bash offers is what the parsers of the commands know."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from veldt.architectures import ARCHITECTURES
+from veldt.command_line import main as cli
+from veldt.command_line.parsers import PARSERS, SHELLS, run_parser
+
+BASH = shutil.which("bash") or "/bin/bash"
+
+
+def script(shell, capsys):
+    assert cli.main(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def complete():
+    """Runs bash with the script and answers what it offers for the last of `words`."""
+    with pytest.MonkeyPatch.context() as patch:
+        printed = []
+        patch.setattr("builtins.print", lambda text, **_: printed.append(text))
+        cli.main(["completion", "bash"])
+
+    def offered(*words):
+        line = " ".join(f"'{word}'" for word in words)
+        program = (
+            f"{printed[0]}\nCOMP_WORDS=(veldt {line}); COMP_CWORD={len(words)};"
+            " _shtab_veldt; printf '%s\\n' \"${COMPREPLY[@]}\""
+        )
+        # Without a PATH nothing can be started: every word is in the script.
+        done = subprocess.run(
+            [BASH, "-s"], input=program, capture_output=True, text=True, env={"PATH": ""}
+        )
+        assert done.returncode == 0, done.stderr
+        return set(done.stdout.split())
+
+    return offered
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_has_every_command_architecture_and_environment(capsys, shell):
+    text = script(shell, capsys)
+    assert all(name in text for name in (*ARCHITECTURES, *cli.COMMANDS, "CartPole-v1"))
+    assert "trajectory-steps" in text
+
+
+def test_bash_completes_commands_architectures_and_values(complete):
+    assert complete("") == set(cli.COMMANDS)
+    assert complete("train", "") == set(ARCHITECTURES)
+    assert complete("train", "impala", "--trajectory-s") == {"--trajectory-steps"}
+    assert complete("train", "impala", "--backend", "s") == {"serial"}
+    assert complete("train", "impala", "--backend", "serial", "--env", "CartP") == {"CartPole-v1"}
+    assert complete("describe", "dqn", "--format", "") == {"text", "mermaid"}
+    assert complete("train", "impala", "--pbt-rule", "") == {"sample_factory", "impala"}
+    assert complete("completion", "") == set(SHELLS)
+
+
+def test_bash_completes_run_directories(complete, tmp_path):
+    (tmp_path / "run-7").mkdir()
+    (tmp_path / "run-file").touch()
+    for words in (("resume",), ("evaluate",), ("watch",), ("train", "dqn", "--run-dir")):
+        assert complete(*words, f"{tmp_path}/run") == {f"{tmp_path}/run-7"}, words
+
+
+def options_of(parser):
+    shown = [action for action in parser._actions if action.help != "==SUPPRESS=="]
+    return {text for action in shown for text in action.option_strings}
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_bash_offers_every_option_of_a_command(complete, command):
+    assert complete(command, "-") == options_of(PARSERS[command]())
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("command", ["train", "describe"])
+def test_bash_offers_every_option_of_an_architecture(complete, command, name):
+    assert complete(command, name, "-") == options_of(run_parser(command, name))
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes(capsys):
+    program = script("fish", capsys)
+    for line in ("train im", "train impala --backend s", "describe dqn --format m"):
+        program += f"\ncomplete -C 'veldt {line}'"
+    done = subprocess.run(["fish", "--no-config"], input=program, capture_output=True, text=True)
+    found = [line.split("\t")[0] for line in done.stdout.splitlines()]
+    assert found == ["impala", "serial", "mermaid"], done.stderr
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_can_read_its_script(capsys):
+    checked = ["zsh", "-f", "-n"]
+    done = subprocess.run(checked, input=script("zsh", capsys), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_command_is_known_to_completion():
+    assert set(cli.COMMANDS) == {*PARSERS, "train", "describe"}

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file is replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from veldt.files import write_atomically
+
+
+def test_text_and_bytes_replace_what_was_there(tmp_path):
+    path = tmp_path / "file"
+    write_atomically(path, "gr\u00fcn")
+    assert path.read_text("utf-8") == "gr\u00fcn"
+    write_atomically(path, b"\x00\xff")
+    assert path.read_bytes() == b"\x00\xff"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_leaves_the_old_content_and_no_draft(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+
+    def full(descriptor):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, "new", durable=True)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

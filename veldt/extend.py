@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an own architecture, role, objective, network or environment is made from.
+
+These names are stable: they change only with a new minor version and a line in CHANGELOG.md. All
+else in the package may change at any time.
+"""
+
+from veldt.context import NodeContext
+from veldt.devices import Compute
+from veldt.environments import EnvironmentFactory, Environments
+from veldt.errors import ConfigurationError
+from veldt.networks import FlatParameters, Network, NetworkFactory
+from veldt.objectives import Loss, Objective, Tensors
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.objectives.appo import Appo, AppoOptions
+from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import (
+    Bounds,
+    Count,
+    CountOrNone,
+    Decay,
+    Fraction,
+    NotNegative,
+    Options,
+    Positive,
+)
+from veldt.options.fields import changed
+from veldt.ports import (
+    ExperiencePart,
+    ExperienceSink,
+    ExperienceSource,
+    Gradient,
+    GradientSink,
+    ParameterSink,
+    ParameterSource,
+    Policy,
+    RequestClient,
+    RequestServer,
+    StreamClient,
+    StreamServer,
+)
+from veldt.problem import Problem
+from veldt.role import Arrays, Part, Role
+from veldt.roles.actor import Actor
+from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
+from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server
+from veldt.roles.gradients.remote import RemoteGradients
+from veldt.roles.gradients.synchronous_group import synchronous_group
+from veldt.roles.inference.batch_rule import BatchRule
+from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
+from veldt.roles.inference.shared_memory import SharedMemoryInference
+from veldt.roles.inference.stream import StreamInference
+from veldt.roles.learner import Learner
+from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies.selection import (
+    EpsilonGreedy,
+    EpsilonOptions,
+    LadderOptions,
+    SampleActions,
+    Selection,
+)
+from veldt.roles.policies.shared_memory import SharedMemoryPolicy
+from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
+from veldt.roles.replay.replay import PrioritizedSource, Replay
+from veldt.roles.replay.tables import (
+    PrioritizedReplayOptions,
+    PrioritizedTable,
+    ReplayOptions,
+    UniformTable,
+)
+from veldt.topology import Board, End, Node, Queue, Requests, Shared, Stream, Topology
+from veldt.types import (
+    ActionSpec,
+    Batch,
+    EnvironmentSpec,
+    Field,
+    Layout,
+    ObservationLeaf,
+    Parameters,
+    PolicyReply,
+    Slot,
+)
+
+__all__ = [
+    "ActionSpec",
+    "Actor",
+    "ActorCritic",
+    "ActorCriticOptions",
+    "Appo",
+    "AppoOptions",
+    "Arrays",
+    "Batch",
+    "BatchRule",
+    "BatchedPolicy",
+    "Board",
+    "Bounds",
+    "Compute",
+    "ConfigurationError",
+    "Count",
+    "CountOrNone",
+    "Decay",
+    "End",
+    "EnvironmentFactory",
+    "EnvironmentSpec",
+    "Environments",
+    "EpsilonGreedy",
+    "EpsilonOptions",
+    "ExperiencePart",
+    "ExperienceSink",
+    "ExperienceSource",
+    "Field",
+    "FlatParameters",
+    "Fraction",
+    "Gradient",
+    "GradientSink",
+    "HogwildOptions",
+    "LadderOptions",
+    "Layout",
+    "Learner",
+    "LocalOptimizer",
+    "LocalPolicy",
+    "Loss",
+    "Network",
+    "NetworkFactory",
+    "Node",
+    "NodeContext",
+    "NotNegative",
+    "Objective",
+    "ObservationLeaf",
+    "OptimizerOptions",
+    "Options",
+    "ParameterSink",
+    "ParameterSource",
+    "Parameters",
+    "Part",
+    "Policy",
+    "PolicyReply",
+    "Positive",
+    "PrioritizedReplayOptions",
+    "PrioritizedSource",
+    "PrioritizedTable",
+    "Problem",
+    "QLearning",
+    "QLearningOptions",
+    "Queue",
+    "RemoteGradients",
+    "Replay",
+    "ReplayOptions",
+    "RequestClient",
+    "RequestServer",
+    "Requests",
+    "Role",
+    "SampleActions",
+    "ScratchSink",
+    "Selection",
+    "ServerOptions",
+    "Shared",
+    "SharedMemoryInference",
+    "SharedMemoryPolicy",
+    "Slot",
+    "Stream",
+    "StreamClient",
+    "StreamInference",
+    "StreamPolicy",
+    "StreamServer",
+    "Tensors",
+    "Topology",
+    "UniformTable",
+    "add_parameter_server",
+    "changed",
+    "hogwild_workers",
+    "recurrent_memory",
+    "stream_layouts",
+    "synchronous_group",
+]

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describes a network once, so that any process can make it with the same first weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veldt.networks.flat_parameters import FlatParameters
+from veldt.networks.heads import make_network
+from veldt.networks.network import Network
+from veldt.networks.options import NetworkOptions
+from veldt.types import EnvironmentSpec
+
+
+@dataclass(frozen=True)
+class NetworkFactory:
+    """Picklable; every call of `make` gives the same weights."""
+
+    config: NetworkOptions
+    spec: EnvironmentSpec
+    head: str
+    """ "policy_value", "q" or "dpg"."""
+    seed: int = 0
+
+    def make(self) -> Network:
+        return make_network(self.config, self.spec, self.head, self.seed)
+
+    def initial_vector(self) -> np.ndarray:
+        """All weights and statistics before the first update."""
+        return FlatParameters(self.make()).numpy()
+
+    def num_trained(self) -> int:
+        """How many entries of the vector an optimizer steps; running statistics follow them."""
+        return FlatParameters(self.make()).num_trained

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options: frozen dataclasses whose values are checked when they are made.
+
+What a field may be is said by its type: Literal for choices, Annotated with Bounds for numbers. So
+the same rule holds for the command line, for Python and for files, before anything starts.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from veldt.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Numbers from `low` to `high`; `above` and `below` leave out the ends themselves."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+
+    def hold(self, value: float) -> bool:
+        low = value > self.low if self.above else value >= self.low
+        high = value < self.high if self.below else value <= self.high
+        return low and high
+
+    def text(self) -> str:
+        first, last = (f"{end:,.15g}" for end in (self.low, self.high))
+        low = f"above {first}" if self.above else f"{first} or more"
+        if self.high == math.inf:
+            return low
+        high = f"below {last}" if self.below else f"at most {last}"
+        if self.low == -math.inf:
+            return high
+        return f"{low} and {high}" if self.above or self.below else f"{first} to {last}"
+
+
+_MOST = 1e9  # more of anything than fits into a machine
+
+Count = Annotated[int, Bounds(1, _MOST)]
+CountOrNone = Annotated[int, Bounds(0, _MOST)]
+Positive = Annotated[float, Bounds(0, 1e12, above=True)]
+NotNegative = Annotated[float, Bounds(0, 1e12)]
+Fraction = Annotated[float, Bounds(0, 1)]
+Decay = Annotated[float, Bounds(0, 1, below=True)]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Base of all groups of options."""
+
+    def __post_init__(self) -> None:
+        kinds = kinds_of(type(self))  # type: ignore[arg-type]
+        for entry in fields(self):
+            trouble = unfit(getattr(self, entry.name), kinds[entry.name])
+            if trouble:
+                raise ConfigurationError(f"{entry.name} {trouble}")
+
+
+@cache
+def kinds_of(options: Any) -> dict[str, Any]:
+    """Field name -> its type, with what it is annotated with."""
+    return get_type_hints(options, include_extras=True)
+
+
+def unfit(value: object, kind: Any) -> str | None:
+    """What is wrong with `value` where `kind` is asked for; None if nothing is."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        trouble = unfit(value, arguments[0])
+        [bounds] = [entry for entry in arguments[1:] if isinstance(entry, Bounds)]
+        if trouble is None and isinstance(value, int | float) and not bounds.hold(value):
+            return f"is {value}; use {bounds.text()}"
+        return trouble
+    if origin in (Union, types.UnionType):
+        troubles = [unfit(value, member) for member in arguments]
+        if None in troubles:
+            return None
+        typed = [text for text in troubles if text and "cannot be" not in text]
+        if not typed:
+            return troubles[0]
+        return f"{typed[0]}, or none" if types.NoneType in arguments else typed[0]
+    if origin is Literal:
+        if value in arguments:
+            return None
+        return f"is unknown: '{value}'; use {', '.join(map(str, arguments))}"
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            return _cannot_be(value)
+        troubles = [trouble for item in value if (trouble := unfit(item, arguments[0]))]
+        return troubles[0] if troubles else None
+    return _unfit_plain(value, origin or kind)
+
+
+def _unfit_plain(value: object, kind: Any) -> str | None:
+    if kind is Any or kind is object:
+        return None
+    if kind is Callable or getattr(kind, "__name__", "") == "Callable":
+        return None if callable(value) else _cannot_be(value)
+    if kind in (int, float) and isinstance(value, bool):
+        return _cannot_be(value)
+    if kind is float:
+        if not isinstance(value, int | float):
+            return _cannot_be(value)
+        return None if math.isfinite(value) else f"is {value}; use a finite number"
+    return None if isinstance(value, kind) else _cannot_be(value)
+
+
+def _cannot_be(value: object) -> str:
+    return f"is {value!r}, which this option cannot be"

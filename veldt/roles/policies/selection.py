@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to turn a network's outputs into actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from veldt.algorithms.schedules import epsilon_ladder, linear
+from veldt.context import NodeContext
+from veldt.networks import (
+    MASKED_LOGIT,
+    DPGNetwork,
+    DPGOutput,
+    Network,
+    PolicyValueOutput,
+    QOutput,
+    masked_q,
+)
+from veldt.objectives.asynchronous_q import AsynchronousQOptions
+from veldt.options.checked import CountOrNone, Fraction, NotNegative, Options
+from veldt.role import Part
+from veldt.types import VALUE_BEST, VALUE_TAKEN, PolicyReply
+
+ENVIRONMENT = "environment_index"
+"""Given to a Selection beside the observations: each row's place among all environments."""
+
+Outputs: TypeAlias = "PolicyValueOutput | QOutput | DPGOutput"
+
+KEPT = ("behaviour_value",)
+"""What SampleActions keeps with `keep_value`."""
+
+Epsilon = Callable[[int, np.ndarray], "float | np.ndarray"]
+"""Share of random actions after so many env steps of this node, for environments by number."""
+
+
+class Selection(Part):
+    """Turns network outputs for some rows into stored action, env action and stored outputs."""
+
+    def open(self, network: Network, context: NodeContext) -> None:
+        """Begin to act with `network`."""
+
+    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class SampleActions(Selection):
+    """Draws from the policy's distribution and keeps its parameters: the behaviour policy mu.
+    `keep_value`: also what the critic thought while acting, for PPO's value clipping."""
+
+    keep_value: bool = False
+
+    def open(self, network: Network, context: NodeContext) -> None:
+        assert network.distribution is not None
+        self._distribution = network.distribution
+        self._random = context.random("actions")
+
+    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        assert isinstance(outputs, PolicyValueOutput)
+        logits = outputs.logits.cpu().numpy()
+        action = self._distribution.sample(logits, self._random)
+        env_action = self._distribution.env_action(action)
+        kept = {"behaviour_logits": logits}
+        if self.keep_value:
+            kept["behaviour_value"] = outputs.value.cpu().numpy()
+        return PolicyReply(action, env_action, kept, 0)
+
+
+@dataclass(frozen=True)
+class EpsilonOptions(Options):
+    """Exploration that fades."""
+
+    epsilon_start: Fraction = 1.0
+    """Share of random actions at the start."""
+    epsilon_end: Fraction = 0.02
+    """Share of random actions after the schedule."""
+    epsilon_env_steps: CountOrNone = 20_000
+    """Environment steps, of all actors together, over which epsilon falls."""
+
+    def annealed(self, num_actors: int = 1) -> AnnealedEpsilon:
+        horizon = self.epsilon_env_steps / num_actors
+        return AnnealedEpsilon(self.epsilon_start, self.epsilon_end, horizon)
+
+
+@dataclass(frozen=True)
+class AnnealedEpsilon:
+    """Falls linearly over `env_steps` of each actor's own."""
+
+    start: float
+    end: float
+    env_steps: float
+
+    def __call__(self, context: NodeContext) -> Epsilon:
+        return lambda env_steps, _: linear(self.start, self.end, self.env_steps, env_steps)
+
+
+@dataclass(frozen=True)
+class DrawnEpsilon:
+    """Falls from 1 to an end that each actor draws once (A3C's value-based workers)."""
+
+    ends: tuple[float, ...]
+    odds: tuple[float, ...]
+    env_steps: float
+
+    @staticmethod
+    def of(options: AsynchronousQOptions) -> DrawnEpsilon:
+        return DrawnEpsilon(options.epsilon_ends, options.epsilon_odds, options.epsilon_env_steps)
+
+    def __call__(self, context: NodeContext) -> Epsilon:
+        end = float(context.random("epsilon").choice(self.ends, p=self.odds))
+        return AnnealedEpsilon(1.0, end, self.env_steps)(context)
+
+
+@dataclass(frozen=True)
+class LadderOptions(Options):
+    """Exploration that differs between environments and stays."""
+
+    epsilon_base: Fraction = 0.1
+    """Share of random actions of the environment that explores most (dqn, r2d2)."""
+    epsilon_alpha: NotNegative = 7.0
+    """The environment that explores least has epsilon_base to the power 1 + this (dqn, r2d2)."""
+
+    def ladder(self, num_envs: int) -> LadderEpsilon:
+        return LadderEpsilon(num_envs, self.epsilon_base, self.epsilon_alpha)
+
+
+@dataclass(frozen=True)
+class LadderEpsilon:
+    """A fixed rung for each environment, on a ladder over those of all actors (Ape-X)."""
+
+    num_envs: int
+    base: float
+    alpha: float
+
+    def __call__(self, context: NodeContext) -> Epsilon:
+        all_of_them = np.arange(self.num_envs)
+        rungs = np.asarray(epsilon_ladder(all_of_them, self.num_envs, self.base, self.alpha))
+        return lambda _, environments: rungs[environments]
+
+
+@dataclass(eq=False)
+class EpsilonGreedy(Selection):
+    """The best action, or with probability epsilon a random allowed one.
+
+    Kept with each row: the value of the action taken and that of the best one, from which the error
+    of an n-step window follows without asking a network again."""
+
+    exploration: Callable[[NodeContext], Epsilon]
+
+    def open(self, network: Network, context: NodeContext) -> None:
+        self._epsilon, self._index = self.exploration(context), context.index
+        self._random = context.random("exploration")
+        # The actor's own counter: it outlives restarts and is part of every checkpoint.
+        self._env_steps = context.telemetry.counter("env_steps")
+
+    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        assert isinstance(outputs, QOutput)
+        q_values = masked_q(outputs.q_values, observations).cpu().numpy()
+        action = q_values.argmax(-1)
+        rows = np.arange(len(action))
+        environments = self._index * len(action) + rows
+        if ENVIRONMENT in observations:
+            environments = observations[ENVIRONMENT].numpy()
+        epsilon = self._epsilon(int(self._env_steps.value), environments)
+        explore = self._random.random(len(action)) < epsilon
+        if explore.any():
+            action[explore] = self._any_action(q_values[explore])
+        values = {VALUE_TAKEN: q_values[rows, action], VALUE_BEST: q_values.max(-1)}
+        return PolicyReply(action, action, values, 0)
+
+    def _any_action(self, q_values: np.ndarray) -> np.ndarray:
+        keys = self._random.random(q_values.shape)
+        keys[q_values <= MASKED_LOGIT] = -1.0
+        return keys.argmax(-1)
+
+
+@dataclass(eq=False)
+class GaussianNoise(Selection):
+    """The deterministic policy's action plus Gaussian noise, clipped to the action's bounds.
+
+    `sigma` is in units of half the action's range. Kept with each row: the critic's values of the
+    action taken and of the policy's own, from which the error of an n-step window follows."""
+
+    sigma: float
+
+    def open(self, network: Network, context: NodeContext) -> None:
+        assert isinstance(network, DPGNetwork)
+        self._network = network
+        self._random = context.random("exploration")
+
+    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        assert isinstance(outputs, DPGOutput)
+        own = outputs.action
+        noise = self._random.standard_normal(own.shape, np.float32) * np.float32(self.sigma)
+        taken = (own + torch.from_numpy(noise)).clamp_(-1.0, 1.0)
+        twice = {name: torch.cat((entry, entry)) for name, entry in observations.items()}
+        both = self._network.critic(twice, torch.cat((taken, own))).numpy()
+        action = taken.numpy()
+        values = {VALUE_TAKEN: both[: len(action)], VALUE_BEST: both[len(action) :]}
+        return PolicyReply(action, self._network.env_action(action), values, 0)
+
+
+def greedy_actions(
+    network: Network, outputs: Outputs, observations: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    """The action each head thinks best, without exploration."""
+    if isinstance(outputs, QOutput):
+        return masked_q(outputs.q_values, observations).argmax(-1)
+    if isinstance(outputs, DPGOutput):
+        return outputs.action
+    assert network.distribution is not None
+    return network.distribution.mode(outputs.logits)
