@@ -52,7 +52,6 @@ class Job:
     mode: AutoresetMode
     memory: Any
     """Where the observations of all copies lie."""
-    lifeline: Connection
     seed: int | None = None
     times_rebuilt: int = 0
     """More than 0: a worker before this one died."""
@@ -61,12 +60,12 @@ class Job:
         return replace(self, seed=seed, times_rebuilt=times_rebuilt)
 
 
-def run_worker(job: Job, pipe: Connection) -> None:
+def run_worker(job: Job, pipe: Connection, lifeline: Connection) -> None:
     """Entry point. Answers: True once the environment is made, then one answer for each command; an
     exception is an answer too."""
     lead_group()
     leave_signals_to_the_run()
-    die_with(job.lifeline.fileno())
+    die_with(lifeline.fileno())
     try:
         _serve(job, pipe)
     except (EOFError, OSError):

@@ -66,10 +66,8 @@ class SubprocessVector(VectorEnv):
         space = self.single_observation_space
         memory = create_shared_memory(space, self.num_envs, process_context())
         self._observations: Any = read_from_shared_memory(space, memory, self.num_envs)
-        lifeline, self._lifeline = pipe(duplex=False)
         self._workers = [
-            _Worker(Job(make, number, mode, memory, lifeline), name)
-            for number, make in enumerate(copies)
+            _Worker(Job(make, number, mode, memory), name) for number, make in enumerate(copies)
         ]
         self._end = weakref.finalize(self, _end_all, self._workers)
         for worker in self._workers:
@@ -153,7 +151,6 @@ class SubprocessVector(VectorEnv):
             with contextlib.suppress(*_GONE):
                 worker.send(CLOSE)
         self._end()
-        self._lifeline.close()
 
 
 class _Worker:
@@ -169,8 +166,11 @@ class _Worker:
 
     def _start(self) -> None:
         self._pipe, other = pipe()
-        self._process = start(run_worker, self._job, other)
+        # One for each: a file has one owner, and its end is told to that one's group alone.
+        lifeline, self._lifeline = pipe(duplex=False)
+        self._process = start(run_worker, self._job, other, lifeline)
         other.close()
+        lifeline.close()
 
     def receive_first(self) -> None:
         """That its environment has been made."""
@@ -227,6 +227,7 @@ class _Worker:
             kill_group(process_id)
         self._process.join(_EXIT_CODE_SECONDS)
         self._pipe.close()
+        self._lifeline.close()
 
 
 def _end_all(workers: list[_Worker]) -> None:
