@@ -58,6 +58,20 @@ def test_a_killed_worker_costs_its_own_episode_alone(autoreset):
     assert not any(worker.is_running() for worker in workers)
 
 
+def test_a_worker_that_is_killed_while_it_makes_its_environment_is_replaced(tmp_path):
+    environment = EnvironmentFactory(
+        faulty.DiesWhenFirstMade,
+        options=(("mark", str(tmp_path / "mark")),),
+        vectorization="subprocess",
+    ).make(1, seed=1)
+    try:
+        environment.reset()
+        assert environment.step(np.zeros(1, np.int64)).reward.tolist() == [1.0]
+    finally:
+        environment.close()
+    assert (tmp_path / "mark").exists()
+
+
 def test_one_whose_workers_always_die_is_named(tmp_path):
     environment = EnvironmentFactory(faulty.Faulty, vectorization="subprocess").make(2, seed=1)
     try:
@@ -81,7 +95,7 @@ def programs(leader: int, count: int) -> list[psutil.Process]:
 
 def test_a_run_goes_on_when_a_worker_is_killed(tmp_path):
     env = ("--env", "faulty_environments:WithProgram")
-    process = commands.start(tmp_path, *TRAIN, *env, "--max-seconds", "20")
+    process = commands.start(tmp_path, *TRAIN, *env, "--max-seconds", "30")
     try:
         commands.wait_for_training(tmp_path / "run", process)
         programs(process.pid, 2)[0].parent().kill()
@@ -103,7 +117,7 @@ def test_what_environments_start_ends_with_the_run(vectorization, killed, tmp_pa
     """One spins in a step when its run is over; others have started programs."""
     name = "Spinning" if vectorization == "subprocess" and not killed else "WithProgram"
     process = commands.start(
-        tmp_path, *TRAIN, "--env", f"faulty_environments:{name}", "--max-seconds", "15",
+        tmp_path, *TRAIN, "--env", f"faulty_environments:{name}", "--max-seconds", "25",
         "--vectorization", vectorization,
     )  # fmt: skip
     try:

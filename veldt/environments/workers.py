@@ -27,7 +27,6 @@ from veldt.environments.lifeline import kill_group
 from veldt.environments.processes import pipe, process_context, start
 from veldt.environments.resilience import (
     AbortedEpisodes,
-    EnvironmentFailure,
     Failures,
     ResilientEnvironment,
 )
@@ -157,7 +156,7 @@ class _Worker:
     """The process of one environment, and its successors."""
 
     def __init__(self, job: Job, name: str) -> None:
-        self._job, self._name = job, name
+        self._job = job
         self.failures = Failures(name, job.number)
         self.seed: int | None = None
         self.mask: Any = None
@@ -173,14 +172,11 @@ class _Worker:
         lifeline.close()
 
     def receive_first(self) -> None:
-        """That its environment has been made."""
+        """That its environment has been made, by whichever process survives that."""
         try:
             self.receive()
         except _GONE as error:
-            raise EnvironmentFailure(
-                f"the environment '{self._name}' (copy {self._job.number}) could not be made:"
-                f" {self._epitaph()}"
-            ) from error
+            self.replace(error)
 
     def send(self, command: Command) -> None:
         # Who cannot be reached any more is found out when its answer is awaited.
