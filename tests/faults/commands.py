@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -50,8 +51,9 @@ def end(process: subprocess.Popen) -> None:
 
 
 def wait_for_training(run_dir: Path, process: subprocess.Popen) -> None:
+    """Until environments have been stepped: a line of metrics alone is also written before."""
     deadline, metrics = time.monotonic() + PATIENCE_SECONDS, run_dir / "metrics.jsonl"
-    while not (metrics.exists() and '"updates"' in metrics.read_text()):
+    while not (metrics.exists() and re.search(r'"env_steps": [1-9]', metrics.read_text())):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -88,7 +88,7 @@ def test_ctrl_c_twice_keeps_everything_and_says_so_in_the_exit_code(tmp_path):
 
 def test_a_killed_fork_server_is_replaced_and_no_node_notices(tmp_path):
     """Its nodes go on; one that is killed later is made by the next fork server."""
-    process = commands.start(tmp_path, *TRAIN, "--max-seconds", "25", "--num-actors", "2")
+    process = commands.start(tmp_path, *TRAIN, "--max-seconds", "30", "--num-actors", "2")
     try:
         commands.wait_for_training(tmp_path / "run", process)
         server = fork_server_of(process)
