@@ -62,7 +62,7 @@ class Problem:
     ) -> Layout:
         """Slots for `num_steps` of a group of environments, with what the network's actors store
         and further scalar `outputs` of theirs."""
-        made = network.make()
+        made = network.blank()
         stored = {**made.output_fields(), **made.input_fields()}
         stored |= dict.fromkeys(outputs, Field((), "float32"))
         if made.return_moments is not None:

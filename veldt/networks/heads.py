@@ -50,7 +50,7 @@ class PolicyValueNetwork(Network):
     distribution: Distribution
 
     def __init__(
-        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
     ) -> None:
         super().__init__(config, spec)
         self.distribution = make_distribution(spec.action, config.distribution)
@@ -76,7 +76,7 @@ class QNetwork(Network):
     its own in place of the encoder's last one."""
 
     def __init__(
-        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
     ) -> None:
         super().__init__(config, spec)
         if spec.action.kind != "discrete":
@@ -113,7 +113,7 @@ class DPGNetwork(Network):
     last but one layer. Both see observations through the same normaliser."""
 
     def __init__(
-        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
     ) -> None:
         super().__init__(config, spec)
         action = spec.action
@@ -164,15 +164,17 @@ class DPGNetwork(Network):
 _HEADS: dict[str, Any] = {"policy_value": PolicyValueNetwork, "q": QNetwork, "dpg": DPGNetwork}
 
 
-def make_network(config: NetworkOptions, spec: EnvironmentSpec, head: str, seed: int) -> Network:
-    """A network on the CPU whose weights follow from `seed` alone. `head`: policy_value, q or
-    dpg."""
+def make_network(
+    config: NetworkOptions, spec: EnvironmentSpec, head: str, seed: int | None
+) -> Network:
+    """A network on the CPU whose weights follow from `seed` alone; None leaves them blank. `head`:
+    policy_value, q or dpg."""
     if head not in _HEADS:
         raise ValueError(f"unknown head '{head}'; use {', '.join(_HEADS)}")
-    generator = torch.Generator().manual_seed(seed)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
     # A user's own module draws from the global stream, which is put back afterwards.
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(seed or 0)
         return _HEADS[head](config, spec, generator)
 
 

@@ -51,7 +51,8 @@ class Learner(Role):
         torch.set_num_threads(self.compute.threads)
         device = torch.device(self.compute.device)
         self._upload, self._completion = Upload(device), Completion(device)
-        self._network = self.network.make().to(device).train()
+        network = self.network.make() if self.initial is None else self.network.blank()
+        self._network = network.to(device).train()
         self._flat = self.gradients.parameters(self._network, self.compute.device)
         self._version = self._load()
         if self.gate is not None:
