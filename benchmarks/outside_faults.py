@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,11 +18,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-from measuring import ROOT, machine, print_table, save
+from measuring import RESULTS, ROOT, machine, print_table, save
 
 from veldt.checkpoints.store import CheckpointError, CheckpointStore
 
@@ -32,8 +34,9 @@ _END_SECONDS = 120.0
 _ORPHAN_SECONDS = 3.0
 _RESUMED = 5
 _LAST_WORDS = 300
-_ENVIRONMENT_WORKERS = ("--vectorization", "subprocess", "--num-actors", "1")
-_FEW_ENVIRONMENTS = ("--envs-per-actor", "2")
+_ENVIRONMENT_WORKERS = (
+    *("--vectorization", "subprocess", "--num-actors", "1", "--envs-per-actor", "2"),
+)
 
 
 def members(session: int) -> list[psutil.Process]:
@@ -81,23 +84,33 @@ def _kill_first(found: Any) -> bool:
     return False
 
 
-Strike = Callable[[int], bool]
-KINDS: dict[str, tuple[Strike, tuple[str, ...]]] = {
-    "group_signal": (terminate_group, ()),
-    "fork_server": (kill_fork_server, ("--max-seconds", str(_RUN_SECONDS))),
-    "environment_worker": (
-        kill_environment_worker,
-        (*_ENVIRONMENT_WORKERS, *_FEW_ENVIRONMENTS, "--max-seconds", str(_RUN_SECONDS)),
-    ),
+@dataclass(frozen=True)
+class Fault:
+    """What is done to a run, and when."""
+
+    strike: Callable[[int], bool]
+    options: tuple[str, ...] = ()
+    """Of the run."""
+    when_training: bool = False
+    """Count the seconds from the first env steps on and not from the start, which on a busy machine
+    may take longer than the latest moment."""
+
+
+_LIMIT = ("--max-seconds", str(_RUN_SECONDS))
+KINDS = {
+    "group_signal": Fault(terminate_group),
+    "group_signal_when_training": Fault(terminate_group, when_training=True),
+    "fork_server": Fault(kill_fork_server, _LIMIT),
+    "environment_worker": Fault(kill_environment_worker, (*_ENVIRONMENT_WORKERS, *_LIMIT)),
 }
 
 
 def tried(architecture: str, env: str, kind: str, seconds: float, run_dir: Path) -> Try:
     """One run that is struck `seconds` after its start."""
-    strike, own = KINDS[kind]
+    fault = KINDS[kind]
     words = [
         *(sys.executable, "-m", "veldt", "train", architecture, "--env", env, "--quiet"),
-        *("--evaluation-episodes", "0", "--run-dir", str(run_dir), *own),
+        *("--evaluation-episodes", "0", "--run-dir", str(run_dir), *fault.options),
     ]
     began = time.monotonic()
     process = subprocess.Popen(
@@ -105,11 +118,13 @@ def tried(architecture: str, env: str, kind: str, seconds: float, run_dir: Path)
         start_new_session=True,
     )  # fmt: skip
     try:
+        while fault.when_training and process.poll() is None and not has_steps(run_dir):
+            time.sleep(0.05)
         time.sleep(seconds)
-        hit = strike(process.pid)
+        hit = fault.strike(process.pid)
         while not hit and process.poll() is None:  # what is to be killed is not there yet
             time.sleep(0.05)
-            hit = strike(process.pid)
+            hit = fault.strike(process.pid)
         struck_at = time.monotonic()
         _, stderr = process.communicate(timeout=_END_SECONDS)
     except subprocess.TimeoutExpired:
@@ -129,6 +144,11 @@ def tried(architecture: str, env: str, kind: str, seconds: float, run_dir: Path)
         **saved(run_dir),
         **({"words": stderr.strip()[-_LAST_WORDS:]} if process.returncode else {}),
     }
+
+
+def has_steps(run_dir: Path) -> bool:
+    metrics = run_dir / "metrics.jsonl"
+    return metrics.exists() and bool(re.search(r'"env_steps": [1-9]', metrics.read_text()))
 
 
 def left_after(session: int) -> int:
@@ -188,13 +208,26 @@ def measured(architecture: str, env: str, kind: str, tries: int) -> dict[str, An
     }
 
 
+def kept(architectures: list[str], kinds: list[str]) -> list[dict[str, Any]]:
+    """Earlier figures of what is not run now."""
+    path = RESULTS / "outside_faults.json"
+    earlier = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
+    return [
+        run
+        for run in earlier
+        if not (run["architecture"] in architectures and run["kind"] in kinds)
+    ]
+
+
 def main(architectures: list[str], env: str, kinds: list[str], tries: int) -> None:
-    about, runs = machine(), []
+    about = machine()
+    runs = kept(architectures, kinds)
     for architecture in architectures:
         for kind in kinds:
             figures = measured(architecture, env, kind, tries)
-            runs.append({"architecture": architecture, "env": env, "kind": kind, **figures})
-            save("outside_faults", {"machine": about, "runs": runs})
+            run = {"architecture": architecture, "env": env, "kind": kind, "machine": about}
+            runs.append({**run, **figures})
+            save("outside_faults", {"runs": runs})
     header = ("architecture", "fault", "tries", "kept", "resumed", "orphans")
     names = ("architecture", "kind", "tries", "kept", "resumed", "orphans")
     print_table(header, [tuple(run[name] for name in names) for run in runs])
