@@ -24,6 +24,13 @@ from veldt.networks.heads import (
 )
 from veldt.networks.network import LAST_ACTION, LAST_REWARD, Network
 from veldt.networks.normalizers import load_moment_sums, moment_sums
+from veldt.networks.twin_critics import (
+    SACNetwork,
+    SACOutput,
+    TD3Network,
+    TD3Output,
+    TwinCriticNetwork,
+)
 
 __all__ = [
     "LAST_ACTION",
@@ -42,7 +49,12 @@ __all__ = [
     "PolicyValueOutput",
     "QNetwork",
     "QOutput",
+    "SACNetwork",
+    "SACOutput",
+    "TD3Network",
+    "TD3Output",
     "TanhGaussian",
+    "TwinCriticNetwork",
     "load_moment_sums",
     "make_distribution",
     "make_network",

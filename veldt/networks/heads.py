@@ -21,6 +21,7 @@ from veldt.networks.distributions import (
 from veldt.networks.encoders import last_layer, make_encoder
 from veldt.networks.layers import MLP, fused_linear
 from veldt.networks.network import Network
+from veldt.networks.twin_critics import SACNetwork, TD3Network
 from veldt.types import ACTION_MASK, EnvironmentSpec, Field
 
 
@@ -161,12 +162,18 @@ class DPGNetwork(Network):
         return DPGOutput(features)
 
 
-_HEADS: dict[str, Any] = {"policy_value": PolicyValueNetwork, "q": QNetwork, "dpg": DPGNetwork}
+_HEADS: dict[str, Any] = {
+    "policy_value": PolicyValueNetwork,
+    "q": QNetwork,
+    "dpg": DPGNetwork,
+    "sac": SACNetwork,
+    "td3": TD3Network,
+}
 
 
 def make_network(config: NetworkConfig, spec: EnvironmentSpec, head: str, seed: int) -> Network:
-    """A network on the CPU whose weights follow from `seed` alone. `head`: policy_value, q or
-    dpg."""
+    """A network on the CPU whose weights follow from `seed` alone. `head`: policy_value, q,
+    dpg, sac or td3."""
     if head not in _HEADS:
         raise ValueError(f"unknown head '{head}'; use {', '.join(_HEADS)}")
     generator = torch.Generator().manual_seed(seed)
