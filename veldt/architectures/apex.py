@@ -25,6 +25,8 @@ from typing import Any
 from veldt.errors import ConfigurationError
 from veldt.objectives.dpg import DPG, DPGSettings
 from veldt.objectives.q_learning import QLearning, QLearningSettings
+from veldt.objectives.sac import SAC, SACSettings
+from veldt.objectives.td3 import TD3, TD3Settings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizerConfig
@@ -33,6 +35,7 @@ from veldt.roles.policies.local import (
     EpsilonGreedy,
     GaussianNoise,
     LocalPolicyConfig,
+    SquashedDraws,
     laddered_epsilon,
 )
 from veldt.roles.replay.replay import Replay, batch_layout, priority_layout
@@ -43,12 +46,18 @@ from veldt.types import VALUE_BEST, VALUE_TAKEN, Field
 
 @dataclass(frozen=True)
 class Config(
-    QLearningSettings, DPGSettings, PrioritizedReplaySettings, LadderSettings, OptimizerSettings
+    QLearningSettings,
+    DPGSettings,
+    SACSettings,
+    TD3Settings,
+    PrioritizedReplaySettings,
+    LadderSettings,
+    OptimizerSettings,
 ):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
     algorithm: str = "dqn"
-    """dqn for discrete actions, dpg (deterministic policy gradients) for bounded Box actions."""
+    """dqn for discrete actions; sac, td3 or dpg (the paper's) for bounded Box actions."""
     n_step: int = 3
     learning_rate: float = 1e-3
     max_grad_norm: float = 10.0
@@ -57,14 +66,54 @@ class Config(
     refresh_env_steps: int = 20
     """Steps of each environment between two refreshes of an actor's weights."""
 
+    noise_exponent: float = 1.0
+    """sac: color of the noise on actions; 0: white, 1: pink."""
+    critic_sizes: tuple[int, ...] = (256, 256)
+    """sac, td3: widths of the layers of actor and critics."""
+
     def __post_init__(self) -> None:
-        if self.algorithm not in ("dqn", "dpg"):
-            raise ConfigurationError(f"unknown algorithm '{self.algorithm}'; use dqn or dpg")
+        if self.algorithm not in ("dqn", "dpg", "sac", "td3"):
+            raise ConfigurationError(
+                f"unknown algorithm '{self.algorithm}'; use dqn, dpg, sac or td3"
+            )
 
 
 PRESETS = {
     "control": Config(),
     "control_dpg": Config(algorithm="dpg", gamma=0.95, learning_rate=3e-3, env_steps_per_update=4),
+    "control_sac": Config(
+        algorithm="sac",
+        n_step=1,
+        learning_rate=1e-3,
+        max_grad_norm=0.0,
+        optimizer_epsilon=1e-8,
+        env_steps_per_update=1,
+        trajectory_steps=1,
+        refresh_env_steps=1,
+        min_replay_transitions=500,
+        replay_transitions=200_000,
+        priority_exponent=0.0,
+        importance_exponent=0.0,
+        trim_period_updates=0,
+        prefetch_batches=2,
+    ),
+    "control_td3": Config(
+        algorithm="td3",
+        n_step=1,
+        learning_rate=1e-3,
+        max_grad_norm=0.0,
+        optimizer_epsilon=1e-8,
+        env_steps_per_update=1,
+        trajectory_steps=1,
+        refresh_env_steps=1,
+        min_replay_transitions=1_000,
+        replay_transitions=200_000,
+        priority_exponent=0.0,
+        importance_exponent=0.0,
+        trim_period_updates=0,
+        prefetch_batches=2,
+        noise_sigma=0.1,
+    ),
     "atari": Config(
         td_loss="squared",
         target_period_updates=2_500,
@@ -90,12 +139,22 @@ def default_actors(cores: int) -> int:
     return cores - 1  # one core is the learner's
 
 
+_LEARNING: dict[str, tuple[str, Callable[..., Any]]] = {
+    "dqn": ("q", QLearning),
+    "dpg": ("dpg", DPG),
+    "sac": ("sac", SAC),
+    "td3": ("td3", TD3),
+}
+
+
 def build(config: Config, problem: Problem) -> Topology:
-    is_dpg = config.algorithm == "dpg"
-    if not is_dpg and problem.spec.action.kind == "box":
-        raise ConfigurationError(f"{problem.spec.id} has Box actions; use --algorithm dpg")
-    problem.require_action_kind("apex", "box" if is_dpg else "discrete")
-    make_network = problem.make_network("dpg" if is_dpg else "q", dueling=config.dueling)
+    is_dqn, has_twins = config.algorithm == "dqn", config.algorithm in ("sac", "td3")
+    if is_dqn and problem.spec.action.kind == "box":
+        raise ConfigurationError(f"{problem.spec.id} has Box actions; use --algorithm sac")
+    problem.require_action_kind("apex", "discrete" if is_dqn else "box")
+    head, objective = _LEARNING[config.algorithm]
+    own_shape = {"hidden_sizes": config.critic_sizes, "activation": "relu"} if has_twins else {}
+    make_network = problem.make_network(head, dueling=config.dueling, **own_shape)
     values = dict.fromkeys((VALUE_TAKEN, VALUE_BEST), Field((), "float32"))
     layout = problem.trajectory_layout(
         make_network(), config.trajectory_steps, problem.envs_per_actor, **values
@@ -103,7 +162,10 @@ def build(config: Config, problem: Problem) -> Topology:
     batch = batch_layout(layout, config.batch_size, tuple(values))
     initial = problem.initial_weights(make_network)
     critic = config.optimizer_config()
-    actor = replace(critic, learning_rate=config.actor_learning_rate)
+    actors = {
+        "dpg": {"actor_part": replace(critic, learning_rate=config.actor_learning_rate)},
+        "td3": {"actor_part": critic},  # of its own, since it is not stepped every time
+    }
 
     topology = Topology("apex", make_network)
     trajectories = topology.queue("trajectories", layout, 2 * problem.num_actors)
@@ -140,8 +202,8 @@ def build(config: Config, problem: Problem) -> Topology:
         weights=weights.sink,
         initial=weights.source(),
         make_network=make_network,
-        make_objective=partial(DPG if is_dpg else QLearning, config=config),
-        gradients=LocalOptimizerConfig(critic, {"actor_part": actor} if is_dpg else {}),
+        make_objective=partial(objective, config=config),
+        gradients=LocalOptimizerConfig(critic, actors.get(config.algorithm, {})),
         feedback=priorities.sink,
         **problem.for_learner(config.decay_learning_rate),
     )
@@ -149,7 +211,12 @@ def build(config: Config, problem: Problem) -> Topology:
 
 
 def _exploration(config: Config, problem: Problem) -> Callable[..., Any]:
-    if config.algorithm == "dpg":
+    if config.algorithm == "sac":
+        keep = config.priority_exponent > 0.0
+        return partial(
+            SquashedDraws, noise_exponent=config.noise_exponent, keep_values=keep
+        )
+    if config.algorithm in ("dpg", "td3"):
         return partial(GaussianNoise, sigma=config.noise_sigma)
     rungs = (problem.num_actors, config.epsilon_base, config.epsilon_alpha, problem.envs_per_actor)
     return partial(EpsilonGreedy, epsilon=partial(laddered_epsilon, *rungs))

@@ -102,7 +102,9 @@ class SplitOptimizer(GradientSink):
         rows: int = 1,
     ) -> int | None:
         for span, part in self._parts.values():
-            part.apply(gradient[span], version, learning_rate_scale)
+            # A part without any gradient is left alone, momentum too (TD3's delayed actor).
+            if gradient[span].any():
+                part.apply(gradient[span], version, learning_rate_scale)
         return version + 1
 
     def state(self) -> dict[str, np.ndarray]:

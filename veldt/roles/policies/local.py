@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from veldt.algorithms.colored_noise import colored_noise
 from veldt.algorithms.schedules import epsilon_ladder, linear
 from veldt.context import NodeContext
 from veldt.networks import (
@@ -20,6 +21,10 @@ from veldt.networks import (
     FlatParameters,
     Network,
     QOutput,
+    SACNetwork,
+    SACOutput,
+    TD3Output,
+    TwinCriticNetwork,
     masked_q,
 )
 from veldt.objectives.asynchronous_q import AsynchronousQSettings
@@ -126,7 +131,7 @@ class GaussianNoise:
     action taken and of the policy's own, from which the error of an n-step window follows."""
 
     def __init__(self, network: Network, context: NodeContext, sigma: float) -> None:
-        assert isinstance(network, DPGNetwork)
+        assert isinstance(network, DPGNetwork | TwinCriticNetwork)
         self._network, self._sigma = network, sigma
         self._random = context.random("exploration")
 
@@ -141,13 +146,62 @@ class GaussianNoise:
         return PolicyReply(action, self._network.env_action(action), values, 0)
 
 
+class NoiseStream:
+    """Standard normal numbers [E, d] for one row after the other, in long colored sequences."""
+
+    def __init__(self, exponent: float, random: np.random.Generator, steps: int = 1024) -> None:
+        self._exponent, self._random, self._steps = exponent, random, steps
+        self._noise, self._row = np.empty((0, 0, 0), np.float32), 0
+
+    def next(self, shape: tuple[int, ...]) -> np.ndarray:
+        if self._exponent == 0.0:
+            return self._random.standard_normal(shape, np.float32)
+        if self._row >= len(self._noise):
+            self._noise, self._row = (
+                colored_noise(self._steps, shape, self._exponent, self._random),
+                0,
+            )
+        self._row += 1
+        return self._noise[self._row - 1]
+
+
+class SquashedDraws:
+    """Draws from SAC's policy, with noise that remembers (see colored_noise).
+
+    `keep_values`: also the critics' values of the action taken and of the mean action, from which
+    the error of an n-step window follows; without priorities nobody needs them."""
+
+    def __init__(
+        self,
+        network: Network,
+        context: NodeContext,
+        noise_exponent: float = 0.0,
+        keep_values: bool = True,
+    ) -> None:
+        assert isinstance(network, SACNetwork)
+        self._network, self._keep_values = network, keep_values
+        self._noise = NoiseStream(noise_exponent, context.random("exploration"))
+
+    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        rows, width = outputs.params.shape
+        noise = torch.from_numpy(self._noise.next((rows, width // 2)))
+        taken, _ = self._network.draw(outputs.params, noise)
+        action = taken.numpy()
+        taken_value = best_value = np.zeros(rows, np.float32)
+        if self._keep_values:
+            taken_value = self._network.critic(observations, taken).numpy()
+            best_value = self._network.critic(observations, outputs.action).numpy()
+        values = {"value_taken": taken_value, "value_best": best_value}
+        return PolicyReply(action, self._network.env_action(action), values, 0)
+
+
 def greedy_actions(
     network: Network, outputs: Any, observations: dict[str, torch.Tensor]
 ) -> torch.Tensor:
     """The action each head thinks best, without exploration."""
     if isinstance(outputs, QOutput):
         return masked_q(outputs.q_values, observations).argmax(-1)
-    if isinstance(outputs, DPGOutput):
+    if isinstance(outputs, DPGOutput | SACOutput | TD3Output):
         return outputs.action
     assert network.distribution is not None
     return network.distribution.mode(outputs.logits)
