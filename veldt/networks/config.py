@@ -33,6 +33,8 @@ class NetworkConfig:
     LAST_REWARD."""
     normalize_observations: bool = False
     normalize_returns: bool = False
+    normalize_values: bool = False
+    """policy_value: the head predicts values in units of the targets seen so far."""
     distribution: str = "auto"
     """For Box actions. auto: tanh_gaussian where the bounds are finite, else gaussian."""
     dueling: bool = False

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -32,6 +33,11 @@ class Adjustable(Protocol):
 
 class Objective(Protocol):
     """Called with a batch of tensors; owns whatever else the loss needs (a target network)."""
+
+    def passes(self, batch: Tensors) -> Iterable[Tensors]:
+        """What to take a gradient step on, one after the other, before the next version: the batch
+        itself, or minibatches of it several times. Asked for each when the one before is applied."""
+        return (batch,)
 
     def __call__(self, batch: Tensors) -> Loss: ...
 
