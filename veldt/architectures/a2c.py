@@ -18,6 +18,7 @@ from functools import partial
 
 from veldt.errors import ConfigurationError
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticSettings
+from veldt.objectives.ppo import PPO, PPOSettings
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizerConfig
@@ -28,9 +29,14 @@ from veldt.topology import Topology
 
 
 @dataclass(frozen=True)
-class Config(ActorCriticSettings, OptimizerSettings):
+class Config(PPOSettings, ActorCriticSettings, OptimizerSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
+    epochs: int = 1
+    minibatches: int = 1
+    normalize_values: bool = False
+    entropy_coefficient: float = 0.01
+    value_coefficient: float = 0.5
     correction: str = "none"
     optimizer: str = "rmsprop"
     learning_rate: float = 5e-3
@@ -68,7 +74,12 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
+    make_network = problem.make_network(
+        "policy_value",
+        normalize_returns=config.normalize_returns,
+        normalize_values=config.normalize_values,
+    )
+    objective = PPO if config.epochs * config.minibatches > 1 else ActorCritic
     step_barrier = config.barrier == "step"
     num_actors = 1 if step_barrier else problem.num_actors
     num_envs = problem.num_actors * problem.envs_per_actor // num_actors
@@ -100,7 +111,7 @@ def build(config: Config, problem: Problem) -> Topology:
         weights=weights.sink,
         initial=weights.source(),
         make_network=make_network,
-        make_objective=partial(ActorCritic, config=config),
+        make_objective=partial(objective, config=config),
         gradients=LocalOptimizerConfig(config.optimizer_config()),
         total_env_steps=problem.total_env_steps if config.decay_learning_rate else None,
         device=problem.device,

@@ -24,6 +24,7 @@ from itertools import product
 import numpy as np
 
 from veldt.objectives.appo import Appo, AppoSettings
+from veldt.objectives.ppo import PPO, PPOSettings
 from veldt.population.settings import MixedPopulationSettings
 from veldt.population.wiring import Population
 from veldt.problem import Problem
@@ -43,9 +44,12 @@ WHY_NOT_EVERYWHERE = (
 
 
 @dataclass(frozen=True)
-class Config(AppoSettings, MixedPopulationSettings):
+class Config(PPOSettings, AppoSettings, MixedPopulationSettings):
     """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
 
+    epochs: int = 1
+    minibatches: int = 1
+    normalize_values: bool = False
     optimizer: str = "rmsprop"
     learning_rate: float = 3e-3
     max_grad_norm: float = 2.0
@@ -96,7 +100,12 @@ def default_actors(cores: int) -> int:
 def build(config: Config, problem: Problem) -> Topology:
     groups, actors, steps = config.groups_per_actor, problem.num_actors, config.trajectory_steps
     width = problem.group_width(groups)
-    make_network = problem.make_network("policy_value", normalize_returns=config.normalize_returns)
+    make_network = problem.make_network(
+        "policy_value",
+        normalize_returns=config.normalize_returns,
+        normalize_values=config.normalize_values,
+    )
+    objective = PPO if config.epochs * config.minibatches > 1 else Appo
     network = make_network()
     layout = problem.trajectory_layout(network, steps, width, behaviour_value=Field((), "float32"))
 
@@ -142,7 +151,7 @@ def build(config: Config, problem: Problem) -> Topology:
             weights=population.weights[policy].sink,
             initial=population.weights[policy].source(),
             make_network=make_network,
-            make_objective=partial(Appo, config=config),
+            make_objective=partial(objective, config=config),
             gradients=LocalOptimizerConfig(config.optimizer_config()),
             **population.for_learner(policy, decay),
         )

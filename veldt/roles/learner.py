@@ -136,16 +136,23 @@ class Learner:
 
     def _learn(self, batch: Batch) -> int | None:
         tensors = self._upload(batch)
-        loss = self._objective(tensors)
-        self._flat.zero_gradient()
-        loss.total.backward()
-        self._completion.wait()
-        # After the loss: learners that step together must all have used the same statistics.
-        self._update_statistics(tensors)
-        scale = self._learning_rate_scale() * float(loss.learning_rate_scale)
+        rows, decay = self._record_lag(batch), self._learning_rate_scale()
+        passes = iter(self._objective.passes(tensors))
+        minibatch: Tensors | None = next(passes)
+        while minibatch is not None:
+            loss = self._objective(minibatch)
+            self._flat.zero_gradient()
+            loss.total.backward()
+            self._completion.wait()
+            minibatch = next(passes, None)
+            if minibatch is None:
+                # After the last loss: passes, and learners that step together, must all have used
+                # the same statistics.
+                self._update_statistics(tensors)
+            scale = decay * float(loss.learning_rate_scale)
+            total = loss.total.detach()
+            version = self._gradients.apply(self._flat.gradient, self._version, scale, total, rows)
         self._report(loss.metrics)
-        total, rows = loss.total.detach(), self._record_lag(batch)
-        version = self._gradients.apply(self._flat.gradient, self._version, scale, total, rows)
         self._guard.check(batch, self._version, total, self._objective)
         if self._feedback is not None and loss.priorities is not None:
             self._send_priorities(batch, loss.priorities.detach().cpu().numpy())
