@@ -51,9 +51,7 @@ def ppo_targets(
     is generalized advantage estimation, and v_s = V(x_s) + A_s; lag cuts the traces.
     """
     flags = (terminated, truncated, ignored)
-    vs, _ = vtrace(
-        log_rhos, rewards, values, next_values, *flags, gamma, lambda_, rho_bar, c_bar
-    )
+    vs, _ = vtrace(log_rhos, rewards, values, next_values, *flags, gamma, lambda_, rho_bar, c_bar)
     discount = discounts(terminated, gamma, values.dtype)
     advantages = torch.addcmul(rewards, discount, next_values).sub_(values)
     decays = discount.mul_(lambda_).masked_fill_(truncated | ignored, 0.0)

@@ -213,9 +213,7 @@ def build(config: Config, problem: Problem) -> Topology:
 def _exploration(config: Config, problem: Problem) -> Callable[..., Any]:
     if config.algorithm == "sac":
         keep = config.priority_exponent > 0.0
-        return partial(
-            SquashedDraws, noise_exponent=config.noise_exponent, keep_values=keep
-        )
+        return partial(SquashedDraws, noise_exponent=config.noise_exponent, keep_values=keep)
     if config.algorithm in ("dpg", "td3"):
         return partial(GaussianNoise, sigma=config.noise_sigma)
     rungs = (problem.num_actors, config.epsilon_base, config.epsilon_alpha, problem.envs_per_actor)

@@ -36,7 +36,8 @@ class Objective(Protocol):
 
     def passes(self, batch: Tensors) -> Iterable[Tensors]:
         """What to take a gradient step on, one after the other, before the next version: the batch
-        itself, or minibatches of it several times. Asked for each when the one before is applied."""
+        itself, or minibatches of it several times. Each is asked for when the loss of the one
+        before is known."""
         return (batch,)
 
     def __call__(self, batch: Tensors) -> Loss: ...

@@ -167,8 +167,9 @@ class PPO(Objective):
     def _goes_on(self) -> bool:
         """After an epoch: set the next learning rate; False when the policy has changed enough."""
         config = self._config
-        if not config.target_kl and not config.stop_kl:
-            return True  # reading the divergence waits for the device
+        # Reading the divergence waits for the device, and before the first step there is none.
+        if config.epochs * config.minibatches == 1 or not (config.target_kl or config.stop_kl):
+            return True
         divergence = float(torch.stack(self._divergences).mean())
         if config.target_kl:
             self._scale = scale_by_divergence(self._scale, divergence, config.target_kl)

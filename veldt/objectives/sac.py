@@ -65,7 +65,9 @@ class SAC(Objective):
         return Loss(critic.loss + actor + heat, metrics, priorities=critic.td)
 
     @torch.no_grad()
-    def _targets(self, batch: Tensors, later: Tensors, noise: Tensor, temperature: Tensor) -> Tensor:
+    def _targets(
+        self, batch: Tensors, later: Tensors, noise: Tensor, temperature: Tensor
+    ) -> Tensor:
         network = self._network
         action, log_prob = network.draw(network.policy(later), noise)
         qs = self._target.network.critics(later, action)
