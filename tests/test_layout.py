@@ -27,7 +27,7 @@ LAYERS = (
     {"errors", "types", "resources"},
     {"ports"},
     {"algorithms", "networks", "environments", "telemetry", "replay", "optimizers", "topology",
-     "diagram", "checkpoints", "random_states", "context", "options", "devices"},
+     "diagram", "checkpoints", "families", "random_states", "context", "options", "devices"},
     {"objectives", "problem", "settings"},
     {"roles", "backends", "wire", "population"},
     {"architectures"},

@@ -83,7 +83,7 @@ class SlowPPO:
         advantages, goals = np.zeros((2, STEPS, ENVS))
         for t, b in np.ndindex(STEPS, ENVS):
             goals[t, b] = value(t, b)
-            factor, ratio_before = 1.0, 1.0
+            factor, ratios, later_ratios = 1.0, 1.0, 1.0
             for k in range(t, STEPS):
                 if batch["ignored"][k, b]:
                     break
@@ -92,14 +92,11 @@ class SlowPPO:
                 ratio = min(1.0, np.exp((log_pi - log_mu)[batch["action"][k, b]]))
                 bootstrap = 0.0 if batch["terminated"][k, b] else s.gamma * value(k + 1, b)
                 delta = batch["reward"][k, b] + bootstrap - value(k, b)
-                goals[t, b] += factor * ratio_before * ratio * delta
-                # The row's own ratio is the surrogate's affair, those after it cut the trace.
-                own = 1.0 if k == t else ratio
-                first = 1.0 if k == t else first_cut
-                advantages[t, b] += factor * first * own * delta
-                first_cut = 1.0 if k == t else first * ratio
+                ratios *= ratio
+                later_ratios *= 1.0 if k == t else ratio  # its own is the surrogate's affair
+                goals[t, b] += factor * ratios * delta
+                advantages[t, b] += factor * later_ratios * delta
                 factor *= s.gamma * s.trace_lambda
-                ratio_before *= ratio
                 if batch["terminated"][k, b] or batch["truncated"][k, b]:
                     break
         return advantages, goals

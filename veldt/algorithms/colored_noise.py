@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exploration noise that remembers: Eberhard et al. 2023, Pink Noise Is All You Need.
 
-White noise on actions averages out over a few steps and moves nothing heavy; noise whose power falls
-with frequency pushes one way for a while. Every single value is still standard normal.
+White noise on actions averages out over a few steps and moves nothing heavy; noise whose power
+falls with frequency pushes one way for a while. Every single value is still standard normal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def colored_noise(
     scaled, then one inverse Fourier transform.
     """
     frequencies = np.fft.rfftfreq(steps)
-    # The mean of a sequence is as strong as its slowest wave: an infinite one would be all there is.
+    # The mean of a sequence is as strong as its slowest wave; with infinite power it would be all.
     frequencies[0] = frequencies[1] if len(frequencies) > 1 else 1.0
     scale = frequencies ** (-exponent / 2.0)
     amplitudes = random.standard_normal((2, *shape, len(frequencies))) * scale
