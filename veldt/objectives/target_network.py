@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from veldt.networks import Network
 
@@ -49,7 +50,8 @@ class SoftTarget(Generic[AnyNetwork]):
             raise ValueError(f"soft_update is {tau}; use more than 0 and at most 1")
         self.network: AnyNetwork = copy.deepcopy(online).requires_grad_(False)
         self._tau, self._period = tau, period_updates
-        self._online, self._own = list(online.parameters()), list(self.network.parameters())
+        self._online: list[Tensor] = list(online.parameters())
+        self._own: list[Tensor] = list(self.network.parameters())
         self._statistics = list(online.buffers()), list(self.network.buffers())
 
     @torch.no_grad()
