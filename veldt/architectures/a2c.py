@@ -13,7 +13,7 @@ Lag: 0 by construction; the price is that each round takes as long as its slowes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from veldt.errors import ConfigurationError
@@ -45,6 +45,11 @@ class Config(PPOSettings, ActorCriticSettings, OptimizerSettings):
     normalize_returns: bool = True
     trajectory_steps: int = 10
     """Environment steps per trajectory, and so per update."""
+    environments: int = 0
+    """Environments of all actors together, which with trajectory_steps fixes the rows per update;
+    0: from a quick measurement."""
+    normalize_inputs: bool = False
+    """Scale vector observations by statistics shared by all actors."""
     barrier: str = "trajectory"
     """trajectory: actors wait for each other before each update. step: one policy for all
     environments, which wait for each other at every step (use --vectorization subprocess)."""
@@ -54,8 +59,24 @@ class Config(PPOSettings, ActorCriticSettings, OptimizerSettings):
             raise ConfigurationError(f"unknown barrier '{self.barrier}'; use trajectory or step")
 
 
+_PPO = Config(
+    epochs=4,
+    minibatches=8,
+    optimizer="adam",
+    learning_rate=1e-3,
+    max_grad_norm=1.0,
+    value_coefficient=1.0,
+    normalize_returns=False,
+    normalize_values=True,
+    normalize_inputs=True,
+    environments=32,
+    trajectory_steps=64,
+)
 PRESETS = {
     "control": Config(),
+    "vectors": _PPO,
+    "continuous": replace(_PPO, epochs=5, entropy_coefficient=0.0),
+    "small_images": _PPO,
     "atari": Config(
         trajectory_steps=5,
         trace_lambda=1.0,
@@ -78,6 +99,7 @@ def build(config: Config, problem: Problem) -> Topology:
         "policy_value",
         normalize_returns=config.normalize_returns,
         normalize_values=config.normalize_values,
+        normalize_observations=config.normalize_inputs or problem.network.normalize_observations,
     )
     objective = PPO if config.epochs * config.minibatches > 1 else ActorCritic
     step_barrier = config.barrier == "step"

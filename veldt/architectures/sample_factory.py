@@ -17,7 +17,7 @@ Lag: weights may change between two rows; each row knows its version, and rows b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
@@ -59,6 +59,10 @@ class Config(PPOSettings, AppoSettings, MixedPopulationSettings):
     ppo_clip: float = 0.2
     trajectory_steps: int = 16
     """Environment steps per trajectory."""
+    environments: int = 0
+    """Environments of all actors together; 0: from a quick measurement."""
+    normalize_inputs: bool = False
+    """Scale vector observations by statistics shared by all actors."""
     batch_trajectories: int = 2
     """Trajectories (of one group each) joined into one batch."""
     synchronous: bool = False
@@ -73,8 +77,24 @@ class Config(PPOSettings, AppoSettings, MixedPopulationSettings):
     """How long a policy worker waits for enough requests."""
 
 
+_PPO = Config(
+    epochs=4,
+    minibatches=8,
+    optimizer="adam",
+    learning_rate=1e-3,
+    max_grad_norm=1.0,
+    normalize_returns=False,
+    normalize_values=True,
+    normalize_inputs=True,
+    value_clip=0.0,
+    environments=32,
+    trajectory_steps=64,
+)
 PRESETS = {
     "control": Config(),
+    "vectors": _PPO,
+    "continuous": replace(_PPO, epochs=5, entropy_coefficient=0.0),
+    "small_images": _PPO,
     "atari": Config(
         optimizer="adam",
         learning_rate=1e-4,
@@ -104,6 +124,7 @@ def build(config: Config, problem: Problem) -> Topology:
         "policy_value",
         normalize_returns=config.normalize_returns,
         normalize_values=config.normalize_values,
+        normalize_observations=config.normalize_inputs or problem.network.normalize_observations,
     )
     objective = PPO if config.epochs * config.minibatches > 1 else Appo
     network = make_network()

@@ -17,6 +17,7 @@ from veldt.backends.process.chaos import Chaos
 from veldt.backends.process.sending import check_can_be_sent
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
+from veldt.families import family, preset_names
 from veldt.networks import NetworkConfig
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, DEVICES, RunOptions
 from veldt.problem import Problem
@@ -58,19 +59,24 @@ def make_plan(
         is_image = any(leaf.kind == "image" for leaf in spec.observation)
         preset = options.preset
         if preset == "auto":
-            preset = _auto_preset(module, "atari" if is_image else "control", own)
+            preset = _auto_preset(module, family(spec, options.recurrent), own)
         _check_choice("preset", preset, tuple(module.PRESETS))
         config = make_config(module, preset, own)
         if preset.startswith("atari") and options.reward_clip is None:
             environment = replace(environment, reward_clip=1.0)
         device = _device(options, is_image)
         asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
+        num_actors = _num_actors(options, module)
+        fixed = getattr(config, "environments", 0)
+        if fixed and options.envs_per_actor is None:
+            # What is learned from must not depend on how busy the machine is.
+            options = replace(options, envs_per_actor=max(1, fixed // num_actors))
         problem = Problem(
             environment,
             spec,
             _network(options),
             seed=options.seed,
-            num_actors=_num_actors(options, module),
+            num_actors=num_actors,
             envs_per_actor=_envs_per_actor(options, environment, asks_device),
             device=device,
             learner_threads=options.learner_threads,
@@ -129,10 +135,10 @@ def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
     return replace(module.PRESETS[preset], **own)
 
 
-def _auto_preset(module: ModuleType, kind: str, own: Mapping[str, Any]) -> str:
-    """The preset for this kind of task and, where there is one, for the algorithm asked for."""
-    special = f"{kind}_{own.get('algorithm')}"
-    return special if special in module.PRESETS else kind
+def _auto_preset(module: ModuleType, found: str, own: Mapping[str, Any]) -> str:
+    """The preset for this family and, where there is one, for the algorithm asked for."""
+    names = preset_names(found, own.get("algorithm"))
+    return next(name for name in names if name in module.PRESETS)
 
 
 def _check_choice(what: str, given: str, choices: tuple[str, ...]) -> None:
