@@ -124,28 +124,6 @@ def laddered_epsilon(
     return np.asarray(epsilon_ladder(rungs, num_actors * num_envs, base, alpha))
 
 
-class GaussianNoise:
-    """The deterministic policy's action plus Gaussian noise, clipped to the action's bounds.
-
-    `sigma` is in units of half the action's range. Kept with each row: the critic's values of the
-    action taken and of the policy's own, from which the error of an n-step window follows."""
-
-    def __init__(self, network: Network, context: NodeContext, sigma: float) -> None:
-        assert isinstance(network, DPGNetwork | TwinCriticNetwork)
-        self._network, self._sigma = network, sigma
-        self._random = context.random("exploration")
-
-    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
-        own = outputs.action
-        noise = self._random.standard_normal(own.shape, np.float32) * np.float32(self._sigma)
-        taken = (own + torch.from_numpy(noise)).clamp_(-1.0, 1.0)
-        twice = {name: torch.cat((entry, entry)) for name, entry in observations.items()}
-        both = self._network.critic(twice, torch.cat((taken, own))).numpy()
-        action = taken.numpy()
-        values = {"value_taken": both[: len(action)], "value_best": both[len(action) :]}
-        return PolicyReply(action, self._network.env_action(action), values, 0)
-
-
 class NoiseStream:
     """Standard normal numbers [E, d] for one row after the other, in long colored sequences."""
 
@@ -163,6 +141,30 @@ class NoiseStream:
             )
         self._row += 1
         return self._noise[self._row - 1]
+
+
+class GaussianNoise:
+    """The deterministic policy's action plus Gaussian noise, clipped to the action's bounds.
+
+    `sigma` is in units of half the action's range. Kept with each row: the critic's values of the
+    action taken and of the policy's own, from which the error of an n-step window follows."""
+
+    def __init__(
+        self, network: Network, context: NodeContext, sigma: float, noise_exponent: float = 0.0
+    ) -> None:
+        assert isinstance(network, DPGNetwork | TwinCriticNetwork)
+        self._network, self._sigma = network, sigma
+        self._noise = NoiseStream(noise_exponent, context.random("exploration"))
+
+    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        own = outputs.action
+        noise = self._noise.next(tuple(own.shape)) * np.float32(self._sigma)
+        taken = (own + torch.from_numpy(noise)).clamp_(-1.0, 1.0)
+        twice = {name: torch.cat((entry, entry)) for name, entry in observations.items()}
+        both = self._network.critic(twice, torch.cat((taken, own))).numpy()
+        action = taken.numpy()
+        values = {"value_taken": both[: len(action)], "value_best": both[len(action) :]}
+        return PolicyReply(action, self._network.env_action(action), values, 0)
 
 
 class SquashedDraws:
