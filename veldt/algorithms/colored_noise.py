@@ -41,3 +41,22 @@ def _variance(scale: np.ndarray, steps: int) -> float:
     if steps % 2 == 0:
         squares[-1] /= 2.0
     return float(squares.sum()) / steps**2
+
+
+class NoiseStream:
+    """Rows [E, d] of noise, one after the other, cut from sequences of `steps` rows.
+
+    A sequence does not begin anew with an episode: what pushes on across an end does no harm."""
+
+    def __init__(self, exponent: float, random: np.random.Generator, steps: int = 1024) -> None:
+        self._exponent, self._random, self._steps = exponent, random, steps
+        self._noise, self._row = np.empty((0, 0), np.float32), 0
+
+    def next(self, shape: tuple[int, ...]) -> np.ndarray:
+        if self._exponent == 0.0:
+            return self._random.standard_normal(shape, np.float32)
+        if self._row >= len(self._noise):
+            self._noise = colored_noise(self._steps, shape, self._exponent, self._random)
+            self._row = 0
+        self._row += 1
+        return self._noise[self._row - 1]

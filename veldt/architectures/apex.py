@@ -36,9 +36,9 @@ from veldt.roles.policies.local import (
     EpsilonGreedy,
     GaussianNoise,
     LocalPolicyConfig,
-    SquashedDraws,
     laddered_epsilon,
 )
+from veldt.roles.policies.squashed_draws import SquashedDraws
 from veldt.roles.replay.replay import Replay, batch_layout, priority_layout
 from veldt.settings import LadderSettings, OptimizerSettings, PrioritizedReplaySettings
 from veldt.topology import Topology

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from veldt.algorithms.colored_noise import colored_noise
+from veldt.algorithms.colored_noise import NoiseStream
 from veldt.algorithms.schedules import epsilon_ladder, linear
 from veldt.context import NodeContext
 from veldt.networks import (
@@ -21,7 +21,6 @@ from veldt.networks import (
     FlatParameters,
     Network,
     QOutput,
-    SACNetwork,
     SACOutput,
     TD3Output,
     TwinCriticNetwork,
@@ -124,25 +123,6 @@ def laddered_epsilon(
     return np.asarray(epsilon_ladder(rungs, num_actors * num_envs, base, alpha))
 
 
-class NoiseStream:
-    """Standard normal numbers [E, d] for one row after the other, in long colored sequences."""
-
-    def __init__(self, exponent: float, random: np.random.Generator, steps: int = 1024) -> None:
-        self._exponent, self._random, self._steps = exponent, random, steps
-        self._noise, self._row = np.empty((0, 0, 0), np.float32), 0
-
-    def next(self, shape: tuple[int, ...]) -> np.ndarray:
-        if self._exponent == 0.0:
-            return self._random.standard_normal(shape, np.float32)
-        if self._row >= len(self._noise):
-            self._noise, self._row = (
-                colored_noise(self._steps, shape, self._exponent, self._random),
-                0,
-            )
-        self._row += 1
-        return self._noise[self._row - 1]
-
-
 class GaussianNoise:
     """The deterministic policy's action plus Gaussian noise, clipped to the action's bounds.
 
@@ -164,36 +144,6 @@ class GaussianNoise:
         both = self._network.critic(twice, torch.cat((taken, own))).numpy()
         action = taken.numpy()
         values = {"value_taken": both[: len(action)], "value_best": both[len(action) :]}
-        return PolicyReply(action, self._network.env_action(action), values, 0)
-
-
-class SquashedDraws:
-    """Draws from SAC's policy, with noise that remembers (see colored_noise).
-
-    `keep_values`: also the critics' values of the action taken and of the mean action, from which
-    the error of an n-step window follows; without priorities nobody needs them."""
-
-    def __init__(
-        self,
-        network: Network,
-        context: NodeContext,
-        noise_exponent: float = 0.0,
-        keep_values: bool = True,
-    ) -> None:
-        assert isinstance(network, SACNetwork)
-        self._network, self._keep_values = network, keep_values
-        self._noise = NoiseStream(noise_exponent, context.random("exploration"))
-
-    def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
-        rows, width = outputs.params.shape
-        noise = torch.from_numpy(self._noise.next((rows, width // 2)))
-        taken, _ = self._network.draw(outputs.params, noise)
-        action = taken.numpy()
-        taken_value = best_value = np.zeros(rows, np.float32)
-        if self._keep_values:
-            taken_value = self._network.critic(observations, taken).numpy()
-            best_value = self._network.critic(observations, outputs.action).numpy()
-        values = {"value_taken": taken_value, "value_best": best_value}
         return PolicyReply(action, self._network.env_action(action), values, 0)
 
 
