@@ -23,7 +23,7 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizerConfig
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicyConfig
+from veldt.roles.policies.local import LocalPolicyConfig, SampleActions
 from veldt.settings import OptimizerSettings
 from veldt.topology import Topology
 
@@ -48,6 +48,8 @@ class Config(PPOSettings, ActorCriticSettings, OptimizerSettings):
     environments: int = 0
     """Environments of all actors together, which with trajectory_steps fixes the rows per update;
     0: from a quick measurement."""
+    noise_exponent: float = 0.0
+    """Color of the noise on Box actions; 0: white, 0.5: between white and pink."""
     normalize_inputs: bool = False
     """Scale vector observations by statistics shared by all actors."""
     barrier: str = "trajectory"
@@ -119,7 +121,9 @@ def build(config: Config, problem: Problem) -> Topology:
             num_envs=num_envs,
             num_steps=config.trajectory_steps,
             sink=trajectories.sink,
-            policy=LocalPolicyConfig(make_network),
+            policy=LocalPolicyConfig(
+                make_network, partial(SampleActions, noise_exponent=config.noise_exponent)
+            ),
             policy_port=weights.source(),
             synchronous=True,
             gamma=config.gamma,

@@ -19,6 +19,7 @@ from veldt.networks import (
     DPGNetwork,
     DPGOutput,
     FlatParameters,
+    Gaussian,
     Network,
     QOutput,
     SACOutput,
@@ -42,16 +43,28 @@ class Selection(Protocol):
 
 class SampleActions:
     """Draws from the policy's distribution and keeps its parameters: the behaviour policy mu.
-    `keep_value`: also what the critic thought while acting, for PPO's value clipping."""
+    `keep_value`: also what the critic thought while acting, for PPO's value clipping.
+    `noise_exponent`: color of the noise on Box actions (see colored_noise)."""
 
-    def __init__(self, network: Network, context: NodeContext, keep_value: bool = False) -> None:
+    def __init__(
+        self,
+        network: Network,
+        context: NodeContext,
+        keep_value: bool = False,
+        noise_exponent: float = 0.0,
+    ) -> None:
         assert network.distribution is not None
         self._distribution, self._keep_value = network.distribution, keep_value
         self._random = context.random("actions")
+        self._noise = NoiseStream(noise_exponent, self._random) if noise_exponent else None
 
     def __call__(self, outputs: Any, observations: dict[str, torch.Tensor]) -> PolicyReply:
         logits = outputs.logits.cpu().numpy()
-        action = self._distribution.sample(logits, self._random)
+        if self._noise is not None and isinstance(self._distribution, Gaussian):
+            noise = self._noise.next((len(logits), self._distribution.d))
+            action = self._distribution.draw(logits, noise)
+        else:
+            action = self._distribution.sample(logits, self._random)
         env_action = self._distribution.env_action(action)
         kept = {"behaviour_logits": logits}
         if self._keep_value:
