@@ -65,8 +65,6 @@ class RunOptions(Options):
     """Feed the last action and reward to the network."""
     distribution: Literal["auto", "gaussian", "tanh_gaussian"] = "auto"
     """For Box actions: auto, gaussian or tanh_gaussian."""
-    normalize_observations: bool = False
-    """Scale observations by statistics shared by all actors."""
     vectorization: Literal["auto", "native", "in_process", "subprocess"] = "auto"
     """auto, native, in_process or subprocess."""
     frame_stack: Annotated[int, Bounds(1, 256)] = 1

@@ -72,6 +72,7 @@ class Learner(Role):
         self._learning, self._publishing = telemetry.stage("learn"), telemetry.stage("publish")
         self._updates = telemetry.counter("updates")
         self._trained = telemetry.counter("trained_env_steps")
+        self._steps = telemetry.counter("gradient_steps")
         self._next_report = 0.0
 
     def _load(self) -> int:
@@ -121,19 +122,27 @@ class Learner(Role):
                 self.weights.publish(Parameters(vector, version))
 
     def _learn(self, batch: Batch) -> int | None:
+        """One version, whether a batch is learned from once or in several passes."""
         tensors = self._upload(batch)
-        loss = self.objective(tensors)
-        self._flat.zero_gradient()
-        loss.total.backward()
-        self._completion.wait()
-        # After the loss: learners that step together must all have used the same statistics.
-        self._update_statistics(tensors)
-        scale = self._learning_rate_scale() * float(loss.learning_rate_scale)
+        rows, decay = self._record_lag(batch), self._learning_rate_scale()
+        passes = iter(self.objective.passes(tensors))
+        part: Tensors | None = next(passes)
+        while part is not None:
+            loss = self.objective(part)
+            self._flat.zero_gradient()
+            loss.total.backward()
+            self._completion.wait()
+            part = next(passes, None)
+            if part is None:
+                # After the last loss: passes, and learners that step together, must all have used
+                # the same statistics.
+                self._update_statistics(tensors)
+            scale, total = decay * float(loss.learning_rate_scale), loss.total.detach()
+            gradient = Gradient(self._flat.gradient, self._version, scale, total, rows)
+            version = self.gradients.apply(gradient)
+            self._guard.check(batch, self._version, total, self.objective)
+            self._steps.add()
         self._report(loss.metrics)
-        total, rows = loss.total.detach(), self._record_lag(batch)
-        gradient = Gradient(self._flat.gradient, self._version, scale, total, rows)
-        version = self.gradients.apply(gradient)
-        self._guard.check(batch, self._version, total, self.objective)
         if isinstance(self.source, ExperiencePart) and loss.priorities is not None:
             self.source.prioritize(batch, loss.priorities.detach().cpu().numpy())
         return version
