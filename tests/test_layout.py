@@ -24,13 +24,14 @@ ARCHITECTURE_FILES = sorted(
 
 # A unit may import units of lower layers, and of its own layer where that makes no cycle.
 LAYERS = (
-    {"errors", "files", "types", "resources"},
+    {"errors", "types", "resources", "files"},
+    {"role"},
     {"ports"},
     {"algorithms", "networks", "environments", "telemetry", "replay", "optimizers", "topology",
-     "diagram", "checkpoints", "context", "options", "devices"},
-    {"objectives", "problem", "settings"},
+     "diagram", "checkpoints", "context", "options", "devices", "families"},
+    {"objectives", "problem"},
     {"roles", "backends", "wire", "population"},
-    {"architectures"},
+    {"architectures", "extend"},
     {"run", "api", "dashboard"},
     {"reports"},
     {"command_line", "__main__", "__init__"},
@@ -55,7 +56,15 @@ def unit_of(path: Path) -> str:
 def imports_of(path: Path, when_loaded: bool = False) -> Iterator[str]:
     """Full names of the modules a file imports: anywhere in it, or only when it is loaded."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_types = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
     for node in tree.body if when_loaded else ast.walk(tree):
+        if node in for_types:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -123,12 +132,12 @@ def test_names_say_what_is_inside(path):
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_files_and_functions_are_short(path):
     text = path.read_text(encoding="utf-8")
-    budget = {"roles": 230, "architectures": 150, "ports": 120}.get(unit_of(path), 300)
-    assert len(text.splitlines()) <= budget
+    most_lines = 200 if unit_of(path) == "architectures" else 360
+    assert len(text.splitlines()) <= most_lines
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             # An architecture's build is a plain list of its nodes; splitting it would hide them.
-            most = 70 if node.name == "build" else 60
+            most = 80 if node.name == "build" else 60
             assert node.end_lineno - node.lineno < most, node.name
 
 

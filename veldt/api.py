@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veldt import architectures
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.fields import check_kinds, with_values
+from veldt.options.fields import with_values
+from veldt.run.saved_options import saved_options
 from veldt.telemetry.result import RunResult
 
 if TYPE_CHECKING:
@@ -134,29 +133,3 @@ def evaluate(
     from veldt.run.evaluation import evaluate_run
 
     return evaluate_run(Path(run_dir), episodes, seed, video, policy, trust_code)
-
-
-def saved_options(
-    run_dir: Path, trust_code: bool = False
-) -> tuple[str, RunOptions, dict[str, Any]]:
-    """Architecture, common options and own fields of a run, from its config.json. Refuses files of
-    code that are not what the run was trained with, unless they are trusted."""
-    from veldt.run.trust import check_code
-
-    try:
-        stored = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
-        if not trust_code:
-            check_code(run_dir, stored)
-        check_kinds(RunOptions, stored["options"])
-        options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
-        options = replace(options, hidden_sizes=tuple(options.hidden_sizes))
-        check_kinds(architectures.load(stored["architecture"]).Config, stored["config"])
-        own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
-        return stored["architecture"], options, own
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{run_dir / 'config.json'} cannot be used: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(
-            f"{run_dir} is not a run directory ({type(error).__name__}: {error}); give the folder"
-            " that holds config.json"
-        ) from error

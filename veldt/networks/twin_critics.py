@@ -62,7 +62,7 @@ class TwinCriticNetwork(Network):
         self,
         config: NetworkOptions,
         spec: EnvironmentSpec,
-        generator: torch.Generator,
+        generator: torch.Generator | None,
         outputs_per_action: int,
     ) -> None:
         super().__init__(config, spec)

@@ -11,7 +11,7 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.devices import Completion, Compute, Upload
-from veldt.networks import NetworkFactory
+from veldt.networks import FlatParameters, NetworkFactory
 from veldt.objectives import Objective, Tensors
 from veldt.ports import (
     ExperiencePart,
@@ -53,7 +53,8 @@ class Learner(Role):
         self._upload, self._completion = Upload(device), Completion(device)
         network = self.network.make() if self.initial is None else self.network.blank()
         self._network = network.to(device).train()
-        self._flat = self.gradients.parameters(self._network, self.compute.device)
+        placed = self.gradients.parameters(self._network, self.compute.device)
+        self._flat = placed or FlatParameters(self._network, self.compute.device)
         self._version = self._load()
         if self.gate is not None:
             self.gate.open(context)

@@ -11,9 +11,10 @@ from typing import Any
 
 from veldt.errors import ConfigurationError
 from veldt.files import lock, write_atomically
+from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE
 from veldt.telemetry.result import dumps
 
-CONFIG_FILE, RESULT_FILE, CHECKPOINTS = "config.json", "result.json", "checkpoints"
+CHECKPOINTS = "checkpoints"
 
 
 class RunDirectory:

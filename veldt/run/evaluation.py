@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from veldt.api import saved_options
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.environments.lookup import missing_extra, one_line
 from veldt.errors import ConfigurationError
@@ -18,6 +17,7 @@ from veldt.roles.evaluator import Evaluator
 from veldt.run.checkpoints import weights_in
 from veldt.run.directory import CHECKPOINTS, CONFIG_FILE
 from veldt.run.plan import Plan, make_plan
+from veldt.run.saved_options import saved_options
 from veldt.types import Parameters
 
 _FRAMES_PER_SECOND = 30
