@@ -54,7 +54,7 @@ def test_spaces_decide_the_family(observation, action, expected):
 
 
 def test_presets_are_looked_for_from_the_family_to_the_general():
-    assert preset_names("atari") == ["atari", "control"]
+    assert preset_names("atari") == ["atari", "paper"]
     assert preset_names("small_images_recurrent") == [
         "small_images_recurrent",
         "small_images",

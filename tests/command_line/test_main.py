@@ -174,8 +174,8 @@ def test_help_shows_common_options_then_the_presets(capsys):
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert text.index("--backend") < text.index("--trajectory-steps")
-    atari = flat(load("impala").PRESETS["atari"])
-    assert f"atari: {atari['learning_rate']}" in " ".join(text.split())
+    paper = flat(load("impala").PRESETS["paper"])
+    assert f"paper: {paper['learning_rate']}" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", [None, *ARCHITECTURES])

@@ -11,8 +11,9 @@ import torch
 from veldt.algorithms.ppo import ppo_targets, scale_by_divergence
 from veldt.algorithms.returns import generalized_advantage
 from veldt.networks import FlatParameters, NetworkOptions, make_network
-from veldt.objectives.ppo import PPO, PPOSettings
-from veldt.optimizers import OptimizerConfig, make_optimizer
+from veldt.objectives.ppo import PPO, ClippedOptions
+from veldt.optimizers import OptimizerOptions, make_optimizer
+from veldt.options.fields import changed
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 STEPS, ENVS, ACTIONS, SIZE = 5, 4, 3, 3
@@ -60,6 +61,23 @@ def linear_network():
     return network
 
 
+START = changed(
+    ClippedOptions(),
+    trace_lambda=0.95,
+    entropy_coefficient=0.0,
+    epochs=4,
+    minibatches=4,
+    normalize_values=True,
+)
+"""Several passes, as a2c and sample_factory take them by default."""
+
+
+def opened(network, options):
+    objective = PPO(options)
+    objective.open(network)
+    return objective
+
+
 def log_softmax(logits):
     return logits - np.log(np.exp(logits).sum())
 
@@ -67,7 +85,7 @@ def log_softmax(logits):
 class SlowPPO:
     """Weights [A + 1, S] and biases of a linear network; the last row is the value."""
 
-    def __init__(self, network, settings: PPOSettings) -> None:
+    def __init__(self, network, settings: ClippedOptions) -> None:
         self.weight = network.head.weight.detach().numpy().astype(np.float64)
         self.bias = network.head.bias.detach().numpy().astype(np.float64)
         self.settings = settings
@@ -111,7 +129,7 @@ class SlowPPO:
             log_pi, value = self.outputs(x)
             log_mu = log_softmax(batch["behaviour_logits"][t, b].astype(np.float64))
             ratio, advantage = np.exp((log_pi - log_mu)[action]), advantages[t, b]
-            bounded = min(max(ratio, 1 / (1 + s.ppo_clip)), 1 + s.ppo_clip)
+            bounded = min(max(ratio, 1 / (1 + s.ppo.ppo_clip)), 1 + s.ppo.ppo_clip)
             loss -= min(ratio * advantage, bounded * advantage)
             slopes, pi = np.zeros(ACTIONS + 1), np.exp(log_pi)
             if ratio * advantage <= bounded * advantage:
@@ -144,7 +162,7 @@ class SlowPPO:
 def learn(network, objective, batch, learning_rate=RATE):
     flat = FlatParameters(network)
     optimizer = make_optimizer(
-        OptimizerConfig("sgd", learning_rate), flat.vector[: flat.num_trained]
+        OptimizerOptions("sgd", learning_rate), flat.vector[: flat.num_trained]
     )
     losses = []
     for minibatch in objective.passes(tensors(batch)):
@@ -164,7 +182,8 @@ def orders_of(version, epochs, minibatches):
 
 @pytest.mark.parametrize("minibatches", [2, 3])
 def test_epochs_of_minibatches_equal_slow_ppo(minibatches):
-    settings = PPOSettings(
+    settings = changed(
+        START,
         epochs=3,
         minibatches=minibatches,
         entropy_coefficient=0.02,
@@ -173,7 +192,7 @@ def test_epochs_of_minibatches_equal_slow_ppo(minibatches):
         target_kl=0.0,
     )
     network, batch = linear_network(), batch_of()
-    slow, objective = SlowPPO(network, settings), PPO(network, settings)
+    slow, objective = SlowPPO(network, settings), opened(network, settings)
     objective.after_update(7)
     found = learn(network, objective, batch)
     expected = slow.learn(batch, [order.tolist() for order in orders_of(7, 3, minibatches)])
@@ -197,7 +216,7 @@ def test_on_policy_advantages_are_gae_and_targets_their_sum_with_values():
 def test_whole_columns_and_their_states_stay_together_with_memory():
     config = NetworkOptions(hidden_sizes=(8,), recurrent="lstm", recurrent_size=8)
     network = make_network(config, SPEC, "policy_value", 0)
-    objective = PPO(network, PPOSettings(epochs=2, minibatches=2))
+    objective = opened(network, changed(START, epochs=2, minibatches=2))
     batch = batch_of(("state.hidden", "state.cell"))
     seen = []
     for part in objective.passes(tensors(batch)):
@@ -220,7 +239,7 @@ def test_first_loss_with_memory_has_ratios_of_the_whole_batch():
     """A recurrent minibatch of all columns gives the values that the batch was met with."""
     config = NetworkOptions(hidden_sizes=(8,), recurrent="gru", recurrent_size=8)
     network = make_network(config, SPEC, "policy_value", 0)
-    objective = PPO(network, PPOSettings(epochs=1, minibatches=1, normalize_values=False))
+    objective = opened(network, changed(START, epochs=1, minibatches=1, normalize_values=False))
     part = next(iter(objective.passes(tensors(batch_of(("state.hidden",))))))
     loss = objective(part)
     assert float(loss.metrics["kl"]) == pytest.approx(0.0, abs=1e-6)
@@ -248,24 +267,28 @@ def test_the_learning_rate_follows_the_divergence_and_is_resumed():
     assert scale_by_divergence(1.0, 0.012, 0.01) == 1.0
     assert scale_by_divergence(9.0, 0.0, 0.01) == 10.0
     network = linear_network()
-    objective = PPO(network, PPOSettings(epochs=4, minibatches=2, target_kl=1e-9))
+    objective = opened(network, changed(START, epochs=4, minibatches=2, target_kl=1e-9))
     learn(network, objective, batch_of())
     scale = float(objective.state()["learning_rate_scale"])
     assert scale == pytest.approx(1.5**-4)
-    other = PPO(linear_network(), PPOSettings(target_kl=1e-9))
+    other = opened(linear_network(), changed(START, target_kl=1e-9))
     other.load_state(objective.state())
     assert other.state() == objective.state()
 
 
 def test_epochs_end_when_the_policy_has_changed_enough():
     network = linear_network()
-    objective = PPO(network, PPOSettings(epochs=9, minibatches=2, stop_kl=1e-6, target_kl=0.0))
+    objective = opened(
+        network, changed(START, epochs=9, minibatches=2, stop_kl=1e-6, target_kl=0.0)
+    )
     assert len(learn(network, objective, batch_of())) == 2
 
 
 def test_rows_that_are_too_old_are_masked_and_shrink_the_step():
     network, batch = linear_network(), batch_of()
-    objective = PPO(network, PPOSettings(epochs=1, minibatches=1, max_policy_lag=3))
+    objective = opened(
+        network, changed(START, epochs=1, minibatches=1, normalize_values=False, max_policy_lag=3)
+    )
     objective.after_update(5)
     batch["parameter_version"][:3] = 2
     batch["parameter_version"][3:] = 3

@@ -10,10 +10,17 @@ import pytest
 import torch
 
 from veldt.networks import FlatParameters, NetworkOptions, make_network
-from veldt.objectives.sac import SAC, SACSettings
+from veldt.objectives.sac import SAC, TwinCriticOptions
 from veldt.objectives.target_network import SoftTarget
-from veldt.objectives.td3 import TD3, TD3Settings
+from veldt.objectives.td3 import TD3
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
+
+
+def opened(kind, network, **options):
+    objective = kind(TwinCriticOptions(**options))
+    objective.open(network)
+    return objective
+
 
 ROWS = 6
 SPEC = EnvironmentSpec(
@@ -65,7 +72,7 @@ def drawn(network, observations, noise) -> tuple[torch.Tensor, float]:
 
 def sac_pair(**settings):
     online, target = network_of("sac", 0), network_of("sac", 1)
-    objective = SAC(online, SACSettings(**settings))
+    objective = opened(SAC, online, **settings)
     FlatParameters(objective._target.network).load(FlatParameters(target).vector)
     with torch.no_grad():
         online.temperature.log.fill_(math.log(0.3))
@@ -135,7 +142,7 @@ def test_sac_takes_batches_without_weights():
 
 def test_td3_equals_its_transcription():
     online, target = network_of("td3", 0), network_of("td3", 1)
-    objective = TD3(online, TD3Settings())
+    objective = opened(TD3, online)
     FlatParameters(objective._target.network).load(FlatParameters(target).vector)
     objective._noise.version = 4
     batch = batch_of()
@@ -158,7 +165,7 @@ def test_td3_equals_its_transcription():
 
 def test_the_actor_of_td3_is_learned_every_second_update():
     online = network_of("td3")
-    flat, objective, batch = FlatParameters(online), TD3(online, TD3Settings()), batch_of()
+    flat, objective, batch = FlatParameters(online), opened(TD3, online), batch_of()
     learned = []
     for version in range(4):
         objective.after_update(version)
@@ -182,10 +189,10 @@ def test_soft_target_moves_by_its_share_once_per_period():
     torch.testing.assert_close(followed.vector, start + 0.25 * (1.0 - start))
 
 
-@pytest.mark.parametrize(("kind", "settings"), [(SAC, SACSettings()), (TD3, TD3Settings())])
-def test_targets_and_noise_survive_a_restart(kind, settings):
+@pytest.mark.parametrize("kind", [SAC, TD3])
+def test_targets_and_noise_survive_a_restart(kind):
     head = kind.__name__.lower()
-    first, second = (kind(network_of(head, seed), settings) for seed in (0, 1))
+    first, second = (opened(kind, network_of(head, seed)) for seed in (0, 1))
     first.after_update(6)
     second.load_state({name: np.array(array) for name, array in first.state().items()})
     second._network.load_state_dict(first._network.state_dict())

@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from veldt.roles.policies.squashed_draws import SquashedDraws
 from wiring import context
 
 from veldt.networks import NetworkOptions, make_network
+from veldt.roles.policies.selection import SquashedDraws
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 SPEC = EnvironmentSpec(
@@ -25,7 +25,8 @@ def network():
 
 
 def replies(network, rows, count, **options):
-    select = SquashedDraws(network, context(), **options)
+    select = SquashedDraws(**options)
+    select.open(network, context())
     observations = {"observation": torch.randn(rows, 3, generator=torch.manual_seed(0))}
     with torch.inference_mode():
         outputs, _ = network.step(observations, (), torch.zeros(rows, dtype=torch.bool))
@@ -45,7 +46,7 @@ def test_draws_follow_the_policy_and_reach_the_environment_scaled(network):
 
 @pytest.mark.parametrize(("exponent", "least", "most"), [(0.0, -0.1, 0.1), (1.0, 0.4, 1.0)])
 def test_pink_draws_are_like_the_ones_before(network, exponent, least, most):
-    _, outputs, found = replies(network, 64, 200, noise_exponent=exponent)
+    _, outputs, found = replies(network, 64, 200, exponent=exponent)
     pushes = np.stack([reply.action - outputs.action.numpy() for reply in found])
     pushes /= pushes.std()
     assert least < (pushes[1:] * pushes[:-1]).mean() < most

@@ -99,7 +99,8 @@ _PPO = changed(
 )
 PRESETS = {
     "control": Config(),
-    "vectors": _PPO,
+    "ppo": _PPO,
+    "vectors_recurrent": _PPO,
     "continuous": changed(_PPO, epochs=5, entropy_coefficient=0.0),
     "small_images": _PPO,
     "atari": changed(
@@ -112,7 +113,7 @@ PRESETS = {
         normalize_returns=True,
         normalize_values=False,
         normalize_observations=False,
-        num_envs=480,
+        num_envs=480,  # of 15 actors; fewer actors have at most 64 each
         trajectory_steps=32,
         batch_rows=4_096,
     ),

@@ -29,6 +29,7 @@ from veldt.topology import Topology
 _NATIVE_ENVS, _PYTHON_ENVS, _ATARI_ENVS = 64, 16, 8
 """Environments that an actor steps in about a millisecond: vectorised ones, those written in Python
 and Atari's, which are wider where a GPU answers many rows in the time of one."""
+_MOST_ATARI_ENVS = 64  # of one actor: their frames fill the memory
 _WIDE_ENOUGH_FOR_CUDA = 512  # CartPole's two layers of 64 train several times faster on cores
 
 
@@ -198,6 +199,8 @@ def _envs_per_actor(
         wanted = _NATIVE_ENVS if asks_device else _ATARI_ENVS
     if config.get("num_envs"):
         wanted = config["num_envs"] / num_actors
+    if environment.is_atari:
+        wanted = min(wanted, _MOST_ATARI_ENVS)
     groups = config.get("groups_per_actor", 1)
     return max(1, round(wanted / groups)) * int(groups)
 
