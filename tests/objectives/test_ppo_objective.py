@@ -162,7 +162,7 @@ class SlowPPO:
 def learn(network, objective, batch, learning_rate=RATE):
     flat = FlatParameters(network)
     optimizer = make_optimizer(
-        OptimizerOptions("sgd", learning_rate), flat.vector[: flat.num_trained]
+        OptimizerOptions("sgd", learning_rate, max_grad_norm=0.0), flat.vector[: flat.num_trained]
     )
     losses = []
     for minibatch in objective.passes(tensors(batch)):
