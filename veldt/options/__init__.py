@@ -14,6 +14,7 @@ Backend = Literal["serial", "process", "ray"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
 ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000
+Steps = Annotated[int, Bounds(1, 1e15)]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class RunOptions(Options):
     """Fixes weights, environments and exploration; on serial every bit of the run."""
     run_dir: str | None = None
     """Where results go; default: runs/<architecture>-<env>-<time>."""
-    total_env_steps: Count | None = None
+    total_env_steps: Steps | None = None
     """Stop after this many environment steps (1,000,000 if no other end is given)."""
     max_seconds: Positive | None = None
     """Stop after this many seconds."""
@@ -77,7 +78,7 @@ class RunOptions(Options):
     """Keyword arguments of the environment: key=value, comma separated."""
     checkpoint_seconds: Positive = 60.0
     """Seconds between two checkpoints (process and ray)."""
-    checkpoint_env_steps: Count = 500_000
+    checkpoint_env_steps: Steps = 500_000
     """Env steps between two checkpoints (serial, where episodes begin anew at each)."""
     hang_seconds: Positive = 60.0
     """A node that is silent for so long is replaced (process)."""
