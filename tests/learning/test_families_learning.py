@@ -24,7 +24,7 @@ def train(tmp_path, architecture, env, **options):
             "veldt/Memory-v0",
             0.9,
             200_000,
-            {"recurrent": "lstm", "env_options": {"delay_env_steps": 20}},
+            {"preset": "ppo", "recurrent": "lstm", "env_options": {"delay_env_steps": 20}},
         ),
     ],
     ids=["vectors", "recurrent"],

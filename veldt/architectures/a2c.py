@@ -63,7 +63,6 @@ _PPO = changed(
 PRESETS = {
     "control": Config(),
     "ppo": _PPO,
-    "vectors_recurrent": _PPO,
     "continuous": changed(_PPO, epochs=5, entropy_coefficient=0.0),
     "small_images": _PPO,
     "atari": changed(
