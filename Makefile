@@ -11,7 +11,7 @@ PEERS := sb3 sample_factory rllib
 PUBLIC_FACE := $(addprefix veldt/,extend.py architectures ports.py topology.py types.py role.py \
   problem.py api.py options errors.py context.py)
 # These kill processes and look for what is left anywhere on the machine, or watch heartbeats.
-ALONE := $(addprefix tests/,architectures/test_seed_rl_on_ray.py backends dashboard faults)
+ALONE := $(addprefix tests/,backends dashboard faults architectures/test_seed_rl_on_ray.py)
 
 .PHONY: demo test lint docs bench bench-peers
 

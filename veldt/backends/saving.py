@@ -88,12 +88,14 @@ def exchange_directory(run_dir: Path) -> Path:
 
 
 def save_for_supervisor(directory: Path, number: int, node: RunningNode) -> None:
-    """A node process hands its part over as a small checkpoint of its own. Raises CheckpointError
-    where that cannot be written, and may do so once the supervisor has the last part, since it then
+    """A node process hands its part over as a small checkpoint of its own. What a predecessor left
+    before it died stands, since the supervisor may have seen it. Raises CheckpointError where the
+    part cannot be written, and may do so once the supervisor has the last one, since it then
     removes the directory under the writer's hands."""
-    CheckpointStore(directory / node.name, keep=1).save(
-        number, {node.name: captured_node(node)}, {}
-    )
+    if part_path(directory, number, node.name).exists():
+        return
+    store = CheckpointStore(directory / node.name, keep=1)
+    store.save(number, {node.name: captured_node(node)}, {})
 
 
 def part_path(directory: Path, number: int, name: str) -> Path:
