@@ -47,8 +47,8 @@ class EnvironmentFactory:
     """Picklable description of an environment; travels to node processes at start."""
 
     env: str | Callable[..., object]
-    """Gymnasium id, "ALE/...", "envpool:<task>", "module:function", or a picklable callable that
-    returns a gymnasium.Env (or a gymnasium VectorEnv, if it takes num_envs)."""
+    """Gymnasium id, "ALE/...", "envpool:<task>", "veldt:sleeping?...", "module:function", or a
+    picklable callable that returns a gymnasium.Env (or a VectorEnv, if it takes num_envs)."""
     options: tuple[tuple[str, Any], ...] = ()
     """Keyword arguments of the environment; a mapping is accepted too."""
     vectorization: str = "auto"
