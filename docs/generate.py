@@ -53,6 +53,7 @@ def page(row: Architecture, results: Path = RESULTS) -> str:
         f" {_ENV} on the serial backend). Boxes are roles, cylinders are queues of slots, hexagons"
         " are memory that many read, rounded boxes are requests.",
         f"```mermaid\n{_diagram(row.name)}\n```",
+        *_timeline(row.name, results),
         "## Options",
         "Defaults by preset; `control` is taken for vector observations and `atari` for images,"
         f" unless `--preset` says otherwise. `veldt train {row.name} --help` shows the common"
@@ -74,6 +75,23 @@ def _docstring(module: ModuleType) -> str:
             blocks.append(re.sub(r"^(New[^:\n]*|One datum|Lag|Deviations?):", r"\n**\1:**", block,
                                  flags=re.M).strip())  # fmt: skip
     return "\n\n".join(blocks)
+
+
+def _timeline(name: str, results: Path) -> list[str]:
+    """The picture of a real run, where one has been recorded."""
+    path = results / "timelines.json"
+    found = _read(path).get("pictures", {}) if path.exists() else {}
+    run = found.get("runs", {}).get(name)
+    if run is None:
+        return []
+    machine = found["machine"]
+    text = (
+        f"![What each node of {name} did](../timelines/{name}.svg)\n\n*Recorded with `veldt train"
+        f" {name} --env '{found['env']}' --num-actors {run['actors']} --timeline 4` on"
+        f" {machine['cores']} cores of {machine['cpu']} (`{machine['command']}`); every step of the"
+        " environments sleeps 1 ms. Grey is waiting, white was not timed.*"
+    )
+    return ["## What each node does", f"{BEGIN}\n{text}\n{END}"]
 
 
 def _diagram(name: str) -> str:

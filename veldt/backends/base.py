@@ -18,6 +18,7 @@ from veldt.backends.traffic import counting
 from veldt.context import NodeContext
 from veldt.role import EndLike, Role, bound
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
+from veldt.telemetry.spans import Spans
 from veldt.topology import End, Group, Node
 from veldt.types import Parameters
 
@@ -59,6 +60,9 @@ class Backend(Protocol):
 
     def snapshots(self) -> list[NodeSnapshot]:
         """Counters of every node, in the topology's order."""
+
+    def take_spans(self) -> dict[str, Spans]:
+        """By node: when it did what, if that was recorded; nothing more is recorded from now on."""
 
     def parameters(self, board: str) -> Parameters:
         """The newest published weights."""

@@ -28,7 +28,8 @@ from veldt.backends.saving import (
 from veldt.backends.shared_memory.fabric import build_fabric, newest_parameters
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
-from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
+from veldt.telemetry.spans import Spans, ring_bytes
 from veldt.topology import End, Node, Topology
 from veldt.types import Parameters
 
@@ -56,13 +57,16 @@ class SerialBackend:
 
     name = "serial"
 
-    def __init__(self, topology: Topology, seed: int, verify: bool = False) -> None:
+    def __init__(
+        self, topology: Topology, seed: int, verify: bool = False, timeline_seconds: float = 0.0
+    ) -> None:
         self._topology, self._seed, self._verify = topology, seed, verify
         self._checkpoint: Path | None = None
         self._generation = 0
         self._fabric = build_fabric(topology, between_processes=False, verify=verify)
         self._order = np.random.default_rng([seed, _ORDER])
-        self._telemetry = [NodeTelemetry() for _ in topology.nodes]
+        size = TELEMETRY_BYTES + ring_bytes(timeline_seconds)
+        self._telemetry = [NodeTelemetry(memoryview(bytearray(size))) for _ in topology.nodes]
         self._nodes: list[RunningNode] = []
         self._idle_rounds = 0
         self._rounds = 0
@@ -130,10 +134,10 @@ class SerialBackend:
         for index in self._order.permutation(len(self._nodes)):
             worked |= self._nodes[index].step()
             now = time.perf_counter()
-            busy.append((index, now - clock))
+            busy.append((index, clock, now))
             clock = now
-        for index, seconds in busy:
-            self._nodes[index].waiting.add(clock - started - seconds)
+        for index, left, returned in busy:
+            self._nodes[index].waiting.around(started, left, returned, clock)
         self._idle_rounds = 0 if worked else self._idle_rounds + 1
         if self._idle_rounds > _IDLE_ROUNDS_UNTIL_DEADLOCK:
             names = ", ".join(node.name for node in self._nodes)
@@ -141,6 +145,10 @@ class SerialBackend:
 
     def snapshots(self) -> list[NodeSnapshot]:
         return [telemetry.snapshot() for telemetry in self._telemetry]
+
+    def take_spans(self) -> dict[str, Spans]:
+        names = (node.name for node in self._topology.nodes)
+        return {n: node.take_spans() for n, node in zip(names, self._telemetry, strict=True)}
 
     def parameters(self, board: str) -> Parameters:
         return newest_parameters(self._fabric, self._topology.shared, board)

@@ -23,6 +23,7 @@ from veldt.run.directory import RunDirectory
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
+from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
 from veldt.telemetry.bottleneck import bottleneck
 from veldt.telemetry.progress import Progress, make_progress
@@ -55,9 +56,14 @@ class Run:
             options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
         )
         self._backend: Backend = make_backend(
-            options.backend, plan.topology, options.seed, hang_seconds=options.hang_seconds
+            options.backend,
+            plan.topology,
+            options.seed,
+            hang_seconds=options.hang_seconds,
+            timeline_seconds=options.timeline or 0.0,
         )
         self._backend.run_dir = self._directory.path
+        self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
         self._result = RunResult(
@@ -146,6 +152,7 @@ class Run:
                 self._result.start_seconds = elapsed
             progress.update(self._telemetry, elapsed)
             self._report_notes()
+            self._attempt("timeline", lambda: self._timeline.write_if_due(self._telemetry))
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._record.tick(self._telemetry, self._backend.restarted)
@@ -232,6 +239,7 @@ class Run:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
         cannot be done is said, and the rest is done all the same."""
         self._attempt("last numbers", self._observe)
+        self._attempt("timeline", lambda: self._timeline.write(self._telemetry))
         self._attempt("last checkpoint", self._save_last)
         if self._result.stopped_by in ("env_steps", "seconds"):
             self._attempt("evaluation", self._evaluate_last)

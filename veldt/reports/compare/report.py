@@ -16,6 +16,9 @@ from veldt.reports.compare.runs import RunTask
 from veldt.reports.compare.settings import Comparison
 from veldt.reports.page import write_page
 from veldt.reports.statistics import Estimate
+from veldt.telemetry.timeline import TIMELINE_PICTURE
+from veldt.telemetry.timeline_picture import STYLE as TIMELINE_STYLE
+from veldt.telemetry.timeline_picture import for_page
 from veldt.topology import Topology
 
 
@@ -52,14 +55,26 @@ def write_report(path: Path, report: Report) -> None:
         + [f"{name} failed: {why}" for name, why in report.failures.items()],
         pictures=report.pictures,
         diagrams={
-            name: {"svg": Diagram(describe(each)).svg(), "mermaid": each.describe("mermaid")}
+            name: {
+                "svg": Diagram(describe(each)).svg(),
+                "mermaid": each.describe("mermaid"),
+                "timeline": _timeline(report.records.get(name, [])),
+            }
             for name, each in report.topologies.items()
         },
-        diagram_style=STYLE,
+        diagram_style=STYLE + TIMELINE_STYLE,
         machine=report.machine,
         command=report.command,
         run_commands=[task.command for task in report.tasks],
     )
+
+
+def _timeline(runs: list[Record]) -> str:
+    """The first seed's picture, if it recorded one."""
+    if not runs:
+        return ""
+    path = runs[0].task.run_dir / TIMELINE_PICTURE
+    return for_page(path.read_text(encoding="utf-8")) if path.exists() else ""
 
 
 def _limits(given: Comparison) -> list[str]:

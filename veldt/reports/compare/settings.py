@@ -15,7 +15,7 @@ from veldt.reports.page import check_installed
 
 ALL = "all"
 SETTINGS_FILE = "compare.json"
-_MAY_GROW = ("architectures", "seeds", "out", "ceiling_seconds")
+_MAY_GROW = ("architectures", "seeds", "out", "ceiling_seconds", "timeline")
 _OF_EVERY_RUN = (
     "env",
     "backend",
@@ -26,6 +26,7 @@ _OF_EVERY_RUN = (
     "envs_per_actor",
     "network",
     "evaluation_episodes",
+    "timeline",
 )
 
 
@@ -57,6 +58,8 @@ class Comparison:
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
     evaluation_episodes: int = 20
     """Fresh episodes that close each run and give its score."""
+    timeline: float | None = None
+    """Seconds of each run for which it is recorded when each node did what; shown of seed 0."""
     ceiling_seconds: float = 3.0
     """How long the environments alone are measured."""
 
