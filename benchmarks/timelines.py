@@ -2,9 +2,7 @@
 """Timelines of real runs for docs/architectures, and what recording one costs.
 
 python benchmarks/timelines.py           pictures of all architectures into docs/timelines
-python benchmarks/timelines.py --cost    trained steps/s with `--timeline` over those without
-
-Runs with and without alternate, so that a slow minute of the machine hits both; medians count.
+python benchmarks/timelines.py --cost    the share of a node's time that recording takes
 """
 
 from __future__ import annotations
@@ -12,19 +10,23 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
 import subprocess
 import tempfile
+import timeit
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import measuring
 
 from veldt.architectures import ARCHITECTURES
+from veldt.telemetry.block import TELEMETRY_BYTES
+from veldt.telemetry.counters import NodeTelemetry, Stage
+from veldt.telemetry.spans import ring_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "timelines"
-TARGET_RATIO = 0.98
+MOST_COST = 0.02
 ENV = "veldt:sleeping?step_ms=1"
 
 
@@ -62,22 +64,39 @@ def pictures(names: list[str], actors: int) -> dict[str, Any]:
     return found
 
 
-def cost(architecture: str, rounds: int) -> dict[str, Any]:
-    rates: dict[str, list[float]] = {"without": [], "with": []}
-    for _ in range(rounds):
-        for kind, more in (("without", {}), ("with", {"timeline": 30})):
-            options = {"env": "CartPole-v1", "max_seconds": 10, "evaluation_episodes": 0, **more}
-            done = measuring.train(architecture, 60, **options)
-            rates[kind].append(done.trained_steps_per_second)
-    medians = {kind: statistics.median(values) for kind, values in rates.items()}
-    ratio = medians["with"] / medians["without"]
-    return {"rates": rates, "medians": medians, "ratio": ratio, "target": TARGET_RATIO}
+def cost(architectures: list[str]) -> dict[str, Any]:
+    """The share of its time that the busiest node spends on recording: spans per second of a real
+    run times what a span costs. Unlike two rates, this does not move with the machine's load."""
+    per_span = span_seconds()
+    found: dict[str, Any] = {"seconds_per_span": per_span, "limit": MOST_COST, "runs": {}}
+    for name in architectures:
+        with tempfile.TemporaryDirectory() as scratch:
+            _, trace = recorded(name, Path(scratch) / name, env="CartPole-v1")
+        spans = Counter(event["tid"] for event in trace["traceEvents"] if event["ph"] == "X")
+        rate = max(spans.values()) / trace["otherData"]["seconds"]
+        found["runs"][name] = {"spans_per_second": rate, "share": rate * per_span}
+        print(name, found["runs"][name], flush=True)
+    found["highest_share"] = max(run["share"] for run in found["runs"].values())
+    return found
+
+
+def span_seconds(passes: int = 100_000) -> float:
+    """What recording adds to a pass of a stage; the least of several attempts."""
+    seconds = []
+    for ring in (0, ring_bytes(60.0)):
+        stage = NodeTelemetry(memoryview(bytearray(TELEMETRY_BYTES + ring))).stage("step")
+
+        def work(stage: Stage = stage) -> None:
+            with stage:
+                pass
+
+        seconds.append(min(timeit.repeat(work, number=passes, repeat=7)) / passes)
+    return seconds[1] - seconds[0]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cost", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--only", nargs="*", default=list(ARCHITECTURES))
     arguments = parser.parse_args()
@@ -85,8 +104,8 @@ def main() -> None:
     document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     machine = measuring.machine()
     if arguments.cost:
-        document["cost"] = {**cost("impala", arguments.rounds), "machine": machine}
-        print(document["cost"]["ratio"])
+        document["cost"] = {**cost(arguments.only), "machine": machine}
+        print(document["cost"]["highest_share"])
     else:
         shown = pictures(arguments.only, arguments.actors)
         before = document.get("pictures", {}).get("runs", {})

@@ -58,9 +58,15 @@ class SerialBackend:
     name = "serial"
 
     def __init__(
-        self, topology: Topology, seed: int, verify: bool = False, timeline_seconds: float = 0.0
+        self,
+        topology: Topology,
+        seed: int,
+        verify: bool = False,
+        timeline_seconds: float = 0.0,
+        total_env_steps: int | None = None,
     ) -> None:
         self._topology, self._seed, self._verify = topology, seed, verify
+        self._total_env_steps = total_env_steps
         self._checkpoint: Path | None = None
         self._generation = 0
         self._fabric = build_fabric(topology, between_processes=False, verify=verify)
@@ -119,9 +125,20 @@ class SerialBackend:
         return self._fabric.open(node, end, holder=1)
 
     def advance(self, seconds: float) -> None:
-        """A fixed number of rounds, whatever the clock says: stopping must be reproducible."""
+        """A fixed number of rounds, whatever the clock says: stopping must be reproducible. Fewer
+        if the budget is spent before."""
         for _ in range(_ROUNDS_PER_ADVANCE):
+            if self._is_spent():
+                break
             self._round()
+
+    def _is_spent(self) -> bool:
+        if self._total_env_steps is None:
+            return False
+        return sum(node.value("env_steps") for node in self._telemetry) >= self._total_env_steps
+
+    def pause(self) -> None:
+        """Nobody steps but in `advance`."""
 
     def _clock(self) -> float:
         return self._rounds * _SECONDS_PER_ROUND
@@ -132,6 +149,8 @@ class SerialBackend:
         busy = []
         started = clock = time.perf_counter()
         for index in self._order.permutation(len(self._nodes)):
+            if self._is_spent():
+                break
             worked |= self._nodes[index].step()
             now = time.perf_counter()
             busy.append((index, clock, now))

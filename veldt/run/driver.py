@@ -32,6 +32,8 @@ from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
 from veldt.types import Parameters
 
 _TICK_SECONDS = 0.05
+_SHORTEST_TICK_SECONDS = 0.001
+_FAST_ENV_STEPS_PER_SECOND = 200_000  # what a run may reach before its rate is known
 _METRICS_SECONDS = 1.0
 _EPISODES_BETWEEN_EVALUATIONS = 100
 _CLOSING_EVALUATION_SECONDS = 20.0
@@ -61,6 +63,7 @@ class Run:
             options.seed,
             hang_seconds=options.hang_seconds,
             timeline_seconds=options.timeline or 0.0,
+            total_env_steps=options.total_env_steps,
         )
         self._backend.run_dir = self._directory.path
         self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
@@ -145,8 +148,10 @@ class Run:
         self._observe()
         while True:
             self._signals.check()
-            self._backend.advance(_TICK_SECONDS)
+            self._backend.advance(self._tick_seconds())
             self._observe()
+            if self._budget_is_spent():
+                self._backend.pause()
             elapsed = self._elapsed()
             if self._telemetry.env_steps and self._result.start_seconds is None:
                 self._result.start_seconds = elapsed
@@ -163,6 +168,19 @@ class Run:
             self._checkpoints.save_if_due(elapsed, self._weights)
             if self._chaos is not None:
                 self._chaos.act(self._backend.process_ids(), elapsed)
+
+    def _budget_is_spent(self) -> bool:
+        budget = self._options.total_env_steps
+        return budget is not None and self._telemetry.env_steps >= budget
+
+    def _tick_seconds(self) -> float:
+        """Short enough near the end of the budget to notice it in time."""
+        budget, telemetry = self._options.total_env_steps, self._telemetry
+        if budget is None:
+            return _TICK_SECONDS
+        rate = max(telemetry.rate("env_steps"), _FAST_ENV_STEPS_PER_SECOND)
+        left = (budget - telemetry.env_steps) / rate
+        return min(_TICK_SECONDS, max(_SHORTEST_TICK_SECONDS, left / 2))
 
     def _report_notes(self) -> None:
         while self._backend.notes:
@@ -187,8 +205,7 @@ class Run:
             self._result.reached_target = True
             self._result.seconds_to_target = self._elapsed()
             return "target"
-        budget = options.total_env_steps
-        if budget is not None and self._telemetry.env_steps >= budget:
+        if self._budget_is_spent():
             return "env_steps"
         if options.max_seconds is not None and elapsed >= options.max_seconds:
             return "seconds"

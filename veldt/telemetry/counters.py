@@ -111,7 +111,9 @@ class RecordedStage(Stage):
 
     def add(self, seconds: float) -> None:
         end = perf_counter()
-        super().add(seconds)
+        values, index = self._values, self._index
+        values[index] += seconds
+        values[index + 1] += 1.0
         self._ring.add(self._stage, end - seconds, end)
 
     def around(self, begin: float, left: float, returned: float, end: float) -> None:
@@ -160,6 +162,11 @@ class NodeTelemetry:
         index = self._counter_names.index_of(name, gauge)
         self._counters[name] = found = Counter(self._counter_values, index)
         return found
+
+    def value(self, name: str) -> float:
+        """What this node has counted under a name; 0 if it does not count that."""
+        found = self._counters.get(name)
+        return 0.0 if found is None else found.value
 
     def stage(self, name: str) -> Stage:
         """The stage of this name; time under "wait" counts as idle, all else as busy."""

@@ -69,7 +69,7 @@ class ProcessBackend:
         require_descriptors(descriptors_of(topology))
         self._fabric = self._build_fabric()
         self._control = SharedBlock(16, "veldt-control")
-        """Byte 0: stop. Bytes 8 to 15: number of the checkpoint that is wanted."""
+        """Byte 0: stop. Byte 1: pause. Bytes 8 to 15: number of the checkpoint that is wanted."""
         size = TELEMETRY_BYTES + ring_bytes(timeline_seconds)
         self._telemetry_blocks = {
             node.name: SharedBlock(size, "veldt-telemetry") for node in topology.nodes
@@ -204,6 +204,9 @@ class ProcessBackend:
             self._children.append(self._launch(child.group, child.holder, child.incarnation + 1))
             self.restarts += 1
             self.restarted[child.group.name] += 1
+
+    def pause(self) -> None:
+        self._control.memory[1] = 1
 
     def snapshots(self) -> list[NodeSnapshot]:
         blocks = (self._telemetry_blocks[node.name] for node in self._topology.nodes)

@@ -157,6 +157,9 @@ class RayBackend:
             self._telemetry.update(report.telemetry)
             self._queue_fills.update(report.queue_fills)
 
+    def pause(self) -> None:
+        pass
+
     def snapshots(self) -> list[NodeSnapshot]:
         """As of the last report, which is a fraction of a second old."""
         blocks = (self._telemetry[node.name] for node in self._topology.nodes)
