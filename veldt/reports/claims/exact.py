@@ -28,8 +28,8 @@ class WeightTraffic(Claim):
     paper = "SEED RL (Espeholt et al., 2020), section 1"
     rule = (
         "From the narrowest to the widest network the bytes that an actor takes per environment"
-        " step grow more than tenfold with IMPALA and not at all with SEED RL: the ratios are above"
-        " 10 and below 1.001 (exact, from counters; serial backend)."
+        " step grow more than tenfold with IMPALA and hardly at all with SEED RL: the ratios are"
+        " above 10 and below 1.1 (exact, from counters; serial backend)."
     )
     caption = "Bytes that actors take per environment step over the width of both hidden layers."
     quick_settings = settings(widths=(16, 64), env_steps=600)
@@ -68,7 +68,7 @@ class WeightTraffic(Claim):
     def judge(self, rows: list[Row]) -> list[Part]:
         return [
             Part.exactly("growth of IMPALA's bytes", self._growth(rows, "impala"), 10.0),
-            Part.exactly("growth of SEED RL's", self._growth(rows, "seed_rl"), 1.001, above=False),
+            Part.exactly("growth of SEED RL's", self._growth(rows, "seed_rl"), 1.1, above=False),
         ]
 
     def draw(self, rows: list[Row], figure: Any) -> None:

@@ -33,9 +33,9 @@ class ManyWorkersAge(Claim):
     """Numbers of workers, comma separated."""
     envs: int = 16
     """Environments of all workers together."""
-    env_steps: int = 40_000
+    env_steps: int = 20_000
     """Budget of each run."""
-    seeds: int = 8
+    seeds: int = 6
 
     def kinds(self) -> list[Row]:
         return [{"workers": workers} for workers in self.workers]
@@ -90,9 +90,9 @@ class ReplayTolerates(Claim):
     """The most that can be scored."""
     extra_lag: int = 100
     """Updates that actors are behind."""
-    env_steps: int = 60_000
+    env_steps: int = 40_000
     """Budget of each run."""
-    seeds: int = 6
+    seeds: int = 5
 
     def kinds(self) -> list[Row]:
         return [{"system": s, "lag": n} for s in ("apex", "impala") for n in (0, self.extra_lag)]

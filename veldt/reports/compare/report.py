@@ -38,6 +38,8 @@ class Report:
     ceiling: dict[str, float]
     machine: dict[str, Any]
     command: str
+    evidence: list[list[str]]
+    """Header and rows: bytes, waiting, lag."""
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -64,6 +66,7 @@ def write_report(path: Path, report: Report) -> None:
             for name, each in report.topologies.items()
         },
         diagram_style=STYLE + TIMELINE_STYLE,
+        evidence=report.evidence,
         machine=report.machine,
         command=report.command,
         run_commands=[task.command for task in report.tasks],
