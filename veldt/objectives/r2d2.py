@@ -40,12 +40,6 @@ class R2D2Options(Options):
     """r2d2: weight of a sequence's largest error in its priority; the rest is the mean's."""
 
 
-PUBLISHED_R2D2 = R2D2Options(
-    n_step=5, burn_in_steps=40, unroll_steps=80, target_period_updates=2_500, priority_eta=0.9
-)
-"""SEED's constants for Atari."""
-
-
 @dataclass(eq=False)
 class R2D2(Objective):
     """Loss over a batch of sequences [burn-in + unroll + 1, B]; owns the target network."""
