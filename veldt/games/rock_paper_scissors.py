@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rock-paper-scissors, one simultaneous move per game. Only a third each cannot be exploited."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veldt.games.native import NativeGame, game_spec, zero_sum
+
+ROCK, PAPER, SCISSORS = range(3)
+
+
+class RockPaperScissors(NativeGame):
+    """Reward 1, 0 or -1. There is nothing to see: the observation is a single 1."""
+
+    def __init__(self, num_games: int, seed: int = 0, same_step_reset: bool = False) -> None:
+        spec = game_spec(
+            "veldt:rock_paper_scissors", 1, 3, simultaneous=True, same_step_reset=same_step_reset
+        )
+        super().__init__(spec, num_games, seed)
+
+    def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
+        pass
+
+    def _play(
+        self, games: np.ndarray, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        # Each beats the one before it, in a circle: 1 is a win, 2 is a defeat.
+        ahead = (actions[:, 0] - actions[:, 1]) % 3
+        first = np.where(ahead == 2, -1, ahead)
+        return zero_sum(first), np.ones(len(games), bool), np.zeros(len(games), bool)
+
+    def _seen(self, players: np.ndarray) -> np.ndarray:
+        return np.ones((self.num_games, 1), dtype=np.float32)
+
+    def _allowed(self, players: np.ndarray) -> np.ndarray:
+        return np.ones((self.num_games, 3), dtype=bool)
+
+
+def distance_to_equilibrium(probabilities: np.ndarray) -> float:
+    """Largest difference of a mixed strategy [3] to a third each."""
+    return float(np.abs(np.asarray(probabilities) - 1.0 / 3.0).max())
