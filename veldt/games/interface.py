@@ -9,7 +9,7 @@ adapters (seats.py) turn it into columns of rows, by this contract:
   holds the rows of one seat of one game, in order; two players never share a column in one game.
 - **The reward of a row** is the sum of what its player received from its action up to its next
   decision or to its end, the moves of others in between included. What a player receives before
-  its first decision belongs to no row; it counts for the result of the game only.
+  its first decision or after its end belongs to no row; it counts for the game's result only.
 - **The end of a row**: `terminated` or `truncated` is set on the last decision of a player, also
   when it was another player's move that ended the game. A player may leave before the game ends;
   its column then has no decisions until the next game.

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PettingZoo environments, parallel and AEC, under the interface of the native games."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from veldt.errors import ConfigurationError
+from veldt.games.interface import GameSpec, GameStep, VectorGame
+from veldt.games.pettingzoo_copies import Copy, ParallelCopy, SequentialCopy
+from veldt.games.pettingzoo_spaces import SharedAction, SharedObservation
+
+PREFIX = "pettingzoo:"
+
+
+class PettingZooGames(VectorGame):
+    """B copies of a PettingZoo environment, stepped one after the other in this process."""
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        num_games: int,
+        seed: int = 0,
+        same_step_reset: bool = False,
+        id: str = "pettingzoo",
+    ) -> None:
+        self.num_games = num_games
+        self._copies = [_copy(make()) for _ in range(num_games)]
+        agents, env = self._copies[0].agents, self._copies[0].env
+        self._observation = SharedObservation(agents, [env.observation_space(a) for a in agents])
+        self._action = SharedAction(agents, [env.action_space(a) for a in agents])
+        self._seeds: list[int | None] = [seed + number for number in range(num_games)]
+        self.waiting_for_reset = np.zeros(num_games, dtype=bool)
+        self.spec = GameSpec(
+            id=id,
+            num_players=len(agents),
+            observation=self._observation.leaves,
+            action=self._action.spec,
+            action_mask_size=self._action.mask_size,
+            simultaneous=isinstance(self._copies[0], ParallelCopy),
+            same_step_reset=same_step_reset,
+        )
+
+    @property
+    def agents(self) -> list[str]:
+        """The name of each player."""
+        return self._copies[0].agents
+
+    @property
+    def to_act(self) -> np.ndarray:
+        return np.stack([copy.to_act for copy in self._copies]) & ~self.waiting_for_reset[:, None]
+
+    def reset(self) -> None:
+        for game in range(self.num_games):
+            self._begin(game)
+
+    def observe(self, players: np.ndarray) -> dict[str, np.ndarray]:
+        pairs = zip(self._copies, players, strict=True)
+        return self._observation.read([copy.observation(player) for copy, player in pairs], players)
+
+    def legal(self, players: np.ndarray) -> np.ndarray:
+        legal = np.tile(self._action.forced, (self.num_games, 1))
+        if self._action.mask_size:
+            to_act = self.to_act[np.arange(self.num_games), players]
+            for game in np.flatnonzero(to_act):
+                player = int(players[game])
+                legal[game] = self._action.mask(player, self._copies[game].mask(player))
+        return legal
+
+    def step(self, actions: np.ndarray, games: np.ndarray | None = None) -> GameStep:
+        if games is None:
+            games = np.ones(self.num_games, dtype=bool)
+        acted = self.to_act & games[:, None]
+        step = GameStep(
+            rewards=np.zeros(acted.shape, dtype=np.float32),
+            terminated=np.zeros_like(acted),
+            truncated=np.zeros_like(acted),
+            over=np.zeros(self.num_games, dtype=bool),
+            acted=acted,
+        )
+        for game in np.flatnonzero(games).tolist():
+            if self.waiting_for_reset[game]:
+                self._begin(game)
+            else:
+                self._play(game, actions[game], step)
+        self.waiting_for_reset |= step.over
+        if self.spec.same_step_reset and step.over.any():
+            step.final_observations = self.observe_all()
+            for game in np.flatnonzero(step.over).tolist():
+                self._begin(game)
+        return step
+
+    def close(self) -> None:
+        for copy in self._copies:
+            copy.env.close()
+
+    def _begin(self, game: int) -> None:
+        self._copies[game].reset(self._seeds[game])
+        self._seeds[game] = None
+        self.waiting_for_reset[game] = False
+
+    def _play(self, game: int, actions: np.ndarray, step: GameStep) -> None:
+        copy = self._copies[game]
+        said: list[Any] = [None] * len(copy.agents)
+        for player in np.flatnonzero(step.acted[game]):
+            said[player] = self._action.of(int(player), actions[player])
+        copy.step(said)
+        step.rewards[game] = copy.rewards
+        step.terminated[game], step.truncated[game] = copy.terminated, copy.truncated
+        step.over[game] = copy.over
+
+
+def make_pettingzoo(
+    name: str, num_games: int, seed: int = 0, same_step_reset: bool = False, **options: Any
+) -> PettingZooGames:
+    """`num_games` copies of "pettingzoo:<module>", for example "pettingzoo:mpe2.simple_spread_v3";
+    the parallel form where the module has one. `options` are those of the environment."""
+    path = name.removeprefix(PREFIX)
+    try:
+        module = importlib.import_module(path)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"cannot import '{path}' of the environment '{name}': {error}; name a module such as "
+            'pettingzoo:mpe2.simple_spread_v3, and run: pip install "veldt[pettingzoo]"'
+        ) from error
+    maker = getattr(module, "parallel_env", None) or getattr(module, "env", None)
+    if maker is None:
+        raise ConfigurationError(f"'{path}' has neither parallel_env nor env; name another module")
+    try:
+        return PettingZooGames(lambda: maker(**options), num_games, seed, same_step_reset, name)
+    except TypeError as error:
+        raise ConfigurationError(f"cannot make '{name}': {error}") from error
+
+
+def _copy(env: Any) -> Copy:
+    try:
+        from pettingzoo import AECEnv, ParallelEnv
+    except ImportError as error:
+        raise ConfigurationError(
+            'pettingzoo: environments need PettingZoo; run: pip install "veldt[pettingzoo]"'
+        ) from error
+    if not isinstance(env, AECEnv | ParallelEnv):
+        raise ConfigurationError(
+            f"{type(env).__name__} is no PettingZoo environment; give a ParallelEnv or an AECEnv "
+            "(a gymnasium.Env has a single agent: name it without pettingzoo:)"
+        )
+    if not getattr(env, "possible_agents", None):
+        raise ConfigurationError(
+            f"the PettingZoo environment {env} has no possible_agents; buffers need to know all "
+            "agents before a game begins"
+        )
+    return ParallelCopy(env) if isinstance(env, ParallelEnv) else SequentialCopy(env)
