@@ -89,8 +89,8 @@ class VectorGame(ABC):
         return self.to_act.argmax(axis=1)
 
     @abstractmethod
-    def reset(self) -> None:
-        """Begin new games everywhere."""
+    def reset(self, seed: int | None = None) -> None:
+        """Begin new games everywhere; with a seed, as if they had been made with it."""
 
     @abstractmethod
     def observe(self, players: np.ndarray) -> dict[str, np.ndarray]:

@@ -93,7 +93,9 @@ class NativeGame(VectorGame):
             return np.repeat(~waiting, self.spec.num_players, axis=1)
         return (np.arange(self.spec.num_players) == self.turns[:, None]) & ~waiting
 
-    def reset(self) -> None:
+    def reset(self, seed: int | None = None) -> None:
+        if seed is not None:
+            self._seed, self.episodes[:] = seed, -1
         self._begin_next(np.ones(self.num_games, dtype=bool))
 
     def deal(self, deals: np.ndarray) -> None:

@@ -33,7 +33,7 @@ class PettingZooGames(VectorGame):
         agents, env = self._copies[0].agents, self._copies[0].env
         self._observation = SharedObservation(agents, [env.observation_space(a) for a in agents])
         self._action = SharedAction(agents, [env.action_space(a) for a in agents])
-        self._seeds: list[int | None] = [seed + number for number in range(num_games)]
+        self._seeds: list[int | None] = [*range(seed, seed + num_games)]
         self.waiting_for_reset = np.zeros(num_games, dtype=bool)
         self.spec = GameSpec(
             id=id,
@@ -54,7 +54,9 @@ class PettingZooGames(VectorGame):
     def to_act(self) -> np.ndarray:
         return np.stack([copy.to_act for copy in self._copies]) & ~self.waiting_for_reset[:, None]
 
-    def reset(self) -> None:
+    def reset(self, seed: int | None = None) -> None:
+        if seed is not None:
+            self._seeds = [*range(seed, seed + self.num_games)]
         for game in range(self.num_games):
             self._begin(game)
 
