@@ -52,7 +52,7 @@ class ConnectFour(NativeGame):
         self, games: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         mover = self.turns[games]
-        taken = self.stones[games].sum(axis=1)  # no cell is taken twice: the sum is the union
+        taken = self.stones[games, 0] | self.stones[games, 1]
         column = (taken >> (HEIGHT * actions)) & ((1 << HEIGHT) - 1)
         # Stones fill a column from below: adding 1 to its bits gives the bit of the next free cell.
         self.stones[games, mover] |= (column + 1) << (HEIGHT * actions)
@@ -63,11 +63,11 @@ class ConnectFour(NativeGame):
         first = np.where(won, np.where(mover == 0, 1, -1), 0)
         return zero_sum(first), over, np.zeros(len(games), bool)
 
-    def _seen(self, players: np.ndarray) -> np.ndarray:
-        own = cells_of(self.stones[self._numbers, players])
-        other = cells_of(self.stones[self._numbers, 1 - players])
+    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        own = cells_of(self.stones[games, players])
+        other = cells_of(self.stones[games, 1 - players])
         return np.concatenate([~(own | other), own, other], axis=1, dtype=np.float32)
 
-    def _allowed(self, players: np.ndarray) -> np.ndarray:
-        taken = self.stones.sum(axis=1)
+    def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        taken = self.stones[games, 0] | self.stones[games, 1]
         return (taken[:, None] >> _TOPS) & 1 == 0

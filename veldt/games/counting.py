@@ -60,10 +60,10 @@ class CountingGame(NativeGame):
         rewards = 1000 * np.arange(self.spec.num_players) + moves[:, None]
         return rewards, over & even, over & ~even
 
-    def _seen(self, players: np.ndarray) -> np.ndarray:
-        columns = (self._numbers, self.episodes, self.num_moves, players)
+    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        columns = (games, self.episodes[games], self.num_moves[games], players)
         return np.stack(columns, axis=1).astype(np.float32)
 
-    def _allowed(self, players: np.ndarray) -> np.ndarray:
+    def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
         actions = np.arange(self.num_actions)
-        return (actions + (self.num_moves + players)[:, None]) % 3 != 0
+        return (actions + (self.num_moves[games] + players)[:, None]) % 3 != 0

@@ -117,8 +117,8 @@ class _Walk:
 
     def _number_states(self, mover: int, last_states: np.ndarray, last_action: int) -> np.ndarray:
         """Deals that look alike to the mover share a state."""
-        seen, legal = self._game.observe(self._game.turns)["observation"], self._game.legal
-        allowed = legal(self._game.turns)
+        seen = self._game.observe(self._game.turns)["observation"]
+        allowed = self._game.legal(self._game.turns)
         _, first, inverse = np.unique(seen, axis=0, return_index=True, return_inverse=True)
         begin = len(self._states)
         for deal in first:

@@ -93,13 +93,20 @@ class VectorGame(ABC):
         """Begin new games everywhere; with a seed, as if they had been made with it."""
 
     @abstractmethod
-    def observe(self, players: np.ndarray) -> dict[str, np.ndarray]:
-        """What player `players[b]` knows in game b, its turn or not: leaf -> [B, ...]."""
+    def begin(self, games: np.ndarray) -> None:
+        """Begin the next game at once in those of `games`, bool [B], that wait for their reset."""
 
     @abstractmethod
-    def legal(self, players: np.ndarray) -> np.ndarray:
-        """bool [B, A]: what `players[b]` may do; only action 0 where it is not to act. Only for
-        games with masks."""
+    def observe(
+        self, players: np.ndarray, games: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
+        """What player `players[n]` knows in game `games[n]`, its turn or not: leaf -> [N, ...].
+        `games`: numbers of games; None: all."""
+
+    @abstractmethod
+    def legal(self, players: np.ndarray, games: np.ndarray | None = None) -> np.ndarray:
+        """bool [N, A]: what `players[n]` may do in game `games[n]`; only action 0 where it is not
+        to act. Only for games with masks."""
 
     @abstractmethod
     def step(self, actions: np.ndarray, games: np.ndarray | None = None) -> GameStep:

@@ -53,10 +53,10 @@ class KuhnPoker(NativeGame):
         first = sign * np.where(called, 2, 1) * (folded | called | checked)
         return zero_sum(first), folded | called | checked, np.zeros(len(games), bool)
 
-    def _seen(self, players: np.ndarray) -> np.ndarray:
-        card = self.cards[self._numbers, players]
-        moves = one_hot(self.moves, 2).reshape(self.num_games, -1)
-        return np.concatenate([one_hot(players, 2), one_hot(card, 3), moves], axis=1)
+    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        card = one_hot(self.cards[games, players], 3)
+        moves = one_hot(self.moves[games], 2).reshape(len(games), -1)
+        return np.concatenate([one_hot(players, 2), card, moves], axis=1)
 
-    def _allowed(self, players: np.ndarray) -> np.ndarray:
-        return np.ones((self.num_games, 2), dtype=bool)
+    def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        return np.ones((len(games), 2), dtype=bool)

@@ -88,15 +88,14 @@ class LeducPoker(NativeGame):
         left = np.where(self.turns[games] == 0, paid[:, 1], -paid[:, 0])
         return np.where(folded, left, np.where(showdown, shown, 0))
 
-    def _seen(self, players: np.ndarray) -> np.ndarray:
-        private = self.cards[self._numbers, players]
-        public = np.where(self.round == 1, self.cards[:, 2], -1)
-        moves = one_hot(self.moves, 2).reshape(self.num_games, -1)
-        cards = [one_hot(private, NUM_CARDS), one_hot(public, NUM_CARDS)]
-        return np.concatenate([one_hot(players, 2), *cards, moves], axis=1)
+    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        private = one_hot(self.cards[games, players], NUM_CARDS)
+        public = one_hot(np.where(self.round[games] == 1, self.cards[games, 2], -1), NUM_CARDS)
+        moves = one_hot(self.moves[games], 2).reshape(len(games), -1)
+        return np.concatenate([one_hot(players, 2), private, public, moves], axis=1)
 
-    def _allowed(self, players: np.ndarray) -> np.ndarray:
-        allowed = np.ones((self.num_games, 3), dtype=bool)
-        allowed[:, FOLD] = self.paid[self._numbers, players] < self.paid.max(axis=1)
-        allowed[:, RAISE] = self.raises < MOST_RAISES
+    def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        allowed = np.ones((len(games), 3), dtype=bool)
+        allowed[:, FOLD] = self.paid[games, players] < self.paid[games, 1 - players]
+        allowed[:, RAISE] = self.raises[games] < MOST_RAISES
         return allowed

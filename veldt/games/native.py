@@ -66,6 +66,8 @@ class NativeGame(VectorGame):
         self.waiting_for_reset = np.zeros(num_games, dtype=bool)
         self._seed = seed
         self._numbers = np.arange(num_games)
+        self._players = np.arange(spec.num_players)
+        self._to_act: np.ndarray | None = None
 
     @abstractmethod
     def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
@@ -79,68 +81,77 @@ class NativeGame(VectorGame):
         players whose turn it is, [N, P] in simultaneous games. Sets `turns`."""
 
     @abstractmethod
-    def _seen(self, players: np.ndarray) -> np.ndarray:
-        """float32 [B, O]: the information state of each game's player."""
+    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        """float32 [N, O]: the information state of `players[n]` in game `games[n]`."""
 
     @abstractmethod
-    def _allowed(self, players: np.ndarray) -> np.ndarray:
-        """bool [B, A], for players who are to act."""
+    def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        """bool [N, A], a new array, for players who are to act."""
 
     @property
     def to_act(self) -> np.ndarray:
-        waiting = self.waiting_for_reset[:, None]
-        if self.spec.simultaneous:
-            return np.repeat(~waiting, self.spec.num_players, axis=1)
-        return (np.arange(self.spec.num_players) == self.turns[:, None]) & ~waiting
+        if self._to_act is None:
+            playing = ~self.waiting_for_reset[:, None]
+            if self.spec.simultaneous:
+                self._to_act = np.repeat(playing, self.spec.num_players, axis=1)
+            else:
+                self._to_act = (self._players == self.turns[:, None]) & playing
+        return self._to_act
 
     def reset(self, seed: int | None = None) -> None:
         if seed is not None:
             self._seed, self.episodes[:] = seed, -1
-        self._begin_next(np.ones(self.num_games, dtype=bool))
+        self._begin_next(self._numbers)
+
+    def begin(self, games: np.ndarray) -> None:
+        self._begin_next(np.flatnonzero(games & self.waiting_for_reset))
 
     def deal(self, deals: np.ndarray) -> None:
         """Begin new games with given outcomes of chance, each below `num_deals`."""
-        self.waiting_for_reset[:] = False
-        self.turns[:] = 0
-        self.episodes += 1
+        self.reset()
         self._begin(self._numbers, np.asarray(deals))
 
-    def observe(self, players: np.ndarray) -> dict[str, np.ndarray]:
-        return {"observation": self._seen(players)}
+    def observe(
+        self, players: np.ndarray, games: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
+        return {"observation": self._seen(self._numbers if games is None else games, players)}
 
-    def legal(self, players: np.ndarray) -> np.ndarray:
-        allowed = self._allowed(players)
-        forced = ~self.to_act[self._numbers, players]
-        allowed[forced] = False
-        allowed[forced, 0] = True
+    def legal(self, players: np.ndarray, games: np.ndarray | None = None) -> np.ndarray:
+        games = self._numbers if games is None else games
+        allowed = self._allowed(games, players)
+        forced = ~self.to_act[games, players]
+        if forced.any():
+            allowed[forced] = False
+            allowed[forced, 0] = True
         return allowed
 
     def step(self, actions: np.ndarray, games: np.ndarray | None = None) -> GameStep:
         if games is None:
-            games = np.ones(self.num_games, dtype=bool)
-        resetting = games & self.waiting_for_reset
-        playing = games & ~self.waiting_for_reset
-        acted = self.to_act & games[:, None]
-        rows = np.flatnonzero(playing)
-        rewards = np.zeros(acted.shape, dtype=np.float32)
-        terminated, truncated = np.zeros_like(playing), np.zeros_like(playing)
-        moves = self._moves(rows, np.asarray(actions))
-        rewards[rows], terminated[rows], truncated[rows] = self._play(rows, moves)
-        if resetting.any():
-            self._begin_next(resetting)
-        over = terminated | truncated
-        shape = (1, self.spec.num_players)
+            acted, playing, resetting = self.to_act, ~self.waiting_for_reset, self.waiting_for_reset
+        else:
+            acted, playing = self.to_act & games[:, None], games & ~self.waiting_for_reset
+            resetting = games & self.waiting_for_reset
+        late, rows = np.flatnonzero(resetting), np.flatnonzero(playing)
         step = GameStep(
-            rewards=rewards,
-            terminated=np.tile(terminated[:, None], shape),
-            truncated=np.tile(truncated[:, None], shape),
-            over=over,
+            rewards=np.zeros(acted.shape, dtype=np.float32),
+            terminated=np.zeros(acted.shape, dtype=bool),
+            truncated=np.zeros(acted.shape, dtype=bool),
+            over=np.zeros(self.num_games, dtype=bool),
             acted=acted,
         )
-        self.waiting_for_reset |= over
-        if self.spec.same_step_reset and over.any():
-            step.final_observations = self.observe_all()
-            self._begin_next(over)
+        rewards, terminated, truncated = self._play(rows, self._moves(rows, np.asarray(actions)))
+        self._to_act = None
+        step.rewards[rows] = rewards
+        over = terminated | truncated
+        if len(late):
+            self._begin_next(late)
+        if over.any():
+            step.terminated[rows], step.truncated[rows] = terminated[:, None], truncated[:, None]
+            step.over[rows] = over
+            self.waiting_for_reset[rows] = over
+            if self.spec.same_step_reset:
+                step.final_observations = self._last_seen(rows[over])
+                self._begin_next(rows[over])
         return step
 
     def state(self) -> dict[str, np.ndarray]:
@@ -151,13 +162,24 @@ class NativeGame(VectorGame):
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         for name, array in state.items():
             getattr(self, name)[...] = array
+        self._to_act = None
+
+    def _last_seen(self, games: np.ndarray) -> dict[str, np.ndarray]:
+        (leaf,) = self.spec.observation
+        shape = (self.num_games, self.spec.num_players, *leaf.shape)
+        last = np.zeros(shape, dtype=np.float32)
+        for player in range(self.spec.num_players):
+            last[games, player] = self._seen(games, np.full(len(games), player))
+        return {leaf.name: last}
 
     def _moves(self, games: np.ndarray, actions: np.ndarray) -> np.ndarray:
         if self.spec.simultaneous:
-            moves, players = actions[games], self._each_player()
-            allowed = np.stack([self._allowed(player)[games] for player in players], axis=1)
+            moves = actions[games]
+            of_each = [np.full(len(games), player) for player in range(self.spec.num_players)]
+            allowed = np.stack([self._allowed(games, players) for players in of_each], axis=1)
         else:
-            moves, allowed = actions[games, self.turns[games]], self._allowed(self.turns)[games]
+            turns = self.turns[games]
+            moves, allowed = actions[games, turns], self._allowed(games, turns)
         legal = (moves >= 0) & (moves < self.spec.action_mask_size)
         picked = np.where(legal, moves, 0)[..., None]
         legal &= np.take_along_axis(allowed, picked, axis=-1)[..., 0]
@@ -166,18 +188,24 @@ class NativeGame(VectorGame):
             raise ValueError(f"{self.spec.id}: action {actions[game]} is illegal in game {game}")
         return moves
 
-    def _begin_next(self, which: np.ndarray) -> None:
-        games = np.flatnonzero(which)
+    def _begin_next(self, games: np.ndarray) -> None:
+        self._to_act = None
         self.waiting_for_reset[games] = False
         self.turns[games] = 0
         self.episodes[games] += 1
+        if self.num_deals == 1:
+            self._begin(games, np.zeros(len(games), dtype=np.int64))
+            return
         drawn = hashed(self._seed, games, self.episodes[games]) % np.uint64(self.num_deals)
         self._begin(games, drawn.astype(np.int64))
 
 
+_HOT = {size: np.eye(size + 1, size, dtype=np.float32) for size in (2, 3, 6)}
+
+
 def one_hot(values: np.ndarray, size: int) -> np.ndarray:
-    """float32 [..., size]; all zeros for negative values."""
-    return (values[..., None] == np.arange(size)).astype(np.float32)
+    """float32 [..., size]; all zeros for -1."""
+    return _HOT[size][values]  # -1 is the last row, which has no one
 
 
 def zero_sum(first: np.ndarray) -> np.ndarray:

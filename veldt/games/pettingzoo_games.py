@@ -60,17 +60,24 @@ class PettingZooGames(VectorGame):
         for game in range(self.num_games):
             self._begin(game)
 
-    def observe(self, players: np.ndarray) -> dict[str, np.ndarray]:
-        pairs = zip(self._copies, players, strict=True)
-        return self._observation.read([copy.observation(player) for copy, player in pairs], players)
+    def begin(self, games: np.ndarray) -> None:
+        for game in np.flatnonzero(games & self.waiting_for_reset).tolist():
+            self._begin(game)
 
-    def legal(self, players: np.ndarray) -> np.ndarray:
-        legal = np.tile(self._action.forced, (self.num_games, 1))
+    def observe(
+        self, players: np.ndarray, games: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
+        pairs = self._pairs(players, games)
+        seen = [self._copies[game].observation(player) for game, player in pairs]
+        return self._observation.read(seen, players)
+
+    def legal(self, players: np.ndarray, games: np.ndarray | None = None) -> np.ndarray:
+        legal, to_act = np.tile(self._action.forced, (len(players), 1)), self.to_act
         if self._action.mask_size:
-            to_act = self.to_act[np.arange(self.num_games), players]
-            for game in np.flatnonzero(to_act):
-                player = int(players[game])
-                legal[game] = self._action.mask(player, self._copies[game].mask(player))
+            for row, (game, player) in enumerate(self._pairs(players, games)):
+                if to_act[game, player]:
+                    given = self._copies[game].mask(player)
+                    legal[row] = self._action.mask(player, given)
         return legal
 
     def step(self, actions: np.ndarray, games: np.ndarray | None = None) -> GameStep:
@@ -92,13 +99,16 @@ class PettingZooGames(VectorGame):
         self.waiting_for_reset |= step.over
         if self.spec.same_step_reset and step.over.any():
             step.final_observations = self.observe_all()
-            for game in np.flatnonzero(step.over).tolist():
-                self._begin(game)
+            self.begin(step.over)
         return step
 
     def close(self) -> None:
         for copy in self._copies:
             copy.env.close()
+
+    def _pairs(self, players: np.ndarray, games: np.ndarray | None) -> list[tuple[int, int]]:
+        numbers = range(self.num_games) if games is None else games.tolist()
+        return list(zip(numbers, players.tolist(), strict=True))
 
     def _begin(self, game: int) -> None:
         self._copies[game].reset(self._seeds[game])

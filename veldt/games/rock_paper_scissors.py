@@ -30,11 +30,11 @@ class RockPaperScissors(NativeGame):
         first = np.where(ahead == 2, -1, ahead)
         return zero_sum(first), np.ones(len(games), bool), np.zeros(len(games), bool)
 
-    def _seen(self, players: np.ndarray) -> np.ndarray:
-        return np.ones((self.num_games, 1), dtype=np.float32)
+    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        return np.ones((len(games), 1), dtype=np.float32)
 
-    def _allowed(self, players: np.ndarray) -> np.ndarray:
-        return np.ones((self.num_games, 3), dtype=bool)
+    def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        return np.ones((len(games), 3), dtype=bool)
 
 
 def distance_to_equilibrium(probabilities: np.ndarray) -> float:

@@ -200,16 +200,11 @@ class LearningSeat(_Columns):
             self.opponents.game_over(over, self.seats[over], self._returns[over])
             self._returns[over] = 0.0
             self.seats[over] = (self.seats[over] + 1) % spec.num_players
+            self.game.begin(step.over)
 
     def _ask_opponents(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
-        has_masks = self.game.spec.action_mask_size > 0
-        if self.game.spec.simultaneous:
-            seen = {name: array[games, players] for name, array in self.game.observe_all().items()}
-            legal = self.game.legal_all()[games, players] if has_masks else None
-        else:
-            turn = self.game.turn
-            seen = {name: array[games] for name, array in self.game.observe(turn).items()}
-            legal = self.game.legal(turn)[games] if has_masks else None
+        seen = self.game.observe(players, games)
+        legal = self.game.legal(players, games) if self.game.spec.action_mask_size else None
         return self.opponents.act(games, players, seen, legal)
 
     def _masks(self) -> dict[str, Any]:
@@ -235,9 +230,9 @@ class _Row:
         self.terminated[rows], self.truncated[rows] = step.terminated[mine], step.truncated[mine]
         ended = rows[self.terminated[rows] | self.truncated[rows]]
         if len(ended):
-            seen = game.observe(seats)
-            for name, array in seen.items():
-                self.final.setdefault(name, np.zeros_like(array))[ended] = array[ended]
+            for name, array in game.observe(seats[ended], ended).items():
+                shape = (len(moving), *array.shape[1:])
+                self.final.setdefault(name, np.zeros(shape, array.dtype))[ended] = array
             self.closed[ended] = True
 
 

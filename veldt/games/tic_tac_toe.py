@@ -51,8 +51,8 @@ class TicTacToe(NativeGame):
         first = np.where(won, np.where(mover == 0, 1, -1), 0)
         return zero_sum(first), over, np.zeros(len(games), bool)
 
-    def _seen(self, players: np.ndarray) -> np.ndarray:
-        return planes(self.cells, players)
+    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        return planes(self.cells[games], players)
 
-    def _allowed(self, players: np.ndarray) -> np.ndarray:
-        return self.cells == EMPTY
+    def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        return self.cells[games] == EMPTY
