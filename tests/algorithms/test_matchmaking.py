@@ -121,6 +121,9 @@ def test_who_is_who():
     assert roster.all_frozen().tolist() == [3, 4, 5, 6]
     assert roster.frozen_exploiters().tolist() == [5]
     assert roster.snapshots_of(0).tolist() == [3, 4]
+    again = Roster()
+    again.load_state(roster.state())
+    assert again == roster
     with pytest.raises(ValueError, match="unknown kind of player"):
         roster.add_learning("coach")
 

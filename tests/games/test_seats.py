@@ -191,10 +191,34 @@ def test_the_learning_seat_earns_what_the_exact_value_says():
     assert abs(rewards.mean() - exact) < 4 * rewards.std() / len(rewards) ** 0.5
 
 
-def test_agents_that_leave_wait_for_the_next_game():
-    from test_pettingzoo import Countdown
+class FirstLegal(RandomOpponents):
+    def act(self, games, players, observations, legal):
+        return legal.argmax(axis=1)
 
-    columns = SeatColumns(PettingZooGames(Countdown, 1, same_step_reset=True))
+
+@pytest.mark.parametrize("name", ["veldt:leduc", "veldt:connect_four"])
+def test_a_learning_seat_goes_on_where_it_was(name):
+    first, second = (LearningSeat(make_game(name, 6, seed=4), FirstLegal()) for _ in range(2))
+    shown, info = first.reset()
+    for _ in range(15):
+        shown, *_, info = first.step(info["action_mask"].argmax(axis=1))
+    second.reset()
+    again, info = second.load_state(first.state())
+    np.testing.assert_array_equal(again, shown)
+    for _ in range(25):
+        actions = info["action_mask"].argmax(axis=1)
+        *answers, info = first.step(actions)
+        for one, other in zip(answers, second.step(actions), strict=False):
+            np.testing.assert_array_equal(one, other)
+    assert LearningSeat(PettingZooGames(countdown(), 1), FirstLegal()).state() is None
+
+
+def countdown():
+    return pytest.importorskip("test_pettingzoo").Countdown
+
+
+def test_agents_that_leave_wait_for_the_next_game():
+    columns = SeatColumns(PettingZooGames(countdown(), 1, same_step_reset=True))
     columns.reset()
     answers = [columns.step(np.zeros(3, dtype=int)) for _ in range(4)]
     assert [answer[2].tolist() for answer in answers] == [
@@ -208,7 +232,7 @@ def test_agents_that_leave_wait_for_the_next_game():
     assert finals == [[[0, 1]], [[2, 2]], [[1, 3]], [[0, 1]]]
     assert answers[2][0].tolist() == [[0, 0], [1, 0], [2, 0]]
 
-    learning = LearningSeat(PettingZooGames(Countdown, 3), RandomOpponents())
+    learning = LearningSeat(PettingZooGames(countdown(), 3), RandomOpponents())
     learning.reset()
     rows = [learning.step(np.zeros(3, dtype=int)) for _ in range(3)]
     assert [row[1].tolist() for row in rows] == [[1, 11, 21], [11, 12, 22], [12, 13, 1]]

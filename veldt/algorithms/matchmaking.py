@@ -104,6 +104,16 @@ class Roster:
     def add_frozen(self, parent: int) -> int:
         return self._add(self.kinds[parent], parent, frozen=True)
 
+    def state(self) -> dict[str, np.ndarray]:
+        kinds = [KINDS.index(kind) for kind in self.kinds]
+        columns = {"kinds": kinds, "parents": self.parents, "frozen": self.frozen}
+        return {name: np.array(column, dtype=np.int64) for name, column in columns.items()}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self.kinds = [KINDS[number] for number in state["kinds"].tolist()]
+        self.parents = state["parents"].tolist()
+        self.frozen = [bool(flag) for flag in state["frozen"].tolist()]
+
     def _add(self, kind: str, parent: int, frozen: bool) -> int:
         self.kinds.append(kind)
         self.parents.append(parent)

@@ -113,6 +113,13 @@ class VectorGame(ABC):
         """Play `actions` [B, P, ...]; entries of players who are not to act are not looked at.
         `games`, bool [B]: only these are stepped, the others stand still with rewards of 0."""
 
+    def state(self) -> dict[str, np.ndarray] | None:
+        """All that the games are in, for an exact resume; None where they cannot be saved."""
+        return None
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        raise NotImplementedError(f"{self.spec.id} cannot be brought back")
+
     def close(self) -> None:  # noqa: B027 - most games are arrays and hold nothing
         """Give back what the games hold."""
 

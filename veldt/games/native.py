@@ -155,7 +155,7 @@ class NativeGame(VectorGame):
         return step
 
     def state(self) -> dict[str, np.ndarray]:
-        """Copies of all that the games are in, for checkpoints and for walking a game tree."""
+        """Copies, for checkpoints and for walking a game tree."""
         names = ("turns", "episodes", "waiting_for_reset", *self.state_names)
         return {name: getattr(self, name).copy() for name in names}
 

@@ -37,6 +37,9 @@ class RockPaperScissors(NativeGame):
         return np.ones((len(games), 3), dtype=bool)
 
 
-def distance_to_equilibrium(probabilities: np.ndarray) -> float:
-    """Largest difference of a mixed strategy [3] to a third each."""
-    return float(np.abs(np.asarray(probabilities) - 1.0 / 3.0).max())
+def distance_to_equilibrium(strategies: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Largest difference to a third each, of one strategy [3] or of a mixture of several [K, 3]. A
+    game has one move, so a mixture of players plays the mean of their probabilities."""
+    rows = np.atleast_2d(np.asarray(strategies, dtype=np.float64))
+    mixed = np.average(rows, axis=0, weights=weights)
+    return float(np.abs(mixed - 1.0 / 3.0).max())

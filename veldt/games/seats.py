@@ -176,6 +176,22 @@ class LearningSeat(_Columns):
             info["final_obs"], info["_final_obs"] = self._shown(row.final), row.closed
         return self._shown(seen), row.rewards, row.terminated, row.truncated, info
 
+    def state(self) -> dict[str, np.ndarray] | None:
+        """The games, who sits where, and what was paid so far; None where games cannot be saved.
+        Opponents keep their own state."""
+        games = self.game.state()
+        if games is None:
+            return None
+        kept = {"game." + name: array for name, array in games.items()}
+        return {**kept, "seats": self.seats.copy(), "returns": self._returns.copy()}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> tuple[Any, dict[str, Any]]:
+        """Go on from there; what reset() would return."""
+        games = {name[5:]: array for name, array in state.items() if name.startswith("game.")}
+        self.game.load_state(games)
+        self.seats[:], self._returns[:] = state["seats"], state["returns"]
+        return self._shown(self.game.observe(self.seats)), self._masks()
+
     def _asked(self) -> np.ndarray:
         """bool [B]: where the learning player is to act."""
         return self.game.to_act[self._numbers, self.seats]
