@@ -330,6 +330,15 @@ def test_unknown_modules_and_options():
         make_pettingzoo("pettingzoo:pettingzoo.classic.tictactoe_v3", 1, colour="red")
 
 
+@pytest.mark.skipif(not hasattr(pettingzoo, "make"), reason="this PettingZoo has no registry")
+def test_registered_ids():
+    game = make_pettingzoo("pettingzoo:classic/tictactoe-v3", 1)
+    assert game.agents == ["player_1", "player_2"]
+    assert not game.spec.simultaneous
+    with pytest.raises(ConfigurationError, match="did you mean classic/tictactoe-v3"):
+        make_pettingzoo("pettingzoo:classic/tictactoe-v9", 1)
+
+
 def test_an_agent_that_nobody_expected_is_named():
     class Guest(Countdown):
         def reset(self, seed=None, options=None):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -129,33 +131,61 @@ class PettingZooGames(VectorGame):
 def make_pettingzoo(
     name: str, num_games: int, seed: int = 0, same_step_reset: bool = False, **options: Any
 ) -> PettingZooGames:
-    """`num_games` copies of "pettingzoo:<module>", for example "pettingzoo:mpe2.simple_spread_v3";
-    the parallel form where the module has one. `options` are those of the environment."""
+    """`num_games` copies of "pettingzoo:<module>", for example "pettingzoo:mpe2.simple_spread_v3",
+    or of an id that is registered with PettingZoo, as "pettingzoo:classic/connect_four-v3"; the
+    parallel form where there is one. `options` are those of the environment."""
     path = name.removeprefix(PREFIX)
+    maker = _registered(path) if "/" in path else _in_module(path)
+    try:
+        return PettingZooGames(lambda: maker(**options), num_games, seed, same_step_reset, name)
+    except (TypeError, ImportError) as error:
+        raise ConfigurationError(f"cannot make '{name}': {error}") from error
+
+
+def _in_module(path: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(path)
     except ImportError as error:
         raise ConfigurationError(
-            f"cannot import '{path}' of the environment '{name}': {error}; name a module such as "
-            'pettingzoo:mpe2.simple_spread_v3, and run: pip install "veldt[pettingzoo]"'
+            f"cannot import '{path}' of the environment '{PREFIX}{path}': {error}; name a module "
+            'such as pettingzoo:mpe2.simple_spread_v3, and run: pip install "veldt[pettingzoo]"'
         ) from error
     maker = getattr(module, "parallel_env", None) or getattr(module, "env", None)
     if maker is None:
         raise ConfigurationError(f"'{path}' has neither parallel_env nor env; name another module")
-    try:
-        return PettingZooGames(lambda: maker(**options), num_games, seed, same_step_reset, name)
-    except TypeError as error:
-        raise ConfigurationError(f"cannot make '{name}': {error}") from error
+    return maker
 
 
-def _copy(env: Any) -> Copy:
+def _registered(id: str) -> Callable[..., Any]:
+    pettingzoo = _library()
+    if not hasattr(pettingzoo, "make"):  # before 1.27
+        raise ConfigurationError(
+            f"this PettingZoo has no registry for '{id}'; name the module, for example "
+            "pettingzoo:pettingzoo.classic.connect_four_v3, or update it"
+        )
+    for kind, known in (
+        ("parallel", pettingzoo.parallel_registry),
+        ("aec", pettingzoo.aec_registry),
+    ):
+        if id in known:
+            return functools.partial(pettingzoo.make, kind, id)
+    near = difflib.get_close_matches(id, pettingzoo.aec_registry, n=1, cutoff=0.5)
+    remedy = f"did you mean {near[0]}?" if near else "name its module instead"
+    raise ConfigurationError(f"'{id}' is not registered with PettingZoo; {remedy}")
+
+
+def _library() -> Any:
     try:
-        from pettingzoo import AECEnv, ParallelEnv
+        return importlib.import_module("pettingzoo")
     except ImportError as error:
         raise ConfigurationError(
             'pettingzoo: environments need PettingZoo; run: pip install "veldt[pettingzoo]"'
         ) from error
-    if not isinstance(env, AECEnv | ParallelEnv):
+
+
+def _copy(env: Any) -> Copy:
+    library = _library()
+    if not isinstance(env, library.AECEnv | library.ParallelEnv):
         raise ConfigurationError(
             f"{type(env).__name__} is no PettingZoo environment; give a ParallelEnv or an AECEnv "
             "(a gymnasium.Env has a single agent: name it without pettingzoo:)"
@@ -165,4 +195,4 @@ def _copy(env: Any) -> Copy:
             f"the PettingZoo environment {env} has no possible_agents; buffers need to know all "
             "agents before a game begins"
         )
-    return ParallelCopy(env) if isinstance(env, ParallelEnv) else SequentialCopy(env)
+    return ParallelCopy(env) if isinstance(env, library.ParallelEnv) else SequentialCopy(env)
