@@ -26,8 +26,8 @@ ARCHITECTURE_FILES = sorted(
 LAYERS = (
     {"errors", "files", "types", "resources"},
     {"ports"},
-    {"algorithms", "networks", "environments", "telemetry", "replay", "optimizers", "topology",
-     "diagram", "checkpoints", "context", "options", "devices"},
+    {"algorithms", "networks", "environments", "games", "telemetry", "replay", "optimizers",
+     "topology", "diagram", "checkpoints", "context", "options", "devices"},
     {"objectives", "problem", "settings"},
     {"roles", "backends", "wire", "population"},
     {"architectures"},
