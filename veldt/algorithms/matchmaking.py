@@ -75,6 +75,24 @@ class Payoff:
             self.games[row, column] = self.games[row, column] * self.decay + 1.0
             self.points[row, column] = self.points[row, column] * self.decay + points
 
+    def record_many(self, first: int, second: int, wins: int, draws: int, losses: int) -> None:
+        """Several results of a pair at once, seen from the first seat; within them the order is not
+        known, so each counts as their mean."""
+        count = wins + draws + losses
+        self.seated_first[first, second] += count
+        if first == second or not count:
+            return
+        kept, mean = self.decay**count, (wins + 0.5 * draws) / count
+        added = (1.0 - kept) / (1.0 - self.decay) if self.decay < 1.0 else count
+        for row, column, points in ((first, second, mean), (second, first, 1.0 - mean)):
+            self.games[row, column] = self.games[row, column] * kept + added
+            self.points[row, column] = self.points[row, column] * kept + points * added
+
+    def forget(self, player: int) -> None:
+        """Somebody else takes this number: none of its results are the new one's."""
+        for table in (self.games, self.points, self.seated_first):
+            table[player], table[:, player] = 0, 0
+
     def win_rates(self, player: int) -> np.ndarray:
         """float64 [M]: w against each; 1/2 before any game."""
         games = self.games[player]

@@ -85,6 +85,13 @@ ARCHITECTURES = {
             "Petrenko et al., Sample Factory: Egocentric 3D Control from Pixels at 100000 FPS",
             "one machine: observations written once into shared slots, double-buffered actors",
         ),
+        Architecture(
+            "league",
+            2020,
+            "Sun et al., TLeague: A Framework for Competitive Self-Play based Distributed"
+            " Multi-Agent Reinforcement Learning",
+            "games of several players: a manager matches learners with a pool of frozen models",
+        ),
     )
 }
 
