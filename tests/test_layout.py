@@ -29,7 +29,7 @@ LAYERS = (
     {"algorithms", "networks", "environments", "games", "telemetry", "replay", "optimizers",
      "topology", "diagram", "checkpoints", "context", "options", "devices"},
     {"objectives", "problem", "settings"},
-    {"roles", "backends", "wire", "population"},
+    {"roles", "backends", "wire", "population", "league"},
     {"architectures"},
     {"run", "api", "dashboard"},
     {"reports"},

@@ -35,8 +35,6 @@ from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.policies.local import LocalPolicy
 from veldt.topology import Topology, numbered
 
-EXAMPLE_ENV = "veldt:kuhn"
-
 
 @dataclass(frozen=True)
 class Config(Options):

@@ -77,7 +77,7 @@ def _describe(arguments: list[str], began: float) -> int:
     format = given.pop("format")
     from veldt.run.plan import make_plan
 
-    plan = make_plan(name, *split_options({"env": "CartPole-v1", **given}))
+    plan = make_plan(name, *split_options({"env": architectures.example_env(name), **given}))
     return _say(plan.topology.describe(format))
 
 

@@ -2,8 +2,8 @@
 """Opens whatever a user names as an environment as one Gymnasium vector environment.
 
 A Gymnasium id (native vector entry point, in-process or subprocess vector), "ALE/..." on ale-py's
-own vector environment, "envpool:<task>", "veldt:<game>", "pettingzoo:<module>", "module:function" or
-a callable.
+own vector environment, "envpool:<task>", "veldt:<game>", "pettingzoo:<module>", "module:function"
+or a callable.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Past(Mapping[int, np.ndarray]):
 
 @dataclass(eq=False)
 class Measures(Part):
-    """Every so many env steps of the main player, if there is something exact to say of the game."""
+    """Every so many env steps of the main player, if the game has an exact measure."""
 
     game: str
     network: NetworkFactory

@@ -46,6 +46,7 @@ class Opponents(Part):
         self._vector = np.empty(self.network.initial_vector().size, np.float32)
         size = self.num_learning * self.capacity + self.capacity + 2 * self.num_learning
         self._matches_vector, self._matches_version = np.empty(size, np.float32), -1
+        self._matches: Matches
         self._drawn = np.full(self.at_once, -1)
         self._next_exchange = 0
         self._refresh_matches()

@@ -46,9 +46,9 @@ class LeagueState:
         for kind in kinds:
             roster.add_learning(kind)
             payoff.add_player()
-        zeros = [np.zeros(len(kinds), np.int64) for _ in range(4)]
-        elo = np.full(len(kinds), ELO_START)
-        return LeagueState(roster, payoff, elo, np.full(len(kinds), LEARNING), *zeros)
+        steps, frozen_at, ordered, resets = np.zeros((4, len(kinds)), np.int64)
+        elo, models = np.full(len(kinds), ELO_START), np.full(len(kinds), LEARNING)
+        return LeagueState(roster, payoff, elo, models, steps, frozen_at, ordered, resets)
 
     @property
     def num_learning(self) -> int:
@@ -89,7 +89,7 @@ class LeagueState:
         numbers = vector.view(np.float64)
         players, games = int(numbers[0]), int(numbers[1])
         end = 2 + 4 * num_learning
-        learning = numbers[2:end].reshape(4, num_learning).astype(np.int64)
+        steps, *rest = numbers[2:end].reshape(4, num_learning).astype(np.int64)
         columns = numbers[end : end + 5 * capacity].reshape(5, capacity)[:, :players].copy()
         tables = numbers[end + 5 * capacity :].reshape(3, capacity, capacity)
         tables = tables[:, :players, :players].copy()
@@ -97,7 +97,10 @@ class LeagueState:
         whole = columns[1:].astype(np.int64)
         roster.load_state(dict(zip(("kinds", "parents", "frozen"), whole[1:], strict=True)))
         payoff = Payoff(decay, tables[0], tables[1], tables[2].astype(np.int64))
-        return LeagueState(roster, payoff, columns[0], whole[0], *learning, games=games)
+        frozen_at, ordered, resets = rest
+        return LeagueState(
+            roster, payoff, columns[0], whole[0], steps, frozen_at, ordered, resets, games
+        )
 
 
 def _padded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How strong a player is, as exactly as each game allows, and how strong the mixture of its past."""
+"""How strong a player and the mixture of its past are, as exactly as each game allows."""
 
 from __future__ import annotations
 
