@@ -16,9 +16,15 @@ from veldt.types import Field, Layout
 
 LEAGUE = "league"
 """Name of the board with the state; a topology without it has no league."""
+MATCHES = "matches"
 LEARNING = -1
 """In the place of a model's number: a player that is not frozen."""
 WIN, DRAW, LOSS = range(3)
+
+
+def generation_board(player: int) -> str:
+    """Name of the board on which a learning player says what it has frozen itself as."""
+    return f"generation-{player}"
 
 
 @dataclass

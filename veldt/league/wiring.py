@@ -13,7 +13,15 @@ from veldt.league.manager import LeagueManager
 from veldt.league.measures import Measures
 from veldt.league.opponents import Opponents
 from veldt.league.options import LeagueOptions
-from veldt.league.state import LEAGUE, LEARNING, LeagueState, Matches, results_layout
+from veldt.league.state import (
+    LEAGUE,
+    LEARNING,
+    MATCHES,
+    LeagueState,
+    Matches,
+    generation_board,
+    results_layout,
+)
 from veldt.population.orders import board_of
 from veldt.problem import Problem
 from veldt.topology import Topology
@@ -39,8 +47,8 @@ class League:
             state.ordered,
             state.resets,
         )
-        self._matches = topology.board("matches", first.to_vector())
-        names = (f"generation-{player}" for player in players)
+        self._matches = topology.board(MATCHES, first.to_vector())
+        names = (generation_board(player) for player in players)
         self._generations = [topology.board(name, np.zeros(3, np.float32)) for name in names]
         messages = 4 * problem.num_actors
         self._results = topology.queue("results", results_layout(self._capacity), messages)
