@@ -49,8 +49,8 @@ def page(row: Architecture, results: Path = RESULTS) -> str:
         _docstring(module),
         "## Who talks to whom",
         f"`veldt describe {row.name} --format mermaid` draws this from the real wiring (here for"
-        f" {row.example_env} on the serial backend). Boxes are roles, cylinders are queues of slots,"
-        " hexagons are memory that many read, rounded boxes are requests.",
+        f" {row.example_env} on the serial backend). Boxes are roles, cylinders are queues of"
+        " slots, hexagons are memory that many read, rounded boxes are requests.",
         f"```mermaid\n{_diagram(row.name)}\n```",
         "## Options",
         "Defaults by preset; `control` is taken for vector observations and `atari` for images,"
