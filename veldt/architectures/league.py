@@ -38,15 +38,18 @@ from veldt.topology import Topology, numbered
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for Leduc poker on two cores."""
+    """Defaults are for small games with hidden information: without much entropy, self-play runs
+    in circles around the equilibrium. Games with open cards want less of it."""
 
-    loss: ActorCriticOptions = ActorCriticOptions(gamma=1.0, entropy_coefficient=0.05)
-    optimizer: OptimizerOptions = OptimizerOptions("adam", 1e-3, max_grad_norm=2.0)
-    trajectory_steps: Count = 16
+    loss: ActorCriticOptions = ActorCriticOptions(
+        gamma=1.0, entropy_coefficient=0.2, normalize_returns=True
+    )
+    optimizer: OptimizerOptions = OptimizerOptions("adam", 2e-3, max_grad_norm=2.0)
+    trajectory_steps: Count = 8
     """Decisions of the learning player per trajectory."""
-    batch_trajectories: Count = 1
+    batch_trajectories: Count = 2
     """Trajectories joined into one batch."""
-    queue_trajectories: Count = 2
+    queue_trajectories: Count = 4
     """Trajectories per actor that may be under way to the learner."""
     league: LeagueOptions = LeagueOptions()
 

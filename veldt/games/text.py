@@ -35,9 +35,9 @@ def drawn(game: VectorGame, player: int) -> str:
     if isinstance(game, LeducPoker):
         rounds = [[("call", "raise")[m] for m in moves if m >= 0] for moves in game.moves[0]]
         public = "JQK"[game.cards[0, 2] // 2] if game.round[0] else "not shown yet"
-        said = "; ".join(", ".join(moves) or "none" for moves in rounds)
+        spoken = "; ".join(", ".join(moves) or "none" for moves in rounds)
         own = "JQK"[game.cards[0, player] // 2]
-        return f"your card: {own}; public card: {public}; paid: {game.paid[0]}; moves: {said}"
+        return f"your card: {own}; public card: {public}; paid: {game.paid[0]}; moves: {spoken}"
     if isinstance(game, RockPaperScissors):
         return "both choose at once"
     return str(game.observe(np.array([player]), np.array([0])))
