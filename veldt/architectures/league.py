@@ -23,12 +23,12 @@ import math
 from dataclasses import dataclass
 
 from veldt.league.actor import LeagueActor
-from veldt.league.learner import LeagueLearner
+from veldt.league.learner import EntropySchedule, LeagueLearner
 from veldt.league.options import LeagueOptions
 from veldt.league.wiring import League
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import Count, Options
+from veldt.options.checked import Count, Options, Positive
 from veldt.options.fields import changed
 from veldt.problem import Problem
 from veldt.roles.gradients.local import LocalOptimizer
@@ -51,7 +51,15 @@ class Config(Options):
     """Trajectories joined into one batch."""
     queue_trajectories: Count = 4
     """Trajectories per actor that may be under way to the learner."""
+    final_entropy: Positive | None = None
+    """Entropy coefficient at the end of --total-env-steps; none: it stays as it is."""
     league: LeagueOptions = LeagueOptions()
+
+    def entropy(self, env_steps: int | None) -> EntropySchedule | None:
+        start = self.loss.entropy_coefficient
+        if self.final_entropy is None or env_steps is None or start == 0.0:
+            return None
+        return EntropySchedule(start, self.final_entropy, env_steps)
 
 
 PRESETS = {
@@ -101,6 +109,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
                 compute=problem.compute,
                 player=league.learning_player(player),
+                entropy=config.entropy(problem.total_env_steps),
             ),
         )
     return topology

@@ -31,12 +31,27 @@ class LearningPlayer(Part):
     known_generation: ParameterSource
 
 
+@dataclass(frozen=True)
+class EntropySchedule:
+    """Falls from `start` to `end` over `env_steps`, by the same factor in equal times: first a
+    policy that hardly runs in circles, then one that is close to an equilibrium."""
+
+    start: float
+    end: float
+    env_steps: int
+
+    def __call__(self, env_steps: float) -> float:
+        passed = min(1.0, env_steps / self.env_steps)
+        return float(self.start * (self.end / self.start) ** passed)
+
+
 @dataclass(eq=False, kw_only=True)
 class LeagueLearner(Learner):
     """Follows orders between two updates. The model is on disk before the weights change: an
     exploiter that was reset first would leave its initial weights in the pool."""
 
     player: LearningPlayer
+    entropy: EntropySchedule | None = None
 
     def open(self, context: NodeContext) -> None:
         super().open(context)
@@ -59,6 +74,8 @@ class LeagueLearner(Learner):
             self._matches_seen = newer
             told = Matches.from_vector(self._matches_vector, player.num_learning, player.capacity)
             self._follow(int(told.ordered[player.player]), int(told.resets[player.player]))
+        if self.entropy is not None:
+            self.objective.adjust_entropy(self.entropy(self._trained.value))
         return super()._begin()
 
     def _follow(self, model: int, reset: int) -> None:

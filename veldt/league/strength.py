@@ -61,8 +61,8 @@ class Strength:
         return game in MEASURED and network.config.recurrent == "none"
 
     def __call__(self, last: np.ndarray, past: Mapping[int, np.ndarray]) -> dict[str, float]:
-        """Numbers by name: of the `last` weights and, where the game allows it, of playing one of
-        `past` (model -> weights, oldest first) or the last ones, drawn before each game."""
+        """Numbers by name: of the `last` weights and, where the game allows it, of playing them or
+        one of the newer half of `past` (model -> weights, oldest first), drawn before each game."""
         policy = self._players.policy(last)
         if self._game == TIC_TAC_TOE:
             first, second = losses_against_minimax(policy)
@@ -71,14 +71,14 @@ class Strength:
             score = play_against_alpha_beta(policy, _ALPHA_BETA_GAMES, _ALPHA_BETA_DEPTH)
             return {"alpha_beta.win_rate": score.win_rate}
         own, tables = self._table(policy), self._past_tables(past)
-        # By age, as in linear CFR: the first models were frozen before they had learned anything.
-        weights = np.arange(1, len(tables) + 2)
+        # The newer half: the first models were frozen before they had learned anything.
+        tables = tables[len(tables) // 2 :]
         if self._game == ROCK_PAPER_SCISSORS:
             rows = np.stack([*tables, own])[:, 0]
-            both = (distance_to_equilibrium(own[0]), distance_to_equilibrium(rows, weights))
+            both = (distance_to_equilibrium(own[0]), distance_to_equilibrium(rows))
             return dict(zip(("distance.last", "distance.mixture"), both, strict=True))
         tree = information_tree(self._game)
-        mixed = mixture(tree, [*tables, own], weights)
+        mixed = mixture(tree, [*tables, own])
         return {
             "nash_conv.last": nash_conv(tree, own),
             "nash_conv.mixture": nash_conv(tree, mixed),

@@ -22,7 +22,7 @@ from veldt.options.fields import flat
 from veldt.roles.evaluator import Evaluator
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.directory import RunDirectory
-from veldt.run.league import HasLeague, league_result
+from veldt.run.league import add_league_result
 from veldt.run.plan import Plan
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
@@ -219,10 +219,7 @@ class Run:
         weights = self._weights()
         result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
         result.best_policy = best_policy(self._backend, self._plan.topology)
-        if isinstance(self._plan.config, HasLeague):
-            result.league, result.nash_conv = league_result(
-                self._plan, self._backend, self._directory.path
-            )
+        add_league_result(result, self._plan, self._backend)
         self._checkpoints.save_last(weights, nodes_are_alive=result.stopped_by != "failure")
         ended_well = result.stopped_by in ("env_steps", "seconds")
         if ended_well and self._options.evaluation_episodes:

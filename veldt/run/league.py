@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from veldt.league.pool import ModelPool
 from veldt.league.state import LEAGUE, LeagueState
 from veldt.league.strength import Strength
 from veldt.run.plan import Plan
+from veldt.telemetry.result import RunResult
 
 
 @runtime_checkable
@@ -33,20 +34,18 @@ def league_state(vector: np.ndarray, options: LeagueOptions) -> LeagueState:
     )
 
 
-def league_result(
-    plan: Plan, backend: Backend, run_dir: Path
-) -> tuple[dict[str, Any], dict[str, float] | None]:
-    """The entries "league" and "nash_conv" of a result, measured with the last weights."""
+def add_league_result(result: RunResult, plan: Plan, backend: Backend) -> None:
+    """The entries "league" and "nash_conv", measured with the last weights; nothing elsewhere."""
+    if not isinstance(plan.config, HasLeague):
+        return
     state = league_state(backend.parameters(LEAGUE).vector, plan.config.league)
-    main, network = plan.topology.weights[0], plan.topology.network
-    name, measured = plan.problem.environment.name, {}
-    last = backend.parameters(main).vector
+    last = backend.parameters(plan.topology.weights[0]).vector
+    name, network, measured = plan.problem.environment.name, plan.topology.network, {}
     if Strength.can_measure(name, network) and np.isfinite(last).all():
-        measured = Strength(name, network)(last, Past(ModelPool(run_dir), state))
-    frozen = int(np.count_nonzero(state.roster.frozen))
-    summary = {
+        measured = Strength(name, network)(last, Past(ModelPool(Path(result.run_dir)), state))
+    result.league = {
         "players": len(state.models),
-        "frozen": frozen,
+        "frozen": int(np.count_nonzero(state.roster.frozen)),
         "games": state.games,
         "elo": state.elo.round(1).tolist(),
         "kinds": state.roster.kinds,
@@ -54,5 +53,5 @@ def league_result(
         "lowest_win_rate_against_own_past": lowest_against_own_past(state),
         "measures": measured,
     }
-    nash = {key: measured.get(f"nash_conv.{key}") for key in ("last", "mixture")}
-    return summary, nash if None not in nash.values() else None  # type: ignore[return-value]
+    if "nash_conv.last" in measured:
+        result.nash_conv = {key: measured[f"nash_conv.{key}"] for key in ("last", "mixture")}
