@@ -62,7 +62,7 @@ class Strength:
 
     def __call__(self, last: np.ndarray, past: Mapping[int, np.ndarray]) -> dict[str, float]:
         """Numbers by name: of the `last` weights and, where the game allows it, of playing them or
-        one of the newer half of `past` (model -> weights, oldest first), drawn before each game."""
+        one of `past` (model -> weights), drawn before each game."""
         policy = self._players.policy(last)
         if self._game == TIC_TAC_TOE:
             first, second = losses_against_minimax(policy)
@@ -71,8 +71,6 @@ class Strength:
             score = play_against_alpha_beta(policy, _ALPHA_BETA_GAMES, _ALPHA_BETA_DEPTH)
             return {"alpha_beta.win_rate": score.win_rate}
         own, tables = self._table(policy), self._past_tables(past)
-        # The newer half: the first models were frozen before they had learned anything.
-        tables = tables[len(tables) // 2 :]
         if self._game == ROCK_PAPER_SCISSORS:
             rows = np.stack([*tables, own])[:, 0]
             both = (distance_to_equilibrium(own[0]), distance_to_equilibrium(rows))
