@@ -85,7 +85,7 @@ def test_opponents_change_when_a_game_is_over_and_at_no_other_time(tmp_path, mon
 
     monkeypatch.setattr(Opponents, "act", watching)
     monkeypatch.setattr(Opponents, "game_over", ending)
-    plan = plan_of("serial", {"freeze_env_steps": 200, "max_frozen": 3, "matchmaking": "uniform"})
+    plan = plan_of("serial", {"freeze_env_steps": 200, "max_frozen": 3, "self_play_share": 0.0})
     backend = SerialBackend(plan.topology, seed=1)
     backend.run_dir = tmp_path
     backend.start()

@@ -20,7 +20,11 @@ SETTINGS = {
     "measure_env_steps": 5000,
     "hidden_sizes": (16,),
     "learning_rate": 1e-2,
+    "decay_learning_rate": False,
     "entropy_coefficient": 0.2,
+    "final_entropy": None,
+    "self_play_share": 0.0,
+    "max_frozen": 64,
     "normalize_returns": False,
     "evaluation_episodes": 0,
 }

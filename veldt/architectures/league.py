@@ -42,16 +42,18 @@ class Config(Options):
     in circles around the equilibrium. Games with open cards want less of it."""
 
     loss: ActorCriticOptions = ActorCriticOptions(
-        gamma=1.0, entropy_coefficient=0.2, normalize_returns=True
+        gamma=1.0, entropy_coefficient=0.3, normalize_returns=True
     )
-    optimizer: OptimizerOptions = OptimizerOptions("adam", 2e-3, max_grad_norm=2.0)
+    optimizer: OptimizerOptions = OptimizerOptions(
+        "adam", 3e-3, decay_learning_rate=True, max_grad_norm=2.0
+    )
     trajectory_steps: Count = 8
     """Decisions of the learning player per trajectory."""
     batch_trajectories: Count = 2
     """Trajectories joined into one batch."""
     queue_trajectories: Count = 4
     """Trajectories per actor that may be under way to the learner."""
-    final_entropy: Positive | None = None
+    final_entropy: Positive | None = 0.1
     """Entropy coefficient at the end of --total-env-steps; none: it stays as it is."""
     league: LeagueOptions = LeagueOptions()
 
@@ -64,7 +66,7 @@ class Config(Options):
 
 PRESETS = {
     "control": Config(),
-    "atari": changed(Config(), gamma=0.99, entropy_coefficient=0.01, learning_rate=3e-4),
+    "atari": changed(Config(), gamma=0.99, entropy_coefficient=0.01, final_entropy=None),
 }
 
 

@@ -22,15 +22,15 @@ class LeagueOptions(Options):
     """Opponents: latest (itself), uniform or pfsp over the frozen, or alphastar's rules by kind."""
     pfsp_weighting: Literal["squared", "variance", "linear", "linear_capped"] = "squared"
     """What pfsp prefers, as a function of the win rate; squared: those who are hard to beat."""
-    self_play_share: Annotated[float, Bounds(0, 1)] = 0.0
+    self_play_share: Annotated[float, Bounds(0, 1)] = 0.8
     """Share of games against itself (uniform and pfsp)."""
     main_exploiters: Exploiters | None = None
     """Learning players that only play the main one; none: 1 with alphastar, else 0."""
     league_exploiters: Exploiters | None = None
     """Learning players that play everybody who is frozen; none: 2 with alphastar, else 0."""
-    freeze_env_steps: Count = 200_000
+    freeze_env_steps: Count = 150_000
     """Env steps of a player until it is frozen; with alphastar twice as many at the latest."""
-    max_frozen: Annotated[int, Bounds(1, 1000)] = 64
+    max_frozen: Annotated[int, Bounds(1, 1000)] = 32
     """Frozen players in the pool; when it is full, the oldest one leaves."""
     payoff_decay: Annotated[float, Bounds(0, 1, above=True)] = 0.99
     """What each new result of a pair leaves of its older ones."""
