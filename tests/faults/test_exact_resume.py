@@ -38,6 +38,9 @@ LEAGUE = {
     "freeze_env_steps": 60,
     "max_frozen": 6,
     "envs_per_actor": 1,
+    # Schedules over total_env_steps would differ: the halves of a run are told other totals.
+    "decay_learning_rate": False,
+    "final_entropy": None,
 }
 OWN = {"dqn": REPLAY, "gorila": REPLAY, "apex": REPLAY, "league": LEAGUE}
 
