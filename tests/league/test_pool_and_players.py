@@ -9,6 +9,7 @@ import pytest
 import veldt
 from veldt.algorithms.matchmaking import MAIN, MAIN_EXPLOITER, Payoff
 from veldt.errors import ConfigurationError
+from veldt.league.learner import EntropySchedule
 from veldt.league.options import LeagueOptions
 from veldt.league.pool import ModelPool, ResidentModels
 from veldt.league.state import LEARNING, LeagueState, Matches
@@ -122,3 +123,10 @@ def test_exploiters_come_with_alphastar_only():
     assert kinds == (MAIN, MAIN_EXPLOITER, "league_exploiter", "league_exploiter")
     lean = LeagueOptions(matchmaking="alphastar", league_exploiters=0)
     assert lean.kinds == (MAIN, MAIN_EXPLOITER)
+
+
+def test_entropy_falls_by_the_same_factor_in_equal_times():
+    schedule = EntropySchedule(0.4, 0.1, 1000)
+    assert [schedule(steps) for steps in (0, 500, 1000, 5000)] == pytest.approx(
+        [0.4, 0.2, 0.1, 0.1]
+    )
