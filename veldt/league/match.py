@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from veldt.games.making import make_games
+from veldt.games.making import make_games, num_players
 from veldt.games.seats import LearningSeat
 from veldt.networks import FlatParameters, NetworkFactory, PolicyValueOutput
 from veldt.types import ACTION_MASK
@@ -82,9 +82,10 @@ class MatchScore:
 class _Other:
     """The opponent of a match, who also keeps the score."""
 
-    def __init__(self, player: ModelPlayer, num_players: int) -> None:
+    def __init__(self, player: ModelPlayer, num_games: int, num_players: int) -> None:
         self._player, self._num_players = player, num_players
         self.score = MatchScore()
+        self.played = np.zeros(num_games, np.int64)
 
     def act(
         self,
@@ -96,7 +97,13 @@ class _Other:
         return self._player.act(games * self._num_players + players, observations, legal)
 
     def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
-        rows = np.arange(len(games))
+        for player in range(self._num_players):
+            self._player.begin(games * self._num_players + player)
+        # One game from each seat, and no more where games are short: they would crowd out others.
+        counted = self.played[games] < self._num_players
+        self.played[games] += 1
+        seats, returns = seats[counted], returns[counted]
+        rows = np.arange(len(seats))
         own, others = returns[rows, seats], returns.copy()
         others[rows, seats] = -np.inf
         best = others.max(axis=1)
@@ -104,8 +111,6 @@ class _Other:
         self.score.losses += int(np.count_nonzero(own < best))
         self.score.draws += int(np.count_nonzero(own == best))
         self.score.total_return += float(own.sum())
-        for player in range(self._num_players):
-            self._player.begin(games * self._num_players + player)
 
 
 def play_match(
@@ -117,22 +122,19 @@ def play_match(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> MatchScore:
-    """At least `num_games` games of `first` against `second`, in seats that alternate. Two games
-    go on in each place, one from each seat, so that short ones do not crowd out long ones."""
-    games = make_games(game, max(2, num_games // 2), seed, **(options or {}))
-    players = games.spec.num_players
+    """About `num_games` games of `first` against `second`, as many from each seat."""
+    options = dict(options or {})
+    players = num_players(game, **options)
+    games = make_games(game, max(1, num_games // players), seed, **options)
     rows = np.arange(games.num_games)
     own = ModelPlayer(network, first, len(rows), seed + 1)
-    other = _Other(ModelPlayer(network, second, len(rows) * players, seed + 2), players)
+    other = _Other(ModelPlayer(network, second, len(rows) * players, seed + 2), len(rows), players)
     env = LearningSeat(games, other)
     env.reset(seed=seed)
-    done = np.zeros(len(rows), np.int64)
-    while (done < 2).any():
+    while (other.played < players).any():
         legal = games.legal(env.seats) if games.spec.action_mask_size else None
         actions = own.act(rows, games.observe(env.seats), legal)
         _, _, terminated, truncated, _ = env.step(actions)
-        over = terminated | truncated
-        own.begin(np.flatnonzero(over))
-        done += over
+        own.begin(np.flatnonzero(terminated | truncated))
     env.close()
     return other.score
