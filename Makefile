@@ -7,8 +7,11 @@ BIN := $(VENV)/bin
 TEST_EXTRAS := test,atari,box2d,classic,dashboard,mujoco,ray,plots,video
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
+# What others build on, and the architectures: typed strictly. tests/test_layout.py checks the same.
+PUBLIC_FACE := $(addprefix veldt/,extend.py architectures ports.py topology.py types.py role.py \
+  problem.py api.py options errors.py context.py)
 # These kill processes and look for what is left anywhere on the machine, or watch heartbeats.
-ALONE := $(addprefix tests/,architectures/test_seed_rl_on_ray.py backends dashboard faults)
+ALONE := $(addprefix tests/,backends dashboard faults architectures/test_seed_rl_on_ray.py)
 
 .PHONY: demo test lint docs bench bench-peers
 
@@ -23,6 +26,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p veldt
+	$(BIN)/mypy --strict --follow-imports=silent $(PUBLIC_FACE)
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/generate.py

@@ -3,7 +3,8 @@
 random kills of its other nodes, and once more with its learner killed and the run resumed.
 
 Writes benchmarks/results/chaos.json. `--figures` runs the fault tests and keeps what they counted
-in faults.json, `--nightly` does so at full size; `--soak MINUTES` looks for growth."""
+in faults.json, `--nightly` does so at full size; `--soak MINUTES` looks for growth; `--outside
+TRIES` strikes from outside: signals to the group, dead fork servers and environment workers."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fault_figures
+import outside_faults
 import soaking
 from measuring import RESULTS, ROOT, machine, print_table, save
 
@@ -163,6 +165,11 @@ def main() -> None:
     parser.add_argument("--hang-seconds", type=float, default=5.0)
     parser.add_argument("--checkpoint-seconds", type=float, default=5.0)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--outside", type=int, metavar="TRIES", help="only faults from outside")
+    parser.add_argument(
+        "--kinds", nargs="+", default=list(outside_faults.KINDS), choices=outside_faults.KINDS,
+        help="of faults from outside",
+    )  # fmt: skip
     parser.add_argument("--figures", action="store_true", help="only run the fault tests")
     parser.add_argument("--nightly", action="store_true", help="the same at full size, with Ray")
     arguments = parser.parse_args()
@@ -170,6 +177,11 @@ def main() -> None:
         every = arguments.architectures == list(ON_ONE_PLAYER)
         chosen = ["apex"] if every else arguments.architectures  # actors and a replay to kill
         soaking.main(chosen, arguments.soak, arguments.kill_every)
+        return
+    if arguments.outside:
+        every = arguments.architectures == list(ON_ONE_PLAYER)
+        chosen = ["impala"] if every else arguments.architectures
+        outside_faults.main(chosen, arguments.env, arguments.kinds, arguments.outside)
         return
     if arguments.figures or arguments.nightly:
         fault_figures.main(arguments.nightly)

@@ -17,7 +17,6 @@ import pytest
 
 import veldt
 from veldt.architectures import load
-from veldt.environments import EnvironmentFactory
 from veldt.options import RunOptions
 from veldt.run import plan as resolve
 from veldt.run.directory import RunDirectory
@@ -191,18 +190,22 @@ def test_auto_uses_a_gpu_where_it_pays(monkeypatch, options, is_image, device):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "device", "envs"),
+    ("architecture", "env", "device", "envs"),
     [
-        ("sample_factory", "cuda", 64),
-        ("seed_rl", "cuda", 64),
-        ("ga3c", "cuda", 64),
-        ("sample_factory", "cpu", 8),
-        ("impala", "cuda", 8),
+        ("sample_factory", "ALE/Pong-v5", "cuda", 32),
+        ("seed_rl", "ALE/Pong-v5", "cuda", 64),
+        ("ga3c", "ALE/Pong-v5", "cuda", 64),
+        ("impala", "ALE/Pong-v5", "cuda", 8),
+        ("impala", "ALE/Pong-v5", "cpu", 8),
+        ("impala", "CartPole-v1", "cpu", 64),
+        ("impala", "Acrobot-v1", "cpu", 16),
+        ("a2c", "Pendulum-v1", "cpu", 2),
     ],
 )
-def test_actors_that_ask_a_gpu_are_wide(monkeypatch, architecture, device, envs):
-    """It answers many rows in the time of one; a core does not."""
+def test_the_width_of_an_actor_is_known_before_any_clock_is_asked(
+    monkeypatch, architecture, env, device, envs
+):
+    """By the kind of environment, or by the preset's number over all actors."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr(EnvironmentFactory, "measure", lambda self: 1.0)  # a second per step
-    options = RunOptions(env="CartPole-v1", backend="process", device=device)
+    options = RunOptions(env=env, backend="process", device=device, num_actors=15)
     assert resolve.make_plan(architecture, options, {}).problem.envs_per_actor == envs

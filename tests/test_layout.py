@@ -24,13 +24,14 @@ ARCHITECTURE_FILES = sorted(
 
 # A unit may import units of lower layers, and of its own layer where that makes no cycle.
 LAYERS = (
-    {"errors", "files", "types", "resources"},
+    {"errors", "types", "resources", "files"},
+    {"role"},
     {"ports"},
     {"algorithms", "networks", "environments", "games", "telemetry", "replay", "optimizers",
-     "topology", "diagram", "checkpoints", "context", "options", "devices"},
-    {"objectives", "problem", "settings"},
+     "topology", "diagram", "checkpoints", "context", "options", "devices", "families"},
+    {"objectives", "problem"},
     {"roles", "backends", "wire", "population", "league"},
-    {"architectures"},
+    {"architectures", "extend"},
     {"run", "api", "dashboard"},
     {"reports"},
     {"command_line", "__main__", "__init__"},
@@ -39,7 +40,7 @@ LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 STRANGERS = {"roles": {"backends"}, "backends": {"roles"}, "architectures": {"backends"}}
 ONLY_IN = {
     "threading": {"backends"},
-    "multiprocessing": {"backends"},
+    "multiprocessing": {"backends", "environments/processes.py"},
     "ray": {"backends"},
     "grpc": {"wire"},
     "google": {"wire"},
@@ -55,7 +56,15 @@ def unit_of(path: Path) -> str:
 def imports_of(path: Path, when_loaded: bool = False) -> Iterator[str]:
     """Full names of the modules a file imports: anywhere in it, or only when it is loaded."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_types = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
     for node in tree.body if when_loaded else ast.walk(tree):
+        if node in for_types:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -108,7 +117,8 @@ def test_imports_are_where_they_belong(path):
         top = name.split(".")[0]
         assert top not in FORBIDDEN_IMPORTS
         homes = ONLY_IN.get(top, {unit_of(path)})
-        assert unit_of(path) in homes, f"{top} outside {', '.join(sorted(homes))}"
+        here = {unit_of(path), path.relative_to(PACKAGE).as_posix()}
+        assert here & homes, f"{top} outside {', '.join(sorted(homes))}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -122,14 +132,12 @@ def test_names_say_what_is_inside(path):
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_files_and_functions_are_short(path):
     text = path.read_text(encoding="utf-8")
-    budget = {"roles": 230, "ports": 120}.get(unit_of(path), 300)
-    if path in ARCHITECTURE_FILES:
-        budget = 150
-    assert len(text.splitlines()) <= budget
+    most_lines = 200 if unit_of(path) == "architectures" else 360
+    assert len(text.splitlines()) <= most_lines
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             # An architecture's build is a plain list of its nodes; splitting it would hide them.
-            most = 70 if node.name == "build" else 60
+            most = 80 if node.name == "build" else 60
             assert node.end_lineno - node.lineno < most, node.name
 
 
@@ -164,10 +172,29 @@ def test_the_readme_has_the_table():
     assert not missing, "put these rows into README.md:\n" + "\n".join(missing)
 
 
+# What others build on, and the architectures; `make lint` checks the same files.
+PUBLIC_FACE = (
+    "extend.py", "architectures", "ports.py", "topology.py", "types.py", "role.py", "problem.py",
+    "api.py", "options", "errors.py", "context.py",
+)  # fmt: skip
+STRICT = ("mypy", "--strict", "--follow-imports=silent", *(f"veldt/{name}" for name in PUBLIC_FACE))
+
+
+def test_make_lint_is_as_strict():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", "")
+    [named] = re.findall(r"^PUBLIC_FACE := \$\(addprefix veldt/,(.*)\)$", makefile, re.M)
+    assert tuple(named.split()) == PUBLIC_FACE
+
+
+@pytest.mark.timeout(600)  # types are checked from nothing where there is no cache
 @pytest.mark.parametrize(
     "command",
-    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy", "-p", "veldt")],
-    ids=" ".join,
+    [
+        pytest.param(("ruff", "check", "."), id="ruff check"),
+        pytest.param(("ruff", "format", "--check", "."), id="ruff format"),
+        pytest.param(("mypy", "-p", "veldt"), id="mypy"),
+        pytest.param(STRICT, id="mypy strict"),
+    ],
 )
 def test_linter_and_types(command):
     tool = shutil.which(command[0], path=str(Path(sys.executable).parent)) or shutil.which(
@@ -176,6 +203,6 @@ def test_linter_and_types(command):
     if tool is None:
         pytest.skip(f"{command[0]} is not installed")
     done = subprocess.run(
-        [tool, *command[1:]], cwd=ROOT, capture_output=True, text=True, timeout=110
+        [tool, *command[1:]], cwd=ROOT, capture_output=True, text=True, timeout=580
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veldt import architectures
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.fields import check_kinds, with_values
+from veldt.options.fields import with_values
+from veldt.run.saved_options import saved_options
 from veldt.telemetry.result import RunResult
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ MAY_CHANGE = {
     "total_env_steps",
 }
 """Options that a run may be resumed with other values of."""
+_PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
@@ -54,21 +55,24 @@ def train_from(architecture: str, options: dict[str, Any], began: float | None =
         warm_up()
     from veldt.run.autotune import autotuned
     from veldt.run.driver import Run
-    from veldt.run.plan import make_plan
 
     common, own = split_options(options)
+    base = Path.cwd()  # an environment may change it, even while it is tried
     if not common.autotune:
-        return Run(make_plan(architecture, common, own), began).execute()
+        return Run(_planned(architecture, common, own, began), began, base=base).execute()
     plan, trials = autotuned(architecture, common, own)
-    run = Run(plan, began)
+    run = Run(plan, began, base=base)
     run.record_tuning(trials)
     return run.execute()
 
 
-def resume(run_dir: str | Path, began: float | None = None, **changes: object) -> RunResult:
-    """Go on with a run from its newest valid checkpoint; budgets may change, nothing else."""
-    run_dir = Path(run_dir)
-    architecture, options, own = saved_options(run_dir)
+def resume(
+    run_dir: str | Path, began: float | None = None, trust_code: bool = False, **changes: object
+) -> RunResult:
+    """Go on with a run from its newest valid checkpoint; budgets may change, nothing else.
+    `trust_code`: run the Python files that config.json names even if they have changed."""
+    run_dir, base = Path(run_dir), Path.cwd()
+    architecture, options, own = saved_options(run_dir, trust_code)
     for name in changes:
         if name not in MAY_CHANGE:
             raise ConfigurationError(
@@ -83,9 +87,30 @@ def resume(run_dir: str | Path, began: float | None = None, **changes: object) -
 
         warm_up()
     from veldt.run.driver import Run
-    from veldt.run.plan import make_plan
 
-    return Run(make_plan(architecture, options, own), began, resume=True).execute()
+    plan = _planned(architecture, options, own, began)
+    return Run(plan, began, resume=True, base=base).execute()
+
+
+def _planned(
+    architecture: str, options: RunOptions, own: dict[str, Any], began: float | None
+) -> Any:
+    """The plan of a run, within the run's own time: an environment may take long to be made."""
+    from veldt.run.plan import make_plan
+    from veldt.run.signals import OutOfTime, time_limit
+
+    limit = options.max_seconds
+    if limit is not None:
+        spent = 0.0 if began is None else time.monotonic() - began
+        limit = max(limit - spent, _PLANNING_SECONDS)
+    try:
+        with time_limit(limit):
+            return make_plan(architecture, options, own)
+    except OutOfTime:
+        raise ConfigurationError(
+            f"max_seconds {options.max_seconds:g} were over before the network was built and the"
+            f" environment '{options.env}' made, reset and stepped once; nothing was trained"
+        ) from None
 
 
 def split_options(options: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
@@ -101,28 +126,10 @@ def evaluate(
     seed: int = 0,
     video: bool = False,
     policy: int | None = None,
+    trust_code: bool = False,
 ) -> EvaluationResult:
     """Play `episodes` fresh episodes with a run's newest checkpoint; their returns. `policy`: one
-    of several that were trained side by side; without it, the best."""
+    of several that were trained side by side; without it, the best. `trust_code` as in resume."""
     from veldt.run.evaluation import evaluate_run
 
-    return evaluate_run(Path(run_dir), episodes, seed, video, policy)
-
-
-def saved_options(run_dir: Path) -> tuple[str, RunOptions, dict[str, Any]]:
-    """Architecture, common options and own fields of a run, from its config.json."""
-    try:
-        stored = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
-        check_kinds(RunOptions, stored["options"])
-        options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
-        options = replace(options, hidden_sizes=tuple(options.hidden_sizes))
-        check_kinds(architectures.load(stored["architecture"]).Config, stored["config"])
-        own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
-        return stored["architecture"], options, own
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{run_dir / 'config.json'} cannot be used: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(
-            f"{run_dir} is not a run directory ({type(error).__name__}: {error}); give the folder"
-            " that holds config.json"
-        ) from error
+    return evaluate_run(Path(run_dir), episodes, seed, video, policy, trust_code)

@@ -12,7 +12,8 @@ from veldt.errors import ConfigurationError
 from veldt.networks import FlatParameters, Network, NetworkFactory
 from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.objectives.appo import Appo, AppoOptions
+from veldt.objectives.appo import Appo
+from veldt.objectives.ppo import PPO, ClippedOptions, PPOOptions, SynchronousOptions
 from veldt.objectives.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import (
@@ -89,7 +90,10 @@ __all__ = [
     "ActorCritic",
     "ActorCriticOptions",
     "Appo",
-    "AppoOptions",
+    "ClippedOptions",
+    "PPO",
+    "PPOOptions",
+    "SynchronousOptions",
     "Arrays",
     "Batch",
     "BatchRule",

@@ -176,11 +176,9 @@ class Gradient:
 class GradientSink(Part):
     """Who applies gradients: a local optimizer, a parameter server, shared memory, a group."""
 
-    def parameters(self, network: Network, device: str) -> FlatParameters:
-        """The memory that the learner's network lives in."""
-        from veldt.networks import FlatParameters
-
-        return FlatParameters(network, device)
+    def parameters(self, network: Network, device: str) -> FlatParameters | None:
+        """The memory that the learner's network lives in, where it is not its own."""
+        return None
 
     def open(self, context: NodeContext, flat: FlatParameters) -> None:
         """Begin to take gradients of the weights in `flat`."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.errors import ConfigurationError
 from veldt.networks import NetworkFactory, NetworkOptions
+from veldt.objectives.actor_critic import TargetOptions
+from veldt.objectives.ppo import ClippedOptions, SynchronousOptions
+from veldt.objectives.q_learning import QLearningOptions
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
+
+_FEW_INPUTS = 8
 
 
 @dataclass(frozen=True)
@@ -28,21 +34,42 @@ class Problem:
     total_env_steps: int | None = None
 
     def network(
-        self, head: str, *, normalize_returns: bool = False, dueling: bool = False
+        self, head: str, loss: TargetOptions | QLearningOptions, *, dueling: bool = False
     ) -> NetworkFactory:
-        """The network with this head: "policy_value", "q" or "dpg"."""
-        shape = replace(self.shape, normalize_returns=normalize_returns, dueling=dueling)
+        """The network with this head ("policy_value", "q", "dpg", "sac" or "td3"), normalised as
+        the loss asks for."""
+        shape = replace(
+            self.shape,
+            normalize_observations=loss.normalize_observations,
+            normalize_returns=isinstance(loss, TargetOptions) and loss.normalize_returns,
+            normalize_values=isinstance(loss, ClippedOptions | SynchronousOptions)
+            and loss.ppo.normalize_values,
+            dueling=dueling,
+        )
         return NetworkFactory(shape, self.spec, head, self.seed)
 
-    def memory_network(self) -> NetworkFactory:
+    def memory_network(self, loss: TargetOptions) -> NetworkFactory:
         """A dueling Q network with a memory; on images it also has R2D2's size and inputs."""
         self.require_actions("r2d2", "discrete")
-        shape = replace(self.shape, dueling=True)
+        network = self.network("q", replace(loss, normalize_returns=False), dueling=True)
+        shape = network.config
         if shape.recurrent == "none":
             shape = replace(shape, recurrent="lstm")
         if any(leaf.kind == "image" for leaf in self.spec.observation):
             shape = replace(shape, recurrent_size=512, last_action_and_reward=True)
-        return NetworkFactory(shape, self.spec, "q", self.seed)
+        return replace(network, config=shape)
+
+    def twin_network(
+        self, head: str, loss: QLearningOptions, sizes: tuple[int, ...]
+    ) -> NetworkFactory:
+        """Actor and twin critics for Box actions. Small tasks do not need the published width,
+        which costs many times the time."""
+        network = self.network(head, loss)
+        inputs = sum(prod(leaf.shape) for leaf in self.spec.observation) + len(self.spec.action.low)
+        sizes = sizes or ((64, 64) if inputs <= _FEW_INPUTS else (256, 256))
+        return replace(
+            network, config=replace(network.config, hidden_sizes=sizes, activation="relu")
+        )
 
     def environments(self, num_groups: int = 1) -> Environments:
         """Those of one actor, in groups that it steps in turn."""
@@ -62,7 +89,7 @@ class Problem:
     ) -> Layout:
         """Slots for `num_steps` of a group of environments, with what the network's actors store
         and further scalar `outputs` of theirs."""
-        made = network.make()
+        made = network.blank()
         stored = {**made.output_fields(), **made.input_fields()}
         stored |= dict.fromkeys(outputs, Field((), "float32"))
         if made.return_moments is not None:

@@ -100,7 +100,8 @@ class ObservationLeaf:
     shape: tuple[int, ...]
     dtype: str
     kind: str
-    """ "vector", "image" (uint8, channels first) or "discrete" (integers below `categories`)."""
+    """ "vector", "image" (uint8 or bool, channels first) or "discrete" (integers below
+    `categories`)."""
     categories: int = 0
 
 

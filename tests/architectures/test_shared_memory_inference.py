@@ -18,7 +18,9 @@ from veldt.backends.shared_memory.signals import IndexPipe
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.errors import ConfigurationError
 from veldt.networks import NetworkOptions, make_network
-from veldt.objectives.appo import Appo, AppoOptions
+from veldt.objectives.appo import Appo
+from veldt.objectives.ppo import ClippedOptions
+from veldt.options.fields import changed
 from veldt.ports import Policy
 from veldt.roles.actor import Actor
 from veldt.types import Field, PolicyReply, slots_over, trajectory_layout
@@ -210,7 +212,7 @@ def appo_batch(network, steps=6, envs=4, seed=0):
 def test_every_row_beyond_the_lag_bound_is_masked_and_the_step_shrinks():
     spec = EnvironmentFactory("CartPole-v1").spec()
     network = make_network(NetworkOptions(hidden_sizes=(8,)), spec, "policy_value", 0)
-    objective = Appo(AppoOptions(max_policy_lag=3, normalize_advantages=False))
+    objective = Appo(changed(ClippedOptions(), max_policy_lag=3, normalize_advantages=False))
     objective.open(network)
     objective.after_update(10)
     batch = appo_batch(network)

@@ -24,6 +24,7 @@ from driving import (
     wait_until,
 )
 
+import veldt
 from veldt.backends.base import NodeFailure
 from veldt.backends.supervision import RestartPolicy
 from veldt.topology import Topology
@@ -165,7 +166,8 @@ def test_a_killed_supervisor_leaves_no_process(name: str, tmp_path: Path, figure
     here = str(Path(__file__).parent)
     script = tmp_path / "supervisor.py"
     script.write_text(SUPERVISOR.format(here=here, name=name))
-    environment = {**os.environ, "PYTHONPATH": here}
+    root = str(Path(veldt.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{here}"}
     supervisor = subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment
     )

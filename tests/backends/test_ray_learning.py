@@ -10,6 +10,7 @@ import pytest
 from driving import MakeBackend, advance_until, counter
 
 from veldt.architectures import load
+from veldt.backends.base import captured
 from veldt.checkpoints.store import CheckpointStore
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
@@ -77,7 +78,7 @@ def test_agents_without_a_model_ask_predictors_in_their_own_process(
     assert after.version >= 10
     assert np.abs(after.vector - before.vector).max() > 0.0
     assert counter(backend, kinds.index("agent") + 1, "env_steps") == 0, "told to rest"
-    path = CheckpointStore(tmp_path).save(1, backend.capture(), {})
+    path = CheckpointStore(tmp_path).save(1, captured(backend), {})
     backend.stop()
     assert backend.parameters("weights").version >= after.version
 

@@ -17,6 +17,7 @@ pytest.importorskip("ray")
 from auditing import audited
 from several_nodes import SeveralNodes, several_nodes
 
+from veldt.backends.base import captured
 from veldt.backends.ray.backend import RayBackend
 from veldt.backends.ray.wiring import Wiring
 from veldt.checkpoints.store import CheckpointStore
@@ -89,7 +90,7 @@ def test_a_lost_node_costs_nothing_that_was_committed(
         figure(11, "trained steps/s without the node", during := rate())
         assert during > 0
         assert backend.restarts == 0
-        kept = CheckpointStore(tmp_path).save(1, backend.capture(), {})
+        kept = CheckpointStore(tmp_path).save(1, captured(backend), {})
         assert kept is not None
 
         nodes.add()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -17,7 +18,7 @@ from veldt.architectures import ARCHITECTURES, load
 from veldt.command_line import main as cli
 from veldt.command_line.options import Parser, add_fields, read_mapping
 from veldt.options import ENCODERS, RunOptions
-from veldt.options.fields import choices, flat, leaves
+from veldt.options.fields import flat, leaves
 
 CARTPOLE = ("--env", "CartPole-v1")
 ENVIRONMENT = {
@@ -84,8 +85,8 @@ def refused(tmp_path, monkeypatch, capsys):
         (("train", "impala", *CARTPOLE, "--total-env-steps", "0"), "use 1 to "),
         (("train", "impala", *CARTPOLE, "--seed", "-1"), "use 0 or more"),
         (("train", "impala", *CARTPOLE, "--frame-stack", "0"), "use 1 to 256"),
-        (("train", "impala", *CARTPOLE, "--device", "tpu"), "auto, cpu, cuda"),
-        (("train", "impala", *CARTPOLE, "--backend", "thread"), "serial, process, ray"),
+        (("train", "impala", *CARTPOLE, "--device", "tpu"), "'auto', 'cpu', 'cuda'"),
+        (("train", "impala", *CARTPOLE, "--backend", "thread"), "'serial', 'process', 'ray'"),
         (("train", "impala", *CARTPOLE, "--preset", "doom", *SERIAL), "control"),
         (("train", "impala", *CARTPOLE, "--recurrent", "rnn", *SERIAL), "lstm"),
         (("train", "impala", *CARTPOLE, "--env-options", "gravity"), "not key=value"),
@@ -173,8 +174,8 @@ def test_help_shows_common_options_then_the_presets(capsys):
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert text.index("--backend") < text.index("--trajectory-steps")
-    atari = flat(load("impala").PRESETS["atari"])
-    assert f"atari: {atari['learning_rate']}" in " ".join(text.split())
+    paper = flat(load("impala").PRESETS["paper"])
+    assert f"paper: {paper['learning_rate']}" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", [None, *ARCHITECTURES])
@@ -212,11 +213,11 @@ def test_offered_choices_are_accepted():
     from veldt.networks import NetworkOptions
 
     for name in ("activation", "recurrent", "distribution"):
-        for value in choices(RunOptions)[name]:
+        for value in get_args(leaves(RunOptions)[name].kind):
             NetworkOptions(**{name: value})
     for value in ENCODERS:
         NetworkOptions(encoder=value)
-    for value in choices(RunOptions)["vectorization"]:
+    for value in get_args(leaves(RunOptions)["vectorization"].kind):
         EnvironmentFactory("CartPole-v1", vectorization=value)
 
 

@@ -3,6 +3,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 from typing import Any
 
 import gymnasium
@@ -93,3 +100,107 @@ class NativeNan(VectorEnv):
 
 def always_nan(num_envs: int) -> NativeNan:
     return NativeNan(num_envs, period=1)
+
+
+class SlowReset(Faulty):
+    """Takes half a minute to reset."""
+
+    def reset(self, **settings: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        time.sleep(30.0)
+        return super().reset(**settings)
+
+
+class LateSlowReset(Faulty):
+    """Takes half a minute for every reset but its first."""
+
+    def reset(self, **settings: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        if self._episode >= 0:
+            time.sleep(30.0)
+        return super().reset(**settings)
+
+
+class WithProgram(Faulty):
+    """Starts a program of its own, as simulators do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._program = subprocess.Popen(["sleep", "600"])
+
+    def close(self) -> None:
+        self._program.kill()
+        self._program.wait()
+
+
+class DiesWhenFirstMade(Faulty):
+    """The first process of its own that makes one, which `mark` is for, is killed meanwhile."""
+
+    def __init__(self, mark: str) -> None:
+        super().__init__()
+        if multiprocessing.parent_process() is not None and not os.path.exists(mark):
+            with open(mark, "x", encoding="ascii"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Spinning(Faulty):
+    """Never returns from its 200th step, and reads nothing meanwhile."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._steps = getattr(self, "_steps", 0) + 1
+        while self._steps >= 200:
+            pass
+        return super().step(action)
+
+
+def raising_factory() -> Faulty:
+    raise FileNotFoundError("no such robot: /dev/robot0")
+
+
+def exiting_factory() -> Faulty:
+    sys.exit("licence server not reached")
+
+
+class OldStep(Faulty):
+    """Gym's interface before 2022."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, info
+
+
+class NoObservation(Faulty):
+    def reset(self, **settings: Any) -> Any:
+        super().reset(**settings)
+        return None, {}
+
+
+class WrongShape(Faulty):
+    def step(self, action: Any) -> Any:
+        _, *rest = super().step(action)
+        return (np.zeros(5, np.float32), *rest)
+
+
+class Printing(Faulty):
+    def step(self, action: Any) -> Any:
+        print("debug: step")
+        return super().step(action)
+
+
+class Moving(Faulty):
+    """Works in a folder of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        os.chdir(tempfile.gettempdir())
+
+
+class Wider(Faulty):
+    """As wide as the file beside the run says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with open("width.txt", encoding="ascii") as file:
+            self._width = int(file.read())
+        self.observation_space = spaces.Box(-np.inf, np.inf, (self._width,), np.float32)
+
+    def _observation(self) -> np.ndarray:
+        return np.zeros(self._width, np.float32)

@@ -16,8 +16,8 @@ from veldt.roles.finite_guard import MOST_DROPS_IN_A_ROW
 from veldt.roles.learner import Learner
 from veldt.run import black_box
 from veldt.run.checkpoints import RunCheckpoints
+from veldt.run.description import describe_plan
 from veldt.run.directory import RunDirectory
-from veldt.run.driver import describe_plan
 from veldt.run.plan import make_plan
 from veldt.telemetry.aggregate import RunTelemetry
 

@@ -197,12 +197,12 @@ def test_what_does_not_fit_names_the_remedy(leaf, encoder, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"encoder": "natur"}, "unknown network 'natur'; use auto"),
+        ({"encoder": "natur"}, "network is unknown: 'natur'; use auto"),
         ({"activation": "gelu"}, "use tanh, relu"),
         ({"recurrent": "rnn"}, "use none, lstm, gru"),
         ({"distribution": "beta"}, "use auto, gaussian"),
         ({"hidden_sizes": ()}, "at least one layer"),
-        ({"recurrent_size": 0}, "must be 1 or more"),
+        ({"recurrent_size": 0}, "use 1 to 65,536"),
     ],
 )
 def test_bad_config_values_are_refused(options, message):

@@ -21,6 +21,7 @@ from veldt.networks import (
     LAST_REWARD,
     MASKED_LOGIT,
     FlatParameters,
+    NetworkFactory,
     NetworkOptions,
     make_network,
     masked_q,
@@ -275,3 +276,25 @@ def test_config_survives_pickling():
 def test_heads_that_do_not_fit_are_refused(action, head, options, message):
     with pytest.raises(ValueError, match=message):
         make_network(NetworkOptions(**options), make_spec(action=action), head, 0)
+
+
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_a_blank_network_has_the_same_shapes_and_draws_nothing(recurrent, monkeypatch):
+    """First weights of thousands of units take a minute: who loads others must not wait for it."""
+    options = NetworkOptions(recurrent=recurrent, normalize_observations=True)
+    factory = NetworkFactory(options, make_spec(vector()), "policy_value", seed=1)
+    first = factory.initial_vector()
+    before = torch.random.get_rng_state()
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.linalg, "qr", None)
+        blank = factory.blank()
+        assert (factory.size(), factory.num_trained()) == (
+            first.size,
+            FlatParameters(blank).num_trained,
+        )
+    assert torch.equal(torch.random.get_rng_state(), before)
+    flat = FlatParameters(blank)
+    flat.load(first)
+    made = factory.make().state_dict()
+    assert blank.state_dict().keys() == made.keys()
+    assert all(torch.equal(entry, made[name]) for name, entry in blank.state_dict().items())

@@ -13,7 +13,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from wiring import FactoryOf, OpenRun, context, opened
 
 from veldt.networks import FlatParameters
-from veldt.objectives.appo import Appo, AppoOptions
+from veldt.objectives.appo import Appo
+from veldt.objectives.ppo import ClippedOptions
 from veldt.population.column_policy import ColumnPolicy
 from veldt.population.column_sorter import ColumnSorter, sorted_layout
 from veldt.roles.inference.batched_policy import BatchedPolicy, state_size
@@ -149,7 +150,7 @@ def separated(layout, arrays, policy):
 
 
 def gradient(network, arrays):
-    objective = Appo(AppoOptions())
+    objective = Appo(ClippedOptions())
     objective.open(network)
     network.zero_grad()
     loss = objective({name: torch.from_numpy(array) for name, array in arrays.items()})

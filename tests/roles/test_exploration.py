@@ -117,7 +117,7 @@ def test_the_critics_values_go_with_the_row(dpg_network):
 
 
 def test_exploration_is_a_stream_of_its_own():
-    q = SimpleNamespace(q_values=torch.zeros(32, 4))
+    q = QOutput(torch.zeros(32, 4))
     runs = [
         [selecting(at(1.0), told=context(name))(q, {}).action for name in ("a", "b")]
         for _ in range(2)

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from veldt.algorithms.reduction import reduce_over_valid
+from veldt.algorithms.returns import discounts
+from veldt.algorithms.vtrace import VTrace, vtrace
 
 
 class PPOLoss(NamedTuple):
@@ -27,6 +29,46 @@ class PPOLoss(NamedTuple):
     """Share of valid rows whose ratio lies outside the clip range."""
     divergence: Tensor
     """Estimate of KL(mu || pi) = E_mu[ratio - 1 - log ratio], never negative."""
+
+
+@torch.no_grad()
+def ppo_targets(
+    log_rhos: Tensor,
+    rewards: Tensor,
+    values: Tensor,
+    next_values: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    ignored: Tensor,
+    gamma: float,
+    lambda_: float,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+) -> VTrace:
+    """V-trace targets and the advantages that belong to them, without the first ratio; all [T, B].
+
+    A_s = r_s + gamma V(x_{s+1}) - V(x_s) + gamma lambda (v_{s+1} - V(x_{s+1})). Where pi = mu this
+    is generalized advantage estimation, and v_s = V(x_s) + A_s; lag cuts the traces.
+    """
+    flags = (terminated, truncated, ignored)
+    vs, _ = vtrace(log_rhos, rewards, values, next_values, *flags, gamma, lambda_, rho_bar, c_bar)
+    discount = discounts(terminated, gamma, values.dtype)
+    advantages = torch.addcmul(rewards, discount, next_values).sub_(values)
+    decays = discount.mul_(lambda_).masked_fill_(truncated | ignored, 0.0)
+    advantages[:-1].addcmul_(decays[:-1], (vs - values)[1:])
+    return VTrace(vs, advantages.masked_fill_(ignored, 0.0))
+
+
+def scale_by_divergence(
+    scale: float, divergence: float, target: float, least: float = 0.01, most: float = 10.0
+) -> float:
+    """The learning rate's next scale: smaller after steps that changed the policy more than twice
+    the `target` KL, larger after less than half of it (rl_games' rule)."""
+    if divergence > 2.0 * target:
+        return max(scale / 1.5, least)
+    if divergence < 0.5 * target:
+        return min(scale * 1.5, most)
+    return scale
 
 
 @torch.no_grad()
@@ -50,7 +92,10 @@ def clipped_surrogate(log_ratios: Tensor, advantages: Tensor, clip: float) -> Te
 def clipped_value_error(
     values: Tensor, old_values: Tensor, targets: Tensor, value_clip: float
 ) -> Tensor:
-    """max of (V - v)^2 / 2 and the same with V held within +-value_clip of `old_values`; [T, B]."""
+    """max of (V - v)^2 / 2 and the same with V held within +-value_clip of `old_values`; [T, B].
+    `value_clip` 0: no holding."""
+    if value_clip <= 0.0:
+        return 0.5 * (values - targets).square()
     near = old_values + (values - old_values).clamp(-value_clip, value_clip)
     return 0.5 * torch.maximum((values - targets).square(), (near - targets).square())
 

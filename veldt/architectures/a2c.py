@@ -16,9 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.objectives.actor_critic import ActorCritic
+from veldt.objectives.ppo import PPO, SynchronousOptions
 from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import Count, Options
+from veldt.options.checked import Count, CountOrNone, Options
 from veldt.options.fields import changed
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -30,22 +31,54 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
+    """PRESETS["paper"] has the published constants; the others learn as PPO does."""
 
-    loss: ActorCriticOptions = ActorCriticOptions(
+    loss: SynchronousOptions = SynchronousOptions(
         correction="none", trace_lambda=0.95, normalize_returns=True
     )
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
     trajectory_steps: Count = 10
     """Environment steps per trajectory, and so per update."""
+    num_envs: CountOrNone = 0
+    """Environments of all actors together; 0: by the kind of environment and the cores."""
     barrier: Literal["trajectory", "step"] = "trajectory"
     """trajectory: actors wait for each other before each update. step: one policy for all
     environments, which wait for each other at every step (use --vectorization subprocess)."""
 
 
+_PPO = changed(
+    Config(),
+    epochs=4,
+    minibatches=8,
+    optimizer="adam",
+    learning_rate=1e-3,
+    max_grad_norm=1.0,
+    value_coefficient=1.0,
+    normalize_returns=False,
+    normalize_values=True,
+    normalize_observations=True,
+    num_envs=32,
+    trajectory_steps=64,
+)
 PRESETS = {
     "control": Config(),
+    "ppo": _PPO,
+    "continuous": changed(_PPO, epochs=5, entropy_coefficient=0.0),
+    "small_images": _PPO,
     "atari": changed(
+        _PPO,
+        epochs=3,
+        learning_rate=8e-4,
+        target_kl=0.0,  # it raises the rate while nothing is learned yet, and nothing then is
+        entropy_coefficient=0.003,
+        value_clip=10.0,
+        normalize_returns=True,
+        normalize_values=False,
+        normalize_observations=False,
+        num_envs=128,
+        trajectory_steps=32,
+    ),
+    "paper": changed(
         Config(),
         trajectory_steps=5,
         trace_lambda=1.0,
@@ -66,7 +99,7 @@ def default_actors(cores: int) -> int:
 def build(config: Config, problem: Problem) -> Topology:
     if config.barrier == "step":
         problem = problem.in_one_actor()
-    network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    network = problem.network("policy_value", config.loss)
     environments = problem.environments()
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
 
@@ -89,7 +122,7 @@ def build(config: Config, problem: Problem) -> Topology:
         Learner(
             network,
             trajectories.source(problem.num_actors),
-            ActorCritic(config.loss),
+            PPO(config.loss) if config.loss.ppo.has_passes else ActorCritic(config.loss),
             LocalOptimizer(config.optimizer),
             weights.source(),
             weights.sink,

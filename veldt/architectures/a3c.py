@@ -52,7 +52,7 @@ WHY_NOT_ON_CUDA = (
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
+    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
 
     algorithm: Literal["a3c", "one_step_q", "n_step_q", "one_step_sarsa"] = "a3c"
     """What workers compute: a3c, one_step_q, n_step_q or one_step_sarsa."""
@@ -68,7 +68,7 @@ class Config(Options):
 
 PRESETS = {
     "control": Config(),
-    "atari": changed(
+    "paper": changed(
         Config(),
         trajectory_steps=5,
         trace_lambda=1.0,
@@ -95,7 +95,7 @@ def build(config: Config, problem: Problem) -> Topology:
     if value_based:
         problem.require_actions(config.algorithm, "discrete")
     head = "q" if value_based else "policy_value"
-    network = problem.network(head, normalize_returns=config.loss.normalize_returns)
+    network = problem.network(head, config.loss)
     environments = problem.environments()
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
 

@@ -35,7 +35,7 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
+    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
 
     loss: QLearningOptions = QLearningOptions(n_step=3, target_period_updates=200)
     replay: ReplayOptions = ReplayOptions()
@@ -49,7 +49,7 @@ class Config(Options):
 
 PRESETS = {
     "control": Config(),
-    "atari": changed(
+    "paper": changed(
         Config(),
         n_step=1,
         double=False,
@@ -80,7 +80,7 @@ def build(config: Config, problem: Problem) -> Topology:
     problem.require_no_memory("dqn")
     if problem.num_actors != 1:
         raise ConfigurationError("dqn has one actor; use --envs-per-actor, or apex for many actors")
-    network = problem.network("q", dueling=config.dueling)
+    network = problem.network("q", config.loss, dueling=config.dueling)
     environments = problem.environments()
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
     table = UniformTable(config.replay, layout, config.loss, problem.frame_stack)

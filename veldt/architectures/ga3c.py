@@ -46,7 +46,7 @@ CENTRAL_INFERENCE = True
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
+    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
 
     loss: ActorCriticOptions = ActorCriticOptions(
         correction="epsilon", trace_lambda=0.95, normalize_returns=True
@@ -61,7 +61,7 @@ class Config(Options):
 
 PRESETS = {
     "control": Config(),
-    "atari": changed(
+    "paper": changed(
         Config(),
         trajectory_steps=5,
         reduction="sum",
@@ -80,7 +80,7 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    network = problem.network("policy_value", config.loss)
     environments = problem.environments()
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
     most = config.annealing.most(problem.num_actors)

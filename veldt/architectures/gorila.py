@@ -35,7 +35,7 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
+    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
 
     replay: Literal["bundled", "global"] = "bundled"
     """bundled: actor, learner and a replay of their own per process; global: one replay for all."""
@@ -52,7 +52,7 @@ class Config(Options):
 
 PRESETS = {
     "control": Config(),
-    "atari": changed(
+    "paper": changed(
         Config(),
         n_step=1,
         double=False,
@@ -76,7 +76,7 @@ def default_actors(cores: int) -> int:
 def build(config: Config, problem: Problem) -> Topology:
     problem.require_actions("gorila", "discrete")
     problem.require_no_memory("gorila")
-    network = problem.network("q")
+    network = problem.network("q", config.loss)
     environments = problem.environments()
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
     table = UniformTable(config.kept, layout, config.loss, problem.frame_stack)

@@ -37,7 +37,7 @@ from veldt.topology import Topology, numbered
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["atari"] has the paper's constants."""
+    """Defaults are tuned for small control tasks; PRESETS["paper"] has the paper's constants."""
 
     loss: ActorCriticOptions = ActorCriticOptions(trace_lambda=0.95, normalize_returns=True)
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
@@ -60,7 +60,7 @@ class Config(Options):
 
 PRESETS = {
     "control": Config(),
-    "atari": changed(
+    "paper": changed(
         Config(),
         trajectory_steps=20,
         trace_lambda=1.0,
@@ -82,7 +82,7 @@ def default_actors(cores: int) -> int:
 
 def build(config: Config, problem: Problem) -> Topology:
     problem = problem.per_learner(config.num_learners, config.replay.replay_fraction)
-    network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    network = problem.network("policy_value", config.loss)
     environments = problem.environments()
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
 

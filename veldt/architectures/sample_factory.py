@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from veldt.objectives.appo import Appo, AppoOptions
+from veldt.objectives.appo import clipped
+from veldt.objectives.ppo import ClippedOptions, PPOOptions
 from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import Count, NotNegative, Options
+from veldt.options.checked import Count, CountOrNone, NotNegative, Options
 from veldt.options.fields import changed
 from veldt.population.options import MixedPopulationOptions
 from veldt.problem import Problem
@@ -34,6 +35,7 @@ from veldt.roles.learner import Learner
 from veldt.roles.policies.selection import KEPT, SampleActions
 from veldt.roles.policies.shared_memory import SharedMemoryPolicy
 from veldt.topology import Topology
+from veldt.types import Layout
 
 BACKENDS = ("serial", "process")
 WHY_NOT_EVERYWHERE = (
@@ -45,16 +47,21 @@ CENTRAL_INFERENCE = True
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
+    """PRESETS["paper"] has the published constants; the others learn as PPO does."""
 
-    loss: AppoOptions = AppoOptions(
-        ppo_clip=0.2, trace_lambda=0.95, entropy_coefficient=0.01, normalize_returns=True
+    loss: ClippedOptions = ClippedOptions(
+        trace_lambda=0.95, normalize_returns=True, ppo=PPOOptions(value_clip=0.2)
     )
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 3e-3, max_grad_norm=2.0)
     trajectory_steps: Count = 16
     """Environment steps per trajectory."""
     batch_trajectories: Count = 2
-    """Trajectories (of one group each) joined into one batch."""
+    """Trajectories (of one group each) joined into one batch, where batch_rows does not say."""
+    batch_rows: CountOrNone = 0
+    """Rows of a batch, in whole trajectories, however many of these that takes; 0: as many as
+    batch_trajectories have."""
+    num_envs: CountOrNone = 0
+    """Environments of all actors together; 0: by the kind of environment and the cores."""
     synchronous: bool = False
     """Wait for the update after each trajectory; a batch is one of each group, and lag is 0."""
     groups_per_actor: Count = 2
@@ -67,10 +74,49 @@ class Config(Options):
     """How long a policy worker waits for enough requests."""
     population: MixedPopulationOptions = MixedPopulationOptions()
 
+    def trajectories_per_batch(self, layout: Layout, num_groups: int) -> int:
+        if self.synchronous:
+            return num_groups
+        rows, columns = layout["first"].shape
+        wanted = round(self.batch_rows / ((rows - 1) * columns))
+        return max(1, wanted) if self.batch_rows else self.batch_trajectories
 
+
+_PPO = changed(
+    Config(),
+    epochs=4,
+    minibatches=8,
+    optimizer="adam",
+    learning_rate=1e-3,
+    max_grad_norm=1.0,
+    value_clip=0.0,
+    normalize_returns=False,
+    normalize_values=True,
+    normalize_observations=True,
+    num_envs=32,
+    trajectory_steps=64,
+    batch_rows=2_048,
+)
 PRESETS = {
     "control": Config(),
+    "ppo": _PPO,
+    "continuous": changed(_PPO, epochs=5, entropy_coefficient=0.0),
+    "small_images": _PPO,
     "atari": changed(
+        _PPO,
+        epochs=3,
+        learning_rate=8e-4,
+        target_kl=0.0,  # it raises the rate while nothing is learned yet, and nothing then is
+        entropy_coefficient=0.003,
+        value_clip=10.0,
+        normalize_returns=True,
+        normalize_values=False,
+        normalize_observations=False,
+        num_envs=480,  # of 15 actors; fewer actors have at most 64 each
+        trajectory_steps=32,
+        batch_rows=4_096,
+    ),
+    "paper": changed(
         Config(),
         optimizer="adam",
         learning_rate=1e-4,
@@ -80,6 +126,7 @@ PRESETS = {
         entropy_coefficient=0.001,
         normalize_returns=False,
         ppo_clip=0.1,
+        value_clip=0.2,
         trajectory_steps=32,
         batch_trajectories=4,
         pbt_start_env_steps=20_000_000,
@@ -93,11 +140,11 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    network = problem.network("policy_value", config.loss)
     environments = problem.environments(config.groups_per_actor)
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments, KEPT)
     num_groups = config.groups_per_actor * problem.num_actors
-    batch = num_groups if config.synchronous else config.batch_trajectories
+    batch = config.trajectories_per_batch(layout, num_groups)
 
     topology = Topology(network)
     weights = topology.board("weights", network)
@@ -136,7 +183,7 @@ def build(config: Config, problem: Problem) -> Topology:
         Learner(
             network,
             trajectories.source(batch),
-            Appo(config.loss),
+            clipped(config.loss),
             LocalOptimizer(config.optimizer),
             weights.source(),
             weights.sink,

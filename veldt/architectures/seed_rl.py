@@ -44,7 +44,7 @@ CENTRAL_INFERENCE = True
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["atari"] has the published constants."""
+    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
 
     algorithm: Literal["vtrace", "r2d2"] = "vtrace"
     """vtrace (policy and value) or r2d2 (recurrent Q-learning from a replay)."""
@@ -76,7 +76,7 @@ PRESETS = {
     "control_r2d2": changed(
         Config(), algorithm="r2d2", optimizer="adam", learning_rate=1e-3, max_grad_norm=40.0
     ),
-    "atari": changed(
+    "paper": changed(
         Config(),
         optimizer="adam",
         learning_rate=4.8e-4,
@@ -89,7 +89,7 @@ PRESETS = {
         normalize_returns=False,
         trajectory_steps=100,
     ),
-    "atari_r2d2": changed(
+    "paper_r2d2": changed(
         Config("r2d2", r2d2=PUBLISHED_R2D2, replay=PUBLISHED_SEQUENCES),
         gamma=0.997,
         optimizer="adam",
@@ -108,9 +108,9 @@ def default_actors(cores: int) -> int:
 
 def build(config: Config, problem: Problem) -> Topology:
     if config.algorithm == "vtrace":
-        network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+        network = problem.network("policy_value", config.loss)
     else:
-        network = problem.memory_network()
+        network = problem.memory_network(config.loss)
     environments = problem.environments(config.groups_per_actor)
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
     num_groups = config.groups_per_actor * problem.num_actors

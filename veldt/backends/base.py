@@ -21,7 +21,19 @@ from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
 from veldt.topology import End, Group, Node
 from veldt.types import Parameters
 
+_CAPTURE_TICK_SECONDS = 0.02
 _LONGEST_SLEEP_SECONDS = 0.1  # a bound on every wait, so that a lost ring costs little
+
+
+class Capture(Protocol):
+    """The state of all nodes and channels on its way into a checkpoint."""
+
+    def ready(self) -> bool:
+        """Whether it can be had. Raises CheckpointError, naming the node and the cause, when it
+        cannot; until either, the backend must go on advancing."""
+
+    def parts(self) -> dict[str, dict[str, np.ndarray]]:
+        """The parts of a checkpoint; once, after `ready`, and on any thread."""
 
 
 class Backend(Protocol):
@@ -56,8 +68,9 @@ class Backend(Protocol):
     def process_ids(self) -> dict[str, int]:
         """Group name -> process id, where groups are processes."""
 
-    def capture(self) -> dict[str, dict[str, np.ndarray]]:
-        """The state of all nodes and channels, as the parts of a checkpoint."""
+    def capture(self, patience_seconds: float) -> Capture:
+        """Ask for the state of all nodes and channels. Nodes that a checkpoint can do without are
+        waited for no longer than `patience_seconds`."""
 
     def restore(self, checkpoint: Path, generation: int) -> None:
         """Begin from a checkpoint instead of anew. `generation` counts checkpoints of the run; it
@@ -65,6 +78,14 @@ class Backend(Protocol):
 
     def stop(self) -> None:
         """Stop every node and leave nothing behind. May be called at any time, more than once."""
+
+
+def captured(backend: Backend, patience_seconds: float = 60.0) -> dict[str, dict[str, np.ndarray]]:
+    """The state of all nodes and channels, waited for while they work on."""
+    capture = backend.capture(patience_seconds)
+    while not capture.ready():
+        backend.advance(_CAPTURE_TICK_SECONDS)
+    return capture.parts()
 
 
 class NodeFailure(RuntimeError):  # noqa: N818 - it reads as what it is in a trace

@@ -7,7 +7,6 @@ checkpoint begins new episodes. Parts are named after nodes; CHANNELS holds what
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from veldt.backends.base import RunningNode
 from veldt.backends.shared_memory.fabric import Fabric
-from veldt.checkpoints.store import CheckpointError, CheckpointStore, read_part
+from veldt.checkpoints.store import CheckpointStore
 from veldt.topology import SharedSpec, Topology
 
 Parts = dict[str, dict[str, np.ndarray]]
@@ -89,16 +88,16 @@ def exchange_directory(run_dir: Path) -> Path:
 
 
 def save_for_supervisor(directory: Path, number: int, node: RunningNode) -> None:
-    """A node process hands its part over as a small checkpoint of its own. A part that cannot be
-    written is missed by the supervisor, which says so; and once it has the last part, it removes
-    the directory under the writer's hands. Neither is a reason to stop working."""
-    with contextlib.suppress(CheckpointError):
-        CheckpointStore(directory / node.name, keep=1).save(
-            number, {node.name: captured_node(node)}, {}
-        )
+    """A node process hands its part over as a small checkpoint of its own. What a predecessor left
+    before it died stands, since the supervisor may have seen it. Raises CheckpointError where the
+    part cannot be written, and may do so once the supervisor has the last one, since it then
+    removes the directory under the writer's hands."""
+    if part_path(directory, number, node.name).exists():
+        return
+    store = CheckpointStore(directory / node.name, keep=1)
+    store.save(number, {node.name: captured_node(node)}, {})
 
 
-def collect_part(directory: Path, number: int, name: str) -> dict[str, np.ndarray] | None:
-    """The part that `save_for_supervisor` left, or None while it is not there."""
-    path = directory / name / f"checkpoint-{number:012d}"
-    return read_part(path, name) if path.exists() else None
+def part_path(directory: Path, number: int, name: str) -> Path:
+    """Where `save_for_supervisor` leaves a node's part; it is there once it is complete."""
+    return directory / name / f"checkpoint-{number:012d}"

@@ -38,6 +38,19 @@ _ORDER = 0x0DE2  # tells the stream of interleavings from the other streams of a
 _IDLE_ROUNDS_UNTIL_DEADLOCK = 1000
 
 
+class SerialCapture:
+    """There at once: between two steps of one thread, every node has a state that can be saved."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def ready(self) -> bool:
+        return True
+
+    def parts(self) -> Parts:
+        return self._parts
+
+
 class SerialBackend:
     """Round-robin over `step()` in one thread."""
 
@@ -80,9 +93,9 @@ class SerialBackend:
             if self._checkpoint is not None:
                 restore_role(running, read_part(self._checkpoint, node.name))
 
-    def capture(self) -> Parts:
+    def capture(self, patience_seconds: float) -> SerialCapture:
         parts = {node.name: captured_node(node) for node in self._nodes}
-        return {**parts, CHANNELS: captured_channels(self._fabric)}
+        return SerialCapture({**parts, CHANNELS: captured_channels(self._fabric)})
 
     def restore(self, checkpoint: Path, generation: int) -> None:
         """Also in the middle of a run: every checkpoint is a new beginning, taken by the run that

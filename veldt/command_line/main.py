@@ -22,26 +22,44 @@ from veldt.architectures import ARCHITECTURES
 from veldt.command_line.options import unknown_option
 from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
 from veldt.errors import ConfigurationError, did_you_mean
+from veldt.run import output
+from veldt.run.signals import Terminated, defer_termination, process_start
+from veldt.run.trust import FLAG
 from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 _HELP = ("-h", "--help")
+_RUNS = ("train", "resume")
 _TRACE_LINES = 40
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit code. Without `arguments`, this process is the command."""
     # A program's run begins when the program did: importing Python is part of the wait.
-    began = _process_start() if arguments is None else time.monotonic()
+    began = process_start() if arguments is None else time.monotonic()
+    if arguments is None:
+        arguments = sys.argv[1:]
+        _prepare_process(arguments)
     try:
-        return _dispatch(sys.argv[1:] if arguments is None else arguments, began)
+        return _dispatch(arguments, began)
     except ConfigurationError as error:
         return _complain(" ".join(str(error).split()), EXIT_BAD_INPUT)
+    except Terminated:
+        return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader has seen enough: veldt list | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
+
+
+def _prepare_process(arguments: list[str]) -> None:
+    """What is changed for the whole process, which is nobody else's."""
+    command = arguments[0] if arguments else ""
+    if command in _RUNS:
+        defer_termination()
+    if command in (*_RUNS, "evaluate") and "--json" in arguments:
+        output.reserve()
 
 
 def _dispatch(arguments: list[str], began: float) -> int:
@@ -93,7 +111,7 @@ def _resume(arguments: list[str], began: float) -> int:
     run_dir = next((word for word in arguments if not word.startswith("-")), None)
     if set(arguments) & set(_HELP):
         run_dir = None
-    changes = resume_parser(run_dir).parse(arguments)
+    changes = resume_parser(run_dir, FLAG in arguments).parse(arguments)
     path = changes.pop("run")
     return _finish(lambda: resume(path, began, **changes))
 
@@ -101,7 +119,6 @@ def _resume(arguments: list[str], began: float) -> int:
 def _finish(run: Callable[[], object]) -> int:
     """Train to the end; the exit code."""
     from veldt.backends.base import NodeFailure
-    from veldt.run.driver import Terminated
 
     try:
         run()
@@ -109,8 +126,6 @@ def _finish(run: Callable[[], object]) -> int:
         for line in failure.trace.strip().splitlines()[-_TRACE_LINES:]:
             print(line, file=sys.stderr)
         return _complain(str(failure), EXIT_FAILURE)
-    except Terminated:
-        return 0
     return 0
 
 
@@ -230,23 +245,10 @@ def _overview() -> str:
 
 
 def _say(text: str) -> int:
-    print(text, flush=True)
+    print(text, file=output.stream(), flush=True)
     return 0
 
 
 def _complain(text: str, code: int) -> int:
     print(f"veldt: {text}", file=sys.stderr)
     return code
-
-
-def _process_start() -> float:
-    """When this process began, on the monotonic clock; now, where the kernel does not tell."""
-    now = time.monotonic()
-    try:
-        with open("/proc/self/stat", encoding="ascii") as file:
-            started_ticks = int(file.read().rpartition(")")[2].split()[19])
-        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (OSError, ValueError, AttributeError):
-        return now
-    age = since_boot - started_ticks / os.sysconf("SC_CLK_TCK")
-    return now - max(0.0, age)

@@ -9,12 +9,15 @@ from dataclasses import fields
 from pathlib import Path
 
 from veldt import architectures
-from veldt.api import MAY_CHANGE, saved_options
+from veldt.api import MAY_CHANGE
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line.options import Parser, add_fields, whole_number
 from veldt.options import RunOptions
+from veldt.run.saved_options import saved_options
+from veldt.run.trust import FLAG
 
 SHELLS = ("bash", "zsh", "fish")
+_TRUST = "run Python files that config.json names, also if they have changed since"
 
 
 def list_parser() -> Parser:
@@ -62,15 +65,16 @@ def _add_own_options(parser: argparse.ArgumentParser, name: str) -> None:
     add_fields(group, module.Config, module.PRESETS)
 
 
-def resume_parser(run_dir: str | None = None) -> Parser:
+def resume_parser(run_dir: str | None = None, trust_code: bool = False) -> Parser:
     """With a run, what may not change is known too, so that it is refused by name."""
     parser = Parser("veldt resume", "Resume a run from its newest checkpoint; budgets may change")
     parser.usage = "veldt resume RUN_DIR [--total-env-steps N] [--max-seconds S] [options]"
     parser.add_argument("run", metavar="RUN_DIR", help="directory of a run")
+    parser.add_argument(FLAG, action="store_true", help=_TRUST)
     group = parser.add_argument_group("what may change")
     add_fields(group, RunOptions, required=False, only=MAY_CHANGE)
     if run_dir is not None:
-        module = architectures.load(saved_options(Path(run_dir))[0])
+        module = architectures.load(saved_options(Path(run_dir), trust_code)[0])
         fixed = {entry.name for entry in fields(RunOptions)} - MAY_CHANGE
         add_fields(group, RunOptions, required=False, only=fixed)
         add_fields(group, module.Config, module.PRESETS)
@@ -84,6 +88,7 @@ def evaluate_parser() -> Parser:
     parser.add_argument("--seed", type=whole_number, default=0, help="fixes the episodes [0]")
     parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
     parser.add_argument("--video", action="store_true", help="record one more episode in RUN_DIR")
+    parser.add_argument(FLAG, action="store_true", help=_TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from veldt.errors import ConfigurationError
-from veldt.run.directory import CONFIG_FILE, RESULT_FILE
-from veldt.telemetry.record import EVENTS_FILE, STATUS_FILE, TOPOLOGY_FILE
+from veldt.telemetry.record import CONFIG_FILE, EVENTS_FILE, RESULT_FILE, STATUS_FILE, TOPOLOGY_FILE
 from veldt.telemetry.result import RunResult
 from veldt.telemetry.writers import METRICS_FILE
 

@@ -16,12 +16,18 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from veldt.environments import lookup
 from veldt.environments.atari import open_atari
 from veldt.environments.opened import MODES, OpenedVector
-from veldt.environments.resilience import AbortedEpisodes, ResilientEnvironment
+from veldt.environments.resilience import (
+    AbortedEpisodes,
+    EnvironmentFailure,
+    ResilientEnvironment,
+    described,
+)
+from veldt.environments.workers import SubprocessVector
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, REWARD_COMPONENTS
 
@@ -52,6 +58,12 @@ def open_vector(
         raise ConfigurationError(
             f"cannot make the environment '{factory.name}': {lookup.one_line(error)}"
             f"{lookup.missing_extra(factory.env, error)}"
+        ) from error
+    except EnvironmentFailure as error:
+        raise ConfigurationError(str(error)) from error
+    except (Exception, SystemExit) as error:  # whatever a user's factory does, it made none
+        raise ConfigurationError(
+            f"cannot make the environment '{factory.name}': {described(error)}"
         ) from error
 
 
@@ -157,18 +169,17 @@ def _open_copies(
     factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
 ) -> OpenedVector:
     mode = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
-    here = factory.vectorization != "subprocess"
-    aborted = AbortedEpisodes() if here else None
+    here, aborted = factory.vectorization != "subprocess", AbortedEpisodes()
+    told = aborted if here else None  # a worker tells with its answers
     copies = [
-        functools.partial(ResilientEnvironment, make, factory.name, number, aborted)
+        functools.partial(ResilientEnvironment, make, factory.name, number, told)
         for number in range(num_envs)
     ]
     if here:
         vector = _InProcessVector(copies, copy=False, autoreset_mode=mode)
         return OpenedVector(vector, mode, aborted=aborted)
-    # Not a plain fork: the node's process may already run threads.
-    workers = AsyncVectorEnv(copies, copy=False, context="forkserver", autoreset_mode=mode)
-    return OpenedVector(workers, mode)
+    workers = SubprocessVector(copies, factory.name, mode, aborted)
+    return OpenedVector(workers, mode, aborted=aborted)
 
 
 def _native_creator(spec: EnvSpec) -> Callable[..., Any]:

@@ -15,17 +15,18 @@ from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
 from veldt.environments.atari import open_atari_groups
 from veldt.environments.frame_stack import stacked
-from veldt.environments.masks import MaskReader, mask_size
+from veldt.environments.masks import MaskReader, joined_mask
 from veldt.environments.opened import OpenedVector
 from veldt.environments.resilience import EnvironmentFailure
 from veldt.environments.vector import VectorEnvironment
 from veldt.errors import ConfigurationError
-from veldt.types import ACTION_MASK, EnvironmentSpec
+from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec
 
 _CHOICES = {
     "vectorization": ("auto", "native", "in_process", "subprocess"),
     "autoreset": ("default", "next_step", "same_step", "disabled"),
 }
+_SLOW_RESET_SECONDS = 1.0
 _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
 
@@ -36,6 +37,9 @@ class _Reading:
     spec: EnvironmentSpec
     mask_in_info: bool
     is_native: bool
+    reset_seconds: float
+    step_seconds: float
+    """Of the one reset and the one step that were tried; 0 where none was."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +150,14 @@ class EnvironmentFactory:
         )
 
     def measure(self, seconds: float = 0.05) -> float:
-        """Seconds that one step of one environment costs inside a vector, by trying it out."""
+        """Seconds that one step of one environment costs inside a vector, by trying it out. One
+        that resets slowly counts as slow: all copies are waited for before the first step."""
+        reading = self._reading()
+        if reading.reset_seconds > _SLOW_RESET_SECONDS:
+            return max(reading.reset_seconds, reading.step_seconds)
         # A native vector is cheap per environment only when it is wide; copies cost about the same
         # each, and can be slow to make.
-        num_envs = 32 if self._reading().is_native else 8
+        num_envs = 32 if reading.is_native else 8
         environment = self._in_this_process().make(num_envs, seed=0)
         random = np.random.default_rng(0)
         try:
@@ -193,25 +201,43 @@ class EnvironmentFactory:
         env = opened.env
         action = spaces.action_spec(env.single_action_space)
         observation_space = env.single_observation_space
+        is_native = not isinstance(env, SyncVectorEnv)
         in_observation = in_info = False
-        size = 0
+        mask: np.ndarray | None = None
+        reset_seconds = step_seconds = 0.0
+        if action.kind != "box" or not is_native:
+            began = time.perf_counter()
+            observation, info = env.reset() if opened.seeded else env.reset(seed=0)
+            reset_seconds = time.perf_counter() - began
         if action.kind != "box":
             entries = getattr(observation_space, "spaces", {})
             in_observation = isinstance(entries, Mapping) and ACTION_MASK in entries
-            observation, info = env.reset() if opened.seeded else env.reset(seed=0)
             in_info = not in_observation and ACTION_MASK in info
             if in_observation or in_info:
                 masks = observation[ACTION_MASK] if in_observation else info[ACTION_MASK]
                 one = tuple(part[0] for part in masks) if isinstance(masks, tuple) else masks[0]
-                size = mask_size(action, one)
+                mask = joined_mask(action, one)
+        if not is_native:
+            step_seconds = _try_step(opened, action, mask)
         readers = spaces.leaf_readers(observation_space, in_observation)
         spec = EnvironmentSpec(
             id=self.name,
             observation=tuple(stacked(reader.leaf, self._stack_depth) for reader in readers),
             action=action,
-            action_mask_size=size,
+            action_mask_size=0 if mask is None else mask.size,
             same_step_reset=opened.autoreset != AutoresetMode.NEXT_STEP,
             frames_per_step=opened.frames_per_step,
         )
-        one_by_one = isinstance(env, SyncVectorEnv) or self.name.startswith(lookup.PETTINGZOO_GAMES)
-        return _Reading(spec, in_info, not one_by_one)
+        one_by_one = not is_native or self.name.startswith(lookup.PETTINGZOO_GAMES)
+        return _Reading(spec, in_info, not one_by_one, reset_seconds, step_seconds)
+
+
+def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> float:
+    """One step, so that an environment of an older interface is refused before anything starts;
+    the seconds that it took."""
+    allowed = None if mask is None else mask[None].astype(bool)
+    drawn = spaces.random_actions(action, 1, np.random.default_rng(0), allowed)
+    offset = spaces.action_offset(opened.env.single_action_space)
+    began = time.perf_counter()
+    opened.env.step(drawn if offset is None else drawn + offset)
+    return time.perf_counter() - began

@@ -51,15 +51,15 @@ class MaskReader:
             self._mask[given] = masks[given]
 
 
-def mask_size(action: ActionSpec, mask: Any) -> int:
-    """Length of one environment's mask, checked against the action space."""
-    size, expected = len(_joined(mask)), sum(action.sizes)
-    if size != expected:
+def joined_mask(action: ActionSpec, mask: Any) -> np.ndarray:
+    """One environment's mask in one piece, checked against the action space."""
+    joined, expected = _joined(mask), sum(action.sizes)
+    if len(joined) != expected:
         raise ConfigurationError(
-            f"the action mask has {size} entries but the action space has {expected} choices; "
-            "for MultiDiscrete join the masks of all dimensions"
+            f"the action mask has {len(joined)} entries but the action space has {expected}"
+            " choices; for MultiDiscrete join the masks of all dimensions"
         )
-    return size
+    return joined
 
 
 def _joined(mask: Any) -> np.ndarray:

@@ -11,17 +11,19 @@ import contextlib
 import logging
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from veldt.environments.finite import cleared, is_finite
 from veldt.types import ACTION_MASK
 
 _MOST_FAILURES = 10
 _MISUSE = (gymnasium.error.InvalidAction, gymnasium.error.ResetNeeded)  # our fault, not to survive
+_STEP_VALUES, _RESET_VALUES = 5, 2
 _HEALTHY_STEPS = 20  # so many between two failures, and the count starts again
 _SEED_STRIDE, _SEEDS = 1_000_003, 2**31 - 1
 
@@ -47,6 +49,46 @@ class AbortedEpisodes:
         return aborted
 
 
+class MalformedError(ValueError):
+    """An environment answered with something that Gymnasium's interface does not allow."""
+
+
+class Failures:
+    """How often copy `number` of an environment has failed in a row."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self._name, self._number = name, number
+        self._count = self._healthy_steps = 0
+
+    def well(self) -> None:
+        """A step went well."""
+        self._healthy_steps += 1
+
+    def count(self, error: BaseException) -> None:
+        """One more. Raises EnvironmentFailure when they are too many; tells of the first one."""
+        if self._healthy_steps >= _HEALTHY_STEPS:
+            self._count = 0
+        self._count += 1
+        self._healthy_steps = 0
+        if self._count >= _MOST_FAILURES:
+            raise EnvironmentFailure(
+                f"the environment '{self._name}' (copy {self._number}) failed"
+                f" {self._count} times in a row, last with {described(error)}"
+            ) from error
+        if self._name not in _reported:
+            _reported.add(self._name)
+            _log.warning(
+                "the environment '%s' (copy %d) is rebuilt and its episode aborted: %s",
+                self._name,
+                self._number,
+                described(error),
+            )
+
+    def refuse(self, error: MalformedError) -> None:
+        """It has never answered otherwise: another one of its kind will not, either."""
+        raise EnvironmentFailure(f"the environment '{self._name}': {error}") from error
+
+
 class ResilientEnvironment(gymnasium.Wrapper):
     """Copy `number` of what `make` makes. An exception, or a reward or observation that is not
     finite, ends the episode where it was last seen well, and a new environment takes over."""
@@ -59,10 +101,12 @@ class ResilientEnvironment(gymnasium.Wrapper):
         aborted: AbortedEpisodes | None = None,
     ) -> None:
         super().__init__(make())
-        self._make, self._name, self._number, self._aborted = make, name, number, aborted
+        self._make, self._number, self.aborted = make, number, aborted
         self._step = self.env.step
         self._last: tuple[Any, ...] = ()
-        self._failures = self._healthy_steps = 0
+        self._failures = Failures(name, number)
+        self._fits = shape_check(self.env.observation_space)
+        self._was_reset = self._was_stepped = False
         self._seed: int | None = None
         self._times_rebuilt = 0
         self._is_new = False
@@ -70,14 +114,24 @@ class ResilientEnvironment(gymnasium.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
             answer = self._step(action)
+            if len(answer) != _STEP_VALUES:
+                raise MalformedError(
+                    f"step() returned {len(answer)} values instead of 5 (observation, reward,"
+                    " terminated, truncated, info)"
+                )
+            if not self._fits(answer[0]):
+                raise MalformedError(f"step() returned {self._misfit(answer[0])}")
             if not (math.isfinite(answer[1]) and is_finite(answer[0])):
                 raise FloatingPointError("its reward or observation is not finite")
         except _MISUSE:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            if isinstance(error, MalformedError) and not self._was_stepped:
+                self._failures.refuse(error)
             return self._abort(error)
         self._last = answer
-        self._healthy_steps += 1
+        self._was_stepped = True
+        self._failures.well()
         return answer
 
     def reset(
@@ -88,60 +142,61 @@ class ResilientEnvironment(gymnasium.Wrapper):
         while True:
             try:
                 given = self._seed_of_a_new_one() if self._is_new else seed
-                observation, info = self.env.reset(seed=given, options=options)
-                if not is_finite(observation):
-                    raise FloatingPointError("its first observation is not finite")
+                observation, info = self._reset(given, options)
                 break
-            except Exception as error:
+            except (Exception, SystemExit) as error:
+                if isinstance(error, MalformedError) and not self._was_reset:
+                    self._failures.refuse(error)
                 self._rebuild(error)
-        self._is_new = False
+        self._is_new, self._was_reset = False, True
         self._last = (observation, 0.0, False, False, info)
         return observation, info
 
-    def _abort(self, error: Exception) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def _reset(
+        self, seed: int | None, options: dict[str, Any] | None
+    ) -> tuple[Any, dict[str, Any]]:
+        answer = self.env.reset(seed=seed, options=options)
+        if not isinstance(answer, tuple) or len(answer) != _RESET_VALUES:
+            raise MalformedError("reset() did not return two values (observation, info)")
+        if not self._fits(answer[0]):
+            raise MalformedError(f"reset() returned {self._misfit(answer[0])}")
+        if not is_finite(answer[0]):
+            raise FloatingPointError("its first observation is not finite")
+        return answer
+
+    def _misfit(self, observation: Any) -> str:
+        found = "None" if observation is None else f"an observation of shape {_shape(observation)}"
+        return f"{found} where its observation space is {self.env.observation_space}"
+
+    def take_over(self, seed: int | None, times_rebuilt: int) -> None:
+        """Be the successor of one that was given `seed`, which died with its process."""
+        self._seed, self._times_rebuilt, self._is_new = seed, times_rebuilt, True
+
+    def _abort(self, error: BaseException) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self._rebuild(error)
-        if self._aborted is not None:
-            self._aborted.rows.append(self._number)
+        if self.aborted is not None:
+            self.aborted.rows.append(self._number)
         observation, info = self._last[0], self._last[-1]
         if not is_finite(observation):  # an environment may write all its answers to one place
             observation = cleared(observation)
         kept = {ACTION_MASK: info[ACTION_MASK]} if ACTION_MASK in info else {}
         return observation, 0.0, False, True, kept
 
-    def _rebuild(self, error: Exception) -> None:
+    def _rebuild(self, error: BaseException) -> None:
         """Put a new environment in the place of the one that raised `error`."""
         while True:
-            self._count(error)
-            with contextlib.suppress(Exception):
+            self._failures.count(error)
+            with contextlib.suppress(Exception, SystemExit):
                 self.env.close()
             try:
                 self.env = self._make()
-            except Exception as another:
+            except (Exception, SystemExit) as another:
                 error = another
                 continue
             self._step = self.env.step
             self._times_rebuilt += 1
             self._is_new = True
             return
-
-    def _count(self, error: Exception) -> None:
-        if self._healthy_steps >= _HEALTHY_STEPS:
-            self._failures = 0
-        self._failures += 1
-        self._healthy_steps = 0
-        if self._failures >= _MOST_FAILURES:
-            raise EnvironmentFailure(
-                f"the environment '{self._name}' (copy {self._number}) failed"
-                f" {self._failures} times in a row, last with {_described(error)}"
-            ) from error
-        if self._name not in _reported:
-            _reported.add(self._name)
-            _log.warning(
-                "the environment '%s' (copy %d) is rebuilt and its episode aborted: %s",
-                self._name,
-                self._number,
-                _described(error),
-            )
 
     def _seed_of_a_new_one(self) -> int | None:
         """Another one than before, which may be what it failed on, but the same in every run."""
@@ -150,8 +205,38 @@ class ResilientEnvironment(gymnasium.Wrapper):
         return (self._seed + _SEED_STRIDE * self._times_rebuilt) % _SEEDS
 
 
-def _described(error: Exception) -> str:
+def described(error: BaseException) -> str:
     """What was raised and where, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    if isinstance(error, SystemExit):
+        return f"sys.exit({error.code!r}){where}"
     return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+
+
+def shape_check(space: gymnasium.Space) -> Callable[[Any], bool]:
+    """Whether an observation has the shape that its space says; cheap enough for every step."""
+    if isinstance(space, spaces.Dict):
+        entries = {name: shape_check(entry) for name, entry in space.spaces.items()}
+        return lambda value: (
+            isinstance(value, Mapping)
+            and all(name in value and fits(value[name]) for name, fits in entries.items())
+        )
+    if isinstance(space, spaces.Tuple):
+        checks = [shape_check(entry) for entry in space.spaces]
+        return lambda value: (
+            isinstance(value, tuple | list)
+            and len(value) == len(checks)
+            and all(fits(entry) for fits, entry in zip(checks, value, strict=True))
+        )
+    shape = space.shape
+    if shape is None:
+        return lambda value: value is not None
+    return lambda value: (value.shape if type(value) is np.ndarray else _shape(value)) == shape
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    try:
+        return None if value is None else np.shape(value)
+    except ValueError:  # lists of different lengths
+        return None

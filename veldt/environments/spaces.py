@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From Gymnasium spaces to named arrays, and back for actions.
 
-Vectors become flat float32, images uint8 with channels first, discrete entries int64 from zero, so
-that buffers and networks meet only these three kinds.
+Vectors become flat float32, images uint8 (bool where they hold nothing but 0 and 1) with channels
+first, discrete entries int64 from zero, so that buffers and networks meet only these three kinds.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def _walk(space: gymnasium.Space, name: str, path: Path) -> Iterator[LeafReader]
         for index, count in enumerate(space.nvec.reshape(-1)):
             column = _column(index)
             yield _discrete(f"{name}.{index}", path, int(count), int(starts[index]), column)
-    elif (
-        isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3, 4)
-    ):
-        yield _image(name, path, space.shape)
+    elif isinstance(space, spaces.Box) and _is_image(space):
+        # Ones must stay ones: a network divides bytes by 255.
+        dtype = "bool" if np.all(space.high <= 1) else "uint8"
+        yield _image(name, path, space.shape, dtype)
     elif isinstance(space, spaces.Box | spaces.MultiBinary):
         shape = (int(np.prod(space.shape)),)
         leaf = ObservationLeaf(name, shape, "float32", "vector")
@@ -96,7 +96,14 @@ def _discrete(
     return LeafReader(leaf, path, lambda array: view(array) - start)
 
 
-def _image(name: str, path: Path, shape: tuple[int, ...]) -> LeafReader:
+def _is_image(space: spaces.Box) -> bool:
+    """Bytes in two to four dimensions, and truth values in three, such as MinAtar's channels."""
+    if space.dtype == np.uint8:
+        return len(space.shape) in (2, 3, 4)
+    return space.dtype == np.bool_ and len(space.shape) == 3
+
+
+def _image(name: str, path: Path, shape: tuple[int, ...], dtype: str) -> LeafReader:
     """[H, W], [H, W, C], [C, H, W] or [K, H, W, C]; the shorter end of three is the channels."""
     view: Callable[[np.ndarray], np.ndarray]
     if len(shape) == 2:
@@ -109,7 +116,7 @@ def _image(name: str, path: Path, shape: tuple[int, ...]) -> LeafReader:
         view, shape = (lambda array: np.moveaxis(array, -1, 1)), (shape[2], *shape[:2])
     else:
         view = _whole
-    return LeafReader(ObservationLeaf(name, shape, "uint8", "image"), path, view)
+    return LeafReader(ObservationLeaf(name, shape, dtype, "image"), path, view)
 
 
 def action_spec(space: gymnasium.Space) -> ActionSpec:

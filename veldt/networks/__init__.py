@@ -25,6 +25,13 @@ from veldt.networks.heads import (
 from veldt.networks.network import LAST_ACTION, LAST_REWARD, Network
 from veldt.networks.normalizers import load_moment_sums, moment_sums
 from veldt.networks.options import NetworkOptions
+from veldt.networks.twin_critics import (
+    SACNetwork,
+    SACOutput,
+    TD3Network,
+    TD3Output,
+    TwinCriticNetwork,
+)
 
 __all__ = [
     "LAST_ACTION",
@@ -44,7 +51,12 @@ __all__ = [
     "PolicyValueOutput",
     "QNetwork",
     "QOutput",
+    "SACNetwork",
+    "SACOutput",
+    "TD3Network",
+    "TD3Output",
     "TanhGaussian",
+    "TwinCriticNetwork",
     "load_moment_sums",
     "make_distribution",
     "make_network",

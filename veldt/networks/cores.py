@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from veldt.networks.layers import orthogonal_
+
 State = tuple[Tensor, ...]
 
 
@@ -22,7 +24,7 @@ class Core(nn.Module, ABC):
     state_names: tuple[str, ...]
     gates: int
 
-    def __init__(self, num_inputs: int, size: int, generator: torch.Generator) -> None:
+    def __init__(self, num_inputs: int, size: int, generator: torch.Generator | None) -> None:
         super().__init__()
         self.size = size
         self.input_weight = nn.Parameter(torch.empty(self.gates * size, num_inputs))
@@ -31,7 +33,7 @@ class Core(nn.Module, ABC):
         for gate in range(self.gates):
             rows = slice(gate * size, (gate + 1) * size)
             for weight in (self.input_weight, self.state_weight):
-                nn.init.orthogonal_(weight.data[rows], generator=generator)
+                orthogonal_(weight.data[rows], generator=generator)
 
     def initial_state(self, batch: int) -> State:
         return tuple(self.bias.new_zeros(batch, self.size) for _ in self.state_names)
@@ -63,7 +65,7 @@ class LSTMCore(Core):
     state_names = ("hidden", "cell")
     gates = 4
 
-    def __init__(self, num_inputs: int, size: int, generator: torch.Generator) -> None:
+    def __init__(self, num_inputs: int, size: int, generator: torch.Generator | None) -> None:
         super().__init__(num_inputs, size, generator)
         self.bias.data[size : 2 * size] = 1.0  # remember at first, as IMPALA's cell does
 
@@ -84,7 +86,7 @@ class GRUCore(Core):
     state_names = ("hidden",)
     gates = 3
 
-    def __init__(self, num_inputs: int, size: int, generator: torch.Generator) -> None:
+    def __init__(self, num_inputs: int, size: int, generator: torch.Generator | None) -> None:
         super().__init__(num_inputs, size, generator)
         self.state_bias = nn.Parameter(torch.zeros(size))
 
@@ -100,6 +102,6 @@ class GRUCore(Core):
         return (torch.lerp(candidate, hidden, update),)
 
 
-def make_core(kind: str, num_inputs: int, size: int, generator: torch.Generator) -> Core:
+def make_core(kind: str, num_inputs: int, size: int, generator: torch.Generator | None) -> Core:
     families: dict[str, type[Core]] = {"lstm": LSTMCore, "gru": GRUCore}
     return families[kind](num_inputs, size, generator)

@@ -165,9 +165,13 @@ class Gaussian(Distribution):
         return action.reshape(*action.shape[: action.dim() - len(self.shape)], self.d)
 
     def sample(self, params: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        shape = (*params.shape[:-1], self.d)
+        return self.draw(params, random.standard_normal(shape, dtype=np.float32))
+
+    def draw(self, params: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Actions that follow from standard normal `noise` [..., d], whoever drew it."""
         mean, std = self.moments(torch.from_numpy(params))
-        action = random.standard_normal(mean.shape, dtype=np.float32)
-        action *= std.numpy()
+        action = noise * std.numpy()
         action += mean.numpy()
         return action.reshape(*params.shape[:-1], *self.shape)
 

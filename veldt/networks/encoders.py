@@ -44,7 +44,7 @@ class FlatEncoder(Encoder):
         leaves: list[ObservationLeaf],
         sizes: tuple[int, ...],
         activation: str,
-        generator: torch.Generator,
+        generator: torch.Generator | None,
     ) -> None:
         super().__init__()
         self.leaves = leaves
@@ -82,7 +82,7 @@ class ImageEncoder(Encoder):
         leaf: ObservationLeaf,
         convolutions: nn.Sequential,
         size: int,
-        generator: torch.Generator,
+        generator: torch.Generator | None,
         channels_last_when_acting: bool = False,
     ) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def conv_encoder(
     convolutions: tuple[tuple[int, int, int], ...],
     size: int,
     padding: int,
-    generator: torch.Generator,
+    generator: torch.Generator | None,
 ) -> ImageEncoder:
     """Plain convolutions with relu. Channels last gains 15 to 50% in backward, while forward alone
     would lose up to 30%."""
@@ -120,7 +120,7 @@ def conv_encoder(
 
 
 class ResidualBlock(nn.Module):
-    def __init__(self, channels: int, generator: torch.Generator) -> None:
+    def __init__(self, channels: int, generator: torch.Generator | None) -> None:
         super().__init__()
         self.first = convolution(channels, channels, 3, 1, 1, generator)
         # Six blocks add up; at full gain the features would start 20 times too large.
@@ -130,7 +130,9 @@ class ResidualBlock(nn.Module):
         return x + self.second(torch.relu_(self.first(torch.relu(x))))
 
 
-def resnet_encoder(leaf: ObservationLeaf, size: int, generator: torch.Generator) -> ImageEncoder:
+def resnet_encoder(
+    leaf: ObservationLeaf, size: int, generator: torch.Generator | None
+) -> ImageEncoder:
     """IMPALA's deep network: three sections of convolution, max-pooling and two residual blocks.
     Channels last is twice as fast, forward and backward."""
     channels, sections = leaf.shape[0], nn.Sequential()
@@ -148,7 +150,9 @@ class JoinedEncoder(Encoder):
     """Several encoders side by side and one layer that mixes them: a head is linear, and could not
     combine what two leaves say otherwise."""
 
-    def __init__(self, parts: list[Encoder], activation: str, generator: torch.Generator) -> None:
+    def __init__(
+        self, parts: list[Encoder], activation: str, generator: torch.Generator | None
+    ) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
         sizes = [part.num_features for part in parts]
@@ -194,7 +198,7 @@ class OwnEncoder(Encoder):
 def make_encoder(
     config: NetworkOptions,
     spec: EnvironmentSpec,
-    generator: torch.Generator,
+    generator: torch.Generator | None,
     last_layer: bool = True,
 ) -> Encoder:
     """The encoder, with `num_features`. Without `last_layer` a head brings its own last hidden
@@ -227,7 +231,7 @@ def last_layer(config: NetworkOptions, spec: EnvironmentSpec) -> tuple[int, str]
 
 
 def _image_encoder(
-    name: str, leaf: ObservationLeaf, last_layer: bool, generator: torch.Generator
+    name: str, leaf: ObservationLeaf, last_layer: bool, generator: torch.Generator | None
 ) -> Encoder:
     side = min(leaf.shape[1:])
     if name == "resnet":

@@ -27,10 +27,19 @@ class NetworkFactory:
     def make(self) -> Network:
         return make_network(self.config, self.spec, self.head, self.seed)
 
+    def blank(self) -> Network:
+        """The same network with arbitrary weights: for those who take them from a board, or only
+        ask for its shapes. The first weights of a large network take a minute to draw."""
+        return make_network(self.config, self.spec, self.head, seed=None)
+
     def initial_vector(self) -> np.ndarray:
         """All weights and statistics before the first update."""
         return FlatParameters(self.make()).numpy()
 
+    def size(self) -> int:
+        """Length of that vector."""
+        return FlatParameters(self.blank()).size
+
     def num_trained(self) -> int:
         """How many entries of the vector an optimizer steps; running statistics follow them."""
-        return FlatParameters(self.make()).num_trained
+        return FlatParameters(self.blank()).num_trained

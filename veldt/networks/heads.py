@@ -20,8 +20,12 @@ from veldt.networks.distributions import (
 from veldt.networks.encoders import last_layer, make_encoder
 from veldt.networks.layers import MLP, fused_linear
 from veldt.networks.network import Network
+from veldt.networks.normalizers import RunningMoments
 from veldt.networks.options import NetworkOptions
+from veldt.networks.twin_critics import SACNetwork, TD3Network
 from veldt.types import ACTION_MASK, EnvironmentSpec, Field
+
+_LEAST_VALUE_VARIANCE = 1e-4  # where rewards are rare, targets are nearly equal for a long time
 
 
 class PolicyValueOutput(NamedTuple):
@@ -45,12 +49,13 @@ class DPGOutput(NamedTuple):
 
 class PolicyValueNetwork(Network):
     """Shared trunk; logits and value from one matrix product, which is what small batches pay
-    for."""
+    for. With `normalize_values` the head's number is scaled by the targets' moments on its way out,
+    so that whoever reads values sees them in the unit of rewards."""
 
     distribution: Distribution
 
     def __init__(
-        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
     ) -> None:
         super().__init__(config, spec)
         self.distribution = make_distribution(spec.action, config.distribution)
@@ -59,6 +64,25 @@ class PolicyValueNetwork(Network):
         parts = ((self.num_params, 0.01), (1, 1.0))
         self.head = fused_linear(num_features, parts, generator)
         self._weights = (self.head.weight, self.head.bias)  # nn.Module's look-up is slow
+        self.value_moments = RunningMoments(()) if config.normalize_values else None
+
+    def value_scale(self) -> Tensor:
+        """The deviation of value targets, what errors are to be divided by; 1 if not known."""
+        if self.value_moments is None:
+            return self.head.bias.new_ones(())
+        return self.value_moments.variance.clamp(min=_LEAST_VALUE_VARIANCE).sqrt()
+
+    @torch.no_grad()
+    def update_value_statistics(self, targets: Tensor, valid: Tensor) -> None:
+        """Merge value targets [...] where `valid` [...]. The head's last row is rescaled so that
+        every value stays what it was (PopArt, van Hasselt et al. 2016)."""
+        if self.value_moments is None:
+            return
+        scale, mean = self.value_scale(), self.value_moments.mean.clone()
+        self.value_moments.update(targets.reshape(-1), valid.reshape(-1))
+        new_scale, new_mean = self.value_scale(), self.value_moments.mean
+        self.head.weight[-1].mul_(scale / new_scale)
+        self.head.bias[-1].mul_(scale).add_(mean - new_mean).div_(new_scale)
 
     def output_fields(self) -> dict[str, Field]:
         return {"behaviour_logits": Field((self.num_params,), "float32")}
@@ -68,7 +92,10 @@ class PolicyValueNetwork(Network):
         logits, value = fused.split_with_sizes((self.num_params, 1), 1)
         if ACTION_MASK in observations:
             logits = logits.masked_fill(~observations[ACTION_MASK], MASKED_LOGIT)
-        return PolicyValueOutput(logits, value.squeeze(1))
+        value = value.squeeze(1)
+        if self.value_moments is not None:
+            value = torch.addcmul(self.value_moments.mean, value, self.value_scale())
+        return PolicyValueOutput(logits, value)
 
 
 class QNetwork(Network):
@@ -76,7 +103,7 @@ class QNetwork(Network):
     its own in place of the encoder's last one."""
 
     def __init__(
-        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
     ) -> None:
         super().__init__(config, spec)
         if spec.action.kind != "discrete":
@@ -113,7 +140,7 @@ class DPGNetwork(Network):
     last but one layer. Both see observations through the same normaliser."""
 
     def __init__(
-        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
     ) -> None:
         super().__init__(config, spec)
         action = spec.action
@@ -161,18 +188,26 @@ class DPGNetwork(Network):
         return DPGOutput(features)
 
 
-_HEADS: dict[str, Any] = {"policy_value": PolicyValueNetwork, "q": QNetwork, "dpg": DPGNetwork}
+_HEADS: dict[str, Any] = {
+    "policy_value": PolicyValueNetwork,
+    "q": QNetwork,
+    "dpg": DPGNetwork,
+    "sac": SACNetwork,
+    "td3": TD3Network,
+}
 
 
-def make_network(config: NetworkOptions, spec: EnvironmentSpec, head: str, seed: int) -> Network:
-    """A network on the CPU whose weights follow from `seed` alone. `head`: policy_value, q or
-    dpg."""
+def make_network(
+    config: NetworkOptions, spec: EnvironmentSpec, head: str, seed: int | None
+) -> Network:
+    """A network on the CPU whose weights follow from `seed` alone; None leaves them blank. `head`:
+    policy_value, q, dpg, sac or td3."""
     if head not in _HEADS:
         raise ValueError(f"unknown head '{head}'; use {', '.join(_HEADS)}")
-    generator = torch.Generator().manual_seed(seed)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
     # A user's own module draws from the global stream, which is put back afterwards.
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(seed or 0)
         return _HEADS[head](config, spec, generator)
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers whose weights come from one explicit generator, so that a seed alone decides every bit."""
+"""Layers whose weights come from one explicit generator, so that a seed alone decides every bit.
+
+Without a generator they stay blank: weights from elsewhere are to be put there."""
 
 from __future__ import annotations
 
@@ -14,22 +16,32 @@ from torch import Tensor, nn
 SQRT2 = math.sqrt(2.0)
 
 
-def linear(num_inputs: int, num_outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
+def orthogonal_(
+    weight: Tensor, gain: float = 1.0, generator: torch.Generator | None = None
+) -> None:
+    """Nothing happens without a generator: for thousands of units this takes most of a minute."""
+    if generator is not None:
+        nn.init.orthogonal_(weight, gain, generator=generator)
+
+
+def linear(
+    num_inputs: int, num_outputs: int, gain: float, generator: torch.Generator | None
+) -> nn.Linear:
     layer = nn.Linear(num_inputs, num_outputs)
-    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    orthogonal_(layer.weight, gain, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
 
 
 def fused_linear(
-    num_inputs: int, parts: tuple[tuple[int, float], ...], generator: torch.Generator
+    num_inputs: int, parts: tuple[tuple[int, float], ...], generator: torch.Generator | None
 ) -> nn.Linear:
     """One matrix product for several heads; `parts` are (outputs, gain), each orthogonal by
     itself."""
     layer = linear(num_inputs, sum(size for size, _ in parts), 1.0, generator)
     start = 0
     for size, gain in parts:
-        nn.init.orthogonal_(layer.weight[start : start + size], gain, generator=generator)
+        orthogonal_(layer.weight[start : start + size], gain, generator=generator)
         start += size
     return layer
 
@@ -49,11 +61,11 @@ def convolution(
     kernel: int,
     stride: int,
     padding: int,
-    generator: torch.Generator,
+    generator: torch.Generator | None,
     gain: float = SQRT2,
 ) -> Convolution:
     layer = Convolution(channels_in, channels_out, kernel, stride, padding)
-    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    orthogonal_(layer.weight, gain, generator=generator)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)
     return layer
@@ -95,7 +107,7 @@ class MLP(nn.Module):
         num_inputs: int,
         sizes: tuple[int, ...],
         activation: str,
-        generator: torch.Generator,
+        generator: torch.Generator | None,
     ) -> None:
         super().__init__()
         widths = (num_inputs, *sizes)

@@ -40,7 +40,10 @@ class Network(nn.Module, ABC):
         self.input_names = [*leaves, *mask, *self.input_fields()]
 
     def _build_trunk(
-        self, action_features: Distribution, generator: torch.Generator, last_layer: bool = True
+        self,
+        action_features: Distribution,
+        generator: torch.Generator | None,
+        last_layer: bool = True,
     ) -> int:
         """Make encoder and core; the number of features a head reads."""
         self._actions = action_features

@@ -32,6 +32,8 @@ class NetworkOptions(Options):
     LAST_REWARD."""
     normalize_observations: bool = False
     normalize_returns: bool = False
+    normalize_values: bool = False
+    """policy_value: the head predicts values in units of the targets seen so far."""
     distribution: Literal["auto", "gaussian", "tanh_gaussian"] = "auto"
     """For Box actions. auto: tanh_gaussian where the bounds are finite, else gaussian."""
     dueling: bool = False

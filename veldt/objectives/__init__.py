@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from torch import Tensor
@@ -30,6 +31,12 @@ class Objective(Part):
     def open(self, network: Network) -> None:
         """Begin to compute losses of `network`."""
         self._network = network
+
+    def passes(self, batch: Tensors) -> Iterable[Tensors]:
+        """What to take a gradient step on, one after the other, before the next version: the batch
+        itself, or minibatches of it several times. Each is asked for when the loss of the one
+        before is known."""
+        return (batch,)
 
     def __call__(self, batch: Tensors) -> Loss:
         raise NotImplementedError

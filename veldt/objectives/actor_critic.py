@@ -19,13 +19,11 @@ _EPSILON_FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
-class ActorCriticOptions(Options):
-    """How targets are corrected for lag and how the three losses are weighed."""
+class TargetOptions(Options):
+    """What targets of policy and value are, how the losses are weighed, what is normalised."""
 
     gamma: Fraction = 0.99
     """Discount per environment step."""
-    correction: Literal["vtrace", "one_step", "epsilon", "none"] = "vtrace"
-    """Off-policy correction: vtrace, one_step, epsilon (a floor under pi) or none."""
     rho_bar: Positive = 1.0
     """Clip of the importance weight that decides which policy is evaluated."""
     c_bar: Positive = 1.0
@@ -36,10 +34,20 @@ class ActorCriticOptions(Options):
     """Weight of half the squared value error."""
     entropy_coefficient: NotNegative = 0.01
     """Weight of the entropy bonus."""
-    reduction: Literal["mean", "sum"] = "mean"
-    """mean or sum over rows; learning rates are not portable between the two."""
     normalize_returns: bool = False
     """Scale rewards by the spread of the discounted return, as seen by all actors."""
+    normalize_observations: bool = False
+    """Scale observations by statistics shared by all actors."""
+
+
+@dataclass(frozen=True)
+class ActorCriticOptions(TargetOptions):
+    """How targets are corrected for lag."""
+
+    correction: Literal["vtrace", "one_step", "epsilon", "none"] = "vtrace"
+    """Off-policy correction: vtrace, one_step, epsilon (a floor under pi) or none."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """mean or sum over rows; learning rates are not portable between the two."""
 
 
 @dataclass(eq=False)

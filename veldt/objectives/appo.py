@@ -12,36 +12,8 @@ from veldt.algorithms.ppo import ppo_loss
 from veldt.algorithms.vtrace import vtrace
 from veldt.networks import Network
 from veldt.objectives import Loss, Objective, Tensors
+from veldt.objectives.ppo import PPO, ClippedOptions
 from veldt.objectives.trajectories import TrajectoryReader
-from veldt.options.checked import Count, Fraction, NotNegative, Options, Positive
-
-
-@dataclass(frozen=True)
-class AppoOptions(Options):
-    """Sample Factory's loss. The value error carries 1/2, so its published 0.5 is 1.0 here."""
-
-    gamma: Fraction = 0.99
-    """Discount per environment step."""
-    ppo_clip: Positive = 0.1
-    """The ratio pi/mu counts within [1/(1+e), 1+e]."""
-    value_clip: Positive = 0.2
-    """How far a value may move from what the critic thought while acting."""
-    rho_bar: Positive = 1.0
-    """V-trace's clip of the importance weight in the targets."""
-    c_bar: Positive = 1.0
-    """V-trace's clip of the importance weight in the trace."""
-    trace_lambda: Fraction = 1.0
-    """Decay of the trace."""
-    value_coefficient: NotNegative = 1.0
-    """Weight of half the squared value error."""
-    entropy_coefficient: NotNegative = 0.001
-    """Weight of the entropy bonus."""
-    normalize_advantages: bool = True
-    """Shift and scale the advantages of a batch to mean 0 and deviation 1."""
-    normalize_returns: bool = False
-    """Scale rewards by the spread of the discounted return, as seen by all actors."""
-    max_policy_lag: Count = 1000
-    """Rows that are this many updates old or older are masked out."""
 
 
 @dataclass(eq=False)
@@ -49,7 +21,7 @@ class Appo(Objective):
     """Loss over a batch of trajectories [T+1, B]. The learning rate is scaled by the share of rows
     that are young enough, so that a thinned batch does not take a full step."""
 
-    options: AppoOptions
+    options: ClippedOptions
 
     def open(self, network: Network) -> None:
         super().open(network)
@@ -90,11 +62,11 @@ class Appo(Objective):
             targets.vs,
             network.distribution.entropy(logits),
             valid,
-            options.ppo_clip,
-            options.value_clip,
+            options.ppo.ppo_clip,
+            options.ppo.value_clip,
             options.value_coefficient,
             options.entropy_coefficient,
-            normalize=options.normalize_advantages,
+            normalize=options.ppo.normalize_advantages,
         )
         metrics = {
             "policy": loss.policy,
@@ -111,10 +83,15 @@ class Appo(Objective):
         """Rows below the lag bound [T, B]; a trajectory's version counts for all its columns."""
         lag = self._version - batch["parameter_version"][:-1]
         columns = like.shape[1] // lag.shape[1]
-        return (lag < self.options.max_policy_lag).repeat_interleave(columns, dim=1)
+        return (lag < self.options.ppo.max_policy_lag).repeat_interleave(columns, dim=1)
 
     def after_update(self, version: int) -> None:
         self._version = version
 
     def adjust_entropy(self, coefficient: float) -> None:
         self.options = replace(self.options, entropy_coefficient=coefficient)
+
+
+def clipped(options: ClippedOptions) -> Objective:
+    """Sample Factory's loss: one step per batch, or PPO's passes over it."""
+    return PPO(options) if options.ppo.has_passes else Appo(options)

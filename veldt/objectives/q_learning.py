@@ -31,6 +31,8 @@ class QLearningOptions(Options):
     """huber, clipped (gradient of the TD error clipped to [-1, 1]) or squared."""
     target_period_updates: Count = 100
     """Updates between two copies of the network into the target network."""
+    normalize_observations: bool = False
+    """Scale observations by statistics shared by all actors."""
 
 
 @dataclass(eq=False)

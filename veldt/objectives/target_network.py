@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from veldt.networks import Network
 
@@ -39,3 +40,34 @@ class TargetNetwork(Generic[AnyNetwork]):
         for i, entry in enumerate(self._to):
             entry.copy_(torch.from_numpy(state[f"target.{i}"]))
         self._copies = int(state["target_copies"])
+
+
+class SoftTarget(Generic[AnyNetwork]):
+    """Follows `online` by a share `tau` at each full period; statistics are copied as they are."""
+
+    def __init__(self, online: AnyNetwork, tau: float, period_updates: int = 1) -> None:
+        if not 0.0 < tau <= 1.0:
+            raise ValueError(f"soft_update is {tau}; use more than 0 and at most 1")
+        self.network: AnyNetwork = copy.deepcopy(online).requires_grad_(False)
+        self._tau, self._period = tau, period_updates
+        self._online: list[Tensor] = list(online.parameters())
+        self._own: list[Tensor] = list(self.network.parameters())
+        self._statistics = list(online.buffers()), list(self.network.buffers())
+
+    @torch.no_grad()
+    def after_update(self, version: int) -> None:
+        if version % self._period:
+            return
+        torch._foreach_lerp_(self._own, self._online, self._tau)
+        online, own = self._statistics
+        if own:
+            torch._foreach_copy_(own, online)
+
+    def state(self) -> dict[str, np.ndarray]:
+        entries = [*self._own, *self._statistics[1]]
+        return {f"target.{i}": entry.cpu().numpy() for i, entry in enumerate(entries)}
+
+    @torch.no_grad()
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        for i, entry in enumerate([*self._own, *self._statistics[1]]):
+            entry.copy_(torch.from_numpy(state[f"target.{i}"]))

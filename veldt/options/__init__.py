@@ -14,6 +14,7 @@ Backend = Literal["serial", "process", "ray"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
 ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000
+Steps = Annotated[int, Bounds(1, 1e15)]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class RunOptions(Options):
     """Fixes weights, environments and exploration; on serial every bit of the run."""
     run_dir: str | None = None
     """Where results go; default: runs/<architecture>-<env>-<time>."""
-    total_env_steps: Count | None = None
+    total_env_steps: Steps | None = None
     """Stop after this many environment steps (1,000,000 if no other end is given)."""
     max_seconds: Positive | None = None
     """Stop after this many seconds."""
@@ -66,8 +67,6 @@ class RunOptions(Options):
     """Feed the last action and reward to the network."""
     distribution: Literal["auto", "gaussian", "tanh_gaussian"] = "auto"
     """For Box actions: auto, gaussian or tanh_gaussian."""
-    normalize_observations: bool = False
-    """Scale observations by statistics shared by all actors."""
     vectorization: Literal["auto", "native", "in_process", "subprocess"] = "auto"
     """auto, native, in_process or subprocess."""
     frame_stack: Annotated[int, Bounds(1, 256)] = 1
@@ -80,7 +79,7 @@ class RunOptions(Options):
     """Keyword arguments of the environment: key=value, comma separated."""
     checkpoint_seconds: Positive = 60.0
     """Seconds between two checkpoints (process and ray)."""
-    checkpoint_env_steps: Count = 500_000
+    checkpoint_env_steps: Steps = 500_000
     """Env steps between two checkpoints (serial, where episodes begin anew at each)."""
     hang_seconds: Positive = 60.0
     """A node that is silent for so long is replaced (process)."""

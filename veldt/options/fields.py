@@ -12,7 +12,7 @@ import inspect
 import textwrap
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.options.checked import kinds_of, unfit
@@ -37,12 +37,6 @@ def leaves(config: type) -> dict[str, Leaf]:
     found: dict[str, Leaf] = {}
     _collect(config, (), found)
     return found
-
-
-def choices(config: type) -> dict[str, tuple[str, ...]]:
-    """The options that have but a few values, and these."""
-    found = leaves(config)
-    return {n: get_args(leaf.kind) for n, leaf in found.items() if get_origin(leaf.kind) is Literal}
 
 
 def _collect(config: type, path: tuple[str, ...], found: dict[str, Leaf]) -> None:

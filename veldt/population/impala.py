@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def build(config: Config, problem: Problem) -> Topology:
     size = config.population.num_policies
     problem = problem.per_learner(size, config.replay.replay_fraction)
-    network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    network = problem.network("policy_value", config.loss)
     environments = problem.environments()
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
 

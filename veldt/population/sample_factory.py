@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from veldt.errors import ConfigurationError
-from veldt.objectives.appo import Appo
+from veldt.objectives.appo import clipped
 from veldt.population.actor import PopulationActor, SharedMemoryPolicies
 from veldt.population.column_policy import ColumnPolicy
 from veldt.population.column_sorter import ColumnSorter, sorted_layout, with_policies
@@ -32,7 +32,7 @@ def build(config: Config, problem: Problem) -> Topology:
     if config.synchronous:
         raise ConfigurationError("synchronous goes with one policy; leave num_policies at 1")
     size = config.population.num_policies
-    network = problem.network("policy_value", normalize_returns=config.loss.normalize_returns)
+    network = problem.network("policy_value", config.loss)
     environments = problem.environments(config.groups_per_actor)
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments, KEPT)
     num_groups = config.groups_per_actor * problem.num_actors
@@ -42,15 +42,14 @@ def build(config: Config, problem: Problem) -> Topology:
         topology, problem, config.population, config.optimizer, config.loss.entropy_coefficient
     )
     layout = with_policies(population.with_components(layout))
-    trajectories = topology.queue(
-        "trajectories", layout, num_groups + 2 * config.batch_trajectories
-    )
+    batch = config.trajectories_per_batch(layout, num_groups)
+    trajectories = topology.queue("trajectories", layout, num_groups + 2 * batch)
     requests = [
         topology.ask_about(name, trajectories, problem.num_actors)
         for name in numbered("requests", size)
     ]
     recurrent = topology.share("recurrent", recurrent_memory(network, num_groups, environments))
-    columns = sorted_layout(layout, config.batch_trajectories * environments.width)
+    columns = sorted_layout(layout, batch * environments.width)
     names = [f"batches-{policy}" for policy in range(size)]
     batches = [topology.queue(name, columns, _BATCHES_PER_POLICY) for name in names]
     by_episode = config.population.policy_assignment == "episode"
@@ -93,7 +92,7 @@ def build(config: Config, problem: Problem) -> Topology:
             PopulationLearner(
                 network,
                 batches[policy].source(),
-                Appo(config.loss),
+                clipped(config.loss),
                 LocalOptimizer(config.optimizer),
                 weights.source(),
                 weights.sink,

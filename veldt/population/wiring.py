@@ -48,7 +48,7 @@ class Population:
             for member in members
         ]
         trained = state_size(optimizer, network.num_trained())
-        snapshot = np.zeros(network.initial_vector().size + trained, np.float32)
+        snapshot = np.zeros(network.size() + trained, np.float32)
         self._snapshots = [topology.board(f"snapshot-{member}", snapshot) for member in members]
         first = Orders.start(self._first_values(problem.seed)).to_vector()
         self._orders = topology.board(ORDERS, first)

@@ -37,7 +37,7 @@ class Evaluator:
         render: bool = False,
     ) -> None:
         self._environment = whole_games(environment).make(num_episodes, seed, render=render)
-        self._network = network.make().eval()
+        self._network = network.blank().eval()
         self._flat = FlatParameters(self._network)
         self.frames: list[np.ndarray] = []
         self._render = render

@@ -11,7 +11,7 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.devices import Completion, Compute, Upload
-from veldt.networks import NetworkFactory
+from veldt.networks import FlatParameters, NetworkFactory
 from veldt.objectives import Objective, Tensors
 from veldt.ports import (
     ExperiencePart,
@@ -51,8 +51,10 @@ class Learner(Role):
         torch.set_num_threads(self.compute.threads)
         device = torch.device(self.compute.device)
         self._upload, self._completion = Upload(device), Completion(device)
-        self._network = self.network.make().to(device).train()
-        self._flat = self.gradients.parameters(self._network, self.compute.device)
+        network = self.network.make() if self.initial is None else self.network.blank()
+        self._network = network.to(device).train()
+        placed = self.gradients.parameters(self._network, self.compute.device)
+        self._flat = placed or FlatParameters(self._network, self.compute.device)
         self._version = self._load()
         if self.gate is not None:
             self.gate.open(context)
@@ -71,6 +73,7 @@ class Learner(Role):
         self._learning, self._publishing = telemetry.stage("learn"), telemetry.stage("publish")
         self._updates = telemetry.counter("updates")
         self._trained = telemetry.counter("trained_env_steps")
+        self._steps = telemetry.counter("gradient_steps")
         self._next_report = 0.0
 
     def _load(self) -> int:
@@ -120,19 +123,27 @@ class Learner(Role):
                 self.weights.publish(Parameters(vector, version))
 
     def _learn(self, batch: Batch) -> int | None:
+        """One version, whether a batch is learned from once or in several passes."""
         tensors = self._upload(batch)
-        loss = self.objective(tensors)
-        self._flat.zero_gradient()
-        loss.total.backward()
-        self._completion.wait()
-        # After the loss: learners that step together must all have used the same statistics.
-        self._update_statistics(tensors)
-        scale = self._learning_rate_scale() * float(loss.learning_rate_scale)
+        rows, decay = self._record_lag(batch), self._learning_rate_scale()
+        passes = iter(self.objective.passes(tensors))
+        part: Tensors | None = next(passes)
+        while part is not None:
+            loss = self.objective(part)
+            self._flat.zero_gradient()
+            loss.total.backward()
+            self._completion.wait()
+            part = next(passes, None)
+            if part is None:
+                # After the last loss: passes, and learners that step together, must all have used
+                # the same statistics.
+                self._update_statistics(tensors)
+            scale, total = decay * float(loss.learning_rate_scale), loss.total.detach()
+            gradient = Gradient(self._flat.gradient, self._version, scale, total, rows)
+            version = self.gradients.apply(gradient)
+            self._guard.check(batch, self._version, total, self.objective)
+            self._steps.add()
         self._report(loss.metrics)
-        total, rows = loss.total.detach(), self._record_lag(batch)
-        gradient = Gradient(self._flat.gradient, self._version, scale, total, rows)
-        version = self.gradients.apply(gradient)
-        self._guard.check(batch, self._version, total, self.objective)
         if isinstance(self.source, ExperiencePart) and loss.priorities is not None:
             self.source.prioritize(batch, loss.priorities.detach().cpu().numpy())
         return version

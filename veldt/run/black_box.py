@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from veldt.api import saved_options
 from veldt.checkpoints.store import CheckpointError, CheckpointStore
 from veldt.errors import ConfigurationError
 from veldt.networks import FlatParameters
 from veldt.role import EndLike, bound
 from veldt.roles.learner import Learner
 from veldt.run.plan import make_plan
+from veldt.run.saved_options import saved_options
 from veldt.topology import End, Node, Topology
 
 

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from veldt.backends.base import Backend, NodeFailure
-from veldt.backends.saving import CHANNELS
+from veldt.backends.background import Background
+from veldt.backends.base import Backend, Capture, NodeFailure, captured
+from veldt.backends.saving import CHANNELS, Parts
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.errors import ConfigurationError
 from veldt.population.orders import board_of
@@ -19,6 +22,9 @@ from veldt.topology import Topology
 from veldt.types import ORDERS, Parameters
 
 WEIGHTS, RUN = "weights", "run"
+_PATIENCE_SECONDS = 30.0  # for actors in the midst of a long step, while the run goes on
+_LAST_PATIENCE_SECONDS = 3.0  # the same when the run is over
+_WRITE_SECONDS = 60.0
 
 
 def best_policy(backend: Backend, topology: Topology) -> int | None:
@@ -53,9 +59,19 @@ def weights_in(checkpoint: Checkpoint, policy: int | None = None) -> Parameters:
     return Parameters(saved[f"board.{name}"], int(saved[f"version.{name}"]))
 
 
+@dataclass
+class _Save:
+    """A checkpoint under way: nodes hand over their state, then it is written on a thread."""
+
+    capture: Capture
+    weights: Parameters
+    writing: Background[Path] | None = None
+
+
 class RunCheckpoints:
     """The checkpoints of one run. On serial the points lie at fixed numbers of env steps and every
-    one of them is a new beginning (see SerialBackend.restore); elsewhere they follow the clock."""
+    one of them is a new beginning (see SerialBackend.restore); elsewhere they follow the clock, and
+    the run goes on while they are made."""
 
     def __init__(
         self,
@@ -73,9 +89,11 @@ class RunCheckpoints:
         self._next_seconds = every_seconds or 0.0
         self._next_env_steps = every_env_steps or 0
         self._generation = 0
+        self._save: _Save | None = None
 
-    def begin_from_newest(self) -> dict[str, Any]:
-        """Restore the newest valid checkpoint; its meta. Refuses where there is none."""
+    def begin_from_newest(self, num_weights: int | None = None) -> dict[str, Any]:
+        """Restore the newest valid checkpoint; its meta. Refuses where there is none, or none of
+        `num_weights`."""
         try:
             checkpoint = self._store.newest()
         except CheckpointError as error:
@@ -90,6 +108,12 @@ class RunCheckpoints:
             raise ConfigurationError(
                 f"{checkpoint.path} holds weights only, since the run failed before its first"
                 " checkpoint; train anew, or evaluate it"
+            )
+        found = weights_in(checkpoint).vector.size
+        if num_weights not in (None, found):
+            raise ConfigurationError(
+                f"{checkpoint.path} has {found:,} weights but the network now has {num_weights:,};"
+                " the environment or the network has changed since: train anew"
             )
         self._begin_from(checkpoint)
         return checkpoint.meta
@@ -107,21 +131,44 @@ class RunCheckpoints:
             self._next_env_steps = (env_steps // period + 1) * period
 
     def save_if_due(self, elapsed_seconds: float, weights: Callable[[], Parameters]) -> None:
+        """Begin a checkpoint when it is time, or see how far the one under way has come."""
         env_steps = self._telemetry.env_steps
-        if self._every_seconds is not None and elapsed_seconds >= self._next_seconds:
+        if self._save is not None:
+            self._guarded(partial(self._go_on, self._save))
+        elif self._every_seconds is not None and elapsed_seconds >= self._next_seconds:
             self._next_seconds = elapsed_seconds + self._every_seconds
-            self.save(weights())
+            self._guarded(lambda: self._begin(weights()))
         elif self._every_env_steps is not None and env_steps >= self._next_env_steps:
             self._schedule_after(env_steps)
             self.save(weights())
 
-    def save(self, weights: Parameters) -> Path | None:
-        """One complete checkpoint; a failure is reported and the run goes on with the old one."""
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """What goes wrong with a checkpoint is reported, and the run goes on with the old one."""
         try:
-            if not np.isfinite(weights.vector).all():
-                raise CheckpointError("the weights are not finite")
-            nodes = self._backend.capture()
-            path = self._write(nodes, weights, complete=True)
+            act()
+        except (CheckpointError, OSError, MemoryError) as error:
+            self._save = None
+            self.note(f"no checkpoint was written: {error}")
+
+    def _begin(self, weights: Parameters) -> None:
+        _check_finite(weights)
+        self._save = _Save(self._backend.capture(_PATIENCE_SECONDS), weights)
+
+    def _go_on(self, save: _Save) -> None:
+        if save.writing is None:
+            if save.capture.ready():
+                write = self._prepared(save.weights, complete=True)
+                save.writing = Background(lambda: write(save.capture.parts()))
+        elif save.writing.done():
+            self._save = None
+            self._backend.restore(save.writing.result(), self._generation)
+
+    def save(self, weights: Parameters, patience_seconds: float = _PATIENCE_SECONDS) -> Path | None:
+        """One complete checkpoint, waited for; a failure is reported."""
+        try:
+            _check_finite(weights)
+            parts = captured(self._backend, patience_seconds)
+            path = self._prepared(weights, complete=True)(parts)
         except CheckpointError as error:
             self.note(f"no checkpoint was written: {error}")
             return None
@@ -132,27 +179,51 @@ class RunCheckpoints:
     def save_last(self, weights: Parameters, nodes_are_alive: bool) -> None:
         """The checkpoint that closes a run. After a failure only weights can be had; they are kept
         where there is nothing better, so that the run can at least be evaluated."""
+        self._finish_writing()
         if nodes_are_alive:
             try:
-                if self.save(weights) is not None:
+                if self.save(weights, _LAST_PATIENCE_SECONDS) is not None:
                     return
             except NodeFailure as failure:
                 self.note(f"{failure} while the last checkpoint was made")
         try:
             if self._store.newest() is None:
-                self._write({}, weights, complete=False)
+                self._prepared(weights, complete=False)({})
         except CheckpointError as error:
             self.note(f"no checkpoint was written: {error}")
 
-    def _write(
-        self, nodes: dict[str, dict[str, np.ndarray]], weights: Parameters, complete: bool
-    ) -> Path:
+    def _finish_writing(self) -> None:
+        """A checkpoint that is on its way to disk is not given up; one before that is."""
+        save, self._save = self._save, None
+        if save is None or save.writing is None:
+            return
+        if save.writing.done(_WRITE_SECONDS):
+            self._guarded(partial(self._go_on, save))
+        else:
+            self.note(f"a checkpoint is still being written after {_WRITE_SECONDS:.0f} s")
+
+    def newest(self) -> Path | None:
+        """Where the run could go on from."""
+        try:
+            checkpoint = self._store.newest()
+        except CheckpointError:
+            return None
+        return None if checkpoint is None else checkpoint.path
+
+    def _prepared(self, weights: Parameters, complete: bool) -> Callable[[Parts], Path]:
+        """Writes what it is given together with the run's numbers of this moment."""
         self._generation += 1
+        env_steps = self._telemetry.env_steps
         meta = {
             "complete": complete,
             "generation": self._generation,
             "version": weights.version,
-            "env_steps": self._telemetry.env_steps,
+            "env_steps": env_steps,
         }
-        parts = {**nodes, WEIGHTS: {"vector": weights.vector}, RUN: self._telemetry.state()}
-        return self._store.save(self._telemetry.env_steps, parts, meta)
+        own = {WEIGHTS: {"vector": weights.vector}, RUN: self._telemetry.state()}
+        return lambda nodes: self._store.save(env_steps, {**nodes, **own}, meta)
+
+
+def _check_finite(weights: Parameters) -> None:
+    if not np.isfinite(weights.vector).all():
+        raise CheckpointError("the weights are not finite")

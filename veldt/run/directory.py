@@ -11,16 +11,29 @@ from typing import Any
 
 from veldt.errors import ConfigurationError
 from veldt.files import lock, write_atomically
+from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE
 from veldt.telemetry.result import dumps
 
-CONFIG_FILE, RESULT_FILE, CHECKPOINTS = "config.json", "result.json", "checkpoints"
+CHECKPOINTS = "checkpoints"
 
 
 class RunDirectory:
     """An exclusive hold on RUN_DIR; the kernel lets go of it when this process ends, however."""
 
-    def __init__(self, path: str | None, architecture: str, env: str, resume: bool = False) -> None:
-        self.path = Path(path) if path else _default_path(architecture, env)
+    def __init__(
+        self,
+        path: str | None,
+        architecture: str,
+        env: str,
+        resume: bool = False,
+        base: Path | None = None,
+    ) -> None:
+        base = base or Path.cwd()
+        given = Path(path) if path else _default_path(base, architecture, env)
+        self.shown = str(given)
+        """As it was given, for people."""
+        self.path = base / given
+        """From the root: an environment may change the working directory."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             held = lock(self.path / ".lock")
@@ -41,7 +54,13 @@ class RunDirectory:
             )
 
     def write_config(self, config: dict[str, Any]) -> None:
-        write_atomically(self.path / CONFIG_FILE, dumps(config) + "\n", durable=True)
+        try:
+            write_atomically(self.path / CONFIG_FILE, dumps(config) + "\n", durable=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write {self.path / CONFIG_FILE} ({error.strerror}); choose another"
+                " --run-dir"
+            ) from error
 
     @property
     def result(self) -> Path:
@@ -55,12 +74,12 @@ class RunDirectory:
         os.close(self._lock)
 
 
-def _default_path(architecture: str, env: str) -> Path:
+def _default_path(base: Path, architecture: str, env: str) -> Path:
     tidy = re.sub(r"[^A-Za-z0-9.-]+", "-", env).strip("-")
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    base = Path("runs") / f"{architecture}-{tidy}-{stamp}"
-    path, number = base, 1
-    while path.exists():
+    first = Path("runs") / f"{architecture}-{tidy}-{stamp}"
+    path, number = first, 1
+    while (base / path).exists():
         number += 1
-        path = base.with_name(f"{base.name}-{number}")
+        path = first.with_name(f"{first.name}-{number}")
     return path

@@ -4,30 +4,29 @@
 from __future__ import annotations
 
 import hashlib
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 from veldt.algorithms.hill_climbing import TUNING_LOG, Proposal
 from veldt.backends import make_backend
-from veldt.backends.base import Backend, NodeFailure
+from veldt.backends.base import Backend
 from veldt.backends.process.chaos import Chaos
 from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
-from veldt.options.fields import flat
 from veldt.roles.evaluator import Evaluator
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
+from veldt.run.description import check_spaces, describe_plan, goal_of, telemetry_of
 from veldt.run.directory import RunDirectory
 from veldt.run.league import add_league_result
+from veldt.run.output import stream
 from veldt.run.plan import Plan
-from veldt.telemetry.aggregate import RunTelemetry
+from veldt.run.signals import OutOfTime, Signals
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
 from veldt.telemetry.bottleneck import bottleneck
-from veldt.telemetry.progress import Progress, RunGoal, make_progress
+from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord
 from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
 from veldt.types import Parameters
@@ -38,43 +37,38 @@ _EPISODES_BETWEEN_EVALUATIONS = 100
 _CLOSING_EVALUATION_SECONDS = 20.0
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: end like after Ctrl-C, but as asked for."""
-
-
 class Run:
     """Drives one plan on one backend. `began` is the process's start on the monotonic clock."""
 
-    def __init__(self, plan: Plan, began: float | None = None, resume: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        began: float | None = None,
+        resume: bool = False,
+        base: Path | None = None,
+    ) -> None:
+        """`base` is where a relative run directory begins, if it is not here any more."""
         options = plan.options
         self._plan, self._options = plan, options
         self._page = LivePage(options)
         self._began = time.monotonic() if began is None else began
         self._directory = RunDirectory(
-            options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume
+            options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
         )
         self._backend: Backend = make_backend(
             options.backend, plan.topology, options.seed, hang_seconds=options.hang_seconds
         )
         self._backend.run_dir = self._directory.path
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
-        take_turns = [
-            node.name
-            for group in plan.topology.groups()
-            if options.backend == "serial" or (len(group.nodes) > 1 and not group.threads)
-            for node in group.nodes
-        ]
-        self._telemetry = RunTelemetry(
-            [(node.name, node.kind) for node in plan.topology.nodes], take_turns
-        )
+        self._telemetry = telemetry_of(plan)
         self._result = RunResult(
             plan.architecture,
             plan.problem.environment.name,
             options.backend,
             options.seed,
-            run_dir=str(self._directory.path),
+            run_dir=self._directory.shown,
         )
-        self._progress = make_progress(_goal(plan, self._result), options.quiet, options.json)
+        self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         self._record = RunRecord(self._directory.path, plan.topology, self._progress.note)
         on_serial = options.backend == "serial"
         self._checkpoints = RunCheckpoints(
@@ -85,17 +79,24 @@ class Run:
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
             note=partial(self._record.note, "checkpoint"),
         )
-        if resume:
-            try:
-                self._checkpoints.begin_from_newest()
-            except ConfigurationError:
-                self._backend.stop()
-                self._directory.close()
-                raise
-        self._directory.write_config(describe_plan(plan))
+        self._begin_directory(resume)
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
+        self._signals = Signals()
+        self._nodes_are_alive = False
         self._evaluated_at_episodes = 0
         self._next_metrics = 0.0
+
+    def _begin_directory(self, resume: bool) -> None:
+        path, plan = self._directory.path, self._plan
+        try:
+            if resume:
+                check_spaces(path, plan)
+                self._checkpoints.begin_from_newest(plan.topology.num_weights)
+            self._directory.write_config(describe_plan(plan))
+        except ConfigurationError:
+            self._backend.stop()
+            self._directory.close()
+            raise
 
     def record_tuning(self, trials: list[Proposal]) -> None:
         """Keep what was tried before the run and why this setting was chosen."""
@@ -105,19 +106,20 @@ class Run:
                 self._progress.note(trial.describe())
 
     def execute(self) -> RunResult:
-        """Run to the end. Raises NodeFailure or KeyboardInterrupt after everything is saved."""
+        """Run to the end. Whatever ends it early is raised after everything is saved."""
         progress, page = self._progress, self._page.serving(self._directory.path)
         failure: BaseException | None = None
         try:
-            with progress, _termination_as_interrupt(), page:
+            with progress, self._signals, page:
                 try:
                     self._record.begin()
-                    self._backend.start()
+                    self._start()
                     self._result.stopped_by = self._loop(progress)
-                except (NodeFailure, KeyboardInterrupt) as error:
+                except (Exception, KeyboardInterrupt) as error:
                     interrupted = isinstance(error, KeyboardInterrupt)
                     self._result.stopped_by = "interrupt" if interrupted else "failure"
                     failure = error
+                    self._nodes_are_alive &= interrupted
                     self._record.keep("end", str(error) or "interrupted")
                 self._conclude(progress)
         finally:
@@ -128,9 +130,16 @@ class Run:
             raise failure
         return self._result
 
+    def _start(self) -> None:
+        on_ray = self._options.backend == "ray"  # which may wait minutes for room in a cluster
+        with self._signals.interruptible() if on_ray else nullcontext():
+            self._backend.start()
+        self._nodes_are_alive = True
+
     def _loop(self, progress: Progress) -> StoppedBy:
         self._observe()
         while True:
+            self._signals.check()
             self._backend.advance(_TICK_SECONDS)
             self._observe()
             elapsed = self._elapsed()
@@ -191,7 +200,9 @@ class Run:
         if self._evaluated_at_episodes and fresh < _EPISODES_BETWEEN_EVALUATIONS:
             return False
         self._evaluated_at_episodes = telemetry.episodes
-        evaluated = self._evaluate(self._weights(), max_seconds=None)
+        limit = self._options.max_seconds
+        left = None if limit is None else max(0.0, limit - self._elapsed())
+        evaluated = self._evaluate(self._weights(), left)
         self._result.evaluation_return = evaluated
         self._result.mean_return_100 = telemetry.mean_return_100
         return evaluated is not None and evaluated >= target
@@ -200,32 +211,66 @@ class Run:
         return newest_weights(self._backend, self._plan.topology)
 
     def _evaluate(self, weights: Parameters, max_seconds: float | None) -> float | None:
-        evaluator = Evaluator(
-            self._plan.problem.environment,
-            self._plan.topology.network,
-            seed=_evaluation_seed(self._options.seed, weights.version),
-            num_episodes=self._options.evaluation_episodes,
-        )
+        """The mean return of fresh episodes; None if none ended within `max_seconds`. Signals and
+        the limit strike at once: an environment may take very long to reset."""
         try:
-            returns = evaluator.returns(weights.vector, max_seconds)
-        finally:
-            evaluator.close()
+            with self._signals.interruptible(max_seconds):
+                evaluator = Evaluator(
+                    self._plan.problem.environment,
+                    self._plan.topology.network,
+                    seed=_evaluation_seed(self._options.seed, weights.version),
+                    num_episodes=self._options.evaluation_episodes,
+                )
+                try:
+                    returns = evaluator.returns(weights.vector, max_seconds)
+                finally:
+                    evaluator.close()
+        except OutOfTime:
+            return None
         return float(returns.mean()) if returns.size else None
 
     def _conclude(self, progress: Progress) -> None:
-        """Last numbers, last checkpoint, result.json; also after an interrupt or a failure."""
-        result, telemetry = self._result, self._telemetry
-        self._observe()
-        weights = self._weights()
+        """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
+        cannot be done is said, and the rest is done all the same."""
+        self._attempt("last numbers", self._observe)
+        self._attempt("last checkpoint", self._save_last)
+        self._attempt("league", self._measure_league)
+        if self._result.stopped_by in ("env_steps", "seconds"):
+            self._attempt("evaluation", self._evaluate_last)
+        self._attempt("summary", self._summarise)
+        self._attempt("result.json", lambda: self._result.save(self._directory.result))
+        restarted = self._backend.restarted
+        self._attempt("status", lambda: self._record.tick(self._telemetry, restarted, ended=True))
+        progress.finish(self._result)
+
+    def _attempt(self, what: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:
+            self._record.note("end", f"{what}: {type(error).__name__}: {error}")
+
+    def _save_last(self) -> None:
+        result, weights = self._result, self._weights()
         result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
         result.best_policy = best_policy(self._backend, self._plan.topology)
-        add_league_result(result, self._plan, self._backend)
-        self._checkpoints.save_last(weights, nodes_are_alive=result.stopped_by != "failure")
-        ended_well = result.stopped_by in ("env_steps", "seconds")
-        if ended_well and self._options.evaluation_episodes:
-            self._backend.stop()  # the cores are the evaluation's now
-            limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
-            result.evaluation_return = self._evaluate(weights, limit)
+        self._checkpoints.save_last(weights, self._nodes_are_alive)
+
+    def _measure_league(self) -> None:
+        add_league_result(self._result, self._plan, self._backend)
+
+    def _evaluate_last(self) -> None:
+        if not self._options.evaluation_episodes:
+            return
+        weights = self._weights()
+        self._backend.stop()  # the cores are the evaluation's now
+        limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
+        try:
+            self._result.evaluation_return = self._evaluate(weights, limit)
+        except KeyboardInterrupt:  # no reason to lose the result as well
+            self._record.note("end", "interrupted during the closing evaluation")
+
+    def _summarise(self) -> None:
+        result, telemetry = self._result, self._telemetry
         result.env_steps, result.updates = telemetry.env_steps, telemetry.updates
         result.frames = result.env_steps * self._plan.problem.spec.frames_per_step
         result.wall_seconds = self._elapsed()
@@ -240,60 +285,8 @@ class Run:
             telemetry, self._plan.topology, self._options, self._plan.config
         )
         result.stage_shares = telemetry.stage_shares()
-        result.save(self._directory.result)
-        self._record.tick(telemetry, self._backend.restarted, ended=True)
-        progress.finish(result)
-
-
-def _goal(plan: Plan, result: RunResult) -> RunGoal:
-    return RunGoal(
-        result.architecture,
-        result.env,
-        result.backend,
-        result.seed,
-        plan.options.target_return,
-        plan.options.total_env_steps,
-        plan.options.max_seconds,
-    )
-
-
-def describe_plan(plan: Plan) -> dict[str, Any]:
-    """The full resolved configuration, as written to config.json."""
-    options = {entry.name: getattr(plan.options, entry.name) for entry in fields(plan.options)}
-    options["env"] = plan.problem.environment.name
-    if callable(options["network"]):
-        function = getattr(options["network"], "func", options["network"])
-        options["network"] = f"{function.__module__}:{function.__qualname__}"
-    options["num_actors"] = plan.problem.num_actors
-    options["envs_per_actor"] = plan.problem.envs_per_actor
-    options["reward_clip"] = plan.problem.environment.reward_clip
-    return {
-        "architecture": plan.architecture,
-        "options": options,
-        "config": flat(plan.config),
-        "device": plan.problem.compute.device,
-        "parameters": plan.topology.num_weights,
-    }
 
 
 def _evaluation_seed(seed: int, version: int) -> int:
     """Other episodes than the actors see, and other ones each time."""
     return (seed * 1_000_003 + version * 7919 + 12_345) % 2**31
-
-
-@contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends a run like Ctrl-C does: last checkpoint, result, nothing left behind."""
-
-    def interrupt(*_: object) -> None:
-        raise Terminated
-
-    try:
-        previous = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread: the host program owns the signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from veldt.api import saved_options
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.environments.lookup import missing_extra, one_line
 from veldt.errors import ConfigurationError
@@ -18,6 +17,7 @@ from veldt.roles.evaluator import Evaluator
 from veldt.run.checkpoints import weights_in
 from veldt.run.directory import CHECKPOINTS, CONFIG_FILE
 from veldt.run.plan import Plan, make_plan
+from veldt.run.saved_options import saved_options
 from veldt.types import Parameters
 
 _FRAMES_PER_SECOND = 30
@@ -56,6 +56,7 @@ def evaluate_run(
     seed: int = 0,
     video: bool = False,
     policy: int | None = None,
+    trust_code: bool = False,
 ) -> EvaluationResult:
     """Play `episodes` episodes side by side; the video shows one more, in `run_dir`/videos."""
     if episodes < 1:
@@ -63,7 +64,7 @@ def evaluate_run(
     if seed < 0:
         raise ConfigurationError(f"seed is {seed}; use a whole number from 0 on")
     checkpoint = newest_checkpoint(run_dir)
-    plan, weights = restored(run_dir, checkpoint, policy)
+    plan, weights = restored(run_dir, checkpoint, policy, trust_code)
     returns, _ = _play(plan, weights, episodes, seed)
     path = _record(plan, weights, seed, run_dir, checkpoint.step) if video else None
     known = returns.size > 0
@@ -98,11 +99,11 @@ def newest_checkpoint(run_dir: Path) -> Checkpoint:
 
 
 def restored(
-    run_dir: Path, checkpoint: Checkpoint, policy: int | None = None
+    run_dir: Path, checkpoint: Checkpoint, policy: int | None = None, trust_code: bool = False
 ) -> tuple[Plan, Parameters]:
     """The run's plan and the checkpoint's weights, for this machine whatever the run's was."""
     try:
-        architecture, options, own = saved_options(run_dir)
+        architecture, options, own = saved_options(run_dir, trust_code)
         weights = weights_in(checkpoint, policy)
     except ConfigurationError:
         raise

@@ -16,19 +16,21 @@ from veldt.backends.process.sending import check_can_be_sent
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError, did_you_mean
+from veldt.families import family, preset_names
 from veldt.networks import NetworkOptions
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
-from veldt.options.fields import leaves, with_values
+from veldt.options.fields import flat, leaves, with_values
 from veldt.population import HasPopulation, population_builder
 from veldt.problem import Problem
 from veldt.resources import usable_cores
 from veldt.roles.actor import Actor
 from veldt.topology import Topology
 
-_ROW_SECONDS = 1e-3  # a row should cost an actor about this much, so that overheads do not show
-_FEWEST_ENVS, _MOST_ENVS = 8, 64
+_NATIVE_ENVS, _PYTHON_ENVS, _ATARI_ENVS = 64, 16, 8
+"""Environments that an actor steps in about a millisecond: vectorised ones, those written in Python
+and Atari's, which are wider where a GPU answers many rows in the time of one."""
+_MOST_ATARI_ENVS = 64  # of one actor: their frames fill the memory
 _WIDE_ENOUGH_FOR_CUDA = 512  # CartPole's two layers of 64 train several times faster on cores
-_SERIAL_ENVS_NATIVE, _SERIAL_ENVS = 64, 16
 _NATIVE_GAMES = 256  # a game is a row of arrays: 256 of them cost a third more than 64
 
 
@@ -61,23 +63,25 @@ def _checked_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]
     environment = _environment(options)
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
+    found = family(spec, options.recurrent)
     preset = options.preset
     if preset == "auto":
-        preset = _auto_preset(module, "atari" if is_image else "control", own)
+        preset = _auto_preset(module, found, own)
     if preset not in module.PRESETS:
         raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(module.PRESETS)}")
     config = make_config(module, preset, own)
-    if preset.startswith("atari") and options.reward_clip is None:
+    if found.startswith("atari") and options.reward_clip is None and preset != "paper_r2d2":
         environment = replace(environment, reward_clip=1.0)
     device = _device(options, module, is_image)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
+    num_actors = _num_actors(options, module)
     problem = Problem(
         environment,
         spec,
         _network(options),
         seed=options.seed,
-        num_actors=_num_actors(options, module),
-        envs_per_actor=_envs_per_actor(options, environment, asks_device),
+        num_actors=num_actors,
+        envs_per_actor=_envs_per_actor(options, environment, flat(config), num_actors, asks_device),
         compute=Compute(device, options.learner_threads),
         total_env_steps=options.total_env_steps,
     )
@@ -134,10 +138,11 @@ def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
     return with_values(module.PRESETS[preset], own)
 
 
-def _auto_preset(module: ModuleType, kind: str, own: Mapping[str, Any]) -> str:
-    """The preset for this kind of task and, where there is one, for the algorithm asked for."""
-    special = f"{kind}_{own.get('algorithm')}"
-    return special if special in module.PRESETS else kind
+def _auto_preset(module: ModuleType, found: str, own: Mapping[str, Any]) -> str:
+    """The preset for this family and, where there is one, for the algorithm asked for."""
+    asked = own.get("algorithm")
+    names = preset_names(found, str(asked) if asked else None)
+    return next((name for name in names if name in module.PRESETS), next(iter(module.PRESETS)))
 
 
 def _with_an_end(options: RunOptions) -> RunOptions:
@@ -168,7 +173,6 @@ def _network(options: RunOptions) -> NetworkOptions:
         recurrent=options.recurrent,
         recurrent_size=options.recurrent_size,
         last_action_and_reward=options.last_action_and_reward,
-        normalize_observations=options.normalize_observations,
         distribution=options.distribution,
     )
 
@@ -181,20 +185,27 @@ def _num_actors(options: RunOptions, module: ModuleType) -> int:
     return max(1, module.default_actors(cores))
 
 
-def _envs_per_actor(options: RunOptions, environment: EnvironmentFactory, asks_device: bool) -> int:
+def _envs_per_actor(
+    options: RunOptions,
+    environment: EnvironmentFactory,
+    config: Mapping[str, Any],
+    num_actors: int,
+    asks_device: bool,
+) -> int:
+    """What is learned from must not depend on how busy the machine is: no clock is asked."""
     if options.envs_per_actor is not None:
         return options.envs_per_actor
+    wanted = _NATIVE_ENVS if environment.is_native else _PYTHON_ENVS
     if environment.is_game and environment.is_native:
-        return _NATIVE_GAMES
-    if options.backend == "serial":
-        return _SERIAL_ENVS_NATIVE if environment.is_native else _SERIAL_ENVS
-    if asks_device:
-        return _MOST_ENVS  # a GPU answers many rows in the time of one
-    wanted = _ROW_SECONDS / environment.measure()
-    width = _FEWEST_ENVS
-    while width * 2 <= min(wanted, _MOST_ENVS):
-        width *= 2
-    return width
+        wanted = _NATIVE_GAMES
+    if environment.is_atari:
+        wanted = _NATIVE_ENVS if asks_device else _ATARI_ENVS
+    if config.get("num_envs"):
+        wanted = config["num_envs"] / num_actors
+    if environment.is_atari:
+        wanted = min(wanted, _MOST_ATARI_ENVS)
+    groups = config.get("groups_per_actor", 1)
+    return max(1, round(wanted / groups)) * int(groups)
 
 
 def _device(options: RunOptions, module: ModuleType, is_image: bool) -> str:

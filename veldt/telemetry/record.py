@@ -20,6 +20,7 @@ from veldt.telemetry.writers import AppendLog, Guard, MetricsWriter
 from veldt.topology import Topology
 
 TOPOLOGY_FILE, STATUS_FILE, EVENTS_FILE = "topology.json", "status.json", "events.jsonl"
+CONFIG_FILE, RESULT_FILE = "config.json", "result.json"
 
 EventSort = Literal["node", "alarm", "checkpoint", "end"]
 

@@ -7,26 +7,22 @@ milliseconds. The supervisor only watches: data and weights never pass through i
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import signal
 import time
 from collections import Counter
-from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from veldt.backends.base import NodeFailure, doorbells_of, is_restartable
-from veldt.backends.process.forkserver import server_context
+from veldt.backends.process.capturing import ProcessCapture, dispensable_nodes
+from veldt.backends.process.child import Child, Unsaved
+from veldt.backends.process.forkserver import keep_running
 from veldt.backends.process.recovery import Recovery
-from veldt.backends.process.worker import Launch, run_group
+from veldt.backends.process.worker import Launch
 from veldt.backends.saving import (
     CHANNELS,
-    Parts,
     captured_channels,
-    collect_part,
     exchange_directory,
     restore_counters,
     with_saved_channels,
@@ -37,33 +33,17 @@ from veldt.backends.shared_memory.fabric import (
     descriptors_of,
     newest_parameters,
 )
-from veldt.backends.shared_memory.memory import Descriptor, SharedBlock
+from veldt.backends.shared_memory.memory import SharedBlock
+from veldt.backends.shared_memory.streams import remove_orphans
 from veldt.backends.supervision import RestartPolicy, silent_seconds
-from veldt.checkpoints.store import CheckpointError, read_part
+from veldt.checkpoints.store import read_part
 from veldt.resources import require_descriptors
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
 from veldt.topology import Group, Topology
 from veldt.types import Parameters
 
 _GRACE_SECONDS = 5.0
-_CAPTURE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
-_STACK_SECONDS = 0.3
-_CAPTURE_TICK_SECONDS = 0.02
-
-
-@dataclass
-class _Child:
-    """One running process group and what ties it to this process."""
-
-    group: Group
-    holder: int
-    process: BaseProcess
-    lifeline: int
-    """Write end of a pipe; the child dies when this process, and with it this end, is gone."""
-    errors: int
-    incarnation: int
-    started: float
 
 
 class ProcessBackend:
@@ -87,8 +67,8 @@ class ProcessBackend:
         self._telemetry_blocks = {
             node.name: SharedBlock(TELEMETRY_BYTES, "veldt-telemetry") for node in topology.nodes
         }
-        self._children: list[_Child] = []
-        self._waiting: list[tuple[float, _Child]] = []
+        self._children: list[Child] = []
+        self._waiting: list[tuple[float, Child]] = []
         """Dead groups and when they may start again."""
         self._policies: dict[str, RestartPolicy] = {}
         self._next_look = 0.0
@@ -99,6 +79,7 @@ class ProcessBackend:
         self.restarted: Counter[str] = Counter()
 
     def start(self) -> None:
+        remove_orphans()
         for number, group in enumerate(self._groups):
             self._children.append(self._launch(group, number + 1, self._generation))
 
@@ -115,30 +96,26 @@ class ProcessBackend:
             memory = self._telemetry_blocks[node.name].memory
             restore_counters(memory, read_part(checkpoint, node.name))
 
-    def capture(self) -> Parts:
-        """Ask every group for its part. One that does not answer in time is left out by name."""
+    def capture(self, patience_seconds: float) -> ProcessCapture:
+        """Ask every group for its part."""
         assert self.run_dir is not None
-        directory = exchange_directory(self.run_dir)
         numbers = self._control.memory[8:16].cast("q")
+        # Who starts from now on answers for this one, and need not for those before.
+        self._answered_number = numbers[0]
         numbers[0] += 1
         for doorbell in self._fabric.doorbells.values():
             doorbell.ring()
-        parts: Parts = {}
-        missing = [node.name for node in self._topology.nodes]
-        deadline = time.monotonic() + _CAPTURE_SECONDS
-        while missing and time.monotonic() < deadline:
-            self.advance(_CAPTURE_TICK_SECONDS)
-            for name in list(missing):
-                part = collect_part(directory, numbers[0], name)
-                if part is not None:
-                    parts[name] = part
-                    missing.remove(name)
-        shutil.rmtree(directory, ignore_errors=True)
-        self._answered_number = numbers[0]
-        if missing:
-            raise CheckpointError(f"{', '.join(missing)} did not hand over their state in time")
-        # Boards last: whoever resumes must not find newer weights in a learner than on its board.
-        return {**parts, CHANNELS: captured_channels(self._fabric)}
+        return ProcessCapture(
+            exchange_directory(self.run_dir),
+            numbers[0],
+            [node.name for node in self._topology.nodes],
+            dispensable_nodes(self._topology),
+            patience_seconds,
+            channels=partial(captured_channels, self._fabric),
+            counters=lambda name: NodeTelemetry(self._telemetry_blocks[name].memory).to_bytes(),
+            unsaved=self._unsaved,
+            last=self._checkpoint,
+        )
 
     def _build_fabric(self) -> Fabric:
         fabric = build_fabric(self._topology, between_processes=True, verify=self._verify)
@@ -147,17 +124,13 @@ class ProcessBackend:
         self._recovery = Recovery(fabric)
         return fabric
 
-    def _launch(self, group: Group, holder: int, incarnation: int) -> _Child:
-        lifeline_reader, lifeline = os.pipe()
-        errors, errors_writer = os.pipe()
+    def _launch(self, group: Group, holder: int, incarnation: int) -> Child:
         launch = Launch(
             nodes=group.nodes,
             threads=group.threads,
             fabric=self._fabric.part_for(group.nodes),
             telemetry={node.name: self._telemetry_blocks[node.name] for node in group.nodes},
             control=self._control,
-            lifeline=Descriptor(lifeline_reader),
-            errors=Descriptor(errors_writer),
             holder=holder,
             seed=self._seed,
             incarnation=incarnation,
@@ -165,23 +138,17 @@ class ProcessBackend:
             checkpoint=self._checkpoint,
             checkpoint_number=self._answered_number,
         )
-        process = server_context().Process(target=run_group, args=(launch,), name=group.name)
-        try:
-            process.start()
-        finally:
-            os.close(lifeline_reader)
-            os.close(errors_writer)
-        os.set_blocking(errors, False)
-        return _Child(group, holder, process, lifeline, errors, incarnation, time.monotonic())
+        return Child(group, launch)
 
     def advance(self, seconds: float) -> None:
-        connection.wait([child.process.sentinel for child in self._children], timeout=seconds)
+        connection.wait([child.end for child in self._children], timeout=seconds)
         for child in list(self._children):
-            if not child.process.is_alive():
+            if not child.is_alive():
                 self._ended(child)
         self._start_due()
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
+            keep_running()
             self._look_for_silence()
             self._recovery.look()
 
@@ -191,27 +158,27 @@ class ProcessBackend:
             blocks = (self._telemetry_blocks[node.name] for node in child.group.nodes)
             snapshots = [NodeTelemetry(block.memory).snapshot() for block in blocks]
             silent = silent_seconds(snapshots, child.started)
-            if silent > self._hang_seconds and child.process.is_alive():
-                stack = self._stack_of(child)
-                self.notes.append(f"{child.group.name} was silent for {silent:.0f} s\n{stack}")
-                child.process.kill()
+            if silent > self._hang_seconds and child.is_alive():
+                self.notes.append(
+                    f"{child.group.name} was silent for {silent:.0f} s\n{child.stack()}"
+                )
+                child.kill()
 
-    def _stack_of(self, child: _Child) -> str:
-        assert child.process.pid is not None
-        os.kill(child.process.pid, signal.SIGUSR1)
-        time.sleep(_STACK_SECONDS)
-        try:
-            return os.read(child.errors, 1 << 16).decode(errors="replace")
-        except BlockingIOError:
-            return "(no Python stack: the process does not react to signals)"
+    def _unsaved(self) -> list[Unsaved]:
+        """Who could not hand over its state since the last call, and why."""
+        found = []
+        for child in self._children:
+            child.read()
+            found += child.unsaved
+            child.unsaved = []
+        return found
 
-    def _ended(self, child: _Child) -> None:
-        child.process.join()
-        failure = _reported(child.errors)
+    def _ended(self, child: Child) -> None:
+        child.end_descendants()
+        failure = child.failure()
         if failure is not None:
             raise failure
-        code = child.process.exitcode
-        cause = signal.Signals(-code).name if code and code < 0 else f"exit code {code}"
+        cause = child.cause_of_death()
         policy = self._policies.setdefault(child.group.name, RestartPolicy())
         delay = policy.next_delay() if is_restartable(child.group) else None
         if delay is None:
@@ -219,7 +186,7 @@ class ProcessBackend:
         self.notes.append(f"{child.group.name} ended with {cause} and is restarted")
         self._recovery.died(child.holder)
         self._children.remove(child)
-        _close(child)
+        child.close()
         self._waiting.append((time.monotonic() + delay, child))
         self._start_due()
 
@@ -243,20 +210,22 @@ class ProcessBackend:
 
     def process_ids(self) -> dict[str, int]:
         """Group name -> process id, for fault tests and profilers."""
-        return {child.group.name: child.process.pid or 0 for child in self._children}
+        return {child.group.name: child.process_id for child in self._children}
 
     def stop(self) -> None:
         self._control.memory[0] = 1
         for doorbell in self._fabric.doorbells.values():
             doorbell.ring()
         deadline = time.monotonic() + _GRACE_SECONDS
+        while left := [child.end for child in self._children if child.is_alive()]:
+            if not connection.wait(left, timeout=max(0.0, deadline - time.monotonic())):
+                break
         for child in self._children:
-            child.process.join(max(0.0, deadline - time.monotonic()))
-            if child.process.is_alive():
-                child.process.kill()  # it had its grace; SIGTERM would wait for Python code to run
-                child.process.join()
-            _close(child)
+            child.kill()  # it had its grace; SIGTERM would wait for Python code to run
+            child.close()
         self._children = []
+        if self.run_dir is not None:
+            shutil.rmtree(exchange_directory(self.run_dir), ignore_errors=True)
         self._release_memory()
 
     def _release_memory(self) -> None:
@@ -264,24 +233,3 @@ class ProcessBackend:
         for block in self._telemetry_blocks.values():
             block.close()
         self._control.close()
-
-
-def _reported(errors: int) -> NodeFailure | None:
-    """What a child wrote before it gave up."""
-    try:
-        text = os.read(errors, 1 << 16)
-    except BlockingIOError:
-        return None
-    if not text:
-        return None
-    try:
-        report = json.loads(text)
-    except ValueError:  # a stack that was asked for, not a report
-        return None
-    return NodeFailure(report["node"], report["cause"], report["trace"])
-
-
-def _close(child: _Child) -> None:
-    os.close(child.lifeline)
-    os.close(child.errors)
-    child.process.close()

@@ -11,6 +11,8 @@ import multiprocessing
 import os
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
+from multiprocessing.util import get_temp_dir
+from pathlib import Path
 from typing import cast
 
 from veldt.resources import raise_descriptor_limit
@@ -27,4 +29,14 @@ def warm_up() -> None:
         os.environ.setdefault(variable, "1")
     raise_descriptor_limit()
     server_context().set_forkserver_preload(["veldt.backends.process.preload"])
+    keep_running()
+    # Imported here, once the server has begun: it takes longer than to start one.
+    from veldt.environments.leftovers import claim, remove_leftovers
+
+    claim(Path(get_temp_dir()))
+    remove_leftovers()
+
+
+def keep_running() -> None:
+    """Start the fork server again if somebody ended it. Nodes that it made live on without it."""
     forkserver.ensure_running()

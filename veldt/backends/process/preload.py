@@ -2,13 +2,17 @@
 """Imported once by the fork server, so that forked nodes start without importing anything."""
 
 import contextlib
+import signal
 
-import gymnasium  # noqa: F401
-import numpy  # noqa: F401
-import torch  # noqa: F401
+# First of all: a signal to the whole group is the supervisor's to handle, which still needs us.
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-import veldt.backends.process.worker
-import veldt.environments  # noqa: F401
+import gymnasium  # noqa: E402, F401
+import numpy  # noqa: E402, F401
+import torch  # noqa: E402, F401
+
+import veldt.backends.process.worker  # noqa: E402
+import veldt.environments  # noqa: E402, F401
 
 with contextlib.suppress(ImportError):
     import ale_py  # noqa: F401

@@ -32,8 +32,6 @@ class Recovery:
         to answer. Its successor must not run yet."""
         self._deaths += 1
         for name, requests in self._fabric.requests.items():
-            if requests.ledger is None:
-                continue
             queue = self._fabric.queues[self._queue_of(requests)]
             for slot in np.flatnonzero(queue.holders == holder).tolist():
                 requests.ledger.close_question(slot)
@@ -61,7 +59,6 @@ class Recovery:
 def _taken_by(requests: RequestMemory, holder: int) -> set[_Question]:
     """Open questions that `holder` took, or that nobody has although they do not wait any more."""
     ledger = requests.ledger
-    assert ledger is not None
     waiting = set(_contents(requests.pending))
     found = set()
     for slot in range(ledger.num_slots):
@@ -75,7 +72,6 @@ def _taken_by(requests: RequestMemory, holder: int) -> set[_Question]:
 def _ask_again(requests: RequestMemory, questions: set[_Question]) -> int:
     """Hand questions that are still as they were to whoever serves now."""
     ledger = requests.ledger
-    assert ledger is not None
     done = {key for answered in requests.answered for key in _contents(answered)}
     count = 0
     for slot, number, taker in questions:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import fcntl
 import json
 import os
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,12 +28,14 @@ from veldt.backends.base import (
 from veldt.backends.saving import exchange_directory, restore_role, save_for_supervisor
 from veldt.backends.shared_memory.fabric import Fabric
 from veldt.backends.shared_memory.memory import Descriptor, SharedBlock
-from veldt.checkpoints.store import read_part
+from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.context import NodeContext
+from veldt.environments.lifeline import die_with, lead_group, leave_signals_to_the_run
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Node
 
 _REPORT_BYTES = 60_000  # below a pipe's capacity, so that reporting never blocks
+_CAUSE_LENGTH = 500
 
 
 @dataclass
@@ -45,8 +47,6 @@ class Launch:
     fabric: Fabric
     telemetry: dict[str, SharedBlock]
     control: SharedBlock
-    lifeline: Descriptor
-    errors: Descriptor
     holder: int
     seed: int
     incarnation: int
@@ -55,12 +55,16 @@ class Launch:
     """Where this group continues from, if anywhere."""
     checkpoint_number: int
     """The last checkpoint that this group need not answer for."""
+    lifeline: Descriptor = field(default_factory=lambda: Descriptor(-1))
+    errors: Descriptor = field(default_factory=lambda: Descriptor(-1))
 
 
 def run_group(launch: Launch) -> None:
     """Entry point of a node process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    lead_group()  # what environments start can then be ended with this process
+    leave_signals_to_the_run()
     _die_with_parent(launch.lifeline.fd)
+    os.dup2(2, 1)  # standard output is the run's: an environment that prints must not spoil JSON
     # The supervisor asks a silent process for its stack before it replaces it.
     faulthandler.register(signal.SIGUSR1, file=launch.errors.fd, all_threads=True)
     torch.set_num_threads(1)
@@ -97,7 +101,7 @@ def _run(launch: Launch, nodes: list[RunningNode]) -> None:
         return control[0] != 0
 
     def saver() -> BetweenSteps:
-        return SaveOnRequest(launch.control, launch.run_dir, launch.checkpoint_number)
+        return SaveOnRequest(launch)
 
     if launch.threads:
         run_in_threads(nodes, bells, stopped, saver)
@@ -106,12 +110,14 @@ def _run(launch: Launch, nodes: list[RunningNode]) -> None:
 
 
 class SaveOnRequest:
-    """Writes the nodes' parts when the supervisor has raised the number of the checkpoint."""
+    """Writes the nodes' parts when the supervisor has raised the number of the checkpoint. A part
+    that cannot be written costs the checkpoint and not the node; the supervisor is told why."""
 
-    def __init__(self, control: SharedBlock, run_dir: Path | None, seen: int) -> None:
-        self._numbers = control.memory[8:16].cast("q")
+    def __init__(self, launch: Launch) -> None:
+        self._numbers = launch.control.memory[8:16].cast("q")
+        run_dir = launch.run_dir
         self._directory = exchange_directory(run_dir) if run_dir is not None else None
-        self._seen = seen
+        self._seen, self._errors = launch.checkpoint_number, launch.errors.fd
 
     def __call__(self, nodes: list[RunningNode]) -> None:
         number = self._numbers[0]
@@ -119,21 +125,15 @@ class SaveOnRequest:
             return
         self._seen = number
         for node in nodes:
-            save_for_supervisor(self._directory, number, node)
+            try:
+                save_for_supervisor(self._directory, number, node)
+            except CheckpointError as error:
+                cause = str(error)[:_CAUSE_LENGTH]
+                _tell(self._errors, {"number": number, "node": node.name, "cause": cause})
 
 
 def _die_with_parent(lifeline: int) -> None:
-    """Ask the kernel for a fatal signal when the supervisor's end of the pipe closes, however it
-    died. It works even while Python code or an environment hangs."""
-    if hasattr(fcntl, "F_SETSIG"):
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-        if os.get_blocking(lifeline):
-            os.set_blocking(lifeline, False)
-        with contextlib.suppress(BlockingIOError):
-            if os.read(lifeline, 1) == b"":
-                os._exit(1)  # the supervisor died before the signal was armed
+    if die_with(lifeline):
         return
 
     def wait_for_end() -> None:
@@ -145,6 +145,13 @@ def _die_with_parent(lifeline: int) -> None:
 
 def _report(errors: int, failure: NodeFailure) -> None:
     report = {"node": failure.node, "cause": failure.cause[:2000], "trace": failure.trace}
-    while len(text := json.dumps(report).encode()) > _REPORT_BYTES:
+    while len(json.dumps(report).encode()) > _REPORT_BYTES:
         report["trace"] = report["trace"][len(report["trace"]) // 2 :]  # its end says most
-    os.write(errors, text)
+    _tell(errors, report)
+
+
+def _tell(errors: int, report: dict[str, Any]) -> None:
+    """One line that never blocks: a supervisor that has not read for so long is told no more."""
+    os.set_blocking(errors, False)
+    with contextlib.suppress(BlockingIOError):
+        os.write(errors, json.dumps(report).encode() + b"\n")

@@ -7,19 +7,20 @@ only starts the processes, watches them, and asks for their counters.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from veldt.backends.background import Background
 from veldt.backends.base import is_restartable
 from veldt.backends.ray import cluster as ray_cluster
+from veldt.backends.ray.capturing import RayCapture
 from veldt.backends.ray.cluster import ray
+from veldt.backends.ray.head import Head
 from veldt.backends.ray.host import Host, answers, reports
-from veldt.backends.ray.messages import Assignment, Captured, Report
+from veldt.backends.ray.messages import Assignment, Report
 from veldt.backends.ray.supervisor import Supervisor
 from veldt.backends.ray.wiring import Wiring, initial_parameters
 from veldt.backends.saving import (
@@ -30,14 +31,12 @@ from veldt.backends.saving import (
     with_saved_channels,
 )
 from veldt.backends.shared_memory.streams import Link
-from veldt.checkpoints.store import CheckpointError, read_part
+from veldt.checkpoints.store import read_part
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot
 from veldt.topology import Board, Group, Topology
 from veldt.types import Parameters
 
 _GRACE_SECONDS = 5.0
-_CAPTURE_SECONDS = 60.0
-_CAPTURE_TICK_SECONDS = 0.05
 
 
 class RayBackend:
@@ -52,6 +51,7 @@ class RayBackend:
         self._wiring = Wiring(topology)
         self._take_topology(topology)
         self._cluster: ray_cluster.Cluster | None = None
+        self._head: Head | None = None
         self._links: dict[str, Link] = {}
         self._telemetry = {node.name: bytes(TELEMETRY_BYTES) for node in topology.nodes}
         self._queue_fills = {queue.spec.name: 0.0 for queue in topology.queues}
@@ -87,6 +87,7 @@ class RayBackend:
         if warning := ray_cluster.warning_about_token():
             self.notes.append(warning)
         self._links = self._wiring.links(ray_cluster.is_one_machine())
+        self._head = Head(ray.get_runtime_context().gcs_address)
         self._supervisor.start(self._generation)
 
     def assignment(self, host: Host) -> Assignment:
@@ -130,6 +131,8 @@ class RayBackend:
         return is_restartable(group) and not holds_memory
 
     def advance(self, seconds: float) -> None:
+        if self._head is not None:
+            self._head.check(self._checkpoint)
         self._supervisor.watch(seconds)
         self._exchange_reports()
 
@@ -156,6 +159,8 @@ class RayBackend:
 
     def parameters(self, board: str) -> Parameters:
         """The writer's newest weights; where it is gone, the newest that a reader still has."""
+        if self._head is not None and self._head.is_lost:
+            return self._known[board]
         ends = self._wiring.ends[board]
         for groups in (ends.writers, ends.readers):
             hosts = [self._hosts[name] for name in groups if name in self._hosts]
@@ -166,27 +171,8 @@ class RayBackend:
                 break
         return self._known[board]
 
-    def capture(self) -> Parts:
-        """Ask every group for its part, while the run goes on. Where one is being replaced, its
-        successor is asked; actors that the cluster has no room for are left as they were."""
-        asked: dict[str, tuple[Host, Any]] = {}
-        found: dict[str, Captured] = {}
-        deadline = time.monotonic() + _CAPTURE_SECONDS
-        while missing := self._wiring.groups.keys() - found.keys() - self._supervisor.absent():
-            if time.monotonic() > deadline:
-                raise CheckpointError(
-                    f"{', '.join(sorted(missing))} did not hand over their state in time"
-                )
-            for name in missing:
-                host = self._hosts.get(name)
-                if host is not None and (name not in asked or asked[name][0] is not host):
-                    asked[name] = (host, host.handle.capture.remote())
-            self.advance(_CAPTURE_TICK_SECONDS)
-            for name in asked.keys() - found.keys():
-                for captured in answers([asked[name][1]], seconds=0):
-                    found[name] = captured
-        lost = self._wiring.groups.keys() - found.keys()
-        return self._parts_of_absent(lost) | _joined(list(found.values()))
+    def capture(self, patience_seconds: float) -> RayCapture:
+        return RayCapture(self._supervisor, set(self._wiring.groups), self._parts_of_absent)
 
     def _parts_of_absent(self, names: set[str]) -> Parts:
         nodes = (node.name for name in names for node in self._wiring.groups[name].nodes)
@@ -213,13 +199,15 @@ class RayBackend:
         return {name: host.process_id for name, host in self._hosts.items()}
 
     def stop(self) -> None:
-        if self._cluster is not None and ray.is_initialized():
+        is_lost = self._head is not None and self._head.is_lost
+        if self._cluster is not None and not is_lost and ray.is_initialized():
             self._stop_hosts(list(self._hosts.values()))
             self._supervisor.close()
         for link in self._links.values():
             link.close()
         if self._cluster is not None:
-            self._cluster.leave()
+            leaving = Background(self._cluster.leave)
+            leaving.done(_GRACE_SECONDS if is_lost else None)  # a dead head answers nobody
             self._cluster = None
 
     def _stop_hosts(self, hosts: list[Host]) -> None:
@@ -233,11 +221,3 @@ class RayBackend:
         self._take(reports(hosts, _GRACE_SECONDS))
         for name in self._known:
             self.parameters(name)
-
-
-def _joined(captured: list[Captured]) -> Parts:
-    parts: Parts = {CHANNELS: {}}
-    for group in captured:
-        parts |= {name: ray.get(part) for name, part in group.parts.items()}
-        parts[CHANNELS] |= group.channels
-    return parts

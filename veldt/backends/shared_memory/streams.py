@@ -97,12 +97,12 @@ def stream_server(spec: StreamSpec, address: str, security: Security) -> Any:
 
 def unix_link(spec: StreamSpec) -> SocketLink:
     """A link over a socket in a new directory of mode 0700."""
-    _remove_orphans()
+    remove_orphans()
     directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     return SocketLink(spec, f"unix:{directory}/socket", directory=directory)
 
 
-def _remove_orphans() -> None:
+def remove_orphans() -> None:
     """Directories of supervisors that were killed before they could tidy up."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         pid = path.name.removeprefix(_PREFIX).partition("-")[0]

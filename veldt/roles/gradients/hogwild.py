@@ -52,10 +52,9 @@ class SharedModel(Part):
         """Let `network` live in this memory. On a GPU it lives there, once for all nodes of the
         process; this memory is then where evaluation and checkpoints find it."""
         memory = _resident(self.weights, torch.device(device))
-        present = memory.clone()  # placing the network there overwrites them with fresh weights
-        flat = FlatParameters(network, device, memory=memory)
-        memory.copy_(present)
-        return flat
+        # Placing a network writes its weights there: let these be what others see there now.
+        FlatParameters(network, device).load(memory)
+        return FlatParameters(network, device, memory=memory)
 
 
 _ON_DEVICE: dict[int, torch.Tensor] = {}

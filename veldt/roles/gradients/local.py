@@ -51,7 +51,11 @@ class LocalOptimizer(GradientSink):
 
     def apply(self, gradient: Gradient) -> int:
         for span, optimizer, norm in self._parts.values():
-            if not optimizer.step(gradient.vector[span], gradient.learning_rate_scale):
+            own = gradient.vector[span]
+            # A part without any gradient is left alone, momentum too (TD3's delayed actor).
+            if self.others and not own.any():
+                continue
+            if not optimizer.step(own, gradient.learning_rate_scale):
                 self._not_finite.add()
             norm.set(optimizer.last_norm)
         return gradient.version + 1  # also when nothing changed: actors may wait for the next one

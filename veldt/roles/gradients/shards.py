@@ -46,7 +46,7 @@ class Shard:
 def shards(network: NetworkFactory, num_shards: int) -> list[Shard]:
     """Consecutive slices of a network's vector, the trained part in equal shares. What follows it
     (running statistics) belongs to the last one."""
-    flat = FlatParameters(network.make())
+    flat = FlatParameters(network.blank())
     if num_shards > flat.num_trained:
         raise ConfigurationError(f"num_shards is {num_shards}; use 1 to {flat.num_trained:,}")
     bounds = [flat.num_trained * shard // num_shards for shard in range(num_shards)] + [flat.size]

@@ -27,7 +27,7 @@ def gradient_layout(network: NetworkFactory) -> Layout:
     """A slot that carries one learner's gradient, and what its batch adds to the statistics."""
     return Layout.of(
         gradient=Field((network.num_trained(),), "float32"),
-        statistics=Field(tuple(moment_sums(network.make()).shape), "float64"),
+        statistics=Field(tuple(moment_sums(network.blank()).shape), "float64"),
         about=Field((3,), "int64"),
     )
 

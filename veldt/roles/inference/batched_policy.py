@@ -48,7 +48,7 @@ class BatchedPolicy(Part):
         torch.set_num_threads(1)
         self._width, self._num_groups = width, num_groups
         self._device = torch.device(self.device)
-        self._network = self.network.make().to(self._device).eval()
+        self._network = self.network.blank().to(self._device).eval()
         if isinstance(self.weights, SharedModel):
             self._flat = self.weights.place(self._network, self.device)
         else:
@@ -141,7 +141,7 @@ def recurrent_memory(
     network: NetworkFactory, num_groups: int, environments: Environments
 ) -> np.ndarray:
     """Room for the recurrent state of all groups, to be shared by the servers of a policy."""
-    size = state_size(network.make(), num_groups, environments.width)
+    size = state_size(network.blank(), num_groups, environments.width)
     return np.zeros(max(1, size), np.float32)
 
 

@@ -29,7 +29,7 @@ class LocalPolicy(Policy):
     """Take new weights every so many rows; 0: at the start of each trajectory only."""
 
     def open(self, context: NodeContext, widths: Sequence[int]) -> None:
-        self._network = self.network.make().eval()
+        self._network = self.network.blank().eval()  # weights come from the board
         self._vector = FlatParameters(self._network).numpy()
         self.selection.open(self._network, context)
         self._version, self._rows_since_refresh = -1, 0

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from veldt.algorithms.colored_noise import NoiseStream
 from veldt.algorithms.schedules import epsilon_ladder, linear
 from veldt.context import NodeContext
 from veldt.networks import (
@@ -19,6 +20,10 @@ from veldt.networks import (
     Network,
     PolicyValueOutput,
     QOutput,
+    SACNetwork,
+    SACOutput,
+    TD3Output,
+    TwinCriticNetwork,
     masked_q,
 )
 from veldt.objectives.asynchronous_q import AsynchronousQOptions
@@ -29,7 +34,7 @@ from veldt.types import VALUE_BEST, VALUE_TAKEN, PolicyReply
 ENVIRONMENT = "environment_index"
 """Given to a Selection beside the observations: each row's place among all environments."""
 
-Outputs: TypeAlias = "PolicyValueOutput | QOutput | DPGOutput"
+Outputs: TypeAlias = PolicyValueOutput | QOutput | DPGOutput | SACOutput | TD3Output
 
 KEPT = ("behaviour_value",)
 """What SampleActions keeps with `keep_value`."""
@@ -183,26 +188,66 @@ class EpsilonGreedy(Selection):
 class GaussianNoise(Selection):
     """The deterministic policy's action plus Gaussian noise, clipped to the action's bounds.
 
-    `sigma` is in units of half the action's range. Kept with each row: the critic's values of the
-    action taken and of the policy's own, from which the error of an n-step window follows."""
+    `sigma` is in units of half the action's range, `exponent` the noise's color (0: white). Kept
+    with each row: the critic's values of the action taken and of the policy's own, from which the
+    error of an n-step window follows."""
 
     sigma: float
+    exponent: float = 0.0
 
     def open(self, network: Network, context: NodeContext) -> None:
-        assert isinstance(network, DPGNetwork)
+        assert isinstance(network, DPGNetwork | TwinCriticNetwork)
         self._network = network
-        self._random = context.random("exploration")
+        self._noise = NoiseStream(self.exponent, context.random("exploration"))
 
     def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
-        assert isinstance(outputs, DPGOutput)
+        assert isinstance(outputs, DPGOutput | TD3Output)
         own = outputs.action
-        noise = self._random.standard_normal(own.shape, np.float32) * np.float32(self.sigma)
+        noise = self._noise.next(tuple(own.shape)) * np.float32(self.sigma)
         taken = (own + torch.from_numpy(noise)).clamp_(-1.0, 1.0)
-        twice = {name: torch.cat((entry, entry)) for name, entry in observations.items()}
-        both = self._network.critic(twice, torch.cat((taken, own))).numpy()
+        values = _values_of_both(self._network, observations, taken, own)
         action = taken.numpy()
-        values = {VALUE_TAKEN: both[: len(action)], VALUE_BEST: both[len(action) :]}
         return PolicyReply(action, self._network.env_action(action), values, 0)
+
+
+@dataclass(eq=False)
+class SquashedDraws(Selection):
+    """A draw from soft actor-critic's policy, with noise of the color `exponent`. Stores actions in
+    [-1, 1]; the environment receives them scaled to its bounds.
+
+    `keep_values`: also the critics' values of the action taken and of the mean action, from which
+    the error of an n-step window follows; without priorities nobody needs them."""
+
+    exponent: float = 1.0
+    keep_values: bool = True
+
+    def open(self, network: Network, context: NodeContext) -> None:
+        assert isinstance(network, SACNetwork)
+        self._network = network
+        self._noise = NoiseStream(self.exponent, context.random("exploration"))
+
+    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
+        assert isinstance(outputs, SACOutput)
+        rows, width = outputs.params.shape
+        noise = torch.from_numpy(self._noise.next((rows, width // 2)))
+        taken, _ = self._network.draw(outputs.params, noise)
+        values = dict.fromkeys((VALUE_TAKEN, VALUE_BEST), np.zeros(rows, np.float32))
+        if self.keep_values:
+            values = _values_of_both(self._network, observations, taken, outputs.action)
+        action = taken.numpy()
+        return PolicyReply(action, self._network.env_action(action), values, 0)
+
+
+def _values_of_both(
+    network: DPGNetwork | TwinCriticNetwork,
+    observations: dict[str, torch.Tensor],
+    taken: torch.Tensor,
+    own: torch.Tensor,
+) -> dict[str, np.ndarray]:
+    """The critic's values of the action taken and of the policy's own, in one pass."""
+    twice = {name: torch.cat((entry, entry)) for name, entry in observations.items()}
+    both = network.critic(twice, torch.cat((taken, own))).numpy()
+    return {VALUE_TAKEN: both[: len(taken)], VALUE_BEST: both[len(taken) :]}
 
 
 def greedy_actions(
@@ -211,7 +256,7 @@ def greedy_actions(
     """The action each head thinks best, without exploration."""
     if isinstance(outputs, QOutput):
         return masked_q(outputs.q_values, observations).argmax(-1)
-    if isinstance(outputs, DPGOutput):
+    if isinstance(outputs, DPGOutput | SACOutput | TD3Output):
         return outputs.action
     assert network.distribution is not None
     return network.distribution.mode(outputs.logits)

@@ -28,7 +28,7 @@ class SharedMemoryPolicy(Policy):
     def open(self, context: NodeContext, widths: Sequence[int]) -> None:
         config, action = self.network.config, self.network.spec.action
         self._distribution = make_distribution(action, config.distribution)
-        size = self.network.initial_vector().size if self.weights is not None else 0
+        size = self.network.size() if self.weights is not None else 0
         self._version, self._vector = -1, np.empty(size, np.float32)
         self._asked: list[tuple[Slot, int] | None] = [None for _ in widths]
         self._answered: set[int] = set()

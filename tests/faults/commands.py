@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`veldt` as a user starts it, and what is left of it afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+import veldt
+from veldt.checkpoints.store import CheckpointStore
+
+ROOT = str(Path(veldt.__file__).parent.parent)
+HERE = str(Path(__file__).parent)
+PATIENCE_SECONDS = 60.0
+
+
+def start(folder: Path, *words: str, **settings) -> subprocess.Popen:
+    """A command in a session of its own; environments beside the tests are found."""
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **settings}
+    return subprocess.Popen(
+        [sys.executable, "-m", "veldt", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{HERE}", "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+        **given,
+    )
+
+
+def run(folder: Path, *words: str, timeout: float = 100.0) -> subprocess.CompletedProcess:
+    """The same, to its end."""
+    process = start(folder, *words)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        end(process)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def end(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_training(run_dir: Path, process: subprocess.Popen) -> None:
+    """Until environments have been stepped: a line of metrics alone is also written before."""
+    deadline, metrics = time.monotonic() + PATIENCE_SECONDS, run_dir / "metrics.jsonl"
+    while not (metrics.exists() and re.search(r'"env_steps": [1-9]', metrics.read_text())):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def session_of(leader: int) -> list[psutil.Process]:
+    """Everything that a command has started and that is still there."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def left_after(leader: int, seconds: float = 3.0) -> list[psutil.Process]:
+    deadline = time.monotonic() + seconds
+    while (left := session_of(leader)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+def saved(run_dir: Path) -> tuple[dict, bool]:
+    """result.json, and whether the newest checkpoint is complete."""
+    checkpoint = CheckpointStore(run_dir / "checkpoints").newest()
+    result = json.loads((run_dir / "result.json").read_text())
+    return result, checkpoint is not None and bool(checkpoint.meta["complete"])

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The head of a Ray cluster dies, or everything does at once: what is said, and what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import commands
+import psutil
+import pytest
+
+TRAIN = ("train", "seed_rl", "--env", "CartPole-v1", "--num-actors", "1", "--quiet")
+
+
+@pytest.mark.ray
+def test_a_run_whose_ray_head_dies_ends_with_one_line_and_names_its_checkpoint(tmp_path):
+    words = ("train", "impala", "--env", "CartPole-v1", "--num-actors", "1", "--quiet")
+    limits = ("--backend", "ray", "--envs-per-actor", "2", "--checkpoint-seconds", "1")
+    process = commands.start(tmp_path, *words, *limits, "--run-dir", "run")
+    try:
+        deadline = time.monotonic() + commands.PATIENCE_SECONDS
+        while not list(tmp_path.glob("run/checkpoints/checkpoint-*")):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        children = psutil.Process(process.pid).children(recursive=True)
+        next(each for each in children if "gcs_server" in each.name()).kill()
+        _, err = process.communicate(timeout=50)
+    finally:
+        commands.end(process)
+    assert process.returncode == 1
+    assert err.count("\n") == 1, err
+    assert err.startswith("veldt: ray failed: the head of the cluster at 127.0.0.1:")
+    assert str(tmp_path / "run/checkpoints/checkpoint-") in err
+    assert commands.saved(tmp_path / "run")[1]
+
+
+def leftovers(owner: int) -> list[str]:
+    folder = Path(tempfile.gettempdir())
+    marked = [str(path.parent) for path in folder.glob(f"pymp-*/veldt-{owner}")]
+    return marked + [str(path) for path in folder.glob(f"veldt-streams-{owner}-*")]
+
+
+def test_temporary_files_of_a_killed_run_go_at_the_next_start(tmp_path):
+    process = commands.start(tmp_path, *TRAIN, "--run-dir", "killed")
+    try:
+        commands.wait_for_training(tmp_path / "killed", process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    finally:
+        commands.end(process)
+    assert commands.left_after(process.pid) == []
+    assert len(leftovers(process.pid)) == 2
+    words = ("train", "impala", "--env", "CartPole-v1", "--quiet", "--total-env-steps", "200")
+    done = commands.run(tmp_path, *words, "--evaluation-episodes", "0", "--run-dir", "next")
+    assert done.returncode == 0, done.stderr
+    assert leftovers(process.pid) == []

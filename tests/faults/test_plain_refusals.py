@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with an environment or a run directory is said in one line that names it; what an
+environment prints or where it goes spoils nothing."""
+
+from __future__ import annotations
+
+import json
+
+import commands
+import faulty_environments as faulty
+import pytest
+
+import veldt
+from veldt.command_line import main as cli
+from veldt.environments import EnvironmentFactory
+
+SMALL = (
+    *("--backend", "serial", "--num-actors", "1", "--envs-per-actor", "2"),
+    *("--evaluation-episodes", "2", "--total-env-steps", "200"),
+)
+ENVIRONMENT = """
+import gymnasium
+def make():
+    return gymnasium.make("CartPole-v1")
+"""
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (faulty.raising_factory, "FileNotFoundError: no such robot"),
+        (faulty.exiting_factory, "sys.exit('licence server not reached')"),
+        (faulty.OldStep, "step() returned 4 values instead of 5"),
+        (faulty.NoObservation, "reset() returned None"),
+        (faulty.WrongShape, "an observation of shape (5,) where its observation space is Box"),
+    ],
+)
+def test_an_environment_that_cannot_work_is_named_before_anything_starts(make, words):
+    with pytest.raises(veldt.ConfigurationError) as refused:
+        EnvironmentFactory(make).spec()
+    assert words in str(refused.value)
+    assert f"faulty_environments:{make.__name__}" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def refusal(capsys, *arguments: str) -> str:
+    assert cli.main(list(arguments)) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("veldt: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_an_environment_that_changed_is_not_resumed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "width.txt").write_text("3")
+    env = ("--env", "faulty_environments:Wider")
+    assert cli.main(["train", "impala", *env, *SMALL, "--quiet", "--run-dir", "run"]) == 0
+    (tmp_path / "width.txt").write_text("4")
+    words = refusal(capsys, "resume", "run", "--total-env-steps", "400")
+    assert "the observation of the environment 'faulty_environments:Wider' has changed" in words
+    assert "vector[3] to observation vector[4]" in words
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_json_stays_json_when_an_environment_prints(backend, tmp_path):
+    words = ("train", "impala", "--env", "faulty_environments:Printing", *SMALL, "--json")
+    done = commands.run(tmp_path, *words, "--run-dir", "run", "--backend", backend)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line)["event"] for line in done.stdout.splitlines()]
+    assert events[-1] == "result"
+    assert "debug: step" in done.stderr
+    done = commands.run(tmp_path, "evaluate", "run", "--episodes", "2", "--json")
+    assert len(json.loads(done.stdout)["returns"]) == 2
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_a_relative_run_directory_survives_an_environment_that_moves(backend, tmp_path):
+    words = ("train", "impala", "--env", "faulty_environments:Moving", *SMALL, "--quiet")
+    done = commands.run(tmp_path, *words, "--run-dir", "here/run", "--backend", backend)
+    assert done.returncode == 0, done.stderr
+    assert commands.saved(tmp_path / "here/run")[1]
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """A run on an environment in a file beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_cart.py").write_text(ENVIRONMENT)
+    env = ("--env", "my_cart:make")
+    assert cli.main(["train", "impala", *env, *SMALL, "--quiet", "--run-dir", "run"]) == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+def test_code_that_changed_since_training_runs_only_when_it_is_trusted(trained, command, capsys):
+    assert cli.main([command, "run"]) == 0
+    capsys.readouterr()
+    (trained / "my_cart.py").write_text(ENVIRONMENT + "\n# another line\n")
+    words = refusal(capsys, command, "run")
+    assert "my_cart.py is not what it was when the run was trained" in words
+    assert "--trust-code" in words
+    assert cli.main([command, "run", "--trust-code"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("os:system", "part of Python"),
+        ("brought:make", "lies in the run directory itself"),
+        ("unrecorded:make", "there is no record of"),
+    ],
+)
+def test_code_that_a_run_directory_brings_or_invents_does_not_run(trained, name, words, capsys):
+    canary = trained / "canary"
+    code = f"open({str(canary)!r}, 'w').close()\n" + ENVIRONMENT
+    (trained / "run/brought.py").write_text(code)
+    (trained / "unrecorded.py").write_text(code)
+    path = trained / "run/config.json"
+    config = json.loads(path.read_text())
+    config["options"]["env"] = name
+    config["options"]["env_options"] = {"command": f"touch {canary}"}
+    path.write_text(json.dumps(config))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(trained / "run")
+        assert words in refusal(capsys, "evaluate", "run")
+        assert words in refusal(capsys, "resume", "run")
+    assert not canary.exists()
+
+
+def test_an_architecture_that_the_run_directory_brings_does_not_run(trained, capsys):
+    canary = trained / "canary"
+    (trained / "run/own.py").write_text(f"open({str(canary)!r}, 'w').close()\n")
+    path = trained / "run/config.json"
+    config = json.loads(path.read_text())
+    config["architecture"] = "run/own.py"
+    path.write_text(json.dumps(config))
+    assert "lies in the run directory itself" in refusal(capsys, "resume", "run")
+    assert not canary.exists()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `timeout`, systemd and Slurm send: to a group or to every process, at any moment, twice. The
+run ends in order each time. So it does when the fork server alone is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+
+import commands
+import psutil
+import pytest
+
+SIGNALS = int(os.environ.get("VELDT_GROUP_SIGNALS", 3))  # 50 at night
+TRAIN = ("train", "impala", "--env", "CartPole-v1", "--quiet", "--run-dir", "run")
+
+
+def send(number: int, process, way: str) -> None:
+    if way == "every process":
+        for member in commands.session_of(process.pid):
+            with suppress(psutil.NoSuchProcess):
+                member.send_signal(number)
+        return
+    os.killpg(process.pid, number)
+    if way == "twice":
+        time.sleep(0.02)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+
+def fork_server_of(process) -> psutil.Process:
+    children = psutil.Process(process.pid).children()
+    return next(each for each in children if "forkserver" in " ".join(each.cmdline()))
+
+
+@pytest.mark.parametrize("way", ["group", "every process", "twice"])
+def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_path, figure):
+    """At random times, also while the run is still starting."""
+    draw, kept = random.Random(way), 0
+    for number in range(SIGNALS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        process = commands.start(folder, *TRAIN, "--checkpoint-seconds", "2")
+        try:
+            time.sleep(draw.uniform(1.5, 8.0))
+            send(signal.SIGTERM, process, way)
+            _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
+        finally:
+            commands.end(process)
+        assert process.returncode == 0, err
+        assert not err
+        result, complete = commands.saved(folder / "run")
+        assert result["stopped_by"] == "interrupt"
+        assert complete
+        assert commands.left_after(process.pid) == []
+        kept += 1
+    figure(4, f"SIGTERM to {way}: runs kept of {SIGNALS}", kept)
+
+
+def test_a_run_that_was_terminated_at_its_start_goes_on_where_it_was(tmp_path):
+    process = commands.start(tmp_path, *TRAIN)
+    try:
+        time.sleep(1.0)
+        os.killpg(process.pid, signal.SIGTERM)
+        _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
+    finally:
+        commands.end(process)
+    assert process.returncode == 0, err
+    done = commands.run(tmp_path, "resume", "run", "--quiet", "--total-env-steps", "2000")
+    assert done.returncode == 0, done.stderr
+    assert commands.saved(tmp_path / "run")[0]["env_steps"] >= 2000
+
+
+def test_ctrl_c_twice_keeps_everything_and_says_so_in_the_exit_code(tmp_path):
+    process = commands.start(tmp_path, *TRAIN)
+    try:
+        commands.wait_for_training(tmp_path / "run", process)
+        send(signal.SIGINT, process, "twice")
+        _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
+    finally:
+        commands.end(process)
+    assert process.returncode == 130, err
+    assert commands.saved(tmp_path / "run")[1]
+
+
+def test_a_killed_fork_server_is_replaced_and_no_node_notices(tmp_path):
+    """Its nodes go on; one that is killed later is made by the next fork server."""
+    process = commands.start(tmp_path, *TRAIN, "--max-seconds", "30", "--num-actors", "2")
+    try:
+        commands.wait_for_training(tmp_path / "run", process)
+        server = fork_server_of(process)
+        nodes = server.children()
+        assert len(nodes) == 3
+        server.kill()
+        deadline = time.monotonic() + 10
+        while True:
+            with suppress(StopIteration, psutil.NoSuchProcess):
+                if fork_server_of(process).pid != server.pid:
+                    break
+            assert time.monotonic() < deadline, "there is no other fork server"
+            time.sleep(0.05)
+        assert all(node.is_running() for node in nodes)
+        max(nodes, key=lambda node: node.pid).kill()
+        _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
+    finally:
+        commands.end(process)
+    assert process.returncode == 0, err
+    result, complete = commands.saved(tmp_path / "run")
+    assert result["stopped_by"] == "seconds"
+    assert result["restarts"] == 1
+    assert complete
+    assert commands.left_after(process.pid) == []

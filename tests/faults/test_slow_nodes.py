@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node that cannot hand over its state, or takes long to: budgets hold, the run goes on, and the
+cause is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from contextlib import suppress
+
+import commands
+import pytest
+
+SMALL = ("--num-actors", "1", "--envs-per-actor", "2", "--evaluation-episodes", "0")
+SLACK_SECONDS = 25.0  # beyond a budget: patience for nodes, their grace, a busy machine
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def fill(disk) -> None:
+    with suppress(OSError), open(disk / "filler", "ab", buffering=0) as file:
+        while True:
+            file.write(bytes(1024))
+
+
+def test_a_full_disk_costs_the_checkpoint_and_not_the_run(small_disk, figure):
+    """Nodes cannot write their parts. The run is as long as it was to be, and says why."""
+    seconds = 30.0
+    process = commands.start(
+        small_disk, "train", "impala", "--env", "CartPole-v1", *SMALL, "--run-dir", "run",
+        "--max-seconds", str(seconds), "--checkpoint-seconds", "1", "--json",
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + commands.PATIENCE_SECONDS
+        while not list(small_disk.glob("run/checkpoints/checkpoint-*")):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        fill(small_disk)
+        out, err = process.communicate(timeout=100)
+    finally:
+        commands.end(process)
+    assert process.returncode == 0, err
+    events = [json.loads(line) for line in out.splitlines()]
+    notes = [event["text"] for event in events if event["event"] == "note"]
+    assert any("No space left on device" in note for note in notes), notes
+    result = events[-1]
+    assert result["event"] == "result"
+    assert result["stopped_by"] == "seconds"
+    assert result["wall_seconds"] < seconds + SLACK_SECONDS
+    (small_disk / "filler").unlink()
+    done = commands.run(small_disk, "resume", "run", "--quiet", "--max-seconds", "2")
+    assert done.returncode == 0, done.stderr
+    figure(
+        14, "full disk: seconds above a budget of 30", round(result["wall_seconds"] - seconds, 1)
+    )
+
+
+def test_a_budget_of_time_holds_while_an_environment_resets(tmp_path):
+    """Its second reset takes half a minute: the actor is left out of the last checkpoint."""
+    words = ("train", "impala", "--env", "faulty_environments:LateSlowReset", *SMALL)
+    done = commands.run(tmp_path, *words, "--run-dir", "run", "--max-seconds", "20", "--quiet")
+    assert done.returncode == 0, done.stderr
+    result, complete = commands.saved(tmp_path / "run")
+    assert complete
+    assert result["stopped_by"] == "seconds"
+    assert 0 < result["env_steps"] < 100
+    assert result["wall_seconds"] < 20 + SLACK_SECONDS
+
+
+def test_a_budget_that_is_over_before_the_first_reset_is_said_in_one_line(tmp_path):
+    began = time.monotonic()
+    words = ("train", "impala", "--env", "faulty_environments:SlowReset", *SMALL)
+    done = commands.run(tmp_path, *words, "--run-dir", "run", "--max-seconds", "8")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "max_seconds 8 were over before" in done.stderr
+    assert "faulty_environments:SlowReset" in done.stderr
+    assert time.monotonic() - began < 8 + SLACK_SECONDS
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_large_network_keeps_its_budget(tmp_path):
+    """4 million weights and their optimizer state are captured and written beside the loop."""
+    words = ("train", "impala", "--env", "CartPole-v1", "--hidden-sizes", "2000,2000", *SMALL)
+    limits = ("--max-seconds", "25", "--checkpoint-seconds", "1", "--quiet")
+    done = commands.run(tmp_path, *words, "--run-dir", "run", *limits)
+    assert done.returncode == 0, done.stderr
+    result, complete = commands.saved(tmp_path / "run")
+    assert complete
+    assert result["stopped_by"] == "seconds"
+    assert result["wall_seconds"] < 25 + SLACK_SECONDS

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Epochs and minibatches against PPO written slowly: NumPy, one row at a time, by hand derived
+gradients of a linear policy and value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from veldt.algorithms.ppo import ppo_targets, scale_by_divergence
+from veldt.algorithms.returns import generalized_advantage
+from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.objectives.ppo import PPO, ClippedOptions
+from veldt.optimizers import OptimizerOptions, make_optimizer
+from veldt.options.fields import changed
+from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
+
+STEPS, ENVS, ACTIONS, SIZE = 5, 4, 3, 3
+SPEC = EnvironmentSpec(
+    "test",
+    (ObservationLeaf("observation", (SIZE,), "float32", "vector"),),
+    ActionSpec("discrete", sizes=(ACTIONS,)),
+)
+RATE = 0.1
+
+
+def identity(spec):
+    return torch.nn.Identity()
+
+
+def batch_of(states: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(3)
+    rows = (STEPS + 1, ENVS)
+    batch = {
+        "observation": random.normal(size=(*rows, SIZE)).astype(np.float32),
+        "action": random.integers(0, ACTIONS, rows),
+        "reward": random.normal(size=rows).astype(np.float32),
+        "behaviour_logits": random.normal(size=(*rows, ACTIONS)).astype(np.float32),
+        "first": np.zeros(rows, bool),
+        "ignored": np.zeros(rows, bool),
+        "terminated": np.zeros(rows, bool),
+        "truncated": np.zeros(rows, bool),
+        "parameter_version": np.zeros((STEPS + 1, 1), np.int64),
+    }
+    batch["terminated"][1, 0] = batch["ignored"][2, 0] = batch["first"][3, 0] = True
+    batch["truncated"][2, 1] = batch["ignored"][3, 1] = batch["first"][4, 1] = True
+    for name in states:
+        batch[name] = random.normal(size=(ENVS, 8)).astype(np.float32)
+    return batch
+
+
+def tensors(batch):
+    return {name: torch.from_numpy(array.copy()) for name, array in batch.items()}
+
+
+def linear_network():
+    network = make_network(NetworkOptions(encoder=identity), SPEC, "policy_value", 0)
+    with torch.no_grad():
+        network.head.weight.normal_(generator=torch.Generator().manual_seed(1))
+    return network
+
+
+START = changed(
+    ClippedOptions(),
+    trace_lambda=0.95,
+    entropy_coefficient=0.0,
+    epochs=4,
+    minibatches=4,
+    normalize_values=True,
+)
+"""Several passes, as a2c and sample_factory take them by default."""
+
+
+def opened(network, options):
+    objective = PPO(options)
+    objective.open(network)
+    return objective
+
+
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum())
+
+
+class SlowPPO:
+    """Weights [A + 1, S] and biases of a linear network; the last row is the value."""
+
+    def __init__(self, network, settings: ClippedOptions) -> None:
+        self.weight = network.head.weight.detach().numpy().astype(np.float64)
+        self.bias = network.head.bias.detach().numpy().astype(np.float64)
+        self.settings = settings
+
+    def outputs(self, observation):
+        both = self.weight @ observation + self.bias
+        return log_softmax(both[:ACTIONS]), both[ACTIONS]
+
+    def targets(self, batch):
+        """Advantages and targets, row by row: sums of deltas to the end of each episode."""
+        s = self.settings
+        value = lambda t, b: self.outputs(batch["observation"][t, b])[1]  # noqa: E731
+        advantages, goals = np.zeros((2, STEPS, ENVS))
+        for t, b in np.ndindex(STEPS, ENVS):
+            goals[t, b] = value(t, b)
+            factor, ratios, later_ratios = 1.0, 1.0, 1.0
+            for k in range(t, STEPS):
+                if batch["ignored"][k, b]:
+                    break
+                log_pi = self.outputs(batch["observation"][k, b])[0]
+                log_mu = log_softmax(batch["behaviour_logits"][k, b].astype(np.float64))
+                ratio = min(1.0, np.exp((log_pi - log_mu)[batch["action"][k, b]]))
+                bootstrap = 0.0 if batch["terminated"][k, b] else s.gamma * value(k + 1, b)
+                delta = batch["reward"][k, b] + bootstrap - value(k, b)
+                ratios *= ratio
+                later_ratios *= 1.0 if k == t else ratio  # its own is the surrogate's affair
+                goals[t, b] += factor * ratios * delta
+                advantages[t, b] += factor * later_ratios * delta
+                factor *= s.gamma * s.trace_lambda
+                if batch["terminated"][k, b] or batch["truncated"][k, b]:
+                    break
+        return advantages, goals
+
+    def gradient(self, rows, batch, advantages, goals):
+        """Mean over valid rows of the loss's gradient, and the loss."""
+        s = self.settings
+        weight, bias, loss = np.zeros_like(self.weight), np.zeros_like(self.bias), 0.0
+        counted = [(t, b) for t, b in rows if not batch["ignored"][t, b]]
+        for t, b in counted:
+            x, action = batch["observation"][t, b].astype(np.float64), batch["action"][t, b]
+            log_pi, value = self.outputs(x)
+            log_mu = log_softmax(batch["behaviour_logits"][t, b].astype(np.float64))
+            ratio, advantage = np.exp((log_pi - log_mu)[action]), advantages[t, b]
+            bounded = min(max(ratio, 1 / (1 + s.ppo.ppo_clip)), 1 + s.ppo.ppo_clip)
+            loss -= min(ratio * advantage, bounded * advantage)
+            slopes, pi = np.zeros(ACTIONS + 1), np.exp(log_pi)
+            if ratio * advantage <= bounded * advantage:
+                slopes[:ACTIONS] = -ratio * advantage * (np.eye(ACTIONS)[action] - pi)
+            entropy = -(pi * log_pi).sum()
+            slopes[:ACTIONS] += s.entropy_coefficient * pi * (log_pi + entropy)
+            loss -= s.entropy_coefficient * entropy
+            slopes[ACTIONS] = s.value_coefficient * (value - goals[t, b])
+            loss += s.value_coefficient * (value - goals[t, b]) ** 2 / 2
+            weight += np.outer(slopes, x)
+            bias += slopes
+        count = max(1, len(counted))
+        return weight / count, bias / count, loss / count
+
+    def learn(self, batch, orders):
+        advantages, goals = self.targets(batch)
+        counted = ~batch["ignored"][:-1]
+        chosen = advantages[counted]
+        advantages = (advantages - chosen.mean()) / (chosen.std() + 1e-5)
+        losses = []
+        for order in orders:
+            rows = [(i // ENVS, i % ENVS) for i in order]
+            weight, bias, loss = self.gradient(rows, batch, advantages, goals)
+            self.weight -= RATE * weight
+            self.bias -= RATE * bias
+            losses.append(loss)
+        return losses
+
+
+def learn(network, objective, batch, learning_rate=RATE):
+    flat = FlatParameters(network)
+    optimizer = make_optimizer(
+        OptimizerOptions("sgd", learning_rate, max_grad_norm=0.0), flat.vector[: flat.num_trained]
+    )
+    losses = []
+    for minibatch in objective.passes(tensors(batch)):
+        loss = objective(minibatch)
+        flat.zero_gradient()
+        loss.total.backward()
+        optimizer.step(flat.gradient, float(loss.learning_rate_scale))
+        losses.append(float(loss.total.detach()))
+    return losses
+
+
+def orders_of(version, epochs, minibatches):
+    generator = torch.Generator().manual_seed(version)
+    for _ in range(epochs):
+        yield from torch.randperm(STEPS * ENVS, generator=generator).tensor_split(minibatches)
+
+
+@pytest.mark.parametrize("minibatches", [2, 3])
+def test_epochs_of_minibatches_equal_slow_ppo(minibatches):
+    settings = changed(
+        START,
+        epochs=3,
+        minibatches=minibatches,
+        entropy_coefficient=0.02,
+        value_coefficient=0.7,
+        normalize_values=False,
+        target_kl=0.0,
+    )
+    network, batch = linear_network(), batch_of()
+    slow, objective = SlowPPO(network, settings), opened(network, settings)
+    objective.after_update(7)
+    found = learn(network, objective, batch)
+    expected = slow.learn(batch, [order.tolist() for order in orders_of(7, 3, minibatches)])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(network.head.weight.detach(), slow.weight, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(network.head.bias.detach(), slow.bias, rtol=1e-4, atol=1e-5)
+
+
+def test_on_policy_advantages_are_gae_and_targets_their_sum_with_values():
+    random = np.random.default_rng(0)
+    rewards, values, following = (torch.from_numpy(random.normal(size=(6, 3))) for _ in range(3))
+    flags = [torch.from_numpy(random.random((6, 3)) < 0.2) for _ in range(3)]
+    found = ppo_targets(torch.zeros(6, 3), rewards, values, following, *flags, 0.9, 0.8)
+    ignored = flags[2]
+    # GAE lets a trace end at a reset row because nothing flows into it.
+    expected = generalized_advantage(rewards, values, following, *flags, 0.9, 0.8)
+    torch.testing.assert_close(found.advantages[~ignored], expected[~ignored])
+    torch.testing.assert_close((found.vs - values)[~ignored], expected[~ignored])
+
+
+def test_whole_columns_and_their_states_stay_together_with_memory():
+    config = NetworkOptions(hidden_sizes=(8,), recurrent="lstm", recurrent_size=8)
+    network = make_network(config, SPEC, "policy_value", 0)
+    objective = opened(network, changed(START, epochs=2, minibatches=2))
+    batch = batch_of(("state.hidden", "state.cell"))
+    seen = []
+    for part in objective.passes(tensors(batch)):
+        objective(part)
+        assert part["observation"].shape == (STEPS, ENVS // 2, SIZE)
+        for column in range(ENVS // 2):
+            origin = [
+                b
+                for b in range(ENVS)
+                if np.array_equal(part["observation"][:, column], batch["observation"][:-1, b])
+            ]
+            np.testing.assert_array_equal(
+                part["state.cell"][column], batch["state.cell"][origin[0]]
+            )
+            seen.append(origin[0])
+    assert sorted(seen[:ENVS]) == sorted(seen[ENVS:]) == list(range(ENVS))
+
+
+def test_first_loss_with_memory_has_ratios_of_the_whole_batch():
+    """A recurrent minibatch of all columns gives the values that the batch was met with."""
+    config = NetworkOptions(hidden_sizes=(8,), recurrent="gru", recurrent_size=8)
+    network = make_network(config, SPEC, "policy_value", 0)
+    objective = opened(network, changed(START, epochs=1, minibatches=1, normalize_values=False))
+    part = next(iter(objective.passes(tensors(batch_of(("state.hidden",))))))
+    loss = objective(part)
+    assert float(loss.metrics["kl"]) == pytest.approx(0.0, abs=1e-6)
+    value = objective._outputs(part).value
+    torch.testing.assert_close(value.detach(), part["start_value"])
+
+
+def test_normalised_values_keep_while_their_scale_changes():
+    network = make_network(
+        NetworkOptions(hidden_sizes=(8,), normalize_values=True), SPEC, "policy_value", 0
+    )
+    observations = {"observation": torch.randn(50, SIZE)}
+    first = torch.zeros(50, dtype=torch.bool)
+    before = network.step(observations, (), first)[0].value
+    targets = 300.0 + 20.0 * torch.randn(50)
+    network.update_value_statistics(targets, ~first)
+    after = network.step(observations, (), first)[0].value
+    torch.testing.assert_close(before, after, rtol=1e-4, atol=1e-4)
+    assert float(network.value_scale()) == pytest.approx(float(targets.std(correction=0)), rel=1e-4)
+
+
+def test_the_learning_rate_follows_the_divergence_and_is_resumed():
+    assert scale_by_divergence(1.0, 0.021, 0.01) == pytest.approx(1 / 1.5)
+    assert scale_by_divergence(1.0, 0.004, 0.01) == pytest.approx(1.5)
+    assert scale_by_divergence(1.0, 0.012, 0.01) == 1.0
+    assert scale_by_divergence(9.0, 0.0, 0.01) == 10.0
+    network = linear_network()
+    objective = opened(network, changed(START, epochs=4, minibatches=2, target_kl=1e-9))
+    learn(network, objective, batch_of())
+    scale = float(objective.state()["learning_rate_scale"])
+    assert scale == pytest.approx(1.5**-4)
+    other = opened(linear_network(), changed(START, target_kl=1e-9))
+    other.load_state(objective.state())
+    assert other.state() == objective.state()
+
+
+def test_epochs_end_when_the_policy_has_changed_enough():
+    network = linear_network()
+    objective = opened(
+        network, changed(START, epochs=9, minibatches=2, stop_kl=1e-6, target_kl=0.0)
+    )
+    assert len(learn(network, objective, batch_of())) == 2
+
+
+def test_rows_that_are_too_old_are_masked_and_shrink_the_step():
+    network, batch = linear_network(), batch_of()
+    objective = opened(
+        network, changed(START, epochs=1, minibatches=1, normalize_values=False, max_policy_lag=3)
+    )
+    objective.after_update(5)
+    batch["parameter_version"][:3] = 2
+    batch["parameter_version"][3:] = 3
+    part = next(iter(objective.passes(tensors(batch))))
+    counted = ~batch["ignored"][:-1]
+    np.testing.assert_array_equal(part["valid"].reshape(STEPS, ENVS)[:3].numpy(), False)
+    young = counted[3:].sum()
+    loss = objective(part)
+    assert float(loss.learning_rate_scale) == pytest.approx(young / counted.sum())

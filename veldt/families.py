@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kind of task this is, from its spaces alone: what a preset is chosen by.
+
+    vectors        numbers, digits, small tables; discrete actions
+    continuous     the same with Box actions
+    small_images   grids below 36 x 36, such as MinAtar's, whatever stands beside them
+    atari          images of 36 x 36 or more
+A network with memory adds "_recurrent": trajectories must then be as long as what it remembers.
+"""
+
+from __future__ import annotations
+
+from veldt.types import EnvironmentSpec, ObservationLeaf
+
+SMALLEST_LARGE_SIDE = 36
+"""The Nature network's three convolutions need this many pixels each way."""
+RECURRENT = "_recurrent"
+FAMILIES = ("vectors", "continuous", "small_images", "atari")
+
+
+def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
+    """The family's name. Images decide before actions do: what is seen costs the most to learn."""
+    images = [leaf for leaf in spec.observation if leaf.kind == "image"]
+    if any(is_large(leaf) for leaf in images):
+        found = "atari"
+    elif images:
+        found = "small_images"
+    else:
+        found = "continuous" if spec.action.kind == "box" else "vectors"
+    return found if recurrent == "none" else found + RECURRENT
+
+
+def preset_names(found: str, algorithm: str | None = None) -> list[str]:
+    """Presets that would do for a family, the best first: its own, that without memory, then the
+    paper's for large images and that of small control tasks for all else; each before them for the
+    algorithm asked for."""
+    base = found.removesuffix(RECURRENT)
+    names = list(dict.fromkeys((found, base, "paper" if base == "atari" else "control")))
+    if algorithm is None:
+        return names
+    return [name for plain in names for name in (f"{plain}_{algorithm}", plain)]
+
+
+def is_large(leaf: ObservationLeaf) -> bool:
+    return min(leaf.shape[1:]) >= SMALLEST_LARGE_SIDE

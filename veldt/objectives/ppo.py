@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PPO that uses its data well: several epochs of shuffled minibatches over each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from veldt.algorithms.ppo import normalize_advantages, ppo_loss, ppo_targets, scale_by_divergence
+from veldt.algorithms.reduction import reduce_over_valid
+from veldt.errors import ConfigurationError
+from veldt.networks import Network, PolicyValueNetwork
+from veldt.objectives import Loss, Objective, Tensors
+from veldt.objectives.actor_critic import ActorCriticOptions, TargetOptions
+from veldt.objectives.minibatches import Minibatches
+from veldt.objectives.trajectories import TrajectoryReader
+from veldt.options.checked import Bounds, Count, NotNegative, Options, Positive
+from veldt.role import Arrays
+
+
+@dataclass(frozen=True)
+class PPOOptions(Options):
+    """How far a step may go, and how often and in which pieces a batch is learned from."""
+
+    epochs: Annotated[int, Bounds(1, 100)] = 1
+    """Times that each batch is learned from."""
+    minibatches: Annotated[int, Bounds(1, 10_000)] = 1
+    """Parts of the batch, shuffled anew in each epoch, that make a gradient step each."""
+    ppo_clip: Positive = 0.2
+    """The ratio pi/mu counts within [1/(1+e), 1+e]."""
+    value_clip: NotNegative = 0.0
+    """How far a value may move within a batch, in deviations of the targets; 0: anywhere."""
+    normalize_advantages: bool = True
+    """Shift and scale the advantages of a batch to mean 0 and deviation 1."""
+    normalize_values: bool = False
+    """With several passes: the network predicts values in units of the targets seen so far."""
+    target_kl: NotNegative = 0.01
+    """With several passes: the learning rate follows the policy's change per epoch towards this KL;
+    0: it does not."""
+    stop_kl: NotNegative = 0.0
+    """No further epoch of a batch once the policy has changed by this KL; 0: all epochs."""
+    max_policy_lag: Count = 1000
+    """Rows that are this many updates old or older are masked out."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.normalize_values and not self.has_passes:
+            raise ConfigurationError(
+                "normalize_values needs several passes over a batch; raise epochs or minibatches"
+            )
+
+    @property
+    def has_passes(self) -> bool:
+        """Whether a batch is learned from in more than one step."""
+        return self.epochs * self.minibatches > 1
+
+
+@dataclass(frozen=True)
+class ClippedOptions(TargetOptions):
+    """PPO's loss on V-trace's targets. The value error carries 1/2: 0.5 elsewhere is 1 here."""
+
+    value_coefficient: NotNegative = 1.0
+    """Weight of half the squared value error."""
+    ppo: PPOOptions = PPOOptions()
+
+
+@dataclass(frozen=True)
+class SynchronousOptions(ActorCriticOptions):
+    """A2C's loss, or PPO's where a batch is learned from several times."""
+
+    ppo: PPOOptions = PPOOptions()
+
+
+@dataclass(eq=False)
+class PPO(Objective):
+    """Targets and advantages are computed once per batch [T+1, B], with the weights it is met with;
+    then `passes` hands out minibatches and the loss is taken on each of them.
+
+    The ratio is taken to the policy that acted; the KL to the one the batch was met with, since
+    only that is the doing of these steps."""
+
+    options: ClippedOptions | SynchronousOptions
+
+    def open(self, network: Network) -> None:
+        assert isinstance(network, PolicyValueNetwork)
+        self._network: PolicyValueNetwork = network
+        self._reader = TrajectoryReader(network)
+        self._states = [f"state.{name}" for name in network.state_fields()]
+        self._version, self._scale = 0, 1.0
+        self._divergences: list[Tensor] = []
+
+    def passes(self, batch: Tensors) -> Iterable[Tensors]:
+        ppo = self.options.ppo
+        rows = self._prepared(batch)
+        states = {name: batch[name] for name in self._states}
+        parts = Minibatches(rows, states, ppo.minibatches, self._network.core is not None)
+        # The order follows from the batch's number, so that a resumed run repeats it.
+        generator = torch.Generator().manual_seed(self._version)
+        for _ in range(ppo.epochs):
+            self._divergences.clear()
+            yield from parts.shuffled(generator)
+            if not self._goes_on():
+                return
+
+    @torch.no_grad()
+    def _prepared(self, batch: Tensors) -> Tensors:
+        """All that the loss needs, [T, B, ...]."""
+        options, network = self.options, self._network
+        outputs, states = self._reader.unroll(batch)
+        action, ignored = batch["action"][:-1], batch["ignored"][:-1]
+        logits, values = outputs.logits[:-1], outputs.value[:-1]
+        behaviour = network.distribution.log_prob(batch["behaviour_logits"][:-1], action)
+        targets = ppo_targets(
+            network.distribution.log_prob(logits, action) - behaviour,
+            batch["reward"][:-1] * network.reward_scale(),
+            values,
+            self._reader.next_values(batch, outputs.value, states),
+            batch["terminated"][:-1],
+            batch["truncated"][:-1],
+            ignored,
+            options.gamma,
+            options.trace_lambda,
+            options.rho_bar,
+            options.c_bar,
+        )
+        valid = ~ignored & self._young_rows(batch, ignored)
+        advantages = targets.advantages
+        if options.ppo.normalize_advantages:
+            advantages = normalize_advantages(advantages, valid)
+        network.update_value_statistics(targets.vs, valid)
+        inputs = {name: batch[name][:-1] for name in (*network.input_names, "first")}
+        return {
+            **inputs,
+            "action": action,
+            "behaviour_log_prob": behaviour,
+            "start_logits": logits,
+            "start_value": values,
+            "advantage": advantages,
+            "target": targets.vs,
+            "ignored": ignored,
+            "valid": valid,
+        }
+
+    def __call__(self, batch: Tensors) -> Loss:
+        """The loss on one minibatch of `passes`."""
+        options, network, valid = self.options, self._network, batch["valid"]
+        outputs = self._outputs(batch)
+        scale = network.value_scale()
+        loss = ppo_loss(
+            network.distribution.log_prob(outputs.logits, batch["action"]),
+            batch["behaviour_log_prob"],
+            batch["advantage"],
+            outputs.value / scale,
+            batch["start_value"] / scale,
+            batch["target"] / scale,
+            network.distribution.entropy(outputs.logits),
+            valid,
+            options.ppo.ppo_clip,
+            options.ppo.value_clip,
+            options.value_coefficient,
+            options.entropy_coefficient,
+            normalize=False,
+        )
+        with torch.no_grad():
+            kl = network.distribution.kl(batch["start_logits"], outputs.logits)
+            divergence = reduce_over_valid(kl, valid)
+            share = valid.sum() / (~batch["ignored"]).sum().clamp(min=1)
+        self._divergences.append(divergence)
+        metrics = {
+            "policy": loss.policy,
+            "value": loss.value,
+            "entropy": loss.entropy,
+            "clipped_fraction": loss.clipped_fraction,
+            "kl": divergence,
+            "too_old_fraction": 1.0 - share,
+            "learning_rate_scale": torch.tensor(self._scale),
+        }
+        return Loss(loss.total, metrics, learning_rate_scale=share * self._scale)
+
+    def _outputs(self, batch: Tensors) -> Any:
+        if self._network.core is None:
+            return self._network.step(batch, (), batch["first"])[0]
+        state = tuple(batch[name] for name in self._states)
+        return self._network.unroll(batch, state, batch["first"])[0]
+
+    def _goes_on(self) -> bool:
+        """After an epoch: set the next learning rate; False when the policy has changed enough."""
+        ppo = self.options.ppo
+        # Reading the divergence waits for the device.
+        if not (ppo.target_kl or ppo.stop_kl):
+            return True
+        divergence = float(torch.stack(self._divergences).mean())
+        if ppo.target_kl:
+            self._scale = scale_by_divergence(self._scale, divergence, ppo.target_kl)
+        return not ppo.stop_kl or divergence <= ppo.stop_kl
+
+    def _young_rows(self, batch: Tensors, like: Tensor) -> Tensor:
+        """Rows below the lag bound [T, B]; a trajectory's version counts for all its columns."""
+        lag = self._version - batch["parameter_version"][:-1]
+        columns = like.shape[1] // lag.shape[1]
+        return (lag < self.options.ppo.max_policy_lag).repeat_interleave(columns, dim=1)
+
+    def after_update(self, version: int) -> None:
+        self._version = version
+
+    def adjust_entropy(self, coefficient: float) -> None:
+        self.options = replace(self.options, entropy_coefficient=coefficient)
+
+    def state(self) -> Arrays:
+        return {"learning_rate_scale": np.array(self._scale), "version": np.array(self._version)}
+
+    def load_state(self, state: Arrays) -> None:
+        self._scale, self._version = float(state["learning_rate_scale"]), int(state["version"])

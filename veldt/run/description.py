@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run in words that can be read back: what config.json says, and what must still be true when the
+run is resumed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from veldt.errors import ConfigurationError
+from veldt.options.fields import flat
+from veldt.run.directory import CONFIG_FILE
+from veldt.run.plan import Plan
+from veldt.run.trust import code_of
+from veldt.telemetry.aggregate import RunTelemetry
+from veldt.telemetry.progress import RunGoal
+from veldt.types import EnvironmentSpec
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """The full resolved configuration, as written to config.json."""
+    options = {entry.name: getattr(plan.options, entry.name) for entry in fields(plan.options)}
+    options["env"] = plan.problem.environment.name
+    if callable(options["network"]):
+        function = getattr(options["network"], "func", options["network"])
+        options["network"] = f"{function.__module__}:{function.__qualname__}"
+    options["num_actors"] = plan.problem.num_actors
+    options["envs_per_actor"] = plan.problem.envs_per_actor
+    options["reward_clip"] = plan.problem.environment.reward_clip
+    return {
+        "architecture": plan.architecture,
+        "options": options,
+        "config": flat(plan.config),
+        "device": plan.problem.compute.device,
+        "parameters": plan.topology.num_weights,
+        "spaces": _spaces(plan.problem.spec),
+        "code": code_of(plan.architecture, options["env"], options["network"]),
+    }
+
+
+def check_spaces(run_dir: Path, plan: Plan) -> None:
+    """Refuse an environment that observes or acts otherwise than when the run began."""
+    try:
+        before = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8")).get("spaces")
+    except (OSError, ValueError, AttributeError):
+        return  # it was written before this was kept
+    now = _spaces(plan.problem.spec)
+    for what in now if isinstance(before, dict) else ():
+        if before.get(what) != now[what]:
+            raise ConfigurationError(
+                f"the {what} of the environment '{plan.problem.environment.name}' has changed since"
+                f" the run began, from {before.get(what)} to {now[what]}; train anew with another"
+                " --run-dir"
+            )
+
+
+def telemetry_of(plan: Plan) -> RunTelemetry:
+    on_serial = plan.options.backend == "serial"
+    take_turns = [
+        node.name
+        for group in plan.topology.groups()
+        if on_serial or (len(group.nodes) > 1 and not group.threads)
+        for node in group.nodes
+    ]
+    return RunTelemetry([(node.name, node.kind) for node in plan.topology.nodes], take_turns)
+
+
+def goal_of(plan: Plan) -> RunGoal:
+    return RunGoal(
+        plan.architecture,
+        plan.problem.environment.name,
+        plan.options.backend,
+        plan.options.seed,
+        plan.options.target_return,
+        plan.options.total_env_steps,
+        plan.options.max_seconds,
+    )
+
+
+def _spaces(spec: EnvironmentSpec) -> dict[str, str]:
+    leaves = (f"{leaf.name} {leaf.kind}{list(leaf.shape)}" for leaf in spec.observation)
+    action = spec.action
+    sizes = list(action.sizes) if action.sizes else list(action.shape)
+    return {"observation": ", ".join(leaves), "action": f"{action.kind}{sizes}"}
