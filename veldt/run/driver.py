@@ -20,6 +20,7 @@ from veldt.roles.evaluator import Evaluator
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.description import check_spaces, describe_plan, goal_of, telemetry_of
 from veldt.run.directory import RunDirectory
+from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
@@ -233,6 +234,7 @@ class Run:
         cannot be done is said, and the rest is done all the same."""
         self._attempt("last numbers", self._observe)
         self._attempt("last checkpoint", self._save_last)
+        self._attempt("league", self._measure_league)
         if self._result.stopped_by in ("env_steps", "seconds"):
             self._attempt("evaluation", self._evaluate_last)
         self._attempt("summary", self._summarise)
@@ -252,6 +254,9 @@ class Run:
         result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
         result.best_policy = best_policy(self._backend, self._plan.topology)
         self._checkpoints.save_last(weights, self._nodes_are_alive)
+
+    def _measure_league(self) -> None:
+        add_league_result(self._result, self._plan, self._backend)
 
     def _evaluate_last(self) -> None:
         if not self._options.evaluation_episodes:
