@@ -68,12 +68,15 @@ class SampleActions(Selection):
     def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
         assert isinstance(outputs, PolicyValueOutput)
         logits = outputs.logits.cpu().numpy()
-        action = self._distribution.sample(logits, self._random)
+        action = self._draw(logits, observations)
         env_action = self._distribution.env_action(action)
         kept = {"behaviour_logits": logits}
         if self.keep_value:
             kept["behaviour_value"] = outputs.value.cpu().numpy()
         return PolicyReply(action, env_action, kept, 0)
+
+    def _draw(self, logits: np.ndarray, observations: dict[str, torch.Tensor]) -> np.ndarray:
+        return self._distribution.sample(logits, self._random)
 
 
 @dataclass(frozen=True)
