@@ -164,7 +164,7 @@ def build(config: Config, problem: Problem) -> Topology:
 
 def _exploration(config: Config, num_envs: int) -> Selection:
     if config.algorithm == "dqn":
-        return EpsilonGreedy(config.exploration.ladder(num_envs))
+        return EpsilonGreedy(config.exploration.ladder(num_envs), config.exploration.hold_exponent)
     if config.algorithm == "sac":
         return SquashedDraws(config.twins.noise_exponent, config.replay.priority_exponent > 0.0)
     exponent = config.twins.noise_exponent if config.algorithm == "td3" else 0.0

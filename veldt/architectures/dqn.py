@@ -89,7 +89,9 @@ def build(config: Config, problem: Problem) -> Topology:
     weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, 2 * problem.num_actors)
     batches = topology.queue("batches", table.batch_layout, 1)
-    explore = EpsilonGreedy(config.exploration.annealed(problem.num_actors))
+    explore = EpsilonGreedy(
+        config.exploration.annealed(problem.num_actors), config.exploration.hold_exponent
+    )
     topology.add(
         "actor",
         Actor(

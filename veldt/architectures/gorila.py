@@ -89,7 +89,9 @@ def build(config: Config, problem: Problem) -> Topology:
     server = add_parameter_server(
         topology, network, config.optimizer, config.server, num_replays * num_learners
     )
-    explore = EpsilonGreedy(config.exploration.annealed(problem.num_actors))
+    explore = EpsilonGreedy(
+        config.exploration.annealed(problem.num_actors), config.exploration.hold_exponent
+    )
     for number in range(num_replays):
         trajectories = topology.queue(f"replay-{number}-trajectories", layout, 2 * num_actors)
         names = (f"replay-{number}-batches-{learner}" for learner in range(num_learners))

@@ -132,7 +132,11 @@ def build(config: Config, problem: Problem) -> Topology:
             ),
         )
     ladder = config.exploration.ladder(num_groups * environments.width)
-    selection = SampleActions() if config.algorithm == "vtrace" else EpsilonGreedy(ladder)
+    selection = (
+        SampleActions()
+        if config.algorithm == "vtrace"
+        else EpsilonGreedy(ladder, config.exploration.hold_exponent)
+    )
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
     topology.add(
         "inference",

@@ -13,6 +13,7 @@ import torch
 from veldt.algorithms.colored_noise import NoiseStream
 from veldt.algorithms.schedules import epsilon_ladder, linear
 from veldt.context import NodeContext
+from veldt.errors import ConfigurationError
 from veldt.networks import (
     MASKED_LOGIT,
     DPGNetwork,
@@ -33,6 +34,8 @@ from veldt.types import VALUE_BEST, VALUE_TAKEN, PolicyReply
 
 ENVIRONMENT = "environment_index"
 """Given to a Selection beside the observations: each row's place among all environments."""
+
+_LONGEST_HOLD_STEPS = 100
 
 Outputs: TypeAlias = PolicyValueOutput | QOutput | DPGOutput | SACOutput | TD3Output
 
@@ -80,7 +83,23 @@ class SampleActions(Selection):
 
 
 @dataclass(frozen=True)
-class EpsilonOptions(Options):
+class HeldOptions(Options):
+    """How long a random action lasts."""
+
+    hold_exponent: NotNegative = 0.0
+    """Random actions are held for n steps with a chance ~ n^-this (2 in the paper of Dabney et al.,
+    2020), which finds far goals; 0: each lasts one step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0.0 < self.hold_exponent <= 1.0:
+            raise ConfigurationError(
+                f"hold_exponent is {self.hold_exponent}; use a number above 1, or 0 for none"
+            )
+
+
+@dataclass(frozen=True)
+class EpsilonOptions(HeldOptions):
     """Exploration that fades."""
 
     epsilon_start: Fraction = 1.0
@@ -125,7 +144,7 @@ class DrawnEpsilon:
 
 
 @dataclass(frozen=True)
-class LadderOptions(Options):
+class LadderOptions(HeldOptions):
     """Exploration that differs between environments and stays."""
 
     epsilon_base: Fraction = 0.1
@@ -159,12 +178,14 @@ class EpsilonGreedy(Selection):
     of an n-step window follows without asking a network again."""
 
     exploration: Callable[[NodeContext], Epsilon]
+    hold_exponent: float = 0.0
 
     def open(self, network: Network, context: NodeContext) -> None:
         self._epsilon, self._index = self.exploration(context), context.index
         self._random = context.random("exploration")
         # The actor's own counter: it outlives restarts and is part of every checkpoint.
         self._env_steps = context.telemetry.counter("env_steps")
+        self._held, self._left = np.zeros((2, 0), np.int64)
 
     def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
         assert isinstance(outputs, QOutput)
@@ -176,10 +197,38 @@ class EpsilonGreedy(Selection):
             environments = observations[ENVIRONMENT].numpy()
         epsilon = self._epsilon(int(self._env_steps.value), environments)
         explore = self._random.random(len(action)) < epsilon
-        if explore.any():
+        if self.hold_exponent:
+            self._hold(action, explore, q_values, environments)
+        elif explore.any():
             action[explore] = self._any_action(q_values[explore])
         values = {VALUE_TAKEN: q_values[rows, action], VALUE_BEST: q_values.max(-1)}
         return PolicyReply(action, action, values, 0)
+
+    def _hold(
+        self,
+        action: np.ndarray,
+        explore: np.ndarray,
+        q_values: np.ndarray,
+        environments: np.ndarray,
+    ) -> None:
+        """Go on with the random actions that are held, begin new ones where `explore` says so and
+        none is; one that is no longer allowed ends."""
+        missing = int(environments.max()) + 1 - len(self._held)
+        if missing > 0:
+            self._held, self._left = (
+                np.pad(each, (0, missing)) for each in (self._held, self._left)
+            )
+        held, left = self._held[environments], self._left[environments]
+        left[q_values[np.arange(len(held)), held] <= MASKED_LOGIT] = 0
+        begin = explore & (left == 0)
+        if begin.any():
+            held[begin] = self._any_action(q_values[begin])
+            steps = self._random.zipf(self.hold_exponent, int(begin.sum()))
+            left[begin] = np.minimum(steps, _LONGEST_HOLD_STEPS)
+        going = left > 0
+        action[going] = held[going]
+        left[going] -= 1
+        self._held[environments], self._left[environments] = held, left
 
     def _any_action(self, q_values: np.ndarray) -> np.ndarray:
         keys = self._random.random(q_values.shape)
