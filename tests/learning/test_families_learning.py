@@ -19,12 +19,12 @@ def train(tmp_path, architecture, env, **options):
 @pytest.mark.parametrize(
     ("env", "target", "env_steps", "options"),
     [
-        ("CartPole-v1", 475.0, 300_000, {"preset": "ppo"}),
+        ("CartPole-v1", 475.0, 300_000, {}),
         (
             "veldt/Memory-v0",
             0.9,
             200_000,
-            {"preset": "ppo", "recurrent": "lstm", "env_options": {"delay_env_steps": 20}},
+            {"recurrent": "lstm", "env_options": {"delay_env_steps": 20}},
         ),
     ],
     ids=["vectors", "recurrent"],
