@@ -40,12 +40,17 @@ class Leaf:
         return _documentation(self.owner).get(self.name, "")
 
 
-@cache
+_LEAVES: dict[type, Mapping[str, Leaf]] = {}
+"""Of the classes that were asked for: every preset asks for its architecture's."""
+
+
 def leaves(config: type) -> Mapping[str, Leaf]:
     """Every option of a dataclass and of the groups in it, by name."""
-    found: dict[str, Leaf] = {}
-    _collect(config, (), found)
-    return MappingProxyType(found)
+    if config not in _LEAVES:
+        found: dict[str, Leaf] = {}
+        _collect(config, (), found)
+        _LEAVES[config] = MappingProxyType(found)
+    return _LEAVES[config]
 
 
 def _collect(config: type, path: tuple[str, ...], found: dict[str, Leaf]) -> None:
