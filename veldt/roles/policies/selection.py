@@ -109,6 +109,10 @@ class EpsilonOptions(HeldOptions):
     epsilon_env_steps: CountOrNone = 20_000
     """Environment steps, of all actors together, over which epsilon falls."""
 
+    def greedy(self, num_actors: int) -> EpsilonGreedy:
+        """For each of so many actors."""
+        return EpsilonGreedy(self.annealed(num_actors), self.hold_exponent)
+
     def annealed(self, num_actors: int = 1) -> AnnealedEpsilon:
         horizon = self.epsilon_env_steps / num_actors
         return AnnealedEpsilon(self.epsilon_start, self.epsilon_end, horizon)
@@ -151,6 +155,10 @@ class LadderOptions(HeldOptions):
     """Share of random actions of the environment that explores most (dqn, r2d2)."""
     epsilon_alpha: NotNegative = 7.0
     """The environment that explores least has epsilon_base to the power 1 + this (dqn, r2d2)."""
+
+    def greedy(self, num_envs: int) -> EpsilonGreedy:
+        """For all actors, which have so many environments together."""
+        return EpsilonGreedy(self.ladder(num_envs), self.hold_exponent)
 
     def ladder(self, num_envs: int) -> LadderEpsilon:
         return LadderEpsilon(num_envs, self.epsilon_base, self.epsilon_alpha)
