@@ -85,7 +85,8 @@ def execute(wanted: Wanted, max_seconds: float, cores: list[int]) -> Run:
 
 
 def _watched(words: list[str], limit_seconds: float, cores: list[int]) -> tuple[int, str, str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(measuring.ROOT)}
+    found = [str(measuring.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(found)}
     process = subprocess.Popen(
         words,
         cwd=measuring.ROOT,
