@@ -21,7 +21,7 @@ from typing import Any
 import measuring
 import numpy as np
 
-from veldt.architectures import ARCHITECTURES
+from veldt.architectures import ON_ONE_PLAYER
 from veldt.options import BACKENDS, RunOptions
 from veldt.run.plan import make_plan
 
@@ -118,7 +118,7 @@ def fastest(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES))
+    parser.add_argument("--architectures", nargs="+", default=list(ON_ONE_PLAYER))
     parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--network", default="auto")

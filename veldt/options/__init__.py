@@ -22,7 +22,8 @@ class RunOptions(Options):
     """What to run, for how long, and where."""
 
     env: str | Callable[..., object]
-    """Gymnasium id, ALE/..., envpool:..., or module:function that makes an environment."""
+    """Gymnasium id, ALE/..., envpool:..., veldt:... or pettingzoo:... (games of several players),
+    or module:function that makes an environment."""
     backend: Backend = "process"
     """Where nodes run: serial (one thread, deterministic), process (shared memory) or ray."""
     seed: Annotated[int, Bounds(0, 2**63, below=True)] = 0

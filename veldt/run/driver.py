@@ -29,6 +29,7 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import RunDirectory
+from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
@@ -249,6 +250,7 @@ class Run:
         cannot be done is said, and the rest is done all the same."""
         self._attempt("last numbers", self._observe)
         self._attempt("last checkpoint", self._save_last)
+        self._attempt("league", self._measure_league)
         if self._result.stopped_by in ("env_steps", "seconds"):
             self._attempt("evaluation", self._evaluate_last)
         self._attempt("summary", self._summarise)
@@ -268,6 +270,9 @@ class Run:
         result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
         result.best_policy = best_policy(self._backend, self._plan.topology)
         self._checkpoints.save_last(weights, self._nodes_are_alive)
+
+    def _measure_league(self) -> None:
+        add_league_result(self._result, self._plan, self._backend)
 
     def _evaluate_last(self) -> None:
         if not self._options.evaluation_episodes:

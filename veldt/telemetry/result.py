@@ -55,6 +55,10 @@ class RunResult:
     parameters_sha256: str = ""
     best_policy: int | None = None
     """Where several policies were trained: the one with the best returns, which was evaluated."""
+    nash_conv: dict[str, float] | None = None
+    """Of a league's last model and of the mixture of its past, where the game has it exactly."""
+    league: dict[str, Any] | None = None
+    """Numbers of players, frozen models and games, Elo, measures; None without a league."""
     stopped_by: StoppedBy = "failure"
     bottleneck: str = ""
     stage_shares: dict[str, dict[str, float]] = field(default_factory=dict)
