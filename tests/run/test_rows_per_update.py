@@ -18,7 +18,8 @@ from veldt.run.description import choices
 from veldt.run.plan import make_plan
 
 
-def chosen(architecture, env="CartPole-v1", **options):
+def chosen(architecture, env=None, **options):
+    env = env or ARCHITECTURES[architecture].example_env
     return choices(make_plan(architecture, RunOptions(env=env, seed=3, **options), {}))
 
 
