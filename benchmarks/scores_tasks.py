@@ -29,7 +29,7 @@ TASKS = (
     Task("Acrobot-v1", -100.0, ("impala", "a2c", "sample_factory"), ("ppo", "dqn"), 60.0),
     Task("veldt/Catch-v0", 0.95, ("a2c", "sample_factory", "impala"), (), 60.0),
     Task("FrozenLake-v1", 0.7, ("a2c", "sample_factory"), ("ppo",), 60.0),
-    Task("CliffWalking-v1", -15.0, ("a2c", "sample_factory"), ("ppo",), 60.0),
+    Task("CliffWalking-v1", -15.0, ("impala", "dqn", "a2c"), ("ppo",), 90.0),
     Task("Taxi-v4", 7.0, ("a2c", "sample_factory"), ("ppo",), 90.0),
     Task("veldt/Memory-v0", 0.9, (f"a2c {_LSTM}", f"sample_factory {_LSTM}"), (), 90.0),
     Task("MountainCar-v0", -130.0, ("dqn", "apex"), ("dqn", "ppo"), 120.0),

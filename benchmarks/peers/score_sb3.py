@@ -21,7 +21,7 @@ from typing import Any
 
 import referee
 
-_LOOKS_SHARE, _FIRST_LOOK_SECONDS, _EPISODES_BETWEEN = 0.1, 2.0, 100
+_LOOKS_SHARE, _FIRST_LOOK_SECONDS, _EPISODES_BETWEEN = 0.2, 2.0, 100
 Settings = dict[str, Any]
 
 

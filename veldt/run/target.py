@@ -2,7 +2,7 @@
 """Whether a run has reached its target return: fresh episodes without exploration decide.
 
 They are played when the last 100 training episodes reach the target. Those lag behind the policy
-and carry its exploration, so there are looks in between, too: they take a tenth of one core's time,
+and carry its exploration, so there are looks in between, too: they take a fifth of one core's time,
 and one that reaches the target is repeated with other episodes, since it may have been luck. A look
 follows the clock, so there are none on the serial backend, where a seed fixes every bit.
 """
@@ -18,9 +18,9 @@ import numpy as np
 from veldt.telemetry.aggregate import RunTelemetry
 
 _EPISODES_BETWEEN_EVALUATIONS = 100
-_LOOKS_SHARE = 0.1  # of the time
+_LOOKS_SHARE = 0.2  # of the time
 _FIRST_LOOK_SECONDS = 2.0
-_LONGEST_LOOK_SECONDS = 5.0
+_LONGEST_LOOK_SECONDS = 4.0
 
 Play = Callable[[int, float | None], np.ndarray]
 """Returns of fresh episodes of attempt N with the newest weights, within so many seconds."""
