@@ -20,7 +20,8 @@ from veldt.telemetry.aggregate import RunTelemetry
 _EPISODES_BETWEEN_EVALUATIONS = 100
 _LOOKS_SHARE = 0.2  # of the time
 _FIRST_LOOK_SECONDS = 2.0
-_LONGEST_LOOK_SECONDS = 4.0
+_LONGEST_LOOK_SECONDS = 4.0  # or a twentieth of the run so far: a poor policy may never end
+_LONGEST_LOOK_SHARE = 0.05
 
 Play = Callable[[int, float | None], np.ndarray]
 """Returns of fresh episodes of attempt N with the newest weights, within so many seconds."""
@@ -48,7 +49,8 @@ class Target:
         if not self.has_looks or telemetry.updates == 0 or elapsed_seconds < self._next_look:
             return False
         began = time.monotonic()
-        limit = min(_LONGEST_LOOK_SECONDS, seconds_left or _LONGEST_LOOK_SECONDS)
+        limit = max(_LONGEST_LOOK_SECONDS, _LONGEST_LOOK_SHARE * elapsed_seconds)
+        limit = limit if seconds_left is None else min(limit, seconds_left)
         found = self._holds(0, limit) and self._holds(1, seconds_left)
         spent = time.monotonic() - began
         self._next_look = elapsed_seconds + max(_FIRST_LOOK_SECONDS, spent / _LOOKS_SHARE)
