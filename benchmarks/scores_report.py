@@ -213,3 +213,28 @@ def _best(entries: dict[str, Any], framework: str) -> tuple[str, str, str]:
         _median(entry["steps"], 0, late[name]),
     )
     return f"`{name.split()[1]}`", seconds, steps
+
+
+def choosing_block(results: Path = RESULTS) -> str:
+    """For docs/choosing.md: which architecture solves each task soonest, and with fewest steps."""
+    if not results.exists():
+        return "Not measured yet: `python benchmarks/scores.py`."
+    lines = []
+    for task, entries in json.loads(results.read_text(encoding="utf-8"))["tasks"].items():
+        whole = {n.split()[1]: e for n, e in entries.items() if n.startswith("veldt ")}
+        whole = {n: e for n, e in whole.items() if e["seeds"] and e["reached"] == e["seeds"]}
+        lines.append((task, *(_first(whole, by) for by in ("seconds", "steps")), _others(whole)))
+    header = ("task", "soonest", "fewest steps", "reached by all seeds of")
+    return _table(header, lines) + "\n\nMedians; intervals and seeds: [scores](scores.md)."
+
+
+def _first(entries: dict[str, Any], by: str) -> str:
+    if not entries:
+        return "none with all seeds"
+    name = min(entries, key=lambda each: entries[each][by]["median"])
+    value = entries[name][by]["median"]
+    return f"`{name}`, {value:,.1f} s" if by == "seconds" else f"`{name}`, {value:,.0f}"
+
+
+def _others(entries: dict[str, Any]) -> str:
+    return ", ".join(f"`{name}`" for name in entries) or "-"
