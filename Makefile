@@ -26,7 +26,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p veldt
-	$(BIN)/mypy --strict --follow-imports=silent $(PUBLIC_FACE)
+	$(BIN)/mypy --strict --follow-imports=silent --cache-dir=.mypy_cache/strict $(PUBLIC_FACE)
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/generate.py

@@ -24,6 +24,7 @@ from veldt.population import HasPopulation, population_builder
 from veldt.problem import Problem
 from veldt.resources import usable_cores
 from veldt.roles.actor import Actor
+from veldt.roles.learner import rows_per_batch
 from veldt.topology import Topology
 
 _NATIVE_ENVS, _PYTHON_ENVS, _ATARI_ENVS = 64, 16, 8
@@ -43,6 +44,14 @@ class Plan:
     config: Any
     problem: Problem
     topology: Topology
+    family: str
+    """The kind of task, from its spaces."""
+    preset: str
+    """The one that `config` began from."""
+
+    def rows_per_update(self) -> int:
+        """Rows that one learner's batch has: from the options and the machine's size alone."""
+        return rows_per_batch(self.topology)
 
 
 def make_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]) -> Plan:
@@ -89,7 +98,7 @@ def _checked_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]
         add_lag(topology, options.extra_lag)
     if options.backend == "process":
         check_can_be_sent(topology)
-    return Plan(architecture, options, config, problem, topology)
+    return Plan(architecture, options, config, problem, topology, found, preset)
 
 
 def builder(module: ModuleType, config: Any) -> Callable[[Any, Problem], Topology]:
