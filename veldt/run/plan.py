@@ -73,9 +73,7 @@ def _checked_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
-    preset = options.preset
-    if preset == "auto":
-        preset = _auto_preset(module, found, own)
+    preset = _preset(module, options.preset, found, own)
     if preset not in module.PRESETS:
         raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(module.PRESETS)}")
     config = make_config(module, preset, own)
@@ -147,10 +145,14 @@ def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
     return with_values(module.PRESETS[preset], own)
 
 
-def _auto_preset(module: ModuleType, found: str, own: Mapping[str, Any]) -> str:
-    """The preset for this family and, where there is one, for the algorithm asked for."""
-    asked = own.get("algorithm")
-    names = preset_names(found, str(asked) if asked else None)
+def _preset(module: ModuleType, asked: str, found: str, own: Mapping[str, Any]) -> str:
+    """The preset asked for, or that of this family; where there is one, for the algorithm asked
+    for."""
+    algorithm = str(own["algorithm"]) if "algorithm" in own else None
+    if asked != "auto":
+        special = f"{asked}_{algorithm}"
+        return special if special in module.PRESETS else asked
+    names = preset_names(found, algorithm)
     return next((name for name in names if name in module.PRESETS), next(iter(module.PRESETS)))
 
 
