@@ -67,12 +67,19 @@ TASKS = {
         every_seed=True,
     ),
     "connect_four": Task(
-        {"env": "veldt:connect_four", "total_env_steps": 12_000_000},
+        {
+            "env": "veldt:connect_four",
+            "network": "veldt.games.board_networks:connect_four",
+            "total_env_steps": 12_000_000,
+            "opponent_noise": 0.1,
+            "trace_lambda": 0.9,
+            "measure_env_steps": 1_000_000,
+        },
         "at least 90% wins against alpha-beta of depth 4",
         lambda found: found["alpha_beta.win_rate"] >= 0.9,
     ),
     "tic_tac_toe": Task(
-        {"env": "veldt:tic_tac_toe", "total_env_steps": 10_000_000},
+        {"env": "veldt:tic_tac_toe", "total_env_steps": 10_000_000, "hidden_sizes": "128,128"},
         "no lost line from either seat, whatever the opponent does",
         lambda found: found["minimax.losses_first"] + found["minimax.losses_second"] == 0,
     ),
