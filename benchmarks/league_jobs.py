@@ -16,6 +16,7 @@ from typing import Any
 
 import measuring
 
+_FINISHED = ("env_steps", "seconds")
 _SAVE_SECONDS = 5.0
 _ENDING_SECONDS = 20.0  # what a run may take for its last measures after it was told to end
 
@@ -138,7 +139,7 @@ def _entry(one: _Running, ended: bool) -> dict[str, Any]:
         "name": job.name,
         "seed": job.seed,
         "options": _options(job),
-        "finished": ended and bool(result),
+        "finished": ended and result.get("stopped_by") in _FINISHED,
         "seconds": time.monotonic() - one.began,
         "env_steps": curve[-1]["env_steps"] if curve else 0,
         "curve": curve,
@@ -186,7 +187,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _line(entry: dict[str, Any]) -> str:
-    if not entry["finished"]:
+    if "final" not in entry:
         return f"{entry['name']} seed {entry['seed']}: no result; {entry.get('last_words')}"
     numbers = ", ".join(f"{name} {value:.4g}" for name, value in entry.get("final", {}).items())
     return (

@@ -74,6 +74,7 @@ def measure(
             seconds + 120,
             env=arguments.env,
             network=arguments.network,
+            preset=arguments.preset,
             backend=backend,
             max_seconds=seconds,
             evaluation_episodes=0,
@@ -121,6 +122,9 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--network", default="auto")
+    parser.add_argument(
+        "--preset", default="control", help="control: one pass over a batch; auto: as users train"
+    )
     parser.add_argument("--sizes", nargs="+", default=[None], metavar="ENVSxACTORS")
     parser.add_argument("--name", help="of the result file")
     parser.add_argument("--seconds", type=float, default=8.0, help="per run, beside the start")

@@ -11,8 +11,7 @@ from veldt.environments import Step
 from veldt.games.making import make_games
 from veldt.games.seats import LearningSeat
 from veldt.league.opponents import Opponents
-from veldt.roles.actor import Actor
-from veldt.roles.environment_group import EnvironmentGroup
+from veldt.roles.actor import Actor, EnvironmentGroup
 
 
 @dataclass(eq=False, kw_only=True)

@@ -42,12 +42,16 @@ class RunResult:
     """Episodes that ended because their environment failed; not among `episodes`."""
     reached_target: bool = False
     seconds_to_target: float | None = None
+    env_steps_to_target: int | None = None
+    """Env steps before the evaluation that reached it."""
     policy_lag: dict[str, Any] = field(default_factory=lambda: lag_entry(LagSummary()))
     """mean, max, min in updates, and a histogram whose index is the lag (127 is "or more")."""
     restarts: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     """What was thrown away, by reason."""
     run_dir: str = ""
+    chosen: dict[str, Any] = field(default_factory=dict)
+    """Family, preset, sizes and rows per update: what the task and the machine led to."""
     parameters_sha256: str = ""
     best_policy: int | None = None
     """Where several policies were trained: the one with the best returns, which was evaluated."""
