@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "timelines"
 MOST_COST = 0.02
 ENV = "veldt:sleeping?step_ms=1"
+ENV_OF = {"league": "veldt:kuhn"}
 
 
 def recorded(architecture: str, folder: Path, **options: object) -> tuple[Any, Any]:
@@ -46,7 +47,8 @@ def pictures(names: list[str], actors: int) -> dict[str, Any]:
     for name in names:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / name
-            result, trace = recorded(name, folder, num_actors=1 if name == "dqn" else actors)
+            env, many = ENV_OF.get(name, ENV), 1 if name == "dqn" else actors
+            result, trace = recorded(name, folder, env=env, num_actors=many)
             shutil.copyfile(folder / "timeline.svg", PICTURES / f"{name}.svg")
         shares = trace["otherData"]["stage_shares"]
         apart = [
@@ -55,6 +57,7 @@ def pictures(names: list[str], actors: int) -> dict[str, Any]:
             for stage, share in stages.items()
         ]
         found[name] = {
+            "env": env,
             "actors": trace["otherData"]["actors"],
             "envs_per_actor": trace["otherData"]["envs_per_actor"],
             "events": len(trace["traceEvents"]),

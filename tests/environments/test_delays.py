@@ -61,7 +61,7 @@ def test_any_environment_can_be_slowed_down():
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("veldt:sleepin", "did you mean sleeping"),
+        ("veldt:sleepin?step_ms=1", "did you mean sleeping"),
         ("veldt:sleeping?step=1", "did you mean step_ms"),
         ("veldt:sleeping?step_ms=soon", "use a number"),
         ("veldt:sleeping?step_ms=-1", "use 0 to 60,000"),

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import veldt
@@ -95,7 +96,7 @@ def _describe(arguments: list[str], began: float) -> int:
     format = given.pop("format")
     from veldt.run.plan import make_plan
 
-    plan = make_plan(name, *split_options({"env": "CartPole-v1", **given}))
+    plan = make_plan(name, *split_options({"env": architectures.example_env(name), **given}))
     return _say(plan.topology.describe(format))
 
 
@@ -134,6 +135,25 @@ def _evaluate(arguments: list[str], began: float) -> int:
     as_json = given.pop("json")
     result = evaluate(**given)
     return _say(dumps(vars(result)) if as_json else result.text())
+
+
+def _exploit(arguments: list[str], began: float) -> int:
+    """train a fresh exploiter against a run's frozen main player"""
+    given = PARSERS["exploit"]().parse(arguments)
+    as_json = given.pop("json")
+    from veldt.run.exploit import exploit_run
+
+    result = exploit_run(Path(given.pop("run_dir")), **given)
+    return _say(dumps(vars(result)) if as_json else result.text())
+
+
+def _play(arguments: list[str], began: float) -> int:
+    """play a game against a run's newest model, in the terminal"""
+    given = PARSERS["play"]().parse(arguments)
+    from veldt.run.play import play_run
+
+    play_run(Path(given.pop("run_dir")), **given)
+    return 0
 
 
 def _watch(arguments: list[str], began: float) -> int:
@@ -187,6 +207,8 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "train": _train,
     "resume": _resume,
     "evaluate": _evaluate,
+    "exploit": _exploit,
+    "play": _play,
     "watch": _watch,
     "compare": _compare,
     "claims": _claims,

@@ -53,6 +53,12 @@ class Straggling(Sleeping):
 _KINDS: dict[str, type[Sleeping]] = {"sleeping": Sleeping, "straggling": Straggling}
 
 
+def is_delayed(name: str) -> bool:
+    """Whether this is such an environment, and not a game of several players."""
+    kind, has_settings, _ = name.removeprefix(DELAYED_PREFIX).partition("?")
+    return name.startswith(DELAYED_PREFIX) and (bool(has_settings) or kind in _KINDS)
+
+
 def delay_of(name: str) -> Sleeping:
     """What "veldt:<kind>?<name>=<value>,..." asks for, checked."""
     kind, _, settings = name.removeprefix(DELAYED_PREFIX).partition("?")

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
 from veldt.environments.atari import open_atari_groups
+from veldt.environments.delays import is_delayed
 from veldt.environments.frame_stack import stacked
 from veldt.environments.masks import MaskReader, joined_mask
 from veldt.environments.opened import OpenedVector
@@ -26,7 +26,6 @@ _CHOICES = {
     "vectorization": ("auto", "native", "in_process", "subprocess"),
     "autoreset": ("default", "next_step", "same_step", "disabled"),
 }
-_SLOW_RESET_SECONDS = 1.0
 _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
 
@@ -37,8 +36,6 @@ class _Reading:
     spec: EnvironmentSpec
     mask_in_info: bool
     is_native: bool
-    reset_seconds: float
-    step_seconds: float
     """Of the one reset and the one step that were tried; 0 where none was."""
 
 
@@ -47,8 +44,9 @@ class EnvironmentFactory:
     """Picklable description of an environment; travels to node processes at start."""
 
     env: str | Callable[..., object]
-    """Gymnasium id, "ALE/...", "envpool:<task>", "veldt:sleeping?...", "module:function", or a
-    picklable callable that returns a gymnasium.Env (or a VectorEnv, if it takes num_envs)."""
+    """Gymnasium id, "ALE/...", "envpool:<task>", "veldt:sleeping?...", "module:function", a game of
+    several players ("veldt:<game>", "pettingzoo:<module>"), or a picklable callable that returns a
+    gymnasium.Env (or a gymnasium VectorEnv, if it takes num_envs)."""
     options: tuple[tuple[str, Any], ...] = ()
     """Keyword arguments of the environment; a mapping is accepted too."""
     vectorization: str = "auto"
@@ -97,6 +95,12 @@ class EnvironmentFactory:
         return isinstance(self.env, str) and self.env.startswith(lookup.ENVPOOL_PREFIX)
 
     @property
+    def is_game(self) -> bool:
+        """Whether it has several players; one policy then plays all seats, each in a column."""
+        is_named = isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
+        return is_named and not is_delayed(str(self.env))
+
+    @property
     def is_native(self) -> bool:
         """Whether many copies are stepped by one vectorised implementation."""
         return self._reading().is_native
@@ -111,6 +115,12 @@ class EnvironmentFactory:
             raise ConfigurationError(f"num_envs is {num_envs}; use 1 or more")
         reading, seed = self._reading(), seed % (_LARGEST_SEED - num_envs)
         return self._over(reading, open_vector(self, num_envs, seed, render), seed)
+
+    def around(self, env: VectorEnv, seed: int) -> VectorEnvironment:
+        """The same interface over a vector environment that somebody else has made of this game."""
+        seed = seed % (_LARGEST_SEED - env.num_envs)
+        opened = OpenedVector(env, AutoresetMode(env.metadata["autoreset_mode"]))
+        return self._over(self._reading(), opened, seed)
 
     def make_groups(
         self, num_groups: int, num_envs: int, seed: int
@@ -136,33 +146,6 @@ class EnvironmentFactory:
             self._stack_depth,
             self.reward_clip,
         )
-
-    def measure(self, seconds: float = 0.05) -> float:
-        """Seconds that one step of one environment costs inside a vector, by trying it out. One
-        that resets slowly counts as slow: all copies are waited for before the first step."""
-        reading = self._reading()
-        if reading.reset_seconds > _SLOW_RESET_SECONDS:
-            return max(reading.reset_seconds, reading.step_seconds)
-        # A native vector is cheap per environment only when it is wide; copies cost about the same
-        # each, and can be slow to make.
-        num_envs = 32 if reading.is_native else 8
-        environment = self._in_this_process().make(num_envs, seed=0)
-        random = np.random.default_rng(0)
-        try:
-            environment.reset()
-            environment.step(environment.random_actions(random))
-            spent, steps = 0.0, 0
-            while spent < seconds:
-                actions = environment.random_actions(random)
-                start = time.perf_counter()
-                environment.step(actions)
-                spent += time.perf_counter() - start
-                steps += num_envs
-        except EnvironmentFailure as error:
-            raise ConfigurationError(str(error)) from error
-        finally:
-            environment.close()
-        return spent / steps
 
     @property
     def _stack_depth(self) -> int:
@@ -192,11 +175,8 @@ class EnvironmentFactory:
         is_native = not isinstance(env, SyncVectorEnv)
         in_observation = in_info = False
         mask: np.ndarray | None = None
-        reset_seconds = step_seconds = 0.0
         if action.kind != "box" or not is_native:
-            began = time.perf_counter()
             observation, info = env.reset() if opened.seeded else env.reset(seed=0)
-            reset_seconds = time.perf_counter() - began
         if action.kind != "box":
             entries = getattr(observation_space, "spaces", {})
             in_observation = isinstance(entries, Mapping) and ACTION_MASK in entries
@@ -206,7 +186,7 @@ class EnvironmentFactory:
                 one = tuple(part[0] for part in masks) if isinstance(masks, tuple) else masks[0]
                 mask = joined_mask(action, one)
         if not is_native:
-            step_seconds = _try_step(opened, action, mask)
+            _try_step(opened, action, mask)
         readers = spaces.leaf_readers(observation_space, in_observation)
         spec = EnvironmentSpec(
             id=self.name,
@@ -216,15 +196,13 @@ class EnvironmentFactory:
             same_step_reset=opened.autoreset != AutoresetMode.NEXT_STEP,
             frames_per_step=opened.frames_per_step,
         )
-        return _Reading(spec, in_info, is_native, reset_seconds, step_seconds)
+        one_by_one = not is_native or self.name.startswith(lookup.PETTINGZOO_GAMES)
+        return _Reading(spec, in_info, not one_by_one)
 
 
-def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> float:
-    """One step, so that an environment of an older interface is refused before anything starts;
-    the seconds that it took."""
+def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> None:
+    """One step, so that an environment of an older interface is refused before anything starts."""
     allowed = None if mask is None else mask[None].astype(bool)
     drawn = spaces.random_actions(action, 1, np.random.default_rng(0), allowed)
     offset = spaces.action_offset(opened.env.single_action_space)
-    began = time.perf_counter()
     opened.env.step(drawn if offset is None else drawn + offset)
-    return time.perf_counter() - began

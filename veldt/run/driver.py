@@ -10,6 +10,8 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from veldt.algorithms.hill_climbing import TUNING_LOG, Proposal
 from veldt.backends import make_backend
 from veldt.backends.base import Backend
@@ -18,11 +20,20 @@ from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
-from veldt.run.description import check_spaces, describe_plan, goal_of, telemetry_of
+from veldt.run.description import (
+    check_spaces,
+    choices,
+    choices_line,
+    describe_plan,
+    goal_of,
+    telemetry_of,
+)
 from veldt.run.directory import RunDirectory
+from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
+from veldt.run.target import Target
 from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
 from veldt.telemetry.bottleneck import bottleneck
@@ -35,7 +46,6 @@ _TICK_SECONDS = 0.05
 _SHORTEST_TICK_SECONDS = 0.001
 _FAST_ENV_STEPS_PER_SECOND = 200_000  # what a run may reach before its rate is known
 _METRICS_SECONDS = 1.0
-_EPISODES_BETWEEN_EVALUATIONS = 100
 _CLOSING_EVALUATION_SECONDS = 20.0
 
 
@@ -75,6 +85,7 @@ class Run:
             options.backend,
             options.seed,
             run_dir=self._directory.shown,
+            chosen=choices(plan),
         )
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         self._record = RunRecord(self._directory.path, plan.topology, self._progress.note)
@@ -91,7 +102,7 @@ class Run:
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
         self._nodes_are_alive = False
-        self._evaluated_at_episodes = 0
+        self._target = self._make_target()
         self._next_metrics = 0.0
 
     def _begin_directory(self, resume: bool) -> None:
@@ -121,6 +132,7 @@ class Run:
             with progress, self._signals, page:
                 try:
                     self._record.begin()
+                    progress.begin(choices_line(self._plan), choices(self._plan))
                     self._start()
                     self._result.stopped_by = self._loop(progress)
                 except (Exception, KeyboardInterrupt) as error:
@@ -201,7 +213,7 @@ class Run:
 
     def _reason_to_stop(self, elapsed: float) -> StoppedBy | None:
         options = self._options
-        if self._target_confirmed():
+        if self._target_reached(elapsed):
             self._result.reached_target = True
             self._result.seconds_to_target = self._elapsed()
             return "target"
@@ -211,46 +223,51 @@ class Run:
             return "seconds"
         return None
 
-    def _target_confirmed(self) -> bool:
-        """The last 100 training episodes reach the target and fresh ones confirm it: short episodes
-        end first, and a mean over training episodes alone flatters."""
-        target, telemetry = self._options.target_return, self._telemetry
-        if target is None or not telemetry.has_100_returns:
+    def _make_target(self) -> Target | None:
+        options = self._options
+        if options.target_return is None:
+            return None
+        return Target(
+            options.target_return,
+            options.evaluation_episodes,
+            has_looks=options.backend != "serial",
+            play=lambda attempt, seconds: self._evaluate(self._weights(), seconds, attempt),
+        )
+
+    def _target_reached(self, elapsed: float) -> bool:
+        if self._target is None:
             return False
-        if telemetry.mean_return_100 < target:
-            return False
-        fresh = telemetry.episodes - self._evaluated_at_episodes
-        if self._evaluated_at_episodes and fresh < _EPISODES_BETWEEN_EVALUATIONS:
-            return False
-        self._evaluated_at_episodes = telemetry.episodes
         limit = self._options.max_seconds
-        left = None if limit is None else max(0.0, limit - self._elapsed())
-        evaluated = self._evaluate(self._weights(), left)
-        self._result.evaluation_return = evaluated
-        self._result.mean_return_100 = telemetry.mean_return_100
-        return evaluated is not None and evaluated >= target
+        left = None if limit is None else max(0.0, limit - elapsed)
+        reached = self._target.is_reached(self._telemetry, elapsed, left)
+        if reached:
+            self._result.mean_return_100 = self._telemetry.mean_return_100
+            self._result.env_steps_to_target = self._telemetry.env_steps
+        self._result.evaluation_return = self._target.evaluation_return
+        return reached
 
     def _weights(self) -> Parameters:
         return newest_weights(self._backend, self._plan.topology)
 
-    def _evaluate(self, weights: Parameters, max_seconds: float | None) -> float | None:
-        """The mean return of fresh episodes; None if none ended within `max_seconds`. Signals and
-        the limit strike at once: an environment may take very long to reset."""
+    def _evaluate(
+        self, weights: Parameters, max_seconds: float | None, attempt: int = 0
+    ) -> np.ndarray:
+        """Returns of the fresh episodes that ended within `max_seconds`. Signals and the limit
+        strike at once: an environment may take very long to reset."""
         try:
             with self._signals.interruptible(max_seconds):
                 evaluator = Evaluator(
                     self._plan.problem.environment,
                     self._plan.topology.network,
-                    seed=_evaluation_seed(self._options.seed, weights.version),
+                    seed=_evaluation_seed(self._options.seed, weights.version, attempt),
                     num_episodes=self._options.evaluation_episodes,
                 )
                 try:
-                    returns = evaluator.returns(weights.vector, max_seconds)
+                    return evaluator.returns(weights.vector, max_seconds)
                 finally:
                     evaluator.close()
         except OutOfTime:
-            return None
-        return float(returns.mean()) if returns.size else None
+            return np.empty(0)
 
     def _conclude(self, progress: Progress) -> None:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
@@ -258,6 +275,7 @@ class Run:
         self._attempt("last numbers", self._observe)
         self._attempt("timeline", lambda: self._timeline.write(self._telemetry))
         self._attempt("last checkpoint", self._save_last)
+        self._attempt("league", self._measure_league)
         if self._result.stopped_by in ("env_steps", "seconds"):
             self._attempt("evaluation", self._evaluate_last)
         self._attempt("summary", self._summarise)
@@ -278,6 +296,9 @@ class Run:
         result.best_policy = best_policy(self._backend, self._plan.topology)
         self._checkpoints.save_last(weights, self._nodes_are_alive)
 
+    def _measure_league(self) -> None:
+        add_league_result(self._result, self._plan, self._backend)
+
     def _evaluate_last(self) -> None:
         if not self._options.evaluation_episodes:
             return
@@ -285,7 +306,8 @@ class Run:
         self._backend.stop()  # the cores are the evaluation's now
         limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
         try:
-            self._result.evaluation_return = self._evaluate(weights, limit)
+            returns = self._evaluate(weights, limit)
+            self._result.evaluation_return = float(returns.mean()) if returns.size else None
         except KeyboardInterrupt:  # no reason to lose the result as well
             self._record.note("end", "interrupted during the closing evaluation")
 
@@ -307,6 +329,6 @@ class Run:
         result.stage_shares = telemetry.stage_shares()
 
 
-def _evaluation_seed(seed: int, version: int) -> int:
+def _evaluation_seed(seed: int, version: int, attempt: int) -> int:
     """Other episodes than the actors see, and other ones each time."""
-    return (seed * 1_000_003 + version * 7919 + 12_345) % 2**31
+    return (seed * 1_000_003 + version * 7919 + attempt * 104_729 + 12_345) % 2**31

@@ -63,8 +63,8 @@ def evaluate_run(
         raise ConfigurationError(f"episodes is {episodes}; use 1 or more")
     if seed < 0:
         raise ConfigurationError(f"seed is {seed}; use a whole number from 0 on")
-    checkpoint = _newest_checkpoint(run_dir)
-    plan, weights = _restored(run_dir, checkpoint, policy, trust_code)
+    checkpoint = newest_checkpoint(run_dir)
+    plan, weights = restored(run_dir, checkpoint, policy, trust_code)
     returns, _ = _play(plan, weights, episodes, seed)
     path = _record(plan, weights, seed, run_dir, checkpoint.step) if video else None
     known = returns.size > 0
@@ -81,7 +81,7 @@ def evaluate_run(
     )
 
 
-def _newest_checkpoint(run_dir: Path) -> Checkpoint:
+def newest_checkpoint(run_dir: Path) -> Checkpoint:
     if not (run_dir / CONFIG_FILE).is_file():
         raise ConfigurationError(
             f"{run_dir} is not a run directory: it has no {CONFIG_FILE}; give the directory that"
@@ -98,7 +98,7 @@ def _newest_checkpoint(run_dir: Path) -> Checkpoint:
     return checkpoint
 
 
-def _restored(
+def restored(
     run_dir: Path, checkpoint: Checkpoint, policy: int | None = None, trust_code: bool = False
 ) -> tuple[Plan, Parameters]:
     """The run's plan and the checkpoint's weights, for this machine whatever the run's was."""
