@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from veldt.errors import ConfigurationError
 from veldt.planner.engine import Engine, Process, Signal, Sleep, Work
 from veldt.planner.times import Times
 from veldt.roles.actor import Actor
@@ -55,11 +54,6 @@ class Model:
         self.env_steps = self.trained_steps = self.updates = self.lag_sum = self.lag_rows = 0.0
         self.lags: list[float] = []
         topology = plan.topology
-        if not any(isinstance(node.role, Actor) for node in topology.nodes):
-            raise ConfigurationError(
-                f"{plan.architecture} has actors of its own, which veldt plan does not know; plan"
-                " impala, whose learners it shares"
-            )
         queues = (queue.spec for queue in topology.queues)
         self._stations = {spec.name: Station(spec.num_slots) for spec in queues}
         self._group_lock: dict[str, Lock] = {}
