@@ -54,22 +54,26 @@ class Prediction:
 
 
 class Planner:
-    """Predicts with times that were measured with a few actors; `correction` makes the simulation
-    agree with the smallest of those runs."""
+    """Predicts with times that were measured with a few actors. A correction makes the simulation
+    agree with each of those runs, and that of the largest serves all that are larger: it holds how
+    much slower the same work gets when more of it goes on. How far the corrections are apart is how
+    far a prediction may be off."""
 
     def __init__(self, plan_of: PlanOf, times: Times, home_cores: int) -> None:
         self._plan_of, self._times = plan_of, times
-        self._correction, self._error = 1.0, _LEAST_BAND
+        self._corrections: dict[int, float] = {}
         self._most_measured = max((int(run["actors"]) for run in times.measured), default=1)
         for run in times.measured:
             seen = run["env_steps_per_second"]
             simulated = self._rate(int(run["actors"]), home_cores)
-            if not seen or not simulated:
-                continue
-            if run is times.measured[0]:
-                self._correction = seen / simulated
-            else:
-                self._error = max(self._error, abs(self._correction * simulated / seen - 1.0))
+            if seen and simulated:
+                self._corrections[int(run["actors"])] = seen / simulated
+        factors = list(self._corrections.values()) or [1.0]
+        self._error = max(_LEAST_BAND, max(factors) / min(factors) - 1.0)
+
+    def _correction(self, actors: int) -> float:
+        known = [size for size in self._corrections if size <= actors]
+        return self._corrections[max(known)] if known else 1.0
 
     def _rate(self, actors: int, cores: int) -> float:
         return self._simulated(self._plan_of(actors), cores)[0]
@@ -90,7 +94,8 @@ class Planner:
         plan = self._plan_of(actors)
         cores = cores or len(plan.topology.groups())
         rate, model, seconds = self._simulated(plan, cores)
-        rate *= self._correction
+        correction = self._correction(actors)
+        rate *= correction
         kinds = plan.topology.kinds()
         busy = {
             kind: spent / seconds / len(kinds[kind]) for kind, spent in model.engine.busy.items()
@@ -112,7 +117,7 @@ class Planner:
             busy,
             rate * up,
             rate * down,
-            bound * self._correction,
+            bound * correction,
             knee,
         )
 
