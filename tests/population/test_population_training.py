@@ -368,6 +368,7 @@ def test_learners_weigh_reward_components(architecture):
 
 SMALL = {
     "env": "CartPole-v1",
+    "preset": "control",
     "backend": "serial",
     "envs_per_actor": 8,
     "num_policies": 2,
