@@ -9,6 +9,7 @@ from slow_games import SlowConnectFour, SlowTicTacToe
 
 from veldt.games import alpha_beta_kernels as kernels
 from veldt.games.alpha_beta import alpha_beta_moves, play_against_alpha_beta
+from veldt.games.full_width import full_width_moves
 from veldt.games.minimax import (
     Lines,
     losses_against_minimax,
@@ -140,6 +141,16 @@ def test_alpha_beta_finds_what_a_full_search_finds(depth, count):
         best = {column for column, worth in worths.items() if worth == max(worths.values())}
         own, other = (np.full(60, stones) for stones in bitboards(game))
         assert set(alpha_beta_moves(own, other, depth, random).tolist()) == best
+
+
+def test_without_numba_every_line_is_looked_at_and_the_moves_are_the_same():
+    random = np.random.default_rng(7)
+    boards = [bitboards(random_position(random, 38)) for _ in range(60)]
+    own, other = (np.array(side) for side in zip(*boards, strict=True))
+    for depth in (1, 2, 4):
+        draws, moves = random.random(len(own)), np.full(len(own), -1)
+        kernels.best_moves(own, other, depth, draws, moves)
+        np.testing.assert_array_equal(full_width_moves(own, other, depth, draws), moves)
 
 
 def position(moves):

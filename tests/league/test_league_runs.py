@@ -98,6 +98,29 @@ def test_opponents_change_when_a_game_is_over_and_at_no_other_time(tmp_path, mon
     assert state.models[1:].min() > 1  # the pool was full and the oldest has left
 
 
+def test_noisy_opponents_draw_from_all_that_is_allowed(tmp_path, monkeypatch):
+    opening, act = [], Opponents.act
+
+    def watching(self, games, players, observations, legal):
+        actions = act(self, games, players, observations, legal)
+        assert legal[np.arange(len(actions)), actions].all()
+        opening.extend(actions[legal.all(axis=1)].tolist())
+        return actions
+
+    monkeypatch.setattr(Opponents, "act", watching)
+    options = RunOptions("veldt:tic_tac_toe", backend="serial", **SMALL)
+    # At this learning rate a model soon has a favourite move, which must not show.
+    plan = make_plan("league", options, {"opponent_noise": 1.0, "learning_rate": 0.1})
+    backend = SerialBackend(plan.topology, seed=1)
+    backend.run_dir = tmp_path
+    backend.start()
+    while len(opening) < 3000:
+        backend.advance(0.0)
+    backend.stop()
+    shares = np.bincount(opening, minlength=9) / len(opening)
+    np.testing.assert_allclose(shares, 1 / 9, atol=0.03)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
     run_dir = tmp_path_factory.mktemp("league") / "run"

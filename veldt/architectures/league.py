@@ -26,7 +26,8 @@ from veldt.league.actor import LeagueActor
 from veldt.league.learner import EntropySchedule, LeagueLearner
 from veldt.league.options import LeagueOptions
 from veldt.league.wiring import League
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.objectives.actor_critic import ActorCritic
+from veldt.objectives.ppo import PPO, SynchronousOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options, Positive
 from veldt.options.presets import presets
@@ -39,9 +40,9 @@ from veldt.topology import Topology, numbered
 @dataclass(frozen=True)
 class Config(Options):
     """Defaults are for small games with hidden information: without much entropy, self-play runs
-    in circles around the equilibrium. Games with open cards want less of it."""
+    in circles around the equilibrium. PRESETS["perfect_information"] learns as PPO does."""
 
-    loss: ActorCriticOptions = ActorCriticOptions(
+    loss: SynchronousOptions = SynchronousOptions(
         gamma=1.0, entropy_coefficient=0.3, normalize_returns=True
     )
     optimizer: OptimizerOptions = OptimizerOptions(
@@ -101,7 +102,7 @@ def build(config: Config, problem: Problem) -> Topology:
             LeagueLearner(
                 league.networks[player],
                 trajectories[player].source(config.batch_trajectories),
-                ActorCritic(config.loss),
+                PPO(config.loss) if config.loss.ppo.has_passes else ActorCritic(config.loss),
                 LocalOptimizer(config.optimizer),
                 weights.source(),
                 weights.sink,

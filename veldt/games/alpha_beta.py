@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fixed opponent for Connect Four: alpha-beta of a given depth, and matches against it."""
+"""A fixed opponent for Connect Four: alpha-beta of a given depth, and matches against it.
+
+Where numba cannot be imported, every line is looked at instead: slower, with the same moves.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veldt.games.connect_four import ConnectFour
+from veldt.games.full_width import full_width_moves
 from veldt.games.information_tree import PolicyFunction
 from veldt.games.interface import actions_of
 
@@ -17,12 +21,15 @@ def alpha_beta_moves(
 ) -> np.ndarray:
     """int64 [N]: the best column of each position, `depth` moves ahead, ties drawn. `own` and
     `other` are bitboards [N] of who moves and of the opponent."""
-    from veldt.games import alpha_beta_kernels as kernels
-
     if depth < 1:
         raise ValueError(f"depth is {depth}; look at least 1 move ahead")
+    draws = random.random(len(own))
+    try:
+        from veldt.games import alpha_beta_kernels as kernels
+    except ImportError:
+        return full_width_moves(own, other, depth, draws)
     moves = np.full(len(own), -1)
-    kernels.best_moves(own, other, depth, random.random(len(own)), moves)
+    kernels.best_moves(own, other, depth, draws, moves)
     return moves
 
 

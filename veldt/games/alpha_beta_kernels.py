@@ -9,26 +9,13 @@ import numba
 import numpy as np
 
 from veldt.games.connect_four import COLUMNS, HEIGHT, ROWS
+from veldt.games.full_width import WIN, WORTH, windows
 
-WIN = 10_000
 _ORDER = np.array([3, 2, 4, 1, 5, 0, 6])  # the middle first: it cuts most
 _COLUMN = (1 << HEIGHT) - 1
 
 
-def _windows() -> np.ndarray:
-    """The bits of all 69 places for four in a row."""
-    found = []
-    for column in range(COLUMNS):
-        for row in range(ROWS):
-            for right, up in ((0, 1), (1, 0), (1, 1), (1, -1)):
-                if column + 3 * right < COLUMNS and 0 <= row + 3 * up < ROWS:
-                    bits = [HEIGHT * (column + right * i) + row + up * i for i in range(4)]
-                    found.append(bits)
-    return np.array(found)
-
-
-_WINDOWS = _windows()
-_WORTH = np.array([0, 1, 4, 16, 0])
+_WINDOWS = windows()
 
 
 @numba.njit(cache=True)
@@ -59,9 +46,9 @@ def evaluated(own: int, other: int) -> int:
             mine += (own >> _WINDOWS[window, place]) & 1
             theirs += (other >> _WINDOWS[window, place]) & 1
         if theirs == 0:
-            worth += _WORTH[mine]
+            worth += WORTH[mine]
         elif mine == 0:
-            worth -= _WORTH[theirs]
+            worth -= WORTH[theirs]
     return worth
 
 

@@ -15,13 +15,12 @@ from veldt.algorithms.matchmaking import branches, elo, ready_to_freeze, reset_a
 from veldt.context import NodeContext
 from veldt.league.measures import Measures
 from veldt.league.options import LeagueOptions
-from veldt.league.pool import LEAGUE_FOLDER
 from veldt.league.state import LEARNING, LeagueState, Matches
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
 from veldt.role import Role
+from veldt.telemetry.record import LEAGUE_FOLDER, LEAGUE_LOG
 from veldt.types import Batch, Parameters
 
-LEAGUE_LOG = "league.jsonl"
 _MAIN = 0
 
 

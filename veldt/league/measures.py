@@ -17,8 +17,7 @@ from veldt.league.strength import Strength
 from veldt.networks import NetworkFactory
 from veldt.ports import ParameterSource
 from veldt.role import Part
-
-MEASURES_LOG = "measures.jsonl"
+from veldt.telemetry.record import MEASURES_LOG
 
 
 class Past(Mapping[int, np.ndarray]):

@@ -11,7 +11,7 @@ import torch
 from veldt.context import NodeContext
 from veldt.league.pool import ModelPool, ResidentModels
 from veldt.league.state import DRAW, LEARNING, LOSS, WIN, Matches
-from veldt.networks import Network, NetworkFactory, PolicyValueOutput
+from veldt.networks import MASKED_LOGIT, Network, NetworkFactory, PolicyValueOutput
 from veldt.ports import ExperienceSink, ParameterSource
 from veldt.role import Part
 from veldt.types import ACTION_MASK
@@ -36,6 +36,8 @@ class Opponents(Part):
     results: ExperienceSink
     at_once: int
     resident_models: int
+    noise: float = 0.0
+    """Share of moves that are drawn from all that are allowed."""
 
     def open(self, context: NodeContext, num_games: int, num_players: int) -> None:
         self._random, self._pool = context.random("opponents"), ModelPool(context.run_dir)
@@ -90,6 +92,9 @@ class Opponents(Part):
                     logits = np.empty((len(games), told.shape[1]), np.float32)
                 logits[rows.numpy()] = told.numpy()
         assert logits is not None
+        if self.noise:
+            noisy = self._random.random(len(games)) < self.noise
+            logits[noisy] = np.where(logits[noisy] == MASKED_LOGIT, MASKED_LOGIT, 0.0)
         return self._distribution.env_action(self._distribution.sample(logits, self._random))
 
     def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:

@@ -38,6 +38,9 @@ class LeagueOptions(Options):
     """Opponents that an actor plays side by side; each is one more forward pass per row."""
     resident_models: Annotated[int, Bounds(1, 1000)] = 16
     """Models that an actor keeps in memory; those not played for longest are read again later."""
+    opponent_noise: Annotated[float, Bounds(0, 1)] = 0.0
+    """Share of the opponents' moves that are drawn at random: a policy that has become certain goes
+    on seeing what follows from mistakes."""
     measure_env_steps: Count = 250_000
     """Env steps of the main player between two measurements of its strength."""
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from veldt.files import write_atomically
 from veldt.networks import FlatParameters, Network, NetworkFactory
-
-LEAGUE_FOLDER = "league"
+from veldt.telemetry.record import LEAGUE_FOLDER
 
 
 class ModelPool:

@@ -65,6 +65,7 @@ class League:
             self._results.sink,
             self._options.opponents_at_once,
             self._options.resident_models,
+            self._options.opponent_noise,
         )
 
     def learning_player(self, player: int) -> LearningPlayer:
