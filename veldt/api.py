@@ -25,6 +25,7 @@ MAY_CHANGE = {
     "dashboard",
     "evaluation_episodes",
     "json",
+    "keep_checkpoints",
     "max_seconds",
     "port",
     "quiet",
@@ -127,9 +128,16 @@ def evaluate(
     video: bool = False,
     policy: int | None = None,
     trust_code: bool = False,
+    checkpoint: str | int = "last",
+    stochastic: bool = False,
+    env: str | None = None,
 ) -> EvaluationResult:
-    """Play `episodes` fresh episodes with a run's newest checkpoint; their returns. `policy`: one
-    of several that were trained side by side; without it, the best. `trust_code` as in resume."""
+    """Play `episodes` fresh episodes with a checkpoint of a run; their returns. `checkpoint`:
+    "last", "best" or the env steps of one that is kept. `policy`: one of several that were trained
+    side by side; without it, the best. `stochastic`: draw actions instead of taking the likeliest.
+    `env`: play another environment of the same spaces. `trust_code` as in resume."""
     from veldt.run.evaluation import evaluate_run
 
-    return evaluate_run(Path(run_dir), episodes, seed, video, policy, trust_code)
+    return evaluate_run(
+        Path(run_dir), episodes, seed, video, policy, trust_code, checkpoint, stochastic, env
+    )

@@ -129,7 +129,7 @@ def _finish(run: Callable[[], object]) -> int:
 
 
 def _evaluate(arguments: list[str], began: float) -> int:
-    """play fresh episodes with a run's newest checkpoint"""
+    """play fresh episodes with a checkpoint of a run"""
     given = PARSERS["evaluate"]().parse(arguments)
     as_json = given.pop("json")
     result = evaluate(**given)

@@ -82,10 +82,22 @@ def resume_parser(run_dir: str | None = None, trust_code: bool = False) -> Parse
 
 
 def evaluate_parser() -> Parser:
-    parser = Parser("veldt evaluate", "Play fresh episodes with a run's newest checkpoint")
+    parser = Parser("veldt evaluate", "Play fresh episodes with a checkpoint of a run")
     parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
     parser.add_argument("--episodes", type=whole_number, default=20, help="episodes to play [20]")
     parser.add_argument("--seed", type=whole_number, default=0, help="fixes the episodes [0]")
+    parser.add_argument(
+        "--checkpoint",
+        default="last",
+        metavar="best|last|N",
+        help="the best weights, the newest checkpoint, or that of N env steps [last]",
+    )
+    parser.add_argument(
+        "--stochastic",
+        action="store_true",
+        help="draw actions from the policy; Q networks act at random in 5%% of steps",
+    )
+    parser.add_argument("--env", metavar="ID", help="play another environment of the same spaces")
     parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
     parser.add_argument("--video", action="store_true", help="record one more episode in RUN_DIR")
     parser.add_argument(FLAG, action="store_true", help=_TRUST)

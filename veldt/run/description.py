@@ -5,6 +5,7 @@ run is resumed."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -42,18 +43,23 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 
 def check_spaces(run_dir: Path, plan: Plan) -> None:
     """Refuse an environment that observes or acts otherwise than when the run began."""
+    for what, before, now in other_spaces(run_dir, plan.problem.spec):
+        raise ConfigurationError(
+            f"the {what} of the environment '{plan.problem.environment.name}' has changed since"
+            f" the run began, from {before} to {now}; train anew with another --run-dir"
+        )
+
+
+def other_spaces(run_dir: Path, spec: EnvironmentSpec) -> Iterator[tuple[str, str, str]]:
+    """Where an environment differs from the run's: observation or action, then and now."""
     try:
         before = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8")).get("spaces")
     except (OSError, ValueError, AttributeError):
         return  # it was written before this was kept
-    now = _spaces(plan.problem.spec)
+    now = _spaces(spec)
     for what in now if isinstance(before, dict) else ():
         if before.get(what) != now[what]:
-            raise ConfigurationError(
-                f"the {what} of the environment '{plan.problem.environment.name}' has changed since"
-                f" the run began, from {before.get(what)} to {now[what]}; train anew with another"
-                " --run-dir"
-            )
+            yield what, str(before.get(what)), now[what]
 
 
 def telemetry_of(plan: Plan) -> RunTelemetry:

@@ -17,6 +17,7 @@ from veldt.backends.process.chaos import Chaos
 from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
+from veldt.run.best import BEST, BestWeights, Score
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.description import check_spaces, describe_plan, goal_of, telemetry_of
 from veldt.run.directory import RunDirectory
@@ -76,7 +77,11 @@ class Run:
             self._telemetry,
             every_seconds=None if on_serial else options.checkpoint_seconds,
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
+            keep=options.keep_checkpoints,
             note=partial(self._record.note, "checkpoint"),
+        )
+        self._best = BestWeights(
+            self._directory.path / BEST, partial(self._record.note, "checkpoint")
         )
         self._begin_directory(resume)
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
@@ -91,6 +96,7 @@ class Run:
             if resume:
                 check_spaces(path, plan)
                 self._checkpoints.begin_from_newest(plan.topology.num_weights)
+                self._best.load()
             self._directory.write_config(describe_plan(plan))
         except ConfigurationError:
             self._backend.stop()
@@ -150,6 +156,10 @@ class Run:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
+                self._best.watch(self._telemetry, self._weights)
+                self._best.write_if_due(elapsed)
+            elif self._options.backend == "serial":  # where the clock must not decide
+                self._best.watch(self._telemetry, self._weights)
             reason = self._reason_to_stop(elapsed)
             if reason is not None:
                 return reason
@@ -201,15 +211,17 @@ class Run:
         self._evaluated_at_episodes = telemetry.episodes
         limit = self._options.max_seconds
         left = None if limit is None else max(0.0, limit - self._elapsed())
-        evaluated = self._evaluate(self._weights(), left)
-        self._result.evaluation_return = evaluated
+        score = self._evaluate(self._weights(), telemetry.env_steps, left)
+        self._result.evaluation_return = None if score is None else score.mean
         self._result.mean_return_100 = telemetry.mean_return_100
-        return evaluated is not None and evaluated >= target
+        return score is not None and score.mean >= target
 
     def _weights(self) -> Parameters:
         return newest_weights(self._backend, self._plan.topology)
 
-    def _evaluate(self, weights: Parameters, max_seconds: float | None) -> float | None:
+    def _evaluate(
+        self, weights: Parameters, env_steps: int, max_seconds: float | None
+    ) -> Score | None:
         """The mean return of fresh episodes; None if none ended within `max_seconds`. Signals and
         the limit strike at once: an environment may take very long to reset."""
         try:
@@ -226,7 +238,11 @@ class Run:
                     evaluator.close()
         except OutOfTime:
             return None
-        return float(returns.mean()) if returns.size else None
+        if not returns.size:
+            return None
+        score = Score.of(returns)
+        self._best.evaluated(score, weights, env_steps)
+        return score
 
     def _conclude(self, progress: Progress) -> None:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
@@ -235,6 +251,7 @@ class Run:
         self._attempt("last checkpoint", self._save_last)
         if self._result.stopped_by in ("env_steps", "seconds"):
             self._attempt("evaluation", self._evaluate_last)
+        self._attempt("best weights", self._judge_best)
         self._attempt("summary", self._summarise)
         self._attempt("result.json", lambda: self._result.save(self._directory.result))
         restarted = self._backend.restarted
@@ -252,17 +269,42 @@ class Run:
         result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
         result.best_policy = best_policy(self._backend, self._plan.topology)
         self._checkpoints.save_last(weights, self._nodes_are_alive)
+        self._best.watch(self._telemetry, lambda: weights)
 
     def _evaluate_last(self) -> None:
         if not self._options.evaluation_episodes:
             return
-        weights = self._weights()
+        weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
         limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
+        best, age, now = self._best.weights, self._best.env_steps, self._training_score()
+        # The best by training episodes has to prove it where the end is a good deal worse.
+        contested = now is not None and self._best.has_dropped(now)
         try:
-            self._result.evaluation_return = self._evaluate(weights, limit)
+            if contested and best is not None and age is not None:
+                self._evaluate(best, age, limit)
+            score = self._evaluate(weights, env_steps, limit)
+            self._result.evaluation_return = None if score is None else score.mean
         except KeyboardInterrupt:  # no reason to lose the result as well
             self._record.note("end", "interrupted during the closing evaluation")
+
+    def _training_score(self) -> Score | None:
+        run = self._telemetry
+        if not run.has_100_returns:
+            return None
+        return Score(run.mean_return_100, run.return_error_100, False)
+
+    def _judge_best(self) -> None:
+        """Keep the best weights on disk, and see whether the run ended far below them."""
+        self._best.write()
+        result, best, now = self._result, self._best.score, self._training_score()
+        if best is None:
+            return
+        result.best_return, result.best_env_steps = best.mean, self._best.env_steps
+        if result.reached_target or now is None or not self._best.has_dropped(now):
+            return
+        last = result.evaluation_return
+        result.collapsed = not (best.evaluated and last is not None and last >= best.mean)
 
     def _summarise(self) -> None:
         result, telemetry = self._result, self._telemetry
