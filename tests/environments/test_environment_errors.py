@@ -120,10 +120,3 @@ def test_modules_beside_the_user_are_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     assert EnvironmentFactory("veldt_test_beside_me:make").spec().action.sizes == (2,)
-
-
-def test_measure_tells_cheap_from_costly():
-    cheap = EnvironmentFactory("CartPole-v1").measure(0.02)
-    costly = EnvironmentFactory("CartPole-v1", vectorization="in_process").measure(0.02)
-    assert 0 < cheap < 1
-    assert 0 < costly < 1

@@ -20,7 +20,7 @@ from veldt.objectives.actor_critic import ActorCritic
 from veldt.objectives.ppo import PPO, SynchronousOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Options
-from veldt.options.fields import changed
+from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
@@ -46,50 +46,7 @@ class Config(Options):
     environments, which wait for each other at every step (use --vectorization subprocess)."""
 
 
-_PPO = changed(
-    Config(),
-    epochs=4,
-    minibatches=8,
-    optimizer="adam",
-    learning_rate=1e-3,
-    max_grad_norm=1.0,
-    value_coefficient=1.0,
-    normalize_returns=False,
-    normalize_values=True,
-    normalize_observations=True,
-    num_envs=32,
-    trajectory_steps=64,
-)
-PRESETS = {
-    "control": Config(),
-    "ppo": _PPO,
-    "continuous": changed(_PPO, epochs=5, entropy_coefficient=0.0),
-    "small_images": _PPO,
-    "atari": changed(
-        _PPO,
-        epochs=3,
-        learning_rate=8e-4,
-        target_kl=0.0,  # it raises the rate while nothing is learned yet, and nothing then is
-        entropy_coefficient=0.003,
-        value_clip=10.0,
-        normalize_returns=True,
-        normalize_values=False,
-        normalize_observations=False,
-        num_envs=128,
-        trajectory_steps=32,
-    ),
-    "paper": changed(
-        Config(),
-        trajectory_steps=5,
-        trace_lambda=1.0,
-        normalize_returns=False,
-        max_grad_norm=0.5,
-        learning_rate=7e-4,
-        decay_learning_rate=True,
-        # 0.5 before a plain square in the published loss is 1.0 before half a square.
-        value_coefficient=1.0,
-    ),
-}
+PRESETS = presets(__file__, Config())
 
 
 def default_actors(cores: int) -> int:

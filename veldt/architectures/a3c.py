@@ -25,7 +25,7 @@ from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.objectives.asynchronous_q import AsynchronousQOptions, asynchronous_q
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
-from veldt.options.fields import changed
+from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
@@ -66,24 +66,7 @@ class Config(Options):
     """Environment steps between two updates of a worker (t_max)."""
 
 
-PRESETS = {
-    "control": Config(),
-    "paper": changed(
-        Config(),
-        trajectory_steps=5,
-        trace_lambda=1.0,
-        normalize_returns=False,
-        reduction="sum",
-        learning_rate=7e-4,
-        decay_learning_rate=True,
-        optimizer_epsilon=0.1,
-        max_grad_norm=40.0,
-        # The gradient of the value is halved before a plain square; here it is half a square.
-        value_coefficient=1.0,
-        target_period_updates=8_000,
-        epsilon_env_steps=4_000_000,
-    ),
-}
+PRESETS = presets(__file__, Config())
 
 
 def default_actors(cores: int) -> int:

@@ -21,7 +21,7 @@ from veldt.errors import ConfigurationError
 from veldt.objectives.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
-from veldt.options.fields import changed
+from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
@@ -47,28 +47,7 @@ class Config(Options):
     """Split the network's head into value and advantage."""
 
 
-PRESETS = {
-    "control": Config(),
-    "paper": changed(
-        Config(),
-        n_step=1,
-        double=False,
-        td_loss="clipped",
-        target_period_updates=2_500,
-        optimizer="rmsprop",
-        learning_rate=2.5e-4,
-        rms_decay=0.95,
-        rms_centered=True,
-        optimizer_epsilon=0.01 / 32**2,
-        max_grad_norm=0.0,
-        batch_size=32,
-        replay_transitions=1_000_000,
-        min_replay_transitions=50_000,
-        env_steps_per_update=4.0,
-        epsilon_end=0.1,
-        epsilon_env_steps=1_000_000,
-    ),
-}
+PRESETS = presets(__file__, Config())
 
 
 def default_actors(cores: int) -> int:

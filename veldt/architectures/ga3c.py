@@ -24,7 +24,7 @@ import numpy as np
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
-from veldt.options.fields import changed
+from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.annealing import AGENTS, PREDICTORS, TRAINERS, AnnealingOptions, Gate, Tuner
@@ -59,20 +59,7 @@ class Config(Options):
     """Trajectories that a trainer joins into one batch."""
 
 
-PRESETS = {
-    "control": Config(),
-    "paper": changed(
-        Config(),
-        trajectory_steps=5,
-        reduction="sum",
-        learning_rate=3e-4,
-        optimizer_epsilon=0.1,
-        max_grad_norm=0.0,
-        trace_lambda=1.0,
-        value_coefficient=1.0,
-        normalize_returns=False,
-    ),
-}
+PRESETS = presets(__file__, Config())
 
 
 def default_actors(cores: int) -> int:

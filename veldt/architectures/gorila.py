@@ -20,7 +20,7 @@ from typing import Literal
 from veldt.objectives.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
-from veldt.options.fields import changed
+from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server
@@ -50,23 +50,7 @@ class Config(Options):
     """Rows an actor collects before it hands them to the replay."""
 
 
-PRESETS = {
-    "control": Config(),
-    "paper": changed(
-        Config(),
-        n_step=1,
-        double=False,
-        td_loss="clipped",
-        target_period_updates=60_000,
-        max_grad_norm=0.0,
-        batch_size=32,
-        replay_transitions=1_000_000,
-        min_replay_transitions=50_000,
-        env_steps_per_update=4.0,
-        epsilon_end=0.1,
-        epsilon_env_steps=1_000_000,
-    ),
-}
+PRESETS = presets(__file__, Config())
 
 
 def default_actors(cores: int) -> int:

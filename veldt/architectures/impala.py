@@ -24,7 +24,7 @@ from veldt.errors import ConfigurationError
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
-from veldt.options.fields import changed
+from veldt.options.presets import presets
 from veldt.population.options import PopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -58,22 +58,7 @@ class Config(Options):
             raise ConfigurationError("num_learners and num_policies cannot both be above 1")
 
 
-PRESETS = {
-    "control": Config(),
-    "paper": changed(
-        Config(),
-        trajectory_steps=20,
-        trace_lambda=1.0,
-        normalize_returns=False,
-        reduction="sum",
-        learning_rate=6e-4,
-        decay_learning_rate=True,
-        optimizer_epsilon=0.01,
-        max_grad_norm=40.0,
-        pbt_start_env_steps=5_000_000,
-        pbt_period_env_steps=1_250_000,
-    ),
-}
+PRESETS = presets(__file__, Config())
 
 
 def default_actors(cores: int) -> int:

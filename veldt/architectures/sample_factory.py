@@ -23,7 +23,7 @@ from veldt.objectives.appo import clipped
 from veldt.objectives.ppo import ClippedOptions, PPOOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, NotNegative, Options
-from veldt.options.fields import changed
+from veldt.options.presets import presets
 from veldt.population.options import MixedPopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -82,57 +82,7 @@ class Config(Options):
         return max(1, wanted) if self.batch_rows else self.batch_trajectories
 
 
-_PPO = changed(
-    Config(),
-    epochs=4,
-    minibatches=8,
-    optimizer="adam",
-    learning_rate=1e-3,
-    max_grad_norm=1.0,
-    value_clip=0.0,
-    normalize_returns=False,
-    normalize_values=True,
-    normalize_observations=True,
-    num_envs=32,
-    trajectory_steps=64,
-    batch_rows=2_048,
-)
-PRESETS = {
-    "control": Config(),
-    "ppo": _PPO,
-    "continuous": changed(_PPO, epochs=5, entropy_coefficient=0.0),
-    "small_images": _PPO,
-    "atari": changed(
-        _PPO,
-        epochs=3,
-        learning_rate=8e-4,
-        target_kl=0.0,  # it raises the rate while nothing is learned yet, and nothing then is
-        entropy_coefficient=0.003,
-        value_clip=10.0,
-        normalize_returns=True,
-        normalize_values=False,
-        normalize_observations=False,
-        num_envs=480,  # of 15 actors; fewer actors have at most 64 each
-        trajectory_steps=32,
-        batch_rows=4_096,
-    ),
-    "paper": changed(
-        Config(),
-        optimizer="adam",
-        learning_rate=1e-4,
-        optimizer_epsilon=1e-6,
-        max_grad_norm=4.0,
-        trace_lambda=1.0,
-        entropy_coefficient=0.001,
-        normalize_returns=False,
-        ppo_clip=0.1,
-        value_clip=0.2,
-        trajectory_steps=32,
-        batch_trajectories=4,
-        pbt_start_env_steps=20_000_000,
-        pbt_period_env_steps=5_000_000,
-    ),
-}
+PRESETS = presets(__file__, Config())
 
 
 def default_actors(cores: int) -> int:

@@ -22,10 +22,10 @@ from typing import Literal
 from veldt.errors import ConfigurationError
 from veldt.objectives import Objective
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.objectives.r2d2 import PUBLISHED_R2D2, R2D2, R2D2Options
+from veldt.objectives.r2d2 import R2D2, R2D2Options
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, NotNegative, Options
-from veldt.options.fields import changed
+from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
@@ -36,7 +36,7 @@ from veldt.roles.learner import Learner
 from veldt.roles.policies.selection import EpsilonGreedy, LadderOptions, SampleActions
 from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
 from veldt.roles.replay.replay import add_replay
-from veldt.roles.replay.tables import PUBLISHED_SEQUENCES, SequenceReplayOptions, SequenceTable
+from veldt.roles.replay.tables import SequenceReplayOptions, SequenceTable
 from veldt.topology import Topology
 
 CENTRAL_INFERENCE = True
@@ -71,35 +71,7 @@ class Config(Options):
             )
 
 
-PRESETS = {
-    "control": Config(),
-    "control_r2d2": changed(
-        Config(), algorithm="r2d2", optimizer="adam", learning_rate=1e-3, max_grad_norm=40.0
-    ),
-    "paper": changed(
-        Config(),
-        optimizer="adam",
-        learning_rate=4.8e-4,
-        decay_learning_rate=True,
-        adam_beta1=0.0,
-        optimizer_epsilon=3.125e-7,
-        max_grad_norm=0.0,
-        trace_lambda=1.0,
-        entropy_coefficient=2.5e-4,
-        normalize_returns=False,
-        trajectory_steps=100,
-    ),
-    "paper_r2d2": changed(
-        Config("r2d2", r2d2=PUBLISHED_R2D2, replay=PUBLISHED_SEQUENCES),
-        gamma=0.997,
-        optimizer="adam",
-        learning_rate=1e-4,
-        optimizer_epsilon=1e-3,
-        max_grad_norm=80.0,
-        trajectory_steps=40,
-        epsilon_base=0.4,
-    ),
-}
+PRESETS = presets(__file__, Config())
 
 
 def default_actors(cores: int) -> int:

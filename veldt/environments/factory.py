@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +25,6 @@ _CHOICES = {
     "vectorization": ("auto", "native", "in_process", "subprocess"),
     "autoreset": ("default", "next_step", "same_step", "disabled"),
 }
-_SLOW_RESET_SECONDS = 1.0
 _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
 
@@ -37,8 +35,6 @@ class _Reading:
     spec: EnvironmentSpec
     mask_in_info: bool
     is_native: bool
-    reset_seconds: float
-    step_seconds: float
     """Of the one reset and the one step that were tried; 0 where none was."""
 
 
@@ -137,33 +133,6 @@ class EnvironmentFactory:
             self.reward_clip,
         )
 
-    def measure(self, seconds: float = 0.05) -> float:
-        """Seconds that one step of one environment costs inside a vector, by trying it out. One
-        that resets slowly counts as slow: all copies are waited for before the first step."""
-        reading = self._reading()
-        if reading.reset_seconds > _SLOW_RESET_SECONDS:
-            return max(reading.reset_seconds, reading.step_seconds)
-        # A native vector is cheap per environment only when it is wide; copies cost about the same
-        # each, and can be slow to make.
-        num_envs = 32 if reading.is_native else 8
-        environment = self._in_this_process().make(num_envs, seed=0)
-        random = np.random.default_rng(0)
-        try:
-            environment.reset()
-            environment.step(environment.random_actions(random))
-            spent, steps = 0.0, 0
-            while spent < seconds:
-                actions = environment.random_actions(random)
-                start = time.perf_counter()
-                environment.step(actions)
-                spent += time.perf_counter() - start
-                steps += num_envs
-        except EnvironmentFailure as error:
-            raise ConfigurationError(str(error)) from error
-        finally:
-            environment.close()
-        return spent / steps
-
     @property
     def _stack_depth(self) -> int:
         return 1 if self.is_atari else self.frame_stack
@@ -192,11 +161,8 @@ class EnvironmentFactory:
         is_native = not isinstance(env, SyncVectorEnv)
         in_observation = in_info = False
         mask: np.ndarray | None = None
-        reset_seconds = step_seconds = 0.0
         if action.kind != "box" or not is_native:
-            began = time.perf_counter()
             observation, info = env.reset() if opened.seeded else env.reset(seed=0)
-            reset_seconds = time.perf_counter() - began
         if action.kind != "box":
             entries = getattr(observation_space, "spaces", {})
             in_observation = isinstance(entries, Mapping) and ACTION_MASK in entries
@@ -206,7 +172,7 @@ class EnvironmentFactory:
                 one = tuple(part[0] for part in masks) if isinstance(masks, tuple) else masks[0]
                 mask = joined_mask(action, one)
         if not is_native:
-            step_seconds = _try_step(opened, action, mask)
+            _try_step(opened, action, mask)
         readers = spaces.leaf_readers(observation_space, in_observation)
         spec = EnvironmentSpec(
             id=self.name,
@@ -216,15 +182,12 @@ class EnvironmentFactory:
             same_step_reset=opened.autoreset != AutoresetMode.NEXT_STEP,
             frames_per_step=opened.frames_per_step,
         )
-        return _Reading(spec, in_info, is_native, reset_seconds, step_seconds)
+        return _Reading(spec, in_info, is_native)
 
 
-def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> float:
-    """One step, so that an environment of an older interface is refused before anything starts;
-    the seconds that it took."""
+def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> None:
+    """One step, so that an environment of an older interface is refused before anything starts."""
     allowed = None if mask is None else mask[None].astype(bool)
     drawn = spaces.random_actions(action, 1, np.random.default_rng(0), allowed)
     offset = spaces.action_offset(opened.env.single_action_space)
-    began = time.perf_counter()
     opened.env.step(drawn if offset is None else drawn + offset)
-    return time.perf_counter() - began

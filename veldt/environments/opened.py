@@ -26,19 +26,6 @@ class Stepper(Protocol):
     def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]: ...
 
 
-class StepInReceive:
-    """For environments that only step while somebody waits for them."""
-
-    def __init__(self, env: VectorEnv) -> None:
-        self._env = env
-
-    def send(self, actions: np.ndarray) -> None:
-        self._actions = actions
-
-    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        return self._env.step(self._actions)
-
-
 @dataclass(frozen=True)
 class OpenedVector:
     """A Gymnasium vector environment and what must be known about it to read it rightly."""

@@ -12,18 +12,31 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from veldt.environments.finite import bad_rows, cleared
 from veldt.environments.frame_stack import FrameStack
 from veldt.environments.masks import MaskReader
-from veldt.environments.opened import OpenedVector, StepInReceive
+from veldt.environments.opened import OpenedVector
 from veldt.environments.resilience import AbortedEpisodes
 from veldt.environments.spaces import LeafReader, action_offset, random_actions
 from veldt.types import ACTION_MASK, EnvironmentSpec
 
 _NO_RETURNS = np.zeros(0, dtype=np.float64)
 _NO_LENGTHS = np.zeros(0, dtype=np.int64)
+
+
+class StepInReceive:
+    """For environments that only step while somebody waits for them."""
+
+    def __init__(self, env: VectorEnv) -> None:
+        self._env = env
+
+    def send(self, actions: np.ndarray) -> None:
+        self._actions = actions
+
+    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        return self._env.step(self._actions)
 
 
 @dataclass

@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
-
 from veldt.algorithms.policy_gradient import policy_gradient_loss
 from veldt.algorithms.vtrace import corrected_targets
 from veldt.networks import Network
@@ -39,6 +37,11 @@ class TargetOptions(Options):
     normalize_observations: bool = False
     """Scale observations by statistics shared by all actors."""
 
+    @property
+    def traces(self) -> tuple[float, float, float, float]:
+        """gamma, lambda and the two clips, in the order of V-trace's arguments."""
+        return self.gamma, self.trace_lambda, self.rho_bar, self.c_bar
+
 
 @dataclass(frozen=True)
 class ActorCriticOptions(TargetOptions):
@@ -63,33 +66,15 @@ class ActorCritic(Objective):
     def __call__(self, batch: Tensors) -> Loss:
         options, network = self.options, self._network
         assert network.distribution is not None
-        outputs, states = self._reader.unroll(batch)
-        logits, values, action = outputs.logits[:-1], outputs.value[:-1], batch["action"][:-1]
-        log_probs = network.distribution.log_prob(logits, action)
-        ignored = batch["ignored"][:-1]
-        with torch.no_grad():
-            behaviour = network.distribution.log_prob(batch["behaviour_logits"][:-1], action)
-            targets = corrected_targets(
-                options.correction,
-                log_probs.detach() - behaviour,
-                batch["reward"][:-1] * network.reward_scale(),
-                values.detach(),
-                self._reader.next_values(batch, outputs.value, states),
-                batch["terminated"][:-1],
-                batch["truncated"][:-1],
-                ignored,
-                options.gamma,
-                options.trace_lambda,
-                options.rho_bar,
-                options.c_bar,
-            )
+        seen = self._reader.evaluate(batch)
+        targets = corrected_targets(options.correction, seen.log_rhos, *seen.rows, *options.traces)
         loss = policy_gradient_loss(
-            log_probs,
+            seen.log_probs,
             targets.advantages,
-            values,
+            seen.values,
             targets.vs,
-            network.distribution.entropy(logits),
-            ~ignored,
+            network.distribution.entropy(seen.logits),
+            ~seen.ignored,
             options.value_coefficient,
             options.entropy_coefficient,
             options.reduction,

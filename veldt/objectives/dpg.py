@@ -9,11 +9,10 @@ import torch
 
 from veldt.algorithms.dpg import actor_loss, critic_loss, critic_targets
 from veldt.networks import DPGNetwork, Network
-from veldt.objectives import Loss, Objective, Tensors
+from veldt.objectives import Loss, Tensors
 from veldt.objectives.q_learning import QLearningOptions
-from veldt.objectives.target_network import TargetNetwork
+from veldt.objectives.target_network import TargetNetwork, WithTarget
 from veldt.options.checked import NotNegative, Options
-from veldt.role import Arrays
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class DPGOptions(Options):
 
 
 @dataclass(eq=False)
-class DPG(Objective):
+class DPG(WithTarget):
     """Loss of critic and actor over a batch of transitions [B]; owns the target networks.
 
     The two losses touch separate weights: the critic's gradient ends at the stored action, the
@@ -58,12 +57,3 @@ class DPG(Objective):
         actor = actor_loss(action, q, bound=self.options.action_gradient_clip or None)
         metrics = {"td": critic.td.abs().mean(), "value": q.detach().mean(), "critic": critic.loss}
         return Loss(critic.loss + actor, metrics, priorities=critic.td.abs())
-
-    def after_update(self, version: int) -> None:
-        self._target.after_update(version)
-
-    def state(self) -> Arrays:
-        return self._target.state()
-
-    def load_state(self, state: Arrays) -> None:
-        self._target.load_state(state)

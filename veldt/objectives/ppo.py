@@ -77,12 +77,8 @@ class SynchronousOptions(ActorCriticOptions):
 
 
 @dataclass(eq=False)
-class PPO(Objective):
-    """Targets and advantages are computed once per batch [T+1, B], with the weights it is met with;
-    then `passes` hands out minibatches and the loss is taken on each of them.
-
-    The ratio is taken to the policy that acted; the KL to the one the batch was met with, since
-    only that is the doing of these steps."""
+class Clipped(Objective):
+    """What knows how old the rows of a batch [T+1, B] are and leaves out those that are too old."""
 
     options: ClippedOptions | SynchronousOptions
 
@@ -90,8 +86,34 @@ class PPO(Objective):
         assert isinstance(network, PolicyValueNetwork)
         self._network: PolicyValueNetwork = network
         self._reader = TrajectoryReader(network)
+        self._version = 0
+
+    @torch.no_grad()
+    def _young_rows(self, batch: Tensors, like: Tensor) -> Tensor:
+        """Rows below the lag bound [T, B]; a trajectory's version counts for all its columns."""
+        lag = self._version - batch["parameter_version"][:-1]
+        columns = like.shape[1] // lag.shape[1]
+        return (lag < self.options.ppo.max_policy_lag).repeat_interleave(columns, dim=1)
+
+    def after_update(self, version: int) -> None:
+        self._version = version
+
+    def adjust_entropy(self, coefficient: float) -> None:
+        self.options = replace(self.options, entropy_coefficient=coefficient)
+
+
+@dataclass(eq=False)
+class PPO(Clipped):
+    """Targets and advantages are computed once per batch [T+1, B], with the weights it is met with;
+    then `passes` hands out minibatches and the loss is taken on each of them.
+
+    The ratio is taken to the policy that acted; the KL to the one the batch was met with, since
+    only that is the doing of these steps."""
+
+    def open(self, network: Network) -> None:
+        super().open(network)
         self._states = [f"state.{name}" for name in network.state_fields()]
-        self._version, self._scale = 0, 1.0
+        self._scale = 1.0
         self._divergences: list[Tensor] = []
 
     def passes(self, batch: Tensors) -> Iterable[Tensors]:
@@ -111,24 +133,9 @@ class PPO(Objective):
     def _prepared(self, batch: Tensors) -> Tensors:
         """All that the loss needs, [T, B, ...]."""
         options, network = self.options, self._network
-        outputs, states = self._reader.unroll(batch)
-        action, ignored = batch["action"][:-1], batch["ignored"][:-1]
-        logits, values = outputs.logits[:-1], outputs.value[:-1]
-        behaviour = network.distribution.log_prob(batch["behaviour_logits"][:-1], action)
-        targets = ppo_targets(
-            network.distribution.log_prob(logits, action) - behaviour,
-            batch["reward"][:-1] * network.reward_scale(),
-            values,
-            self._reader.next_values(batch, outputs.value, states),
-            batch["terminated"][:-1],
-            batch["truncated"][:-1],
-            ignored,
-            options.gamma,
-            options.trace_lambda,
-            options.rho_bar,
-            options.c_bar,
-        )
-        valid = ~ignored & self._young_rows(batch, ignored)
+        seen = self._reader.evaluate(batch)
+        targets = ppo_targets(seen.log_rhos, *seen.rows, *options.traces)
+        valid = ~seen.ignored & self._young_rows(batch, seen.ignored)
         advantages = targets.advantages
         if options.ppo.normalize_advantages:
             advantages = normalize_advantages(advantages, valid)
@@ -136,13 +143,13 @@ class PPO(Objective):
         inputs = {name: batch[name][:-1] for name in (*network.input_names, "first")}
         return {
             **inputs,
-            "action": action,
-            "behaviour_log_prob": behaviour,
-            "start_logits": logits,
-            "start_value": values,
+            "action": batch["action"][:-1],
+            "behaviour_log_prob": seen.behaviour,
+            "start_logits": seen.logits,
+            "start_value": seen.values,
             "advantage": advantages,
             "target": targets.vs,
-            "ignored": ignored,
+            "ignored": seen.ignored,
             "valid": valid,
         }
 
@@ -198,18 +205,6 @@ class PPO(Objective):
         if ppo.target_kl:
             self._scale = scale_by_divergence(self._scale, divergence, ppo.target_kl)
         return not ppo.stop_kl or divergence <= ppo.stop_kl
-
-    def _young_rows(self, batch: Tensors, like: Tensor) -> Tensor:
-        """Rows below the lag bound [T, B]; a trajectory's version counts for all its columns."""
-        lag = self._version - batch["parameter_version"][:-1]
-        columns = like.shape[1] // lag.shape[1]
-        return (lag < self.options.ppo.max_policy_lag).repeat_interleave(columns, dim=1)
-
-    def after_update(self, version: int) -> None:
-        self._version = version
-
-    def adjust_entropy(self, coefficient: float) -> None:
-        self.options = replace(self.options, entropy_coefficient=coefficient)
 
     def state(self) -> Arrays:
         return {"learning_rate_scale": np.array(self._scale), "version": np.array(self._version)}

@@ -10,10 +10,9 @@ import torch
 
 from veldt.algorithms.q_learning import q_loss
 from veldt.networks import Network
-from veldt.objectives import Loss, Objective, Tensors
-from veldt.objectives.target_network import TargetNetwork
+from veldt.objectives import Loss, Tensors
+from veldt.objectives.target_network import TargetNetwork, WithTarget
 from veldt.options.checked import Count, Fraction, Options
-from veldt.role import Arrays
 from veldt.types import ACTION_MASK
 
 
@@ -36,7 +35,7 @@ class QLearningOptions(Options):
 
 
 @dataclass(eq=False)
-class QLearning(Objective):
+class QLearning(WithTarget):
     """Loss over a batch of transitions [B]; owns the target network."""
 
     options: QLearningOptions
@@ -73,12 +72,3 @@ class QLearning(Objective):
         )
         metrics = {"td": loss.td.abs().mean(), "value": q.mean(), "q": loss.loss}
         return Loss(loss.loss, metrics, priorities=loss.td.abs())
-
-    def after_update(self, version: int) -> None:
-        self._target.after_update(version)
-
-    def state(self) -> Arrays:
-        return self._target.state()
-
-    def load_state(self, state: Arrays) -> None:
-        self._target.load_state(state)

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from veldt.algorithms.r2d2 import sequence_loss, sequence_priority, sequence_targets
 from veldt.networks import Network
-from veldt.objectives import Loss, Objective, Tensors
-from veldt.objectives.target_network import TargetNetwork
+from veldt.objectives import Loss, Tensors
+from veldt.objectives.target_network import TargetNetwork, WithTarget
 from veldt.objectives.trajectories import TrajectoryReader
 from veldt.options.checked import Count, CountOrNone, Fraction, Options
-from veldt.role import Arrays
 from veldt.types import ACTION_MASK, LAST_ACTION, LAST_REWARD
 
 _PER_SEQUENCE = ("age", "item_id", "weight")
@@ -40,14 +39,8 @@ class R2D2Options(Options):
     """r2d2: weight of a sequence's largest error in its priority; the rest is the mean's."""
 
 
-PUBLISHED_R2D2 = R2D2Options(
-    n_step=5, burn_in_steps=40, unroll_steps=80, target_period_updates=2_500, priority_eta=0.9
-)
-"""SEED's constants for Atari."""
-
-
 @dataclass(eq=False)
-class R2D2(Objective):
+class R2D2(WithTarget):
     """Loss over a batch of sequences [burn-in + unroll + 1, B]; owns the target network."""
 
     options: R2D2Options
@@ -87,15 +80,6 @@ class R2D2(Objective):
     def _next_target_q(self, batch: Tensors) -> Tensor:
         outputs, states = self._target_reader.unroll(batch)
         return self._target_reader.following(batch, outputs.q_values, states, "q_values")
-
-    def after_update(self, version: int) -> None:
-        self._target.after_update(version)
-
-    def state(self) -> Arrays:
-        return self._target.state()
-
-    def load_state(self, state: Arrays) -> None:
-        self._target.load_state(state)
 
 
 def after_burn_in(network: Network, batch: Tensors, burn_in: int) -> Tensors:

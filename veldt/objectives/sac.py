@@ -12,11 +12,10 @@ from torch import Tensor
 from veldt.algorithms.sac import actor_loss, soft_targets, temperature_loss
 from veldt.algorithms.td3 import twin_critic_loss
 from veldt.networks import Network, SACNetwork
-from veldt.objectives import Loss, Objective, Tensors
-from veldt.objectives.target_network import SoftTarget
+from veldt.objectives import Loss, Tensors
+from veldt.objectives.target_network import SoftTarget, WithNoisyTarget
 from veldt.objectives.update_noise import UpdateNoise
 from veldt.options.checked import Bounds, Count, NotNegative, Options
-from veldt.role import Arrays
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class TwinCriticOptions(Options):
 
 
 @dataclass(eq=False)
-class SAC(Objective):
+class SAC(WithNoisyTarget):
     """Loss of critics, actor and temperature over a batch of transitions [B]; owns the target.
 
     The three touch separate weights, so that one optimizer may step them all."""
@@ -89,14 +88,3 @@ class SAC(Objective):
         qs = self._target.network.critics(later, action)
         reward = batch["reward"] * network.reward_scale()
         return soft_targets(reward, batch["discount"], qs, log_prob, temperature)
-
-    def after_update(self, version: int) -> None:
-        self._target.after_update(version)
-        self._noise.version = version
-
-    def state(self) -> Arrays:
-        return {**self._target.state(), **self._noise.state()}
-
-    def load_state(self, state: Arrays) -> None:
-        self._target.load_state(state)
-        self._noise.load_state(state)

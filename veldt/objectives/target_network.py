@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A copy of a network that holds the goal of Q-learning still between two refreshes."""
+"""A copy of a network that holds the goal still between two refreshes, or follows it slowly."""
 
 from __future__ import annotations
 
 import copy
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from veldt.networks import Network
+from veldt.objectives import Objective
+from veldt.objectives.update_noise import UpdateNoise
+from veldt.role import Arrays
 
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 
@@ -71,3 +74,35 @@ class SoftTarget(Generic[AnyNetwork]):
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         for i, entry in enumerate([*self._own, *self._statistics[1]]):
             entry.copy_(torch.from_numpy(state[f"target.{i}"]))
+
+
+class WithTarget(Objective):
+    """An objective that owns a target network of `_target`."""
+
+    _target: TargetNetwork[Any] | SoftTarget[Any]
+
+    def after_update(self, version: int) -> None:
+        self._target.after_update(version)
+
+    def state(self) -> Arrays:
+        return self._target.state()
+
+    def load_state(self, state: Arrays) -> None:
+        self._target.load_state(state)
+
+
+class WithNoisyTarget(WithTarget):
+    """The same with noise in the loss."""
+
+    _noise: UpdateNoise
+
+    def after_update(self, version: int) -> None:
+        super().after_update(version)
+        self._noise.version = version
+
+    def state(self) -> Arrays:
+        return {**super().state(), **self._noise.state()}
+
+    def load_state(self, state: Arrays) -> None:
+        super().load_state(state)
+        self._noise.load_state(state)

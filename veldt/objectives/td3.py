@@ -11,15 +11,14 @@ from torch import Tensor
 from veldt.algorithms.dpg import actor_loss
 from veldt.algorithms.td3 import clipped_double_targets, smoothed_action, twin_critic_loss
 from veldt.networks import Network, TD3Network
-from veldt.objectives import Loss, Objective, Tensors
+from veldt.objectives import Loss, Tensors
 from veldt.objectives.sac import TwinCriticOptions
-from veldt.objectives.target_network import SoftTarget
+from veldt.objectives.target_network import SoftTarget, WithNoisyTarget
 from veldt.objectives.update_noise import UpdateNoise
-from veldt.role import Arrays
 
 
 @dataclass(eq=False)
-class TD3(Objective):
+class TD3(WithNoisyTarget):
     """Loss of critics and, every `actor_period_updates`, of the actor over transitions [B].
 
     In between the actor's gradient is zero, and an optimizer of its own must leave it alone: with
@@ -58,14 +57,3 @@ class TD3(Objective):
         action = smoothed_action(action, noise, options.smoothing_sigma, options.smoothing_bound)
         reward = batch["reward"] * self._network.reward_scale()
         return clipped_double_targets(reward, batch["discount"], target.critics(later, action))
-
-    def after_update(self, version: int) -> None:
-        self._target.after_update(version)
-        self._noise.version = version
-
-    def state(self) -> Arrays:
-        return {**self._target.state(), **self._noise.state()}
-
-    def load_state(self, state: Arrays) -> None:
-        self._target.load_state(state)
-        self._noise.load_state(state)

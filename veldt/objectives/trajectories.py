@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +11,21 @@ from torch import Tensor
 from veldt.networks import Network
 from veldt.objectives import Tensors
 from veldt.types import LAST_ACTION, LAST_REWARD
+
+
+class Evaluated(NamedTuple):
+    """A batch as the network sees it now, [T, B, ...]."""
+
+    logits: Tensor
+    values: Tensor
+    log_probs: Tensor
+    behaviour: Tensor
+    """Log probabilities under the policy that acted, without gradient."""
+    log_rhos: Tensor
+    """log pi - log mu, without gradient."""
+    rows: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+    """What targets are made of: rewards, values, next values, terminated, truncated, ignored."""
+    ignored: Tensor
 
 
 class TrajectoryReader:
@@ -27,10 +42,21 @@ class TrajectoryReader:
         state = tuple(batch[name] for name in self._states)
         return self._network.unroll(batch, state, batch["first"])
 
-    @torch.no_grad()
-    def next_values(self, batch: Tensors, values: Tensor, states: tuple[Tensor, ...]) -> Tensor:
-        """V of each row's true successor [T, B]."""
-        return self.following(batch, values, states, "value")
+    def evaluate(self, batch: Tensors) -> Evaluated:
+        """A batch of policy and value: the bootstrap row serves only its predecessor."""
+        network = self._network
+        assert network.distribution is not None
+        outputs, states = self.unroll(batch)
+        logits, values, action = outputs.logits[:-1], outputs.value[:-1], batch["action"][:-1]
+        log_probs = network.distribution.log_prob(logits, action)
+        flags = (batch["terminated"][:-1], batch["truncated"][:-1], batch["ignored"][:-1])
+        with torch.no_grad():
+            behaviour = network.distribution.log_prob(batch["behaviour_logits"][:-1], action)
+            rewards = batch["reward"][:-1] * network.reward_scale()
+            following = self.following(batch, outputs.value, states, "value")
+            log_rhos = log_probs.detach() - behaviour
+        rows = (rewards, values.detach(), following, *flags)
+        return Evaluated(logits, values, log_probs, behaviour, log_rhos, rows, flags[-1])
 
     @torch.no_grad()
     def following(

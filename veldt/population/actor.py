@@ -15,8 +15,7 @@ from veldt.networks import NetworkFactory, make_distribution
 from veldt.population.orders import POLICY, Generations
 from veldt.ports import ExperienceSink, ParameterSource, Policy, RequestClient
 from veldt.role import Part
-from veldt.roles.actor import Actor
-from veldt.roles.environment_group import EnvironmentGroup
+from veldt.roles.actor import Actor, EnvironmentGroup
 from veldt.types import REWARD_COMPONENTS, PolicyReply, Slot
 
 

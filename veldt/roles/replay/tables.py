@@ -197,12 +197,6 @@ class SequenceReplayOptions(Options):
     """r2d2: batches that wait for the learner."""
 
 
-PUBLISHED_SEQUENCES = SequenceReplayOptions(
-    batch_sequences=64, replay_sequences=100_000, min_replay_sequences=5_000, replay_ratio=0.75
-)
-"""SEED's constants for Atari."""
-
-
 @dataclass(eq=False)
 class SequenceTable(Table):
     """Sequences with the recurrent state they began with, ranked by what the acting network thought
