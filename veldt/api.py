@@ -17,6 +17,7 @@ from veldt.run.saved_options import saved_options
 from veldt.telemetry.result import RunResult
 
 if TYPE_CHECKING:
+    from veldt.policy import TrainedPolicy
     from veldt.run.evaluation import EvaluationResult
 
 MAY_CHANGE = {
@@ -141,3 +142,21 @@ def evaluate(
     return evaluate_run(
         Path(run_dir), episodes, seed, video, policy, trust_code, checkpoint, stochastic, env
     )
+
+
+def load(
+    run_dir: str | Path,
+    checkpoint: str | int = "best",
+    policy: int | None = None,
+    seed: int = 0,
+    trust_code: bool = False,
+) -> TrainedPolicy:
+    """The policy of a run, to act with. `checkpoint` and `policy` as in evaluate; `seed` fixes what
+    is drawn with `deterministic=False`. The environment need not be installed.
+
+    >>> policy = load("runs/first")  # doctest: +SKIP
+    >>> action = policy.act(observation)  # doctest: +SKIP
+    """
+    from veldt.run.loading import loaded
+
+    return loaded(Path(run_dir), checkpoint, policy, seed, trust_code)

@@ -10,6 +10,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from veldt.environments import Interface
+from veldt.environments.frame_stack import stacked
+from veldt.environments.space_text import described, space_from
+from veldt.environments.spaces import action_spec, leaf_readers
 from veldt.errors import ConfigurationError
 from veldt.options.fields import flat
 from veldt.run.directory import CONFIG_FILE
@@ -37,8 +41,46 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "device": plan.problem.compute.device,
         "parameters": plan.topology.num_weights,
         "spaces": _spaces(plan.problem.spec),
+        "environment": _environment(plan),
         "code": code_of(plan.architecture, options["env"], options["network"]),
     }
+
+
+def _environment(plan: Plan) -> dict[str, Any]:
+    """What `remembered` reads."""
+    interface, spec = plan.problem.environment.interface(), plan.problem.spec
+    return {
+        "observation_space": described(interface.observation_space),
+        "action_space": described(interface.action_space),
+        "mask_in_observation": interface.mask_in_observation,
+        "frame_stack": interface.frame_stack,
+        "action_mask_size": spec.action_mask_size,
+        "same_step_reset": spec.same_step_reset,
+        "frames_per_step": spec.frames_per_step,
+    }
+
+
+def remembered(stored: dict[str, Any]) -> tuple[EnvironmentSpec, Interface] | None:
+    """The environment as config.json describes it; None where it does not."""
+    found = stored.get("environment")
+    if found is None:
+        return None
+    interface = Interface(
+        space_from(found["observation_space"]),
+        space_from(found["action_space"]),
+        found["mask_in_observation"],
+        found["frame_stack"],
+    )
+    readers = leaf_readers(interface.observation_space, interface.mask_in_observation)
+    spec = EnvironmentSpec(
+        str(stored["options"]["env"]),
+        tuple(stacked(reader.leaf, interface.frame_stack) for reader in readers),
+        action_spec(interface.action_space),
+        found["action_mask_size"],
+        found["same_step_reset"],
+        found["frames_per_step"],
+    )
+    return spec, interface
 
 
 def check_spaces(run_dir: Path, plan: Plan) -> None:

@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
+from veldt.environments import Interface
 from veldt.environments.lookup import one_line
 from veldt.errors import ConfigurationError
+from veldt.policy import TrainedPolicy
 from veldt.run.best import BEST
 from veldt.run.checkpoints import weights_in
-from veldt.run.description import other_spaces
+from veldt.run.description import other_spaces, remembered
 from veldt.run.directory import CHECKPOINTS, CONFIG_FILE
 from veldt.run.plan import Plan, make_plan
 from veldt.run.saved_options import saved_options
-from veldt.types import Parameters
+from veldt.types import EnvironmentSpec, Parameters
 
 LAST = "last"
 
@@ -37,21 +40,26 @@ def restored(
     policy: int | None = None,
     env: str | None = None,
     trust_code: bool = False,
+    without_environment: bool = False,
 ) -> Restored:
     """The plan for this machine, whatever the run's was, and the weights of a checkpoint: "last",
-    "best", or the env steps it was made at. `env`: another environment of the same spaces."""
+    "best", or the env steps it was made at. `env`: another environment of the same spaces.
+    `without_environment`: believe what the run has written about it, so that it need not be
+    there."""
     found = _checkpoint(run_dir, checkpoint)
     try:
         architecture, options, own = saved_options(run_dir, trust_code)
         weights = weights_in(found, policy)
         env_steps = int(found.meta["env_steps"])
+        known = _remembered(run_dir) if without_environment else None
     except ConfigurationError:
         raise
     except (KeyError, TypeError, ValueError, CheckpointError) as error:
         raise ConfigurationError(
             f"{run_dir} cannot be read ({one_line(error)}); was it written by this version?"
         ) from error
-    for name in (options.env if env is None else env, options.network):
+    named = [options.network, *([] if known else [options.env if env is None else env])]
+    for name in named:
         module, _, function = str(name).partition(":")
         if module == "__main__" or "<" in function:
             raise ConfigurationError(
@@ -61,7 +69,7 @@ def restored(
     options = replace(options, backend="serial", device="cpu", run_dir=None)
     if env is not None:
         options = replace(options, env=env, env_options={})
-    plan = make_plan(architecture, options, own)
+    plan = make_plan(architecture, options, own, known)
     for what, before, now in other_spaces(run_dir, plan.problem.spec) if env is not None else ():
         raise ConfigurationError(
             f"{env} does not fit what was trained: its {what} is {now}, not {before}; name an"
@@ -74,6 +82,33 @@ def restored(
             f" {expected:,}; the environment or the network has changed since"
         )
     return Restored(plan, weights, env_steps)
+
+
+def loaded(
+    run_dir: Path,
+    checkpoint: str | int = BEST,
+    policy: int | None = None,
+    seed: int = 0,
+    trust_code: bool = False,
+) -> TrainedPolicy:
+    """The policy at a checkpoint, without the environment."""
+    found = restored(
+        run_dir, checkpoint, policy=policy, trust_code=trust_code, without_environment=True
+    )
+    environment = found.plan.problem.environment
+    return TrainedPolicy(
+        found.plan.topology.network,
+        found.weights,
+        environment.interface(),
+        architecture=found.plan.architecture,
+        env=environment.name,
+        env_steps=found.env_steps,
+        seed=seed,
+    )
+
+
+def _remembered(run_dir: Path) -> tuple[EnvironmentSpec, Interface] | None:
+    return remembered(json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8")))
 
 
 def _checkpoint(run_dir: Path, which: str | int) -> Checkpoint:
