@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING
 
-from veldt.api import evaluate, load, resume, train
+from veldt.api import evaluate, export, load, resume, train
 from veldt.errors import ConfigurationError
 from veldt.telemetry.result import RunResult
 
@@ -16,6 +16,7 @@ __all__ = [
     "RunResult",
     "TrainedPolicy",
     "evaluate",
+    "export",
     "load",
     "resume",
     "train",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
@@ -18,6 +18,7 @@ from veldt.telemetry.result import RunResult
 
 if TYPE_CHECKING:
     from veldt.policy import TrainedPolicy
+    from veldt.policy.export import Exported
     from veldt.run.evaluation import EvaluationResult
 
 MAY_CHANGE = {
@@ -160,3 +161,19 @@ def load(
     from veldt.run.loading import loaded
 
     return loaded(Path(run_dir), checkpoint, policy, seed, trust_code)
+
+
+def export(
+    run_dir: str | Path,
+    out: str | Path,
+    format: Literal["onnx", "torch"] = "onnx",
+    checkpoint: str | int = "best",
+    policy: int | None = None,
+    trust_code: bool = False,
+) -> Exported:
+    """Write the policy of a run to `out`, for ONNX Runtime or torch.export.load, once it is proved
+    to act as the policy does on 1,000 observations."""
+    from veldt import __version__
+    from veldt.run.exporting import export_run
+
+    return export_run(Path(run_dir), format, Path(out), __version__, checkpoint, policy, trust_code)

@@ -11,6 +11,7 @@ from policies import CASES, batches, mask_of, policy_of, row_of
 
 import veldt
 from veldt.architectures import ARCHITECTURES
+from veldt.policy.module import remembered
 
 SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
 WIDTH = 4
@@ -63,7 +64,7 @@ def test_the_module_says_the_same(name):
             given[entry.name] = entry.array(batch).astype(known[entry.name].numpy().dtype)
         inputs = {key: torch.from_numpy(given[key]) for key in known if key in given}
         outputs = module({**known, **inputs, **memory})
-        memory = {key: value for key, value in outputs.items() if key.startswith("state.")}
+        memory = remembered(outputs)
         assert set(memory) == {key for key in known if key.startswith("state.")}
         np.testing.assert_allclose(outputs["action"].detach().numpy(), actions, atol=1e-5)
     if "logits" in outputs:

@@ -16,7 +16,7 @@ from typing import Any
 
 import veldt
 from veldt import architectures
-from veldt.api import evaluate, resume, split_options, train_from
+from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line.options import unknown_option
 from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
@@ -136,6 +136,12 @@ def _evaluate(arguments: list[str], began: float) -> int:
     return _say(dumps(vars(result)) if as_json else result.text())
 
 
+def _export(arguments: list[str], began: float) -> int:
+    """write the policy of a run as ONNX or for torch, with a proof that it acts alike"""
+    given = PARSERS["export"]().parse(arguments)
+    return _say(export(**given).text())
+
+
 def _watch(arguments: list[str], began: float) -> int:
     """a live page of a run that goes on or has ended"""
     given = PARSERS["watch"]().parse(arguments)
@@ -177,6 +183,7 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "train": _train,
     "resume": _resume,
     "evaluate": _evaluate,
+    "export": _export,
     "watch": _watch,
     "compare": _compare,
     "claims": _claims,

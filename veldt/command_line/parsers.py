@@ -105,6 +105,25 @@ def evaluate_parser() -> Parser:
     return parser
 
 
+def export_parser() -> Parser:
+    parser = Parser("veldt export", "Export the policy of a run to a file that needs no Veldt")
+    parser.usage = "veldt export RUN_DIR --out FILE [--format onnx|torch] [options]"
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
+    parser.add_argument("--out", required=True, metavar="FILE", help="where to write it")
+    parser.add_argument(
+        "--format",
+        choices=("onnx", "torch"),
+        default="onnx",
+        help="ONNX, or a program of torch.export [onnx]",
+    )
+    parser.add_argument(
+        "--checkpoint", default="best", metavar="best|last|N", help="as in evaluate [best]"
+    )
+    parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
+    parser.add_argument(FLAG, action="store_true", help=_TRUST)
+    return parser
+
+
 def watch_parser() -> Parser:
     parser = Parser("veldt watch", "Watch: a live page of a run that goes on or has ended")
     parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
@@ -146,6 +165,7 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "list": list_parser,
     "resume": resume_parser,
     "evaluate": evaluate_parser,
+    "export": export_parser,
     "watch": watch_parser,
     "compare": compare_parser,
     "claims": claims_parser,

@@ -106,6 +106,10 @@ class ObservationNormalizer(nn.Module):
             normalized[name] = centred.mul_(scale).clamp_(-_CLIP, _CLIP)
         return normalized
 
+    def parts(self) -> list[RunningMoments]:
+        """The moments, in the order of `names`."""
+        return list(self._moments)
+
     def in_numpy(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
         """The same for one vector leaf [N, n]; reads the moments where they lie."""
         moments = self._moments[self.names.index(name)]

@@ -4,7 +4,8 @@ everything that was learned. It can be trained on, and it is what gets exported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -28,7 +29,14 @@ from veldt.networks import (
 from veldt.policy.reading import Entry
 from veldt.types import ACTION_MASK, ObservationLeaf
 
-ACTION, FIRST, REWARD, STATE, FRAMES = "action", "first", "reward", "state.", "state.frames."
+T = TypeVar("T")
+ACTION, FIRST, REWARD = "action", "first", "reward"
+STATE, FRAMES, NEXT = "state.", "state.frames.", "next_"
+
+
+def remembered(outputs: Mapping[str, T]) -> dict[str, T]:
+    """Of what a call returned, what the next one takes."""
+    return {name.removeprefix(NEXT): entry for name, entry in outputs.items() if NEXT in name}
 
 
 class PolicyModule(nn.Module):
@@ -38,7 +46,7 @@ class PolicyModule(nn.Module):
     Tuple) as the environment gives it; "action_mask" where there is one; for policies with a memory
     "first" (an episode begins), "state.*" (what the last call returned; anything where `first`)
     and, if they read it, "reward". Outputs: "action" without exploration, what the head said
-    ("logits" and "value", "q_values", "params"), and "state.*"."""
+    ("logits" and "value", "q_values", "params"), and "next_state.*"."""
 
     low: Tensor
     high: Tensor
@@ -59,13 +67,14 @@ class PolicyModule(nn.Module):
         self._past = tuple(network.input_fields())
 
     def inputs(self, batch: int = 2) -> dict[str, Tensor]:
-        """Zeros for every input, in the order of their names."""
+        """A possible value for every input, in their order."""
         spec = self.network.spec
         found: dict[str, Tensor] = {}
         for entry in self.entries:
             leaf = entry.readers[0].leaf
             dtype = torch.float32 if leaf.kind == "vector" else _dtype(leaf.dtype)
-            found[entry.name] = torch.zeros((batch, *entry.shape), dtype=dtype)
+            rows = np.broadcast_to(entry.origin, (batch, *entry.shape))
+            found[entry.name] = torch.tensor(rows, dtype=dtype)
         if spec.action_mask_size:
             found[ACTION_MASK] = torch.ones((batch, spec.action_mask_size), dtype=torch.bool)
         if self._states or self._past or self._depth > 1:
@@ -110,8 +119,9 @@ class PolicyModule(nn.Module):
         outputs, state = self.network.step(rows, state, first)
         action = self._best(outputs, rows)
         memory |= {STATE + name: entry for name, entry in zip(self._states, state, strict=True)}
+        memory = {NEXT + name: entry for name, entry in memory.items()}
         if self._past:
-            memory[STATE + LAST_ACTION] = action
+            memory[NEXT + STATE + LAST_ACTION] = action
         said = {name: entry for name, entry in outputs._asdict().items() if name != ACTION}
         return {ACTION: self._for_environment(action), **said, **memory}
 

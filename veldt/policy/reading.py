@@ -28,6 +28,8 @@ class Entry:
     name: str
     path: Path
     shape: tuple[int, ...]
+    origin: np.ndarray
+    """A value of that shape which is possible."""
     readers: tuple[LeafReader, ...]
 
     def array(self, observation: Any) -> np.ndarray:
@@ -53,6 +55,7 @@ class ObservationReader:
                 ".".join(map(str, ("observation", *path))),
                 path,
                 _at(space, path).shape or (),
+                _origin(_at(space, path)),
                 tuple(reader for reader in readers if reader.path == path),
             )
             for path in paths
@@ -114,6 +117,12 @@ def _at(space: gymnasium.Space, path: Path) -> gymnasium.Space:
         assert isinstance(space, spaces.Dict | spaces.Tuple)
         space = space[key]
     return space
+
+
+def _origin(space: gymnasium.Space) -> np.ndarray:
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return np.broadcast_to(np.asarray(space.start), space.shape or ())
+    return np.zeros(space.shape or ())
 
 
 def _typed(reader: LeafReader, array: np.ndarray) -> np.ndarray:
