@@ -183,8 +183,7 @@ class Run:
                 self._best.write_if_due(elapsed)
             elif self._options.backend == "serial":  # where the clock must not decide
                 self._best.watch(self._telemetry, self._weights)
-            reason = self._reason_to_stop(elapsed)
-            if reason is not None:
+            if reason := self._reason_to_stop(elapsed):
                 return reason
             self._checkpoints.save_if_due(elapsed, self._weights)
             if self._chaos is not None:
@@ -340,9 +339,9 @@ class Run:
         result.collapsed = not (best.evaluated and last is not None and last >= best.mean)
 
     def _summarise(self) -> None:
-        result, telemetry = self._result, self._telemetry
+        result, telemetry, plan = self._result, self._telemetry, self._plan
         result.env_steps, result.updates = telemetry.env_steps, telemetry.updates
-        result.frames = result.env_steps * self._plan.problem.spec.frames_per_step
+        result.frames = result.env_steps * plan.problem.spec.frames_per_step
         result.wall_seconds = self._elapsed()
         result.env_steps_per_second = telemetry.steady_rate()
         if not result.reached_target:
@@ -351,9 +350,7 @@ class Run:
         result.aborted_episodes = telemetry.aborted_episodes
         result.policy_lag = lag_entry(telemetry.lag)
         result.restarts = self._backend.restarts
-        result.bottleneck = bottleneck(
-            telemetry, self._plan.topology, self._options, self._plan.config
-        )
+        result.bottleneck = bottleneck(telemetry, plan.topology, plan.options, plan.config)
         result.stage_shares = telemetry.stage_shares()
 
 
