@@ -35,6 +35,7 @@ from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
 from veldt.run.target import Target
+from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
 from veldt.telemetry.bottleneck import bottleneck
 from veldt.telemetry.progress import Progress, make_progress
@@ -43,6 +44,8 @@ from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
 from veldt.types import Parameters
 
 _TICK_SECONDS = 0.05
+_SHORTEST_TICK_SECONDS = 0.001
+_FAST_ENV_STEPS_PER_SECOND = 200_000  # what a run may reach before its rate is known
 _METRICS_SECONDS = 1.0
 _CLOSING_EVALUATION_SECONDS = 20.0
 
@@ -66,9 +69,15 @@ class Run:
             options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
         )
         self._backend: Backend = make_backend(
-            options.backend, plan.topology, options.seed, hang_seconds=options.hang_seconds
+            options.backend,
+            plan.topology,
+            options.seed,
+            hang_seconds=options.hang_seconds,
+            timeline_seconds=options.timeline or 0.0,
+            total_env_steps=options.total_env_steps,
         )
         self._backend.run_dir = self._directory.path
+        self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
         self._result = RunResult(
@@ -157,13 +166,16 @@ class Run:
         self._observe()
         while True:
             self._signals.check()
-            self._backend.advance(_TICK_SECONDS)
+            self._backend.advance(self._tick_seconds())
             self._observe()
+            if self._budget_is_spent():
+                self._backend.pause()
             elapsed = self._elapsed()
             if self._telemetry.env_steps and self._result.start_seconds is None:
                 self._result.start_seconds = elapsed
             progress.update(self._telemetry, elapsed)
             self._report_notes()
+            self._attempt("timeline", lambda: self._timeline.write_if_due(self._telemetry))
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._record.tick(self._telemetry, self._backend.restarted)
@@ -178,6 +190,19 @@ class Run:
             self._checkpoints.save_if_due(elapsed, self._weights)
             if self._chaos is not None:
                 self._chaos.act(self._backend.process_ids(), elapsed)
+
+    def _budget_is_spent(self) -> bool:
+        budget = self._options.total_env_steps
+        return budget is not None and self._telemetry.env_steps >= budget
+
+    def _tick_seconds(self) -> float:
+        """Short enough near the end of the budget to notice it in time."""
+        budget, telemetry = self._options.total_env_steps, self._telemetry
+        if budget is None:
+            return _TICK_SECONDS
+        rate = max(telemetry.rate("env_steps"), _FAST_ENV_STEPS_PER_SECOND)
+        left = (budget - telemetry.env_steps) / rate
+        return min(_TICK_SECONDS, max(_SHORTEST_TICK_SECONDS, left / 2))
 
     def _report_notes(self) -> None:
         while self._backend.notes:
@@ -202,8 +227,7 @@ class Run:
             self._result.reached_target = True
             self._result.seconds_to_target = self._elapsed()
             return "target"
-        budget = options.total_env_steps
-        if budget is not None and self._telemetry.env_steps >= budget:
+        if self._budget_is_spent():
             return "env_steps"
         if options.max_seconds is not None and elapsed >= options.max_seconds:
             return "seconds"
@@ -266,6 +290,7 @@ class Run:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
         cannot be done is said, and the rest is done all the same."""
         self._attempt("last numbers", self._observe)
+        self._attempt("timeline", lambda: self._timeline.write(self._telemetry))
         self._attempt("last checkpoint", self._save_last)
         self._attempt("league", self._measure_league)
         if self._result.stopped_by in ("env_steps", "seconds"):
