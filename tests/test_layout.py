@@ -29,7 +29,7 @@ LAYERS = (
     {"ports"},
     {"algorithms", "networks", "environments", "games", "telemetry", "replay", "optimizers",
      "topology", "diagram", "checkpoints", "context", "options", "devices", "families"},
-    {"objectives", "problem"},
+    {"objectives", "problem", "policy"},
     {"roles", "backends", "wire", "population", "league"},
     {"architectures", "extend"},
     {"run", "api", "dashboard"},

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
@@ -17,6 +17,8 @@ from veldt.run.saved_options import saved_options
 from veldt.telemetry.result import RunResult
 
 if TYPE_CHECKING:
+    from veldt.policy import TrainedPolicy
+    from veldt.policy.export import Exported
     from veldt.run.evaluation import EvaluationResult
 
 MAY_CHANGE = {
@@ -25,6 +27,7 @@ MAY_CHANGE = {
     "dashboard",
     "evaluation_episodes",
     "json",
+    "keep_checkpoints",
     "max_seconds",
     "port",
     "quiet",
@@ -127,9 +130,50 @@ def evaluate(
     video: bool = False,
     policy: int | None = None,
     trust_code: bool = False,
+    checkpoint: str | int = "last",
+    stochastic: bool = False,
+    env: str | None = None,
 ) -> EvaluationResult:
-    """Play `episodes` fresh episodes with a run's newest checkpoint; their returns. `policy`: one
-    of several that were trained side by side; without it, the best. `trust_code` as in resume."""
+    """Play `episodes` fresh episodes with a checkpoint of a run; their returns. `checkpoint`:
+    "last", "best" or the env steps of one that is kept. `policy`: one of several that were trained
+    side by side; without it, the best. `stochastic`: draw actions instead of taking the likeliest.
+    `env`: play another environment of the same spaces. `trust_code` as in resume."""
     from veldt.run.evaluation import evaluate_run
 
-    return evaluate_run(Path(run_dir), episodes, seed, video, policy, trust_code)
+    return evaluate_run(
+        Path(run_dir), episodes, seed, video, policy, trust_code, checkpoint, stochastic, env
+    )
+
+
+def load(
+    run_dir: str | Path,
+    checkpoint: str | int = "best",
+    policy: int | None = None,
+    seed: int = 0,
+    trust_code: bool = False,
+) -> TrainedPolicy:
+    """The policy of a run, to act with. `checkpoint` and `policy` as in evaluate; `seed` fixes what
+    is drawn with `deterministic=False`. The environment need not be installed.
+
+    >>> policy = load("runs/first")  # doctest: +SKIP
+    >>> action = policy.act(observation)  # doctest: +SKIP
+    """
+    from veldt.run.loading import loaded
+
+    return loaded(Path(run_dir), checkpoint, policy, seed, trust_code)
+
+
+def export(
+    run_dir: str | Path,
+    out: str | Path,
+    format: Literal["onnx", "torch"] = "onnx",
+    checkpoint: str | int = "best",
+    policy: int | None = None,
+    trust_code: bool = False,
+) -> Exported:
+    """Write the policy of a run to `out`, for ONNX Runtime or torch.export.load, once it is proved
+    to act as the policy does on 1,000 observations."""
+    from veldt import __version__
+    from veldt.run.exporting import export_run
+
+    return export_run(Path(run_dir), format, Path(out), __version__, checkpoint, policy, trust_code)

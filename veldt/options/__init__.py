@@ -82,6 +82,8 @@ class RunOptions(Options):
     """Seconds between two checkpoints (process and ray)."""
     checkpoint_env_steps: Steps = 500_000
     """Env steps between two checkpoints (serial, where episodes begin anew at each)."""
+    keep_checkpoints: Annotated[int, Bounds(2, 10_000)] = 2
+    """Newest checkpoints that stay; the best weights are kept besides, in RUN_DIR/best."""
     hang_seconds: Positive = 60.0
     """A node that is silent for so long is replaced (process)."""
     chaos: str | None = None

@@ -82,8 +82,9 @@ class RunCheckpoints:
         every_seconds: float | None,
         every_env_steps: int | None,
         note: Callable[[str], None],
+        keep: int = 2,
     ) -> None:
-        self._store = CheckpointStore(directory)
+        self._store = CheckpointStore(directory, keep)
         self._backend, self._telemetry, self.note = backend, telemetry, note
         self._every_seconds, self._every_env_steps = every_seconds, every_env_steps
         self._next_seconds = every_seconds or 0.0

@@ -19,6 +19,7 @@ from veldt.backends.process.chaos import Chaos
 from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
+from veldt.run.best import BEST, BestWeights, Score
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.description import (
     check_spaces,
@@ -87,7 +88,11 @@ class Run:
             self._telemetry,
             every_seconds=None if on_serial else options.checkpoint_seconds,
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
+            keep=options.keep_checkpoints,
             note=partial(self._record.note, "checkpoint"),
+        )
+        self._best = BestWeights(
+            self._directory.path / BEST, partial(self._record.note, "checkpoint")
         )
         self._begin_directory(resume)
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
@@ -102,6 +107,7 @@ class Run:
             if resume:
                 check_spaces(path, plan)
                 self._checkpoints.begin_from_newest(plan.topology.num_weights)
+                self._best.load()
             self._directory.write_config(describe_plan(plan))
         except ConfigurationError:
             self._backend.stop()
@@ -162,6 +168,10 @@ class Run:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
+                self._best.watch(self._telemetry, self._weights)
+                self._best.write_if_due(elapsed)
+            elif self._options.backend == "serial":  # where the clock must not decide
+                self._best.watch(self._telemetry, self._weights)
             reason = self._reason_to_stop(elapsed)
             if reason is not None:
                 return reason
@@ -207,8 +217,11 @@ class Run:
             options.target_return,
             options.evaluation_episodes,
             has_looks=options.backend != "serial",
-            play=lambda attempt, seconds: self._evaluate(self._weights(), seconds, attempt),
+            play=self._play,
         )
+
+    def _play(self, attempt: int, seconds: float | None) -> np.ndarray:
+        return self._evaluate(self._weights(), self._telemetry.env_steps, seconds, attempt)
 
     def _target_reached(self, elapsed: float) -> bool:
         if self._target is None:
@@ -226,7 +239,7 @@ class Run:
         return newest_weights(self._backend, self._plan.topology)
 
     def _evaluate(
-        self, weights: Parameters, max_seconds: float | None, attempt: int = 0
+        self, weights: Parameters, env_steps: int, max_seconds: float | None, attempt: int = 0
     ) -> np.ndarray:
         """Returns of the fresh episodes that ended within `max_seconds`. Signals and the limit
         strike at once: an environment may take very long to reset."""
@@ -239,11 +252,15 @@ class Run:
                     num_episodes=self._options.evaluation_episodes,
                 )
                 try:
-                    return evaluator.returns(weights.vector, max_seconds)
+                    returns = evaluator.returns(weights.vector, max_seconds)
                 finally:
                     evaluator.close()
         except OutOfTime:
             return np.empty(0)
+        # Without the longest episodes, those that ended early would be the judges.
+        if returns.size == self._options.evaluation_episodes:
+            self._best.evaluated(Score.of(returns), weights, env_steps)
+        return returns
 
     def _conclude(self, progress: Progress) -> None:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
@@ -253,6 +270,7 @@ class Run:
         self._attempt("league", self._measure_league)
         if self._result.stopped_by in ("env_steps", "seconds"):
             self._attempt("evaluation", self._evaluate_last)
+        self._attempt("best weights", self._judge_best)
         self._attempt("summary", self._summarise)
         self._attempt("result.json", lambda: self._result.save(self._directory.result))
         restarted = self._backend.restarted
@@ -270,6 +288,7 @@ class Run:
         result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
         result.best_policy = best_policy(self._backend, self._plan.topology)
         self._checkpoints.save_last(weights, self._nodes_are_alive)
+        self._best.watch(self._telemetry, lambda: weights)
 
     def _measure_league(self) -> None:
         add_league_result(self._result, self._plan, self._backend)
@@ -277,14 +296,37 @@ class Run:
     def _evaluate_last(self) -> None:
         if not self._options.evaluation_episodes:
             return
-        weights = self._weights()
+        weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
         limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
+        best, age, now = self._best.weights, self._best.env_steps, self._training_score()
+        # The best by training episodes has to prove it where the end is a good deal worse.
+        contested = now is not None and self._best.has_dropped(now)
         try:
-            returns = self._evaluate(weights, limit)
+            if contested and best is not None and age is not None:
+                self._evaluate(best, age, limit)
+            returns = self._evaluate(weights, env_steps, limit)
             self._result.evaluation_return = float(returns.mean()) if returns.size else None
         except KeyboardInterrupt:  # no reason to lose the result as well
             self._record.note("end", "interrupted during the closing evaluation")
+
+    def _training_score(self) -> Score | None:
+        run = self._telemetry
+        if not run.has_100_returns:
+            return None
+        return Score(run.mean_return_100, run.return_error_100, False)
+
+    def _judge_best(self) -> None:
+        """Keep the best weights on disk, and see whether the run ended far below them."""
+        self._best.write()
+        result, best, now = self._result, self._best.score, self._training_score()
+        if best is None:
+            return
+        result.best_return, result.best_env_steps = best.mean, self._best.env_steps
+        if result.reached_target or now is None or not self._best.has_dropped(now):
+            return
+        last = result.evaluation_return
+        result.collapsed = not (best.evaluated and last is not None and last >= best.mean)
 
     def _summarise(self) -> None:
         result, telemetry = self._result, self._telemetry

@@ -99,6 +99,11 @@ class RunTelemetry:
         return float(np.mean(self._returns)) if self._returns else math.nan
 
     @property
+    def return_error_100(self) -> float:
+        """The standard error of `mean_return_100`."""
+        return float(np.std(self._returns)) / math.sqrt(len(self._returns) or 1)
+
+    @property
     def mean_length_100(self) -> float:
         return float(np.mean(self._lengths)) if self._lengths else math.nan
 
