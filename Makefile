@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TEST_EXTRAS := test,atari,box2d,classic,dashboard,export,mujoco,ray,plots,video
+TEST_EXTRAS := test,atari,box2d,classic,dashboard,export,mujoco,pettingzoo,plots,ray,video
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
 # What others build on, and the architectures: typed strictly. tests/test_layout.py checks the same.
@@ -26,7 +26,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p veldt
-	$(BIN)/mypy --strict --follow-imports=silent $(PUBLIC_FACE)
+	$(BIN)/mypy --strict --follow-imports=silent --cache-dir=.mypy_cache/strict $(PUBLIC_FACE)
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/generate.py

@@ -24,7 +24,7 @@ import outside_faults
 import soaking
 from measuring import RESULTS, ROOT, machine, print_table, save
 
-from veldt.architectures import ARCHITECTURES
+from veldt.architectures import ON_ONE_PLAYER
 
 Run = dict[str, Any]
 _SHORTEST_KILL_SECONDS = 0.5
@@ -155,7 +155,7 @@ def row_of(architecture: str, entry: Run) -> tuple[object, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES))
+    parser.add_argument("--architectures", nargs="+", default=list(ON_ONE_PLAYER))
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="only watch for growth")
     parser.add_argument("--kill-every", type=float, default=30.0, help="seconds, of a soak")
     parser.add_argument("--env", default="CartPole-v1")
@@ -174,12 +174,12 @@ def main() -> None:
     parser.add_argument("--nightly", action="store_true", help="the same at full size, with Ray")
     arguments = parser.parse_args()
     if arguments.soak:
-        every = arguments.architectures == list(ARCHITECTURES)
+        every = arguments.architectures == list(ON_ONE_PLAYER)
         chosen = ["apex"] if every else arguments.architectures  # actors and a replay to kill
         soaking.main(chosen, arguments.soak, arguments.kill_every)
         return
     if arguments.outside:
-        every = arguments.architectures == list(ARCHITECTURES)
+        every = arguments.architectures == list(ON_ONE_PLAYER)
         chosen = ["impala"] if every else arguments.architectures
         outside_faults.main(chosen, arguments.env, arguments.kinds, arguments.outside)
         return

@@ -12,6 +12,7 @@ from typing import Any
 import measuring
 
 _SHARED = {
+    "preset": "control",
     "normalize_observations": True,
     "num_actors": 2,
     "gamma": 0.99,

@@ -21,7 +21,7 @@ from typing import Any
 import measuring
 import numpy as np
 
-from veldt.architectures import ARCHITECTURES
+from veldt.architectures import ON_ONE_PLAYER
 from veldt.options import BACKENDS, RunOptions
 from veldt.run.plan import make_plan
 
@@ -74,6 +74,7 @@ def measure(
             seconds + 120,
             env=arguments.env,
             network=arguments.network,
+            preset=arguments.preset,
             backend=backend,
             max_seconds=seconds,
             evaluation_episodes=0,
@@ -117,10 +118,13 @@ def fastest(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES))
+    parser.add_argument("--architectures", nargs="+", default=list(ON_ONE_PLAYER))
     parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--network", default="auto")
+    parser.add_argument(
+        "--preset", default="control", help="control: one pass over a batch; auto: as users train"
+    )
     parser.add_argument("--sizes", nargs="+", default=[None], metavar="ENVSxACTORS")
     parser.add_argument("--name", help="of the result file")
     parser.add_argument("--seconds", type=float, default=8.0, help="per run, beside the start")

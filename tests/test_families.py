@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from veldt.environments import EnvironmentFactory
 from veldt.environments.spaces import action_spec, leaf_readers
 from veldt.families import FAMILIES, family, preset_names
 from veldt.types import EnvironmentSpec
@@ -51,6 +52,13 @@ def test_spaces_decide_the_family(observation, action, expected):
     assert expected in FAMILIES
     assert family(spec) == expected
     assert family(spec, "lstm") == family(spec, "gru") == expected + "_recurrent"
+
+
+def test_games_in_which_nothing_is_hidden_are_a_family_by_name():
+    spec = EnvironmentFactory("veldt:tic_tac_toe").spec()
+    assert family(spec) == "perfect_information" in FAMILIES
+    assert preset_names(family(spec)) == ["perfect_information", "control"]
+    assert family(EnvironmentFactory("veldt:leduc").spec()) == "vectors"
 
 
 def test_presets_are_looked_for_from_the_family_to_the_general():

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kind of task this is, from its spaces alone: what a preset is chosen by.
+"""Which kind of task this is, from its spaces: what a preset is chosen by.
 
     vectors        numbers, digits, small tables; discrete actions
     continuous     the same with Box actions
     small_images   grids below 36 x 36, such as MinAtar's, whatever stands beside them
     atari          images of 36 x 36 or more
+    perfect_information  the shipped games in which nothing is hidden
 A network with memory adds "_recurrent": trajectories must then be as long as what it remembers.
 """
 
@@ -15,7 +16,9 @@ from veldt.types import EnvironmentSpec, ObservationLeaf
 SMALLEST_LARGE_SIDE = 36
 """The Nature network's three convolutions need this many pixels each way."""
 RECURRENT = "_recurrent"
-FAMILIES = ("vectors", "continuous", "small_images", "atari")
+PERFECT_INFORMATION = "perfect_information"
+_NOTHING_HIDDEN = ("veldt:tic_tac_toe", "veldt:connect_four")
+FAMILIES = ("vectors", "continuous", "small_images", "atari", PERFECT_INFORMATION)
 
 
 def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
@@ -25,6 +28,8 @@ def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
         found = "atari"
     elif images:
         found = "small_images"
+    elif spec.id in _NOTHING_HIDDEN:
+        found = PERFECT_INFORMATION
     else:
         found = "continuous" if spec.action.kind == "box" else "vectors"
     return found if recurrent == "none" else found + RECURRENT

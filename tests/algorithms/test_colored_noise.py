@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from veldt.algorithms.colored_noise import colored_noise
+from veldt.algorithms.colored_noise import NoisePerEnvironment, colored_noise
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
@@ -31,3 +31,19 @@ def test_power_falls_with_frequency():
     power = np.square(np.abs(np.fft.rfft(noise, axis=0))).mean(axis=1)
     slow, fast = power[8:16].mean(), power[128:256].mean()
     assert slow / fast == pytest.approx(16.0, rel=0.15)
+
+
+@pytest.mark.parametrize(("share", "pink"), [(0.0, []), (0.25, [0, 4]), (1.0, list(range(8)))])
+def test_a_share_of_the_environments_has_pink_noise(share, pink):
+    noise = NoisePerEnvironment(share, np.random.default_rng(3))
+    rows = np.stack([noise.next(np.arange(8), 1)[:, 0] for _ in range(3000)])
+    alike = (rows[1:] * rows[:-1]).mean(axis=0)
+    assert list(np.flatnonzero(alike > 0.3)) == pink
+    np.testing.assert_allclose(rows.std(axis=0), 1.0, atol=0.25)
+
+
+def test_an_environments_noise_goes_on_whoever_else_asks():
+    noise = NoisePerEnvironment(1.0, np.random.default_rng(4))
+    rows = [noise.next(np.array(asked), 2) for asked in ([0, 1], [1], [0], [0, 1])]
+    one = np.stack([rows[0][1], rows[1][0], rows[3][1]])
+    np.testing.assert_array_equal(one, noise._sequences[1][:3])

@@ -30,7 +30,7 @@ def test_forward_view_runs_to_the_end_of_episode_or_trajectory(data, gamma):
 @given(slow.rows, gammas, st.sampled_from([0.0, 0.95, 1.0]))
 def test_generalized_advantage_equals_the_sum(data, gamma, lambda_):
     names = ("rewards", "values", "next_values", *slow.FLAGS)
-    found = returns.generalized_advantage(*data.tensors(*names), gamma, lambda_)
+    found = returns.generalized_advantage(returns.Rows(*data.tensors(*names)), gamma, lambda_)
     np.testing.assert_allclose(found, slow.per_row(data, slow.gae, gamma, lambda_), atol=1e-12)
 
 

@@ -23,7 +23,9 @@ from veldt.telemetry.counters import traffic_name
 
 def topology_of(name: str) -> dict:
     actors = 1 if name == "dqn" else 3
-    plan = make_plan(name, RunOptions("CartPole-v1", num_actors=actors, envs_per_actor=2), {})
+    plan = make_plan(
+        name, RunOptions(ARCHITECTURES[name].example_env, num_actors=actors, envs_per_actor=2), {}
+    )
     return json.loads(json.dumps(describe(plan.topology)))
 
 

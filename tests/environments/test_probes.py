@@ -10,11 +10,13 @@ from veldt.environments import EnvironmentFactory
 
 NAMES = [
     "Action",
+    "Catch",
     "Counting",
     "Discount",
     "MaskedDict",
     "Memory",
     "MultiDiscrete",
+    "NestedDict",
     "Truncation",
     "Value",
 ]
@@ -44,6 +46,19 @@ def right_digits(environment):
     return np.stack([part.argmax(axis=1) for part in shown], axis=1)
 
 
+def right_quarter(environment):
+    seen = environment.observations
+    image = seen["observation.seen.image"].sum(axis=1)  # [N, rows, columns]
+    row, column = image.any(axis=2).argmax(axis=1), image.any(axis=1).argmax(axis=1)
+    return (2 * (row // 4) + column // 4 + seen["observation.digit"]) % 4
+
+
+def towards_the_ball(environment):
+    board = environment.observations["observation"][:, 0]
+    ball, paddle = board[:, :-1].any(axis=1).argmax(axis=1), board[:, -1].argmax(axis=1)
+    return np.sign(ball - paddle) + 1
+
+
 class Recall:
     """Remembers the cue of each environment."""
 
@@ -70,6 +85,8 @@ def test_gymnasium_accepts_the_probe(name):
         ("MaskedDict", right_masked, 20.0, 20 / 3),
         ("MultiDiscrete", right_digits, 16.0, 16 * (1 / 2 + 1 / 3 + 1 / 4) / 3),
         ("Memory", Recall(), 1.0, 0.0),
+        ("NestedDict", right_quarter, 20.0, 5.0),
+        ("Catch", towards_the_ball, 1.0, -0.6),
         ("Action", lambda environment: np.ones(8, np.int64), 1.0, 0.0),
         ("Value", chance(), 1.0, 1.0),
         ("Discount", chance(), 1.0, 1.0),

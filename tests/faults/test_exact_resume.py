@@ -32,15 +32,26 @@ SMALL = {
     "seed": 5,
 }
 REPLAY = {"min_replay_transitions": 100, "batch_size": 16}
-OWN = {"dqn": REPLAY, "gorila": REPLAY, "apex": REPLAY}
+# Four learning players have an actor each: with one environment, checkpoints fall where asked.
+LEAGUE = {
+    "matchmaking": "alphastar",
+    "freeze_env_steps": 60,
+    "max_frozen": 6,
+    "envs_per_actor": 1,
+    # Schedules over total_env_steps would differ: the halves of a run are told other totals.
+    "decay_learning_rate": False,
+    "final_entropy": None,
+}
+OWN = {"dqn": REPLAY, "gorila": REPLAY, "apex": REPLAY, "league": LEAGUE}
 
 
 def train(architecture: str, run_dir: Path, env_steps: int) -> veldt.RunResult:
     options = {**SMALL, **OWN.get(architecture, {})}
     if architecture != "dqn":
         options["num_actors"] = 2
+    env = ARCHITECTURES[architecture].example_env
     return veldt.train(
-        architecture, "CartPole-v1", run_dir=str(run_dir), total_env_steps=env_steps, **options
+        architecture, env, run_dir=str(run_dir), total_env_steps=env_steps, **options
     )
 
 

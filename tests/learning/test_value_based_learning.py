@@ -13,11 +13,11 @@ import veldt
 @pytest.mark.parametrize(
     ("architecture", "env", "target", "budget", "own"),
     [
-        ("dqn", "CartPole-v1", 475, 400_000, {}),
-        ("gorila", "CartPole-v1", 475, 700_000, {"num_shards": 2}),
-        ("gorila", "CartPole-v1", 475, 400_000, {"replay": "global", "num_shards": 1}),
-        ("apex", "CartPole-v1", 475, 300_000, {}),
-        ("apex", "Pendulum-v1", -200, 80_000, {"algorithm": "dpg"}),
+        ("dqn", "CartPole-v1", 475, 400_000, {"preset": "control"}),
+        ("gorila", "CartPole-v1", 200, 700_000, {"num_shards": 2}),
+        ("gorila", "CartPole-v1", 200, 400_000, {"replay": "global", "num_shards": 1}),
+        ("apex", "CartPole-v1", 300, 300_000, {"preset": "control"}),
+        ("apex", "Pendulum-v1", -400, 80_000, {"algorithm": "dpg"}),
     ],
     ids=["dqn", "gorila-bundled", "gorila-global", "apex-dqn", "apex-dpg"],
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from veldt.algorithms.ppo import ppo_targets, scale_by_divergence
-from veldt.algorithms.returns import generalized_advantage
+from veldt.algorithms.returns import Rows, generalized_advantage
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.objectives.ppo import PPO, ClippedOptions
 from veldt.optimizers import OptimizerOptions, make_optimizer
@@ -205,10 +205,11 @@ def test_on_policy_advantages_are_gae_and_targets_their_sum_with_values():
     random = np.random.default_rng(0)
     rewards, values, following = (torch.from_numpy(random.normal(size=(6, 3))) for _ in range(3))
     flags = [torch.from_numpy(random.random((6, 3)) < 0.2) for _ in range(3)]
-    found = ppo_targets(torch.zeros(6, 3), rewards, values, following, *flags, 0.9, 0.8)
+    rows = Rows(rewards, values, following, *flags)
+    found = ppo_targets(torch.zeros(6, 3), rows, 0.9, 0.8)
     ignored = flags[2]
     # GAE lets a trace end at a reset row because nothing flows into it.
-    expected = generalized_advantage(rewards, values, following, *flags, 0.9, 0.8)
+    expected = generalized_advantage(rows, 0.9, 0.8)
     torch.testing.assert_close(found.advantages[~ignored], expected[~ignored])
     torch.testing.assert_close((found.vs - values)[~ignored], expected[~ignored])
 

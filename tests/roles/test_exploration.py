@@ -8,14 +8,16 @@ import pytest
 import torch
 from wiring import context
 
+from veldt.errors import ConfigurationError
 from veldt.networks import DPGOutput, NetworkOptions, QOutput, make_network
 from veldt.roles.policies.selection import (
     AnnealedEpsilon,
     EpsilonGreedy,
     GaussianNoise,
+    HeldOptions,
     LadderEpsilon,
 )
-from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
+from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec, ObservationLeaf
 
 OBSERVATION = (ObservationLeaf("observation", (3,), "float32", "vector"),)
 NO_NETWORK = SimpleNamespace()
@@ -124,3 +126,36 @@ def test_exploration_is_a_stream_of_its_own():
     ]
     np.testing.assert_array_equal(runs[0][0], runs[1][0])
     assert (runs[0][0] != runs[0][1]).any()
+
+
+def test_a_random_action_is_held_and_then_ends():
+    select = at(1.0)
+    select.hold_exponent = 2.0
+    selecting(select)
+    q_values = torch.zeros(3, 50)
+    taken = np.stack([select(QOutput(q_values), {}).action for _ in range(4000)])
+    repeats = (taken[1:] == taken[:-1]).mean()
+    # A chance ~ n^-2 has 61% of single steps, but most steps lie in long stretches.
+    assert 0.5 < repeats < 0.95
+    changes = np.flatnonzero((taken[1:] != taken[:-1]).any(axis=1))
+    assert len(changes) > 100
+
+
+def test_a_held_action_that_is_no_longer_allowed_ends():
+    select = at(1.0)
+    select.hold_exponent = 1.01  # long
+    selecting(select)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    first = int(select(QOutput(torch.zeros(1, 2)), {ACTION_MASK: mask}).action[0])
+    mask[0, first] = False
+    assert int(select(QOutput(torch.zeros(1, 2)), {ACTION_MASK: mask}).action[0]) == 1 - first
+
+
+def test_without_holding_no_draw_changes():
+    with pytest.raises(ConfigurationError, match="above 1"):
+        HeldOptions(hold_exponent=0.5)
+    held, plain = (selecting(at(0.3)) for _ in range(2))
+    held.hold_exponent = 0.0
+    for _ in range(20):
+        q_values = QOutput(torch.zeros(4, 3))
+        np.testing.assert_array_equal(held(q_values, {}).action, plain(q_values, {}).action)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from veldt.architectures import ARCHITECTURES
+from veldt.architectures import ARCHITECTURES, example_env
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 from veldt.telemetry.aggregate import RunTelemetry
@@ -104,7 +104,7 @@ def test_a_single_thread_is_not_told_to_have_more_actors() -> None:
 
 
 def plan_of(architecture: str, backend: str) -> Any:
-    options = RunOptions("CartPole-v1", backend=backend, device="cpu", envs_per_actor=2)
+    options = RunOptions(example_env(architecture), backend=backend, device="cpu", envs_per_actor=2)
     return make_plan(architecture, options, {})
 
 

@@ -27,6 +27,8 @@ OWN_FIELDS = {
     "stage_shares",
     "aborted_episodes",
     "best_policy",
+    "chosen",
+    "env_steps_to_target",
 }
 
 

@@ -60,3 +60,31 @@ class NoiseStream:
             self._row = 0
         self._row += 1
         return self._noise[self._row - 1]
+
+
+class NoisePerEnvironment:
+    """Rows [d] of noise for environments by their number: pink for a `share` of them, spread
+    evenly, white for the rest. Whoever asks, and how many at a time, makes no difference to how an
+    environment's sequence goes on."""
+
+    def __init__(self, share: float, random: np.random.Generator, steps: int = 1024) -> None:
+        self._share, self._random, self._steps = share, random, steps
+        self._sequences: dict[int, np.ndarray] = {}
+        self._rows: dict[int, int] = {}
+
+    def is_pink(self, environments: np.ndarray) -> np.ndarray:
+        return (environments * self._share) % 1.0 < self._share
+
+    def next(self, environments: np.ndarray, size: int) -> np.ndarray:
+        noise = self._random.standard_normal((len(environments), size), np.float32)
+        for row in np.flatnonzero(self.is_pink(environments)):
+            noise[row] = self._pink(int(environments[row]), size)
+        return noise
+
+    def _pink(self, environment: int, size: int) -> np.ndarray:
+        row = self._rows.get(environment, self._steps)
+        if row >= self._steps:
+            self._sequences[environment] = colored_noise(self._steps, (size,), 1.0, self._random)
+            row = 0
+        self._rows[environment] = row + 1
+        return self._sequences[environment][row]

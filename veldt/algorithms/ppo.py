@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from veldt.algorithms.reduction import reduce_over_valid
-from veldt.algorithms.returns import discounts
+from veldt.algorithms.returns import Rows, discounts
 from veldt.algorithms.vtrace import VTrace, vtrace
 
 
@@ -34,12 +34,7 @@ class PPOLoss(NamedTuple):
 @torch.no_grad()
 def ppo_targets(
     log_rhos: Tensor,
-    rewards: Tensor,
-    values: Tensor,
-    next_values: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    ignored: Tensor,
+    rows: Rows,
     gamma: float,
     lambda_: float,
     rho_bar: float = 1.0,
@@ -50,8 +45,8 @@ def ppo_targets(
     A_s = r_s + gamma V(x_{s+1}) - V(x_s) + gamma lambda (v_{s+1} - V(x_{s+1})). Where pi = mu this
     is generalized advantage estimation, and v_s = V(x_s) + A_s; lag cuts the traces.
     """
-    flags = (terminated, truncated, ignored)
-    vs, _ = vtrace(log_rhos, rewards, values, next_values, *flags, gamma, lambda_, rho_bar, c_bar)
+    vs, _ = vtrace(log_rhos, rows, gamma, lambda_, rho_bar, c_bar)
+    rewards, values, next_values, terminated, truncated, ignored = rows
     discount = discounts(terminated, gamma, values.dtype)
     advantages = torch.addcmul(rewards, discount, next_values).sub_(values)
     decays = discount.mul_(lambda_).masked_fill_(truncated | ignored, 0.0)

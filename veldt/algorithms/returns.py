@@ -11,8 +11,21 @@ Generalized advantage: Schulman et al. 2016 (GAE), equation 16.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+
+class Rows(NamedTuple):
+    """What targets of a trajectory are made of, all [T, B]."""
+
+    rewards: Tensor
+    values: Tensor
+    next_values: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    ignored: Tensor
 
 
 def discounts(terminated: Tensor, gamma: float, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -87,20 +100,12 @@ def n_step_returns(
 
 
 @torch.no_grad()
-def generalized_advantage(
-    rewards: Tensor,
-    values: Tensor,
-    next_values: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    ignored: Tensor,
-    gamma: float,
-    lambda_: float,
-) -> Tensor:
+def generalized_advantage(rows: Rows, gamma: float, lambda_: float) -> Tensor:
     """A_t = sum_l (gamma lambda)^l delta_{t+l}, delta_t = r_t + gamma_t V(x_{t+1}) - V(x_t).
 
-    All arguments and the result are [T, B]; ignored rows give 0. Value targets are A + `values`.
+    The result is [T, B]; ignored rows give 0. Value targets are A + `values`.
     """
+    rewards, values, next_values, terminated, truncated, ignored = rows
     discount = discounts(terminated, gamma, values.dtype)
     delta = torch.addcmul(rewards, discount, next_values).sub_(values).masked_fill_(ignored, 0.0)
     decays = discount.mul_(lambda_).masked_fill_(truncated | ignored, 0.0)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veldt.algorithms.returns import accumulate_backward, discounts
+from veldt.algorithms.returns import Rows, accumulate_backward, discounts
 
 CORRECTIONS = ("vtrace", "one_step", "epsilon", "none")
 
@@ -27,12 +27,7 @@ class VTrace(NamedTuple):
 @torch.no_grad()
 def vtrace(
     log_rhos: Tensor,
-    rewards: Tensor,
-    values: Tensor,
-    next_values: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    ignored: Tensor,
+    rows: Rows,
     gamma: float,
     lambda_: float = 1.0,
     rho_bar: float = 1.0,
@@ -50,6 +45,7 @@ def vtrace(
     """
     if rho_bar < c_bar:
         raise ValueError(f"V-trace needs rho_bar >= c_bar, got {rho_bar} < {c_bar}")
+    rewards, values, next_values, terminated, truncated, ignored = rows
     rhos = log_rhos.masked_fill(ignored, 0.0).exp_()
     discount = discounts(terminated, gamma, values.dtype)
     td = torch.addcmul(rewards, discount, next_values).sub_(values).masked_fill_(ignored, 0.0)
@@ -67,12 +63,7 @@ def vtrace(
 def corrected_targets(
     kind: str,
     log_rhos: Tensor,
-    rewards: Tensor,
-    values: Tensor,
-    next_values: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    ignored: Tensor,
+    rows: Rows,
     gamma: float,
     lambda_: float = 1.0,
     rho_bar: float = 1.0,
@@ -86,11 +77,10 @@ def corrected_targets(
     """
     if kind not in CORRECTIONS:
         raise ValueError(f"unknown correction '{kind}'; use one of {', '.join(CORRECTIONS)}")
-    data = (rewards, values, next_values, terminated, truncated, ignored, gamma, lambda_)
     if kind == "vtrace":
-        return vtrace(log_rhos, *data, rho_bar=rho_bar, c_bar=c_bar)
-    targets = vtrace(torch.zeros_like(log_rhos), *data)
+        return vtrace(log_rhos, rows, gamma, lambda_, rho_bar, c_bar)
+    targets = vtrace(torch.zeros_like(log_rhos), rows, gamma, lambda_)
     if kind == "one_step":
-        weights = log_rhos.masked_fill(ignored, 0.0).exp_().clamp_(max=rho_bar)
+        weights = log_rhos.masked_fill(rows.ignored, 0.0).exp_().clamp_(max=rho_bar)
         targets.advantages.mul_(weights)
     return targets

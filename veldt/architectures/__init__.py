@@ -21,6 +21,13 @@ class Architecture:
     year: int
     paper: str
     new: str
+    plays_games: bool = False
+    """Whether it needs an environment of several players."""
+
+    @property
+    def example_env(self) -> str:
+        """What diagrams are drawn with when no environment is named."""
+        return "veldt:kuhn" if self.plays_games else "CartPole-v1"
 
     @property
     def file(self) -> str:
@@ -85,8 +92,18 @@ ARCHITECTURES = {
             "Petrenko et al., Sample Factory: Egocentric 3D Control from Pixels at 100000 FPS",
             "one machine: observations written once into shared slots, double-buffered actors",
         ),
+        Architecture(
+            "league",
+            2020,
+            "Sun et al., TLeague: A Framework for Competitive Self-Play based Distributed"
+            " Multi-Agent Reinforcement Learning",
+            "games of several players: a manager matches learners with a pool of frozen models",
+            plays_games=True,
+        ),
     )
 }
+
+ON_ONE_PLAYER = tuple(name for name, row in ARCHITECTURES.items() if not row.plays_games)
 
 
 def is_own(name: str) -> bool:
@@ -131,6 +148,11 @@ def load(name: str) -> ModuleType:
                 f"{name} has no {needed}; veldt/architectures/a2c.py shows how"
             )
     return module
+
+
+def example_env(name: str) -> str:
+    """An environment that an architecture can be drawn with, also a user's own."""
+    return ARCHITECTURES[name].example_env if name in ARCHITECTURES else "CartPole-v1"
 
 
 def summary(name: str) -> str:

@@ -25,6 +25,7 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
+from veldt.roles.policies.correlated_draws import CorrelatedDraws, DrawOptions
 from veldt.roles.policies.local import LocalPolicy
 from veldt.topology import Topology
 
@@ -37,6 +38,7 @@ class Config(Options):
         correction="none", trace_lambda=0.95, normalize_returns=True
     )
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
+    exploration: DrawOptions = DrawOptions()
     trajectory_steps: Count = 10
     """Environment steps per trajectory, and so per update."""
     num_envs: CountOrNone = 0
@@ -58,6 +60,7 @@ def build(config: Config, problem: Problem) -> Topology:
         problem = problem.in_one_actor()
     network = problem.network("policy_value", config.loss)
     environments = problem.environments()
+    share = config.exploration.noise_share
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
 
     topology = Topology(network)
@@ -68,7 +71,7 @@ def build(config: Config, problem: Problem) -> Topology:
             "actor",
             Actor(
                 environments,
-                LocalPolicy(network, weights.source()),
+                LocalPolicy(network, weights.source(), CorrelatedDraws(share=share)),
                 trajectories.sink,
                 synchronous=True,
                 gamma=config.loss.gamma,

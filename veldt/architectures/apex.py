@@ -31,7 +31,7 @@ from veldt.roles.continuous import ContinuousOptions
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import EpsilonGreedy, LadderOptions, Selection
+from veldt.roles.policies.selection import LadderOptions, Selection
 from veldt.roles.replay.replay import PrioritizedSource, Replay
 from veldt.roles.replay.tables import VALUES, PrioritizedReplayOptions, PrioritizedTable
 from veldt.topology import Topology
@@ -71,7 +71,7 @@ def build(config: Config, problem: Problem) -> Topology:
     network = problem.network("q", config.loss, dueling=config.dueling)
     environments = problem.environments()
     num_envs = problem.num_actors * problem.envs_per_actor
-    explore: Selection = EpsilonGreedy(config.exploration.ladder(num_envs))
+    explore: Selection = config.exploration.greedy(num_envs)
     objective: Objective = QLearning(config.loss)
     gradients = LocalOptimizer(config.optimizer)
     if config.algorithm != "dqn":

@@ -27,7 +27,7 @@ from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import EpsilonGreedy, EpsilonOptions
+from veldt.roles.policies.selection import EpsilonOptions
 from veldt.roles.replay.replay import Replay
 from veldt.roles.replay.tables import ReplayOptions, UniformTable
 from veldt.topology import Topology
@@ -68,7 +68,7 @@ def build(config: Config, problem: Problem) -> Topology:
     weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, 2 * problem.num_actors)
     batches = topology.queue("batches", table.batch_layout, 1)
-    explore = EpsilonGreedy(config.exploration.annealed(problem.num_actors))
+    explore = config.exploration.greedy(problem.num_actors)
     topology.add(
         "actor",
         Actor(

@@ -27,7 +27,7 @@ from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_
 from veldt.roles.gradients.remote import RemoteGradients
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import EpsilonGreedy, EpsilonOptions
+from veldt.roles.policies.selection import EpsilonOptions
 from veldt.roles.replay.replay import Replay
 from veldt.roles.replay.tables import ReplayOptions, UniformTable
 from veldt.topology import Topology
@@ -73,7 +73,7 @@ def build(config: Config, problem: Problem) -> Topology:
     server = add_parameter_server(
         topology, network, config.optimizer, config.server, num_replays * num_learners
     )
-    explore = EpsilonGreedy(config.exploration.annealed(problem.num_actors))
+    explore = config.exploration.greedy(problem.num_actors)
     for number in range(num_replays):
         trajectories = topology.queue(f"replay-{number}-trajectories", layout, 2 * num_actors)
         names = (f"replay-{number}-batches-{learner}" for learner in range(num_learners))

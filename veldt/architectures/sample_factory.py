@@ -32,7 +32,8 @@ from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
 from veldt.roles.inference.shared_memory import SharedMemoryInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.selection import KEPT, SampleActions
+from veldt.roles.policies.correlated_draws import CorrelatedDraws, DrawOptions
+from veldt.roles.policies.selection import KEPT
 from veldt.roles.policies.shared_memory import SharedMemoryPolicy
 from veldt.topology import Topology
 from veldt.types import Layout
@@ -53,6 +54,7 @@ class Config(Options):
         trace_lambda=0.95, normalize_returns=True, ppo=PPOOptions(value_clip=0.2)
     )
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 3e-3, max_grad_norm=2.0)
+    exploration: DrawOptions = DrawOptions()
     trajectory_steps: Count = 16
     """Environment steps per trajectory."""
     batch_trajectories: Count = 2
@@ -114,7 +116,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    selection = SampleActions(keep_value=True)
+    selection = CorrelatedDraws(keep_value=True, share=config.exploration.noise_share)
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
     for _ in range(config.num_policy_workers):
         topology.add(

@@ -33,7 +33,7 @@ from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.selection import EpsilonGreedy, LadderOptions, SampleActions
+from veldt.roles.policies.selection import LadderOptions, SampleActions
 from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
 from veldt.roles.replay.replay import add_replay
 from veldt.roles.replay.tables import SequenceReplayOptions, SequenceTable
@@ -103,8 +103,8 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    ladder = config.exploration.ladder(num_groups * environments.width)
-    selection = SampleActions() if config.algorithm == "vtrace" else EpsilonGreedy(ladder)
+    explore = config.exploration.greedy(num_groups * environments.width)
+    selection = SampleActions() if config.algorithm == "vtrace" else explore
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
     topology.add(
         "inference",

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import veldt
@@ -95,7 +96,7 @@ def _describe(arguments: list[str], began: float) -> int:
     format = given.pop("format")
     from veldt.run.plan import make_plan
 
-    plan = make_plan(name, *split_options({"env": "CartPole-v1", **given}))
+    plan = make_plan(name, *split_options({"env": architectures.example_env(name), **given}))
     return _say(plan.topology.describe(format))
 
 
@@ -142,6 +143,25 @@ def _export(arguments: list[str], began: float) -> int:
     return _say(export(**given).text())
 
 
+def _exploit(arguments: list[str], began: float) -> int:
+    """train a fresh exploiter against a run's frozen main player"""
+    given = PARSERS["exploit"]().parse(arguments)
+    as_json = given.pop("json")
+    from veldt.run.exploit import exploit_run
+
+    result = exploit_run(Path(given.pop("run_dir")), **given)
+    return _say(dumps(vars(result)) if as_json else result.text())
+
+
+def _play(arguments: list[str], began: float) -> int:
+    """play a game against a run's newest model, in the terminal"""
+    given = PARSERS["play"]().parse(arguments)
+    from veldt.run.play import play_run
+
+    play_run(Path(given.pop("run_dir")), **given)
+    return 0
+
+
 def _watch(arguments: list[str], began: float) -> int:
     """a live page of a run that goes on or has ended"""
     given = PARSERS["watch"]().parse(arguments)
@@ -184,6 +204,8 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "resume": _resume,
     "evaluate": _evaluate,
     "export": _export,
+    "exploit": _exploit,
+    "play": _play,
     "watch": _watch,
     "compare": _compare,
     "claims": _claims,

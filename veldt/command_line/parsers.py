@@ -124,6 +124,29 @@ def export_parser() -> Parser:
     return parser
 
 
+def exploit_parser() -> Parser:
+    parser = Parser("veldt exploit", "Exploit: how much a fresh learner wins against a run's main")
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run on a game")
+    parser.add_argument(
+        "--total-env-steps", type=whole_number, default=500_000, help="of the exploiter [500000]"
+    )
+    parser.add_argument("--games", type=whole_number, default=2000, help="at the end [2000]")
+    parser.add_argument("--seed", type=whole_number, default=1, help="of the exploiter [1]")
+    parser.add_argument("--backend", choices=("serial", "process"), default="process")
+    parser.add_argument("--quiet", action="store_true", help="print the verdict only")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def play_parser() -> Parser:
+    parser = Parser("veldt play", "Play one game against a run's newest model")
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run on a game")
+    parser.add_argument("--env", help="the game; must be the one the run has learned")
+    parser.add_argument("--seat", type=whole_number, default=0, help="yours; 0 moves first [0]")
+    parser.add_argument("--seed", type=whole_number, default=0, help="fixes cards [0]")
+    return parser
+
+
 def watch_parser() -> Parser:
     parser = Parser("veldt watch", "Watch: a live page of a run that goes on or has ended")
     parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
@@ -166,6 +189,8 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "resume": resume_parser,
     "evaluate": evaluate_parser,
     "export": export_parser,
+    "exploit": exploit_parser,
+    "play": play_parser,
     "watch": watch_parser,
     "compare": compare_parser,
     "claims": claims_parser,

@@ -11,7 +11,7 @@ from veldt.telemetry.block import LAG_BINS
 Options = dict[str, Any]
 
 _ACCENT, _SECOND, _WARM = "#2f9e6e", "#4c7fd1", "#d98a3d"
-_LABEL = {"color": "#8a94a0", "fontSize": 11}
+LABEL = {"color": "#8a94a0", "fontSize": 11}
 _SPLIT = {"lineStyle": {"color": "rgba(138,148,160,0.18)"}}
 _MOST_BARS = 40
 
@@ -19,23 +19,23 @@ _MOST_BARS = 40
 def curve(view: RunView) -> Options:
     """Mean return of the last 100 episodes over env steps, with the target if there is one."""
     points = [[p.env_steps, _short(p.mean_return)] for p in view.curve if p.mean_return is not None]
-    line = _line("mean return", points, _ACCENT, area=True)
+    drawn = line("mean return", points, _ACCENT, area=True)
     target = view.option("target_return")
     if target is not None:
-        line["markLine"] = {
+        drawn["markLine"] = {
             "symbol": "none",
             "data": [{"yAxis": target}],
-            "label": {"formatter": f"target {target:g}", "position": "insideStartTop", **_LABEL},
+            "label": {"formatter": f"target {target:g}", "position": "insideStartTop", **LABEL},
             "lineStyle": {"color": _WARM, "type": "dashed"},
         }
-    return _chart(line, x_name="env steps", scale=True)
+    return chart(drawn, x_name="env steps", scale=True)
 
 
 def speed(view: RunView) -> Options:
     """Env steps per second over the seconds since the first point."""
     start = view.curve[0].time if view.curve else 0.0
     points = [[round(p.time - start, 1), round(p.env_steps_per_second)] for p in view.curve]
-    return _chart(_line("env steps/s", points, _SECOND, area=True), x_name="seconds")
+    return chart(line("env steps/s", points, _SECOND, area=True), x_name="seconds")
 
 
 def lag(view: RunView) -> Options:
@@ -53,9 +53,9 @@ def lag(view: RunView) -> Options:
         "barCategoryGap": "12%",
         "itemStyle": {"color": _WARM, "borderRadius": [3, 3, 0, 0]},
     }
-    options = _chart(bars, x_name="updates")
+    options = chart(bars, x_name="updates")
     options["xAxis"] |= {"type": "category", "data": names}
-    options["yAxis"]["axisLabel"] = {**_LABEL, "formatter": "{value}%"}
+    options["yAxis"]["axisLabel"] = {**LABEL, "formatter": "{value}%"}
     return options
 
 
@@ -66,8 +66,8 @@ def _lag_name(start: int, width: int) -> str:
     return str(start) if width == 1 else f"{start}-{last}"
 
 
-def _line(name: str, points: list[list[Any]], colour: str, area: bool = False) -> Options:
-    line: Options = {
+def line(name: str, points: list[list[Any]], colour: str, area: bool = False) -> Options:
+    drawn: Options = {
         "type": "line",
         "name": name,
         "data": points,
@@ -75,11 +75,11 @@ def _line(name: str, points: list[list[Any]], colour: str, area: bool = False) -
         "lineStyle": {"width": 2, "color": colour},
         "itemStyle": {"color": colour},
     }
-    return line | ({"areaStyle": {"color": colour, "opacity": 0.10}} if area else {})
+    return drawn | ({"areaStyle": {"color": colour, "opacity": 0.10}} if area else {})
 
 
-def _chart(series: Options, x_name: str, scale: bool = False) -> Options:
-    name_style = {"nameTextStyle": _LABEL, "nameLocation": "middle", "nameGap": 26}
+def chart(series: Options | list[Options], x_name: str, scale: bool = False) -> Options:
+    name_style = {"nameTextStyle": LABEL, "nameLocation": "middle", "nameGap": 26}
     return {
         "animation": False,
         "grid": {"left": 10, "right": 30, "top": 14, "bottom": 28, "containLabel": True},
@@ -87,13 +87,13 @@ def _chart(series: Options, x_name: str, scale: bool = False) -> Options:
         "xAxis": {
             "type": "value",
             "name": x_name,
-            "axisLabel": {**_LABEL, "hideOverlap": True},
+            "axisLabel": {**LABEL, "hideOverlap": True},
             "axisLine": {"lineStyle": {"color": "rgba(138,148,160,0.5)"}},
             "splitLine": {"show": False},
             **name_style,
         },
-        "yAxis": {"type": "value", "scale": scale, "axisLabel": _LABEL, "splitLine": _SPLIT},
-        "series": [series],
+        "yAxis": {"type": "value", "scale": scale, "axisLabel": LABEL, "splitLine": _SPLIT},
+        "series": series if isinstance(series, list) else [series],
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from nicegui import ui
 
-from veldt.dashboard import charts
+from veldt.dashboard import charts, league
 from veldt.dashboard.overlay import LiveNumbers, compact
 from veldt.dashboard.reading import RunView
 from veldt.diagram.svg import STYLE as DIAGRAM_STYLE
@@ -19,6 +19,12 @@ from veldt.telemetry.progress import clock, closing_lines, number
 
 _STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 _STATES = {"starting": "starting", "running": "running", "lost": "stopped without a result"}
+_LEAGUE_CHARTS = {
+    "Strength of the main player": league.strength,
+    "Payoff: win rate of row against column": league.payoff,
+    "Family tree: models by the player they were frozen from": league.family,
+    "Elo of the learning players": league.ratings,
+}
 _THEMES = (None, True, False)
 """As the browser wishes, dark, light."""
 
@@ -64,10 +70,18 @@ class Page:
                 self._lag = ui.echart(charts.lag(view)).classes("chart")
             with _card("Speed: env steps per second", "narrow"):
                 self._speed = ui.echart(charts.speed(view)).classes("chart")
+            self._league = self._make_league_charts(view)
             with _card("Busy share and restarts", "narrow"):
                 self._roles = ui.html(sanitize=False).classes("events")
             with _card("Alarms and events", "narrow"):
                 self._events = ui.html(sanitize=False).classes("events")
+
+    def _make_league_charts(self, view: RunView) -> dict[str, Any]:
+        made = {}
+        for title, draw in _LEAGUE_CHARTS.items() if league.has_league(view) else ():
+            with _card(title, "narrow"):
+                made[title] = ui.echart(draw(view)).classes("chart")
+        return made
 
     def _change_theme(self) -> None:
         themes = _THEMES
@@ -91,6 +105,7 @@ class Page:
             (self._curve, charts.curve(view)),
             (self._lag, charts.lag(view)),
             (self._speed, charts.speed(view)),
+            *((each, _LEAGUE_CHARTS[title](view)) for title, each in self._league.items()),
         ):
             if dict(element.options) != options:
                 element.options.update(options)

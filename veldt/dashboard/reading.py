@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from veldt.errors import ConfigurationError
-from veldt.telemetry.record import CONFIG_FILE, EVENTS_FILE, RESULT_FILE, STATUS_FILE, TOPOLOGY_FILE
+from veldt.telemetry.record import (
+    CONFIG_FILE,
+    EVENTS_FILE,
+    LEAGUE_FOLDER,
+    LEAGUE_LOG,
+    MEASURES_LOG,
+    RESULT_FILE,
+    STATUS_FILE,
+    TOPOLOGY_FILE,
+)
 from veldt.telemetry.result import RunResult
 from veldt.telemetry.writers import METRICS_FILE
 
@@ -49,6 +58,10 @@ class RunView:
     """Evenly thinned to at most CURVE_POINTS."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """The newest, oldest first."""
+    freezings: list[dict[str, Any]] = field(default_factory=list)
+    """Of a league: who was frozen when, with the payoff and the ratings at that time."""
+    measures: list[dict[str, Any]] = field(default_factory=list)
+    """Of a league: how strong its main player was when."""
 
     def option(self, name: str) -> Any:
         return self.config["options"].get(name)
@@ -73,6 +86,8 @@ class RunReader:
         self._json_files: dict[str, tuple[Any, dict[str, Any]]] = {}
         self._metrics = _LineFile(self.run_dir / METRICS_FILE)
         self._events_file = _LineFile(self.run_dir / EVENTS_FILE)
+        folder = self.run_dir / LEAGUE_FOLDER
+        self._league = [_History(folder / name) for name in (LEAGUE_LOG, MEASURES_LOG)]
         self._points: list[Point] = []
         self._events: list[dict[str, Any]] = []
         if not self._read_json(CONFIG_FILE):
@@ -94,6 +109,8 @@ class RunReader:
             result=RunResult.from_mapping(result) if state == "ended" and result else None,
             curve=_thinned(self._points),
             events=list(self._events),
+            freezings=self._league[0].read(),
+            measures=self._league[1].read(),
         )
 
     def _read_json(self, name: str) -> dict[str, Any]:
@@ -151,6 +168,24 @@ class _LineFile:
         whole = data[: data.rfind(b"\n") + 1]
         self._end += len(whole)
         return [json.loads(line) for line in whole.splitlines()], anew
+
+
+class _History:
+    """All lines of a file that have env_steps, in their order; a resumed run takes back what came
+    after its checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._lines = _LineFile(path), list[dict[str, Any]]()
+
+    def read(self) -> list[dict[str, Any]]:
+        lines, anew = self._file.new_lines()
+        if anew:
+            self._lines = []
+        for line in lines:
+            while self._lines and self._lines[-1]["env_steps"] > line["env_steps"]:
+                self._lines.pop()
+            self._lines.append(line)
+        return list(self._lines)
 
 
 def _state(status: dict[str, Any], result: dict[str, Any]) -> State:

@@ -2,7 +2,8 @@
 """Opens whatever a user names as an environment as one Gymnasium vector environment.
 
 A Gymnasium id (native vector entry point, in-process or subprocess vector), "ALE/..." on ale-py's
-own vector environment, "envpool:<task>", "module:function" or a callable.
+own vector environment, "envpool:<task>", "veldt:<game>", "pettingzoo:<module>", "module:function"
+or a callable.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def open_vector(
             return open_atari(factory, options, num_envs)
         if factory.is_envpool:
             return _open_envpool(factory, options, num_envs, seed)
+        if factory.is_game:
+            return _open_game(factory, options, num_envs)
         if render:
             options["render_mode"] = "rgb_array"
         if isinstance(factory.env, str) and lookup.function_path(factory.env) is None:
@@ -62,6 +65,30 @@ def open_vector(
         raise ConfigurationError(
             f"cannot make the environment '{factory.name}': {described(error)}"
         ) from error
+
+
+def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
+    """Every seat of every game is a column, and one policy plays them all."""
+    from veldt.games.making import (
+        make_games,
+        num_players,
+    )  # games know about spaces, which are defined here
+    from veldt.games.seats import SeatColumns
+
+    if factory.vectorization not in ("auto", "native") or factory.time_limit is not None:
+        raise ConfigurationError(
+            f"'{factory.name}' steps many games together and ends them by its own rules; leave"
+            " vectorization at auto and time_limit out"
+        )
+    if factory.autoreset not in ("default", "same_step", "next_step"):
+        raise ConfigurationError(
+            f"'{factory.name}' resets by itself; use autoreset same_step or next_step"
+        )
+    same_step = factory.autoreset != "next_step"  # a game of three moves cannot spare a reset row
+    players = num_players(factory.name, **options)
+    games = make_games(factory.name, -(-num_envs // players), same_step_reset=same_step, **options)
+    mode = AutoresetMode.SAME_STEP if same_step else AutoresetMode.NEXT_STEP
+    return OpenedVector(SeatColumns(games, num_envs), mode)
 
 
 def _open_registered(

@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
@@ -56,8 +56,9 @@ class EnvironmentFactory:
     """Picklable description of an environment; travels to node processes at start."""
 
     env: str | Callable[..., object]
-    """Gymnasium id, "ALE/...", "envpool:<task>", "module:function", or a picklable callable that
-    returns a gymnasium.Env (or a gymnasium VectorEnv, if it takes num_envs)."""
+    """Gymnasium id, "ALE/...", "envpool:<task>", "module:function", a game of several players
+    ("veldt:<game>", "pettingzoo:<module>"), or a picklable callable that returns a gymnasium.Env
+    (or a gymnasium VectorEnv, if it takes num_envs)."""
     options: tuple[tuple[str, Any], ...] = ()
     """Keyword arguments of the environment; a mapping is accepted too."""
     vectorization: str = "auto"
@@ -106,6 +107,11 @@ class EnvironmentFactory:
         return isinstance(self.env, str) and self.env.startswith(lookup.ENVPOOL_PREFIX)
 
     @property
+    def is_game(self) -> bool:
+        """Whether it has several players; one policy then plays all seats, each in a column."""
+        return isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
+
+    @property
     def is_native(self) -> bool:
         """Whether many copies are stepped by one vectorised implementation."""
         return self._reading().is_native
@@ -131,6 +137,12 @@ class EnvironmentFactory:
             raise ConfigurationError(f"num_envs is {num_envs}; use 1 or more")
         reading, seed = self._reading(), seed % (_LARGEST_SEED - num_envs)
         return self._over(reading, open_vector(self, num_envs, seed, render), seed)
+
+    def around(self, env: VectorEnv, seed: int) -> VectorEnvironment:
+        """The same interface over a vector environment that somebody else has made of this game."""
+        seed = seed % (_LARGEST_SEED - env.num_envs)
+        opened = OpenedVector(env, AutoresetMode(env.metadata["autoreset_mode"]))
+        return self._over(self._reading(), opened, seed)
 
     def make_groups(
         self, num_groups: int, num_envs: int, seed: int
@@ -209,7 +221,8 @@ class EnvironmentFactory:
         interface = Interface(
             observation_space, env.single_action_space, in_observation, self._stack_depth
         )
-        return _Reading(spec, interface, in_info, is_native)
+        one_by_one = not is_native or self.name.startswith(lookup.PETTINGZOO_GAMES)
+        return _Reading(spec, interface, in_info, not one_by_one)
 
 
 def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> None:

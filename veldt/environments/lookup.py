@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from veldt.errors import ConfigurationError, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
+GAME_PREFIXES = NATIVE_GAMES, PETTINGZOO_GAMES = "veldt:", "pettingzoo:"
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
 """Which of our extras installs a library, by a word in the error about it."""
 
@@ -68,7 +69,7 @@ def _unknown(name: str, known: Iterable[str], reason: str = "") -> Configuration
     known = list(known)
     stems = {_stem(key): key for key in known}
     near = nearest(name, known, 3) or [stems[key] for key in nearest(_stem(name), stems, 3)]
-    remedy = 'give a Gymnasium id, "ALE/...", "envpool:<task>" or "module:function"'
+    remedy = 'give a Gymnasium id, "ALE/...", "envpool:<task>", "veldt:<game>" or "module:function"'
     if near:
         remedy = f"did you mean {' or '.join(near)}?"
     return ConfigurationError(f"unknown environment '{name}'; {reason or remedy}")

@@ -14,43 +14,11 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from veldt.environments.counting import CountingEnvironment, CountingVectorEnvironment
-
-StepResult = tuple[Any, float, bool, bool, dict[str, Any]]
-
-
-class _Probe(gymnasium.Env):
-    """An episode of `length` steps; subclasses give observations and rewards."""
-
-    length = 1
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._elapsed = 0
-        self._begin()
-        return self._observe(), {}
-
-    def step(self, action: Any) -> StepResult:
-        reward = self._reward(action)
-        self._elapsed += 1
-        self._advance()
-        return self._observe(), float(reward), self._elapsed >= self.length, False, {}
-
-    def _begin(self) -> None:
-        """Draw what stays the same for the episode."""
-
-    def _advance(self) -> None:
-        """Draw what changes from step to step."""
-
-    def _observe(self) -> Any:
-        raise NotImplementedError
-
-    def _reward(self, action: Any) -> float:
-        raise NotImplementedError
+from veldt.environments.probe import Probe, StepResult
+from veldt.environments.small_tasks import CatchEnvironment, NestedDictEnvironment
 
 
-class MemoryEnvironment(_Probe):
+class MemoryEnvironment(Probe):
     """A cue of -1 or +1 is shown on the first step only; the last step asks for it. Best 1; chance,
     and so the best of any policy without memory, 0."""
 
@@ -73,7 +41,7 @@ class MemoryEnvironment(_Probe):
         return 1.0 if int(action) == self._cue else -1.0
 
 
-class MaskedDictEnvironment(_Probe):
+class MaskedDictEnvironment(Probe):
     """Dict observation with an action mask: half of the actions are allowed, and taking another
     raises. The right one is `digit`, or the one after it when the vector's first entry is negative.
     Best 20 (1 per step), chance among allowed actions 20/3."""
@@ -113,7 +81,7 @@ class MaskedDictEnvironment(_Probe):
         return float(int(action) == self._right)
 
 
-class MultiDiscreteEnvironment(_Probe):
+class MultiDiscreteEnvironment(Probe):
     """Repeat the digits that the observation shows as one-hot vectors; the reward is the share of
     right ones. Best 16, chance 16 * mean(1/2, 1/3, 1/4) = 5.8."""
 
@@ -138,7 +106,7 @@ class MultiDiscreteEnvironment(_Probe):
         return float(np.mean(np.asarray(action) == self._digits))
 
 
-class _OneNumberProbe(_Probe):
+class _OneNumberProbe(Probe):
     """A probe whose observation is the number of steps so far."""
 
     def __init__(self) -> None:
@@ -193,10 +161,12 @@ def register_probes() -> None:
     """Make the probes known to Gymnasium as veldt/<name>-v0."""
     probes: dict[str, type[gymnasium.Env]] = {
         "Action": ActionProbe,
+        "Catch": CatchEnvironment,
         "Counting": CountingEnvironment,
         "Discount": DiscountProbe,
         "MaskedDict": MaskedDictEnvironment,
         "Memory": MemoryEnvironment,
+        "NestedDict": NestedDictEnvironment,
         "MultiDiscrete": MultiDiscreteEnvironment,
         "Truncation": TruncationProbe,
         "Value": ValueProbe,

@@ -67,7 +67,7 @@ class ActorCritic(Objective):
         options, network = self.options, self._network
         assert network.distribution is not None
         seen = self._reader.evaluate(batch)
-        targets = corrected_targets(options.correction, seen.log_rhos, *seen.rows, *options.traces)
+        targets = corrected_targets(options.correction, seen.log_rhos, seen.rows, *options.traces)
         loss = policy_gradient_loss(
             seen.log_probs,
             targets.advantages,

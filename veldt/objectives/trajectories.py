@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from veldt.algorithms.returns import Rows
 from veldt.networks import Network
 from veldt.objectives import Tensors
 from veldt.types import LAST_ACTION, LAST_REWARD
@@ -23,8 +24,7 @@ class Evaluated(NamedTuple):
     """Log probabilities under the policy that acted, without gradient."""
     log_rhos: Tensor
     """log pi - log mu, without gradient."""
-    rows: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-    """What targets are made of: rewards, values, next values, terminated, truncated, ignored."""
+    rows: Rows
     ignored: Tensor
 
 
@@ -55,7 +55,7 @@ class TrajectoryReader:
             rewards = batch["reward"][:-1] * network.reward_scale()
             following = self.following(batch, outputs.value, states, "value")
             log_rhos = log_probs.detach() - behaviour
-        rows = (rewards, values.detach(), following, *flags)
+        rows = Rows(rewards, values.detach(), following, *flags)
         return Evaluated(logits, values, log_probs, behaviour, log_rhos, rows, flags[-1])
 
     @torch.no_grad()

@@ -22,7 +22,8 @@ class RunOptions(Options):
     """What to run, for how long, and where."""
 
     env: str | Callable[..., object]
-    """Gymnasium id, ALE/..., envpool:..., or module:function that makes an environment."""
+    """Gymnasium id, ALE/..., envpool:..., veldt:... or pettingzoo:... (games of several players),
+    or module:function that makes an environment."""
     backend: Backend = "process"
     """Where nodes run: serial (one thread, deterministic), process (shared memory) or ray."""
     seed: Annotated[int, Bounds(0, 2**63, below=True)] = 0
@@ -34,11 +35,12 @@ class RunOptions(Options):
     max_seconds: Positive | None = None
     """Stop after this many seconds."""
     target_return: float | None = None
-    """Stop when the last 100 training episodes and 20 fresh evaluation episodes both reach it."""
+    """Stop when fresh evaluation episodes reach it: those played once the last 100 training
+    episodes do, or two rounds of those played every few seconds (process, ray)."""
     num_actors: Annotated[int, Bounds(1, 10_000)] | None = None
     """Actors; default: from the number of cores."""
     envs_per_actor: Annotated[int, Bounds(1, 65_536)] | None = None
-    """Environments each actor steps together; default: from a quick measurement."""
+    """Environments each actor steps together; default: by its kind and the preset."""
     extra_lag: Annotated[int, Bounds(0, 10_000)] = 0
     """For experiments: actors act with weights this many updates older than the newest."""
     autotune: bool = False
@@ -51,7 +53,7 @@ class RunOptions(Options):
     learner_threads: Annotated[int, Bounds(1, 1024)] = 1
     """CPU threads of the learner."""
     preset: str = "auto"
-    """auto (atari for images, else control), or a preset of the architecture."""
+    """auto (by the kind of task, which its spaces tell), or a preset of the architecture."""
     network: str | Callable[..., object] = "auto"
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
     hidden_sizes: tuple[Annotated[int, Bounds(1, 65_536)], ...] = (64, 64)

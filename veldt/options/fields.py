@@ -12,6 +12,8 @@ import inspect
 import textwrap
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from functools import cache
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from veldt.errors import ConfigurationError, did_you_mean
@@ -26,21 +28,33 @@ class Leaf:
 
     name: str
     kind: Any
-    text: str
     entry: Field[Any]
     path: tuple[str, ...]
     """The groups it lies in, from the outside."""
+    owner: type
+    """The group itself."""
+
+    @property
+    def text(self) -> str:
+        """The string literal under the field; the source is read when somebody asks for help."""
+        return _documentation(self.owner).get(self.name, "")
 
 
-def leaves(config: type) -> dict[str, Leaf]:
+_LEAVES: dict[type, Mapping[str, Leaf]] = {}
+"""Of the classes that were asked for: every preset asks for its architecture's."""
+
+
+def leaves(config: type) -> Mapping[str, Leaf]:
     """Every option of a dataclass and of the groups in it, by name."""
-    found: dict[str, Leaf] = {}
-    _collect(config, (), found)
-    return found
+    if config not in _LEAVES:
+        found: dict[str, Leaf] = {}
+        _collect(config, (), found)
+        _LEAVES[config] = MappingProxyType(found)
+    return _LEAVES[config]
 
 
 def _collect(config: type, path: tuple[str, ...], found: dict[str, Leaf]) -> None:
-    texts, kinds = _documentation(config), kinds_of(config)
+    kinds = kinds_of(config)
     for entry in fields(config):
         kind = kinds[entry.name]
         if is_dataclass(kind) and isinstance(kind, type):
@@ -48,9 +62,10 @@ def _collect(config: type, path: tuple[str, ...], found: dict[str, Leaf]) -> Non
             continue
         if entry.name in found:
             raise TypeError(f"two groups of one Config have a field {entry.name}")
-        found[entry.name] = Leaf(entry.name, kind, texts.get(entry.name, ""), entry, path)
+        found[entry.name] = Leaf(entry.name, kind, entry, path, config)
 
 
+@cache
 def _documentation(config: type) -> dict[str, str]:
     """Field name -> the string literal under it, in the class or the nearest base that has one."""
     found: dict[str, str] = {}

@@ -162,12 +162,8 @@ class Actor(Role):
 
     def open(self, context: NodeContext) -> None:
         self._context, environments = context, self.environments
-        # Who takes turns waits for the one before: not with groups that must wait for each other's
-        # data, nor with a gate that lets the others finish.
-        may_take_turns = not self.synchronous and self.gate is None
-        made = (context, environments.factory, environments.width, environments.num_groups)
-        self._turns = EnvironmentGroup.make_turns(*made) if may_take_turns else []
-        self._groups = self._turns or EnvironmentGroup.make_all(*made)
+        self._turns: list[EnvironmentGroup] = []
+        self._groups = self._make_groups(context)
         self.policy.open(context, [environments.width] * environments.num_groups)
         if self.gate is not None:
             self.gate.open(context)
@@ -181,6 +177,15 @@ class Actor(Role):
         if self.synchronous:
             for group in self._groups:
                 group.wait = UpdateWait(telemetry)
+
+    def _make_groups(self, context: NodeContext) -> list[EnvironmentGroup]:
+        environments = self.environments
+        # Who takes turns waits for the one before: not with groups that must wait for each other's
+        # data, nor with a gate that lets the others finish.
+        may_take_turns = not self.synchronous and self.gate is None
+        made = (context, environments.factory, environments.width, environments.num_groups)
+        self._turns = EnvironmentGroup.make_turns(*made) if may_take_turns else []
+        return self._turns or EnvironmentGroup.make_all(*made)
 
     def knows_its_version(self) -> bool:
         return self.policy.knows_its_version()

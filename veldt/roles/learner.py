@@ -24,6 +24,7 @@ from veldt.ports import (
 from veldt.role import Arrays, Role
 from veldt.roles.annealing import Gate
 from veldt.roles.finite_guard import FiniteGuard
+from veldt.topology import QueueSpec, Topology
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
@@ -210,3 +211,15 @@ class Learner(Role):
 def _below(prefix: str, state: Arrays) -> Arrays:
     found = state.items()
     return {name.removeprefix(prefix): array for name, array in found if name.startswith(prefix)}
+
+
+def rows_per_batch(topology: Topology) -> int:
+    """Rows that the first learner takes at a time: transitions, or the steps of trajectories, whose
+    last row is only there to bootstrap from."""
+    learner = next(node for node in topology.nodes if isinstance(node.role, Learner))
+    for _, end in learner.ends():
+        if isinstance(end.channel, QueueSpec) and end.side == "source":
+            steps, *columns = end.channel.layout["reward"].shape
+            rows = (steps - 1) * columns[0] if columns else steps
+            return rows * end.slots_per_batch
+    raise ValueError(f"{learner.name} reads no queue")

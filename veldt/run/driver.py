@@ -10,6 +10,8 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from veldt.algorithms.hill_climbing import TUNING_LOG, Proposal
 from veldt.backends import make_backend
 from veldt.backends.base import Backend
@@ -19,11 +21,20 @@ from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
 from veldt.run.best import BEST, BestWeights, Score
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
-from veldt.run.description import check_spaces, describe_plan, goal_of, telemetry_of
+from veldt.run.description import (
+    check_spaces,
+    choices,
+    choices_line,
+    describe_plan,
+    goal_of,
+    telemetry_of,
+)
 from veldt.run.directory import RunDirectory
+from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
+from veldt.run.target import Target
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
 from veldt.telemetry.bottleneck import bottleneck
 from veldt.telemetry.progress import Progress, make_progress
@@ -33,7 +44,6 @@ from veldt.types import Parameters
 
 _TICK_SECONDS = 0.05
 _METRICS_SECONDS = 1.0
-_EPISODES_BETWEEN_EVALUATIONS = 100
 _CLOSING_EVALUATION_SECONDS = 20.0
 
 
@@ -67,6 +77,7 @@ class Run:
             options.backend,
             options.seed,
             run_dir=self._directory.shown,
+            chosen=choices(plan),
         )
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         self._record = RunRecord(self._directory.path, plan.topology, self._progress.note)
@@ -87,7 +98,7 @@ class Run:
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
         self._nodes_are_alive = False
-        self._evaluated_at_episodes = 0
+        self._target = self._make_target()
         self._next_metrics = 0.0
 
     def _begin_directory(self, resume: bool) -> None:
@@ -118,6 +129,7 @@ class Run:
             with progress, self._signals, page:
                 try:
                     self._record.begin()
+                    progress.begin(choices_line(self._plan), choices(self._plan))
                     self._start()
                     self._result.stopped_by = self._loop(progress)
                 except (Exception, KeyboardInterrupt) as error:
@@ -186,7 +198,7 @@ class Run:
 
     def _reason_to_stop(self, elapsed: float) -> StoppedBy | None:
         options = self._options
-        if self._target_confirmed():
+        if self._target_reached(elapsed):
             self._result.reached_target = True
             self._result.seconds_to_target = self._elapsed()
             return "target"
@@ -197,39 +209,46 @@ class Run:
             return "seconds"
         return None
 
-    def _target_confirmed(self) -> bool:
-        """The last 100 training episodes reach the target and fresh ones confirm it: short episodes
-        end first, and a mean over training episodes alone flatters."""
-        target, telemetry = self._options.target_return, self._telemetry
-        if target is None or not telemetry.has_100_returns:
+    def _make_target(self) -> Target | None:
+        options = self._options
+        if options.target_return is None:
+            return None
+        return Target(
+            options.target_return,
+            options.evaluation_episodes,
+            has_looks=options.backend != "serial",
+            play=self._look,
+        )
+
+    def _look(self, attempt: int, seconds: float | None) -> np.ndarray:
+        return self._evaluate(self._weights(), self._telemetry.env_steps, seconds, attempt)
+
+    def _target_reached(self, elapsed: float) -> bool:
+        if self._target is None:
             return False
-        if telemetry.mean_return_100 < target:
-            return False
-        fresh = telemetry.episodes - self._evaluated_at_episodes
-        if self._evaluated_at_episodes and fresh < _EPISODES_BETWEEN_EVALUATIONS:
-            return False
-        self._evaluated_at_episodes = telemetry.episodes
         limit = self._options.max_seconds
-        left = None if limit is None else max(0.0, limit - self._elapsed())
-        score = self._evaluate(self._weights(), telemetry.env_steps, left)
-        self._result.evaluation_return = None if score is None else score.mean
-        self._result.mean_return_100 = telemetry.mean_return_100
-        return score is not None and score.mean >= target
+        left = None if limit is None else max(0.0, limit - elapsed)
+        reached = self._target.is_reached(self._telemetry, elapsed, left)
+        if reached:
+            self._result.mean_return_100 = self._telemetry.mean_return_100
+            self._result.env_steps_to_target = self._telemetry.env_steps
+        self._result.evaluation_return = self._target.evaluation_return
+        return reached
 
     def _weights(self) -> Parameters:
         return newest_weights(self._backend, self._plan.topology)
 
     def _evaluate(
-        self, weights: Parameters, env_steps: int, max_seconds: float | None
-    ) -> Score | None:
-        """The mean return of fresh episodes; None if none ended within `max_seconds`. Signals and
-        the limit strike at once: an environment may take very long to reset."""
+        self, weights: Parameters, env_steps: int, max_seconds: float | None, attempt: int = 0
+    ) -> np.ndarray:
+        """Returns of the fresh episodes that ended within `max_seconds`. Signals and the limit
+        strike at once: an environment may take very long to reset."""
         try:
             with self._signals.interruptible(max_seconds):
                 evaluator = Evaluator(
                     self._plan.problem.environment,
                     self._plan.topology.network,
-                    seed=_evaluation_seed(self._options.seed, weights.version),
+                    seed=_evaluation_seed(self._options.seed, weights.version, attempt),
                     num_episodes=self._options.evaluation_episodes,
                 )
                 try:
@@ -237,18 +256,18 @@ class Run:
                 finally:
                     evaluator.close()
         except OutOfTime:
-            return None
-        if not returns.size:
-            return None
-        score = Score.of(returns)
-        self._best.evaluated(score, weights, env_steps)
-        return score
+            return np.empty(0)
+        # A mean without the longest episodes says nothing about which weights are best.
+        if returns.size == self._options.evaluation_episodes:
+            self._best.evaluated(Score.of(returns), weights, env_steps)
+        return returns
 
     def _conclude(self, progress: Progress) -> None:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
         cannot be done is said, and the rest is done all the same."""
         self._attempt("last numbers", self._observe)
         self._attempt("last checkpoint", self._save_last)
+        self._attempt("league", self._measure_league)
         if self._result.stopped_by in ("env_steps", "seconds"):
             self._attempt("evaluation", self._evaluate_last)
         self._attempt("best weights", self._judge_best)
@@ -271,6 +290,9 @@ class Run:
         self._checkpoints.save_last(weights, self._nodes_are_alive)
         self._best.watch(self._telemetry, lambda: weights)
 
+    def _measure_league(self) -> None:
+        add_league_result(self._result, self._plan, self._backend)
+
     def _evaluate_last(self) -> None:
         if not self._options.evaluation_episodes:
             return
@@ -283,8 +305,8 @@ class Run:
         try:
             if contested and best is not None and age is not None:
                 self._evaluate(best, age, limit)
-            score = self._evaluate(weights, env_steps, limit)
-            self._result.evaluation_return = None if score is None else score.mean
+            returns = self._evaluate(weights, env_steps, limit)
+            self._result.evaluation_return = float(returns.mean()) if returns.size else None
         except KeyboardInterrupt:  # no reason to lose the result as well
             self._record.note("end", "interrupted during the closing evaluation")
 
@@ -324,6 +346,6 @@ class Run:
         result.stage_shares = telemetry.stage_shares()
 
 
-def _evaluation_seed(seed: int, version: int) -> int:
+def _evaluation_seed(seed: int, version: int, attempt: int) -> int:
     """Other episodes than the actors see, and other ones each time."""
-    return (seed * 1_000_003 + version * 7919 + 12_345) % 2**31
+    return (seed * 1_000_003 + version * 7919 + attempt * 104_729 + 12_345) % 2**31

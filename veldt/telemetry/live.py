@@ -55,6 +55,9 @@ class LiveProgress(Progress):
         except (OSError, ValueError):  # the terminal has gone
             self._can_write = False
 
+    def begin(self, text: str, chosen: dict[str, object]) -> None:
+        self._lines([text], "dim")
+
     def note(self, text: str) -> None:
         self._lines([text], "yellow")
 

@@ -69,6 +69,9 @@ class Progress:
             self._last_shown = elapsed_seconds
             self._show(run, elapsed_seconds)
 
+    def begin(self, text: str, chosen: dict[str, object]) -> None:
+        """Show what was chosen for the run, in a line or by name."""
+
     def note(self, text: str) -> None:
         """Show one line about something unusual: a restart, a failed write."""
 
@@ -110,6 +113,9 @@ class PlainProgress(Progress):
         if left is not None:
             yield f"{clock(left)} left"
 
+    def begin(self, text: str, chosen: dict[str, object]) -> None:
+        self._print(text)
+
     def note(self, text: str) -> None:
         self._print(text)
 
@@ -119,7 +125,7 @@ class PlainProgress(Progress):
 
 
 class JsonProgress(Progress):
-    """JSON objects, one per line, told apart by "event": progress, note, result."""
+    """JSON objects, one per line, told apart by "event": begin, progress, note, result."""
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
         self._event(
@@ -129,6 +135,9 @@ class JsonProgress(Progress):
             **run.metrics(),
             seconds_left=self.goal.seconds_left(run, elapsed_seconds),
         )
+
+    def begin(self, text: str, chosen: dict[str, object]) -> None:
+        self._event("begin", text=text, **chosen)
 
     def note(self, text: str) -> None:
         self._event("note", text=text)
@@ -142,6 +151,8 @@ class JsonProgress(Progress):
 
 class JsonResult(JsonProgress):
     """Only the final JSON object: --json with --quiet."""
+
+    def begin(self, text: str, chosen: dict[str, object]) -> None: ...
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None: ...
 

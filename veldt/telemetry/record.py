@@ -21,6 +21,9 @@ from veldt.topology import Topology
 
 TOPOLOGY_FILE, STATUS_FILE, EVENTS_FILE = "topology.json", "status.json", "events.jsonl"
 CONFIG_FILE, RESULT_FILE = "config.json", "result.json"
+LEAGUE_FOLDER = "league"
+LEAGUE_LOG, MEASURES_LOG = "league.jsonl", "measures.jsonl"
+"""In that folder: a line for each freezing, and one for each measurement of strength."""
 
 EventSort = Literal["node", "alarm", "checkpoint", "end"]
 

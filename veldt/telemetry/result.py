@@ -48,15 +48,23 @@ class RunResult:
     """Episodes that ended because their environment failed; not among `episodes`."""
     reached_target: bool = False
     seconds_to_target: float | None = None
+    env_steps_to_target: int | None = None
+    """Env steps before the evaluation that reached it."""
     policy_lag: dict[str, Any] = field(default_factory=lambda: lag_entry(LagSummary()))
     """mean, max, min in updates, and a histogram whose index is the lag (127 is "or more")."""
     restarts: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     """What was thrown away, by reason."""
     run_dir: str = ""
+    chosen: dict[str, Any] = field(default_factory=dict)
+    """Family, preset, sizes and rows per update: what the task and the machine led to."""
     parameters_sha256: str = ""
     best_policy: int | None = None
     """Where several policies were trained: the one with the best returns, which was evaluated."""
+    nash_conv: dict[str, float] | None = None
+    """Of a league's last model and of the mixture of its past, where the game has it exactly."""
+    league: dict[str, Any] | None = None
+    """Numbers of players, frozen models and games, Elo, measures; None without a league."""
     stopped_by: StoppedBy = "failure"
     bottleneck: str = ""
     stage_shares: dict[str, dict[str, float]] = field(default_factory=dict)

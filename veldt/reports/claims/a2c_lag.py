@@ -49,6 +49,7 @@ class SynchronousMatches(Claim):
             case["system"],
             env=self.env,
             backend="serial",
+            preset="control",  # the same loss and passes for both
             seed=case["seed"],
             num_actors=self.actors,
             envs_per_actor=self.envs_per_actor,

@@ -61,6 +61,7 @@ class DoubleBuffering(Claim):
             num_actors=1,
             envs_per_actor=self.envs,
             groups_per_actor=case["groups"],
+            preset="control",  # one pass over a batch: the learner is not to be waited for
             # The same rows per batch either way.
             batch_trajectories=2 * case["groups"],
             vectorization="in_process",

@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from veldt.reports.compare.league_figures import league_figures
 from veldt.reports.compare.records import Record, Records, over_seeds
 from veldt.reports.statistics import joint_curve
 
@@ -43,8 +44,7 @@ def draw_all(records: Records, ceiling: dict[str, float], out: Path) -> list[Pic
         lambda: _memory(records),
     ]
     pictures = []
-    for drawer in drawers:
-        drawn = drawer()
+    for drawn in [*(drawer() for drawer in drawers), *league_figures(records)]:
         if drawn is not None:
             figure, name, title, caption = drawn
             save_png(figure, out / f"{name}.png")

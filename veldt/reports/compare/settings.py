@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from veldt.architectures import ARCHITECTURES, check, label
+from veldt.architectures import ARCHITECTURES, ON_ONE_PLAYER, check, label
+from veldt.environments.lookup import GAME_PREFIXES
 from veldt.errors import ConfigurationError
 from veldt.files import write_atomically
 from veldt.reports.page import check_installed
@@ -77,7 +78,9 @@ class Comparison:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(ARCHITECTURES) if self.architectures == (ALL,) else self.architectures
+        if self.architectures != (ALL,):
+            return self.architectures
+        return tuple(ARCHITECTURES) if str(self.env).startswith(GAME_PREFIXES) else ON_ONE_PLAYER
 
     @property
     def run_options(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 from veldt.algorithms.colored_noise import NoiseStream
 from veldt.algorithms.schedules import epsilon_ladder, linear
 from veldt.context import NodeContext
+from veldt.errors import ConfigurationError
 from veldt.networks import (
     MASKED_LOGIT,
     DPGNetwork,
@@ -33,6 +34,8 @@ from veldt.types import VALUE_BEST, VALUE_TAKEN, PolicyReply
 
 ENVIRONMENT = "environment_index"
 """Given to a Selection beside the observations: each row's place among all environments."""
+
+_LONGEST_HOLD_STEPS = 100
 
 KEPT = ("behaviour_value",)
 """What SampleActions keeps with `keep_value`."""
@@ -66,16 +69,35 @@ class SampleActions(Selection):
     def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
         assert isinstance(outputs, PolicyValueOutput)
         logits = outputs.logits.cpu().numpy()
-        action = self._distribution.sample(logits, self._random)
+        action = self._draw(logits, observations)
         env_action = self._distribution.env_action(action)
         kept = {"behaviour_logits": logits}
         if self.keep_value:
             kept["behaviour_value"] = outputs.value.cpu().numpy()
         return PolicyReply(action, env_action, kept, 0)
 
+    def _draw(self, logits: np.ndarray, observations: dict[str, torch.Tensor]) -> np.ndarray:
+        return self._distribution.sample(logits, self._random)
+
 
 @dataclass(frozen=True)
-class EpsilonOptions(Options):
+class HeldOptions(Options):
+    """How long a random action lasts."""
+
+    hold_exponent: NotNegative = 0.0
+    """Random actions are held for n steps with a chance ~ n^-this (2 in the paper of Dabney et al.,
+    2020), which finds far goals; 0: each lasts one step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0.0 < self.hold_exponent <= 1.0:
+            raise ConfigurationError(
+                f"hold_exponent is {self.hold_exponent}; use a number above 1, or 0 for none"
+            )
+
+
+@dataclass(frozen=True)
+class EpsilonOptions(HeldOptions):
     """Exploration that fades."""
 
     epsilon_start: Fraction = 1.0
@@ -84,6 +106,10 @@ class EpsilonOptions(Options):
     """Share of random actions after the schedule."""
     epsilon_env_steps: CountOrNone = 20_000
     """Environment steps, of all actors together, over which epsilon falls."""
+
+    def greedy(self, num_actors: int) -> EpsilonGreedy:
+        """For each of so many actors."""
+        return EpsilonGreedy(self.annealed(num_actors), self.hold_exponent)
 
     def annealed(self, num_actors: int = 1) -> AnnealedEpsilon:
         horizon = self.epsilon_env_steps / num_actors
@@ -120,13 +146,17 @@ class DrawnEpsilon:
 
 
 @dataclass(frozen=True)
-class LadderOptions(Options):
+class LadderOptions(HeldOptions):
     """Exploration that differs between environments and stays."""
 
     epsilon_base: Fraction = 0.1
     """Share of random actions of the environment that explores most (dqn, r2d2)."""
     epsilon_alpha: NotNegative = 7.0
     """The environment that explores least has epsilon_base to the power 1 + this (dqn, r2d2)."""
+
+    def greedy(self, num_envs: int) -> EpsilonGreedy:
+        """For all actors, which have so many environments together."""
+        return EpsilonGreedy(self.ladder(num_envs), self.hold_exponent)
 
     def ladder(self, num_envs: int) -> LadderEpsilon:
         return LadderEpsilon(num_envs, self.epsilon_base, self.epsilon_alpha)
@@ -154,12 +184,14 @@ class EpsilonGreedy(Selection):
     of an n-step window follows without asking a network again."""
 
     exploration: Callable[[NodeContext], Epsilon]
+    hold_exponent: float = 0.0
 
     def open(self, network: Network, context: NodeContext) -> None:
         self._epsilon, self._index = self.exploration(context), context.index
         self._random = context.random("exploration")
         # The actor's own counter: it outlives restarts and is part of every checkpoint.
         self._env_steps = context.telemetry.counter("env_steps")
+        self._held, self._left = np.zeros((2, 0), np.int64)
 
     def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
         assert isinstance(outputs, QOutput)
@@ -171,10 +203,38 @@ class EpsilonGreedy(Selection):
             environments = observations[ENVIRONMENT].numpy()
         epsilon = self._epsilon(int(self._env_steps.value), environments)
         explore = self._random.random(len(action)) < epsilon
-        if explore.any():
+        if self.hold_exponent:
+            self._hold(action, explore, q_values, environments)
+        elif explore.any():
             action[explore] = self._any_action(q_values[explore])
         values = {VALUE_TAKEN: q_values[rows, action], VALUE_BEST: q_values.max(-1)}
         return PolicyReply(action, action, values, 0)
+
+    def _hold(
+        self,
+        action: np.ndarray,
+        explore: np.ndarray,
+        q_values: np.ndarray,
+        environments: np.ndarray,
+    ) -> None:
+        """Go on with the random actions that are held, begin new ones where `explore` says so and
+        none is; one that is no longer allowed ends."""
+        missing = int(environments.max()) + 1 - len(self._held)
+        if missing > 0:
+            self._held, self._left = (
+                np.pad(each, (0, missing)) for each in (self._held, self._left)
+            )
+        held, left = self._held[environments], self._left[environments]
+        left[q_values[np.arange(len(held)), held] <= MASKED_LOGIT] = 0
+        begin = explore & (left == 0)
+        if begin.any():
+            held[begin] = self._any_action(q_values[begin])
+            steps = self._random.zipf(self.hold_exponent, int(begin.sum()))
+            left[begin] = np.minimum(steps, _LONGEST_HOLD_STEPS)
+        going = left > 0
+        action[going] = held[going]
+        left[going] -= 1
+        self._held[environments], self._left[environments] = held, left
 
     def _any_action(self, q_values: np.ndarray) -> np.ndarray:
         keys = self._random.random(q_values.shape)

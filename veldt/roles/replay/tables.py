@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from veldt.objectives.r2d2 import R2D2, R2D2Options
 from veldt.options.checked import Count, CountOrNone, Fraction, NotNegative, Options, Positive
 from veldt.replay import (
     Fifo,
+    LowestPriority,
     PrioritizedSampler,
     RateLimiter,
     SequenceStore,
@@ -148,8 +149,17 @@ class PrioritizedReplayOptions(ReplayOptions):
     """How far importance weights undo the priorities' bias; 1: fully."""
     trim_period_updates: CountOrNone = 100
     """Updates between two trims to replay_transitions; 0: a hard cap."""
+    eviction: Literal["oldest", "lowest_priority"] = "oldest"
+    """Who leaves first; lowest_priority (Ape-X DPG's) goes with a hard cap."""
     prefetch_batches: Count = 4
     """Batches that wait for the learner."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eviction == "lowest_priority" and self.trim_period_updates:
+            raise ConfigurationError(
+                "eviction lowest_priority needs a hard cap; add --trim-period-updates 0"
+            )
 
 
 @dataclass(eq=False)
@@ -172,9 +182,12 @@ class PrioritizedTable(UniformTable):
 
     def make_sampler(self, store: Store) -> Sampler:
         options = self.options
-        return PrioritizedSampler(
+        sampler = PrioritizedSampler(
             store, alpha=options.priority_exponent, beta=options.importance_exponent
         )
+        if options.eviction == "lowest_priority":
+            store.remover = LowestPriority(sampler)
+        return sampler
 
 
 @dataclass(frozen=True)

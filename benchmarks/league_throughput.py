@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a league costs: its steps per second beside impala's on the same game, and by pool size.
+
+python benchmarks/league_throughput.py --rounds 3
+
+impala plays every seat of a game with one policy: a column for each seat, one of which decides
+while the others wait, and both are env steps. Every env step of a league is a decision of the
+learning player, whose opponents' moves are no steps. So the table has decisions that are learned
+from, moves of games, and env steps as each run counts them. Runs alternate, and the median round
+counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import measuring
+
+from veldt.reports.compare.records import metric_rows
+
+PLAYERS = 2
+POOLS = (4, 64)
+_SAME = {
+    "backend": "process",
+    "evaluation_episodes": 0,
+    "trajectory_steps": 8,
+    "envs_per_actor": 256,
+    "gamma": 1.0,
+    "optimizer": "adam",
+    "learning_rate": 1e-3,
+    "hidden_sizes": "64,64",
+    "checkpoint_env_steps": 10**9,
+}
+_LEAGUE = {"measure_env_steps": 10**9, "final_entropy": "none", "batch_trajectories": 2}
+_FILL = {"freeze_env_steps": 5_000, "matchmaking": "uniform", "self_play_share": 0.0}
+
+
+def contestants(game: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Architecture and options by name. The pool's share of games is the largest there can be: all
+    of them; it is filled soon, and goes on changing."""
+    shared = {**_SAME, "env": game}
+    found: dict[str, tuple[str, dict[str, Any]]] = {
+        # As wide as the league's actor: its columns are seats, two for each game.
+        "impala": ("impala", {**shared, "envs_per_actor": 512, "batch_trajectories": 1}),
+        "league": ("league", {**shared, **_LEAGUE, "preset": "control"}),
+    }
+    for size in POOLS:
+        own = {**shared, **_LEAGUE, **_FILL, "max_frozen": size, "preset": "control"}
+        found[f"league, pool of {size}"] = ("league", own)
+    return found
+
+
+def measure(architecture: str, options: dict[str, Any], seconds: float) -> dict[str, float]:
+    """Rates over the later half of a run, when pools are full."""
+    with tempfile.TemporaryDirectory(prefix="veldt-league-") as folder:
+        run_dir = Path(folder) / "run"
+        command = measuring.train_command(
+            architecture, run_dir, {**options, "max_seconds": seconds}
+        )
+        subprocess.run(command, cwd=measuring.ROOT, check=True, timeout=seconds + 120)
+        rows = metric_rows(run_dir)
+        result = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
+    began = rows[-1]["time"] - seconds / 2
+    later = [row for row in rows if row["time"] >= began]
+    passed = later[-1]["time"] - later[0]["time"]
+    steps = (later[-1]["env_steps"] - later[0]["env_steps"]) / passed
+    is_league = architecture == "league"
+    return {
+        "env_steps_per_second": steps,
+        "decisions_per_second": steps if is_league else steps / PLAYERS,
+        "moves_per_second": steps * PLAYERS if is_league else steps / PLAYERS,
+        "frozen": result["league"]["frozen"] if is_league else 0,
+    }
+
+
+def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, float]:
+    """Medians over rounds of what is asked for: each round's own ratio, so that a slow minute of
+    the machine counts for both."""
+    small, large = (f"league, pool of {size}" for size in POOLS)
+    found = {}
+    for unit in ("decisions", "moves", "env_steps"):
+        name = f"{unit}_per_second"
+        values = [entry["league"][name] / entry["impala"][name] for entry in rounds]
+        found[f"league_to_impala_by_{unit}"] = measuring.median(values)
+    name = "decisions_per_second"
+    flat = [entry[large][name] / entry[small][name] for entry in rounds]
+    return {**found, "pool_of_64_to_pool_of_4": measuring.median(flat)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--games", nargs="+", default=["veldt:leduc", "veldt:connect_four"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each run")
+    parser.add_argument("--name", default="league_throughput", help="of the file with results")
+    arguments = parser.parse_args()
+    payload: dict[str, Any] = {
+        "machine": measuring.machine(),
+        "settings": {**_SAME, "seconds": arguments.seconds},
+        "games": {},
+    }
+    for game in arguments.games:
+        rounds = []
+        for _ in range(arguments.rounds):
+            entry = {}
+            for name, (architecture, options) in contestants(game).items():
+                entry[name] = measure(architecture, options, arguments.seconds)
+                print(game, name, {k: round(v) for k, v in entry[name].items()}, flush=True)
+            rounds.append(entry)
+        payload["games"][game] = {"rounds": rounds, "ratios": ratios(rounds)}
+        measuring.save(arguments.name, payload)
+        print(game, {k: round(v, 3) for k, v in payload["games"][game]["ratios"].items()})
+
+
+if __name__ == "__main__":
+    main()

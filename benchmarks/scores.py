@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps and seconds to solve small tasks with defaults, beside Stable-Baselines3: the scoreboard.
+
+Every run is `veldt train ARCHITECTURE --env ENV` with a target and a limit of seconds and no other
+option but what the task itself needs. A finished run is a line of benchmarks/results/scores.jsonl
+and is not repeated, so a call goes on where the last one was interrupted. The summary goes to
+benchmarks/results/scores.json, and `python docs/generate.py --readme` puts it into the docs.
+
+python benchmarks/scores.py --seeds 0 1 2 3 4
+python benchmarks/scores.py --only CartPole-v1 "veldt impala" --jobs 8 --cores 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import measuring
+import scores_report
+from scores_tasks import TASKS, Task
+
+from veldt.reports.compare.records import metric_rows
+
+PEER_SCRIPT = measuring.ROOT / "benchmarks" / "peers" / "score_sb3.py"
+_GRACE_SECONDS = 45.0  # to start, to evaluate at the end and to stop, beyond the limit
+_CURVE_POINTS = 30
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One run of the scoreboard."""
+
+    task: Task
+    contestant: str
+    seed: int
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.task.env, self.contestant, self.seed
+
+    def words(self, run_dir: Path, max_seconds: float) -> list[str]:
+        framework, name, *more = self.contestant.split()
+        task, seed = self.task, str(self.seed)
+        limits = ["--max-seconds", f"{max_seconds:g}", "--seed", seed]
+        if framework == "sb3":
+            words = [str(peer_python()), str(PEER_SCRIPT), name, "--env", task.env]
+            return [*words, "--target", f"{task.target:g}", *limits]
+        words = [sys.executable, "-m", "veldt", "train", name, "--env", task.env, *more]
+        words += ["--target-return", f"{task.target:g}", *limits]
+        return [*words, "--quiet", "--run-dir", str(run_dir)]
+
+
+def peer_python() -> Path:
+    return measuring.ROOT / ".peers" / "sb3" / "bin" / "python"
+
+
+def execute(wanted: Wanted, max_seconds: float, cores: list[int]) -> Run:
+    """One run from start to end on `cores`."""
+    with tempfile.TemporaryDirectory(prefix="scores-") as directory:
+        run_dir = Path(directory) / "run"
+        words = wanted.words(run_dir, max_seconds)
+        began = time.monotonic()
+        code, out, err = _watched(words, max_seconds + _GRACE_SECONDS, cores)
+        run: Run = {"task": wanted.task.env, "contestant": wanted.contestant, "seed": wanted.seed}
+        shown = [Path(word).name if word.startswith("/") else word for word in words]
+        run |= {"target": wanted.task.target, "max_seconds": max_seconds, "cores": len(cores)}
+        run["command"] = " ".join(shown)
+        if code != 0:
+            return {**run, "error": f"exit code {code}: {err.strip()[-300:]}"}
+        found = _of_peer(out) if wanted.contestant.startswith("sb3") else _of_veldt(run_dir)
+        return {**run, **found, "process_seconds": time.monotonic() - began}
+
+
+def _watched(words: list[str], limit_seconds: float, cores: list[int]) -> tuple[int, str, str]:
+    found = [str(measuring.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(found)}
+    process = subprocess.Popen(
+        words,
+        cwd=measuring.ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+    )
+    try:
+        out, err = process.communicate(timeout=limit_seconds)
+        return process.returncode, out, err
+    except subprocess.TimeoutExpired:
+        return 124, "", f"still running after {limit_seconds:.0f} s"
+    finally:  # also after Ctrl-C: nothing may go on beside the next run
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _of_peer(out: str) -> Run:
+    return json.loads(out.splitlines()[-1])
+
+
+def _of_veldt(run_dir: Path) -> Run:
+    result = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
+    rows = metric_rows(run_dir)
+    every = max(1, len(rows) // _CURVE_POINTS)
+    points = [(row.get("time"), row["env_steps"], row.get("return/mean_100")) for row in rows]
+    names = ("seconds_to_target", "env_steps_to_target", "evaluation_return", "mean_return_100",
+             "env_steps", "wall_seconds", "start_seconds", "updates", "chosen")  # fmt: skip
+    began = rows[-1]["time"] - result["wall_seconds"] if rows else 0.0
+    curve = [(round(at - began, 2), steps, value) for at, steps, value in points[::every]]
+    return {
+        "reached": result["reached_target"],
+        **{name: result[name] for name in names},
+        "curve": curve,
+    }
+
+
+def finished(path: Path) -> list[Run]:
+    """Runs of earlier calls; a line that was cut off by a kill is no run."""
+    runs = []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for line in lines:
+        try:
+            runs.append(json.loads(line))
+        except ValueError:
+            continue
+    return runs
+
+
+def wanted_runs(given: argparse.Namespace) -> Iterator[Wanted]:
+    """Seed by seed, so that what disturbs the machine for a while disturbs everybody."""
+    for seed in given.seeds:
+        for task in TASKS:
+            for contestant in task.contestants:
+                tags = (task.env, contestant, contestant.split()[0])
+                if not given.only or any(word in tags for word in given.only):
+                    yield Wanted(task, contestant, seed)
+
+
+def measure(given: argparse.Namespace, path: Path) -> None:
+    done = {(r["task"], r["contestant"], r["seed"]) for r in finished(path) if "error" not in r}
+    todo = [each for each in wanted_runs(given) if each.key not in done]
+    if any(each.contestant.startswith("sb3") for each in todo) and not peer_python().exists():
+        print("Stable-Baselines3 is not installed here and left out: make .peers/sb3/.installed")
+        todo = [each for each in todo if not each.contestant.startswith("sb3")]
+    here = measuring.machine()
+    waiting: queue.SimpleQueue[Wanted] = queue.SimpleQueue()
+    for each in todo:
+        waiting.put(each)
+    lock, ends_at = threading.Lock(), time.monotonic() + given.total_seconds
+
+    def work(cores: list[int]) -> None:
+        while True:
+            try:
+                each = waiting.get_nowait()
+            except queue.Empty:
+                return
+            limit = min(given.max_seconds, each.task.max_seconds)
+            if time.monotonic() + limit + _GRACE_SECONDS > ends_at:
+                continue  # a shorter one may still fit
+            run = {**execute(each, limit, cores), "machine": here}
+            with lock:
+                _append(path, run)
+                print(
+                    f"seed {each.seed}  {each.task.env:26} {scores_report.in_words(run)}",
+                    flush=True,
+                )
+
+    workers = [
+        threading.Thread(target=work, args=(cores,), daemon=True) for cores in _shares(given)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _append(path: Path, run: Run) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(measuring.plain(run)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _shares(given: argparse.Namespace) -> list[list[int]]:
+    """The cores of each job: its own, so that runs beside each other do not slow each other."""
+    cores = sorted(os.sched_getaffinity(0))
+    if given.jobs * given.cores > len(cores):
+        raise SystemExit(f"{given.jobs} jobs of {given.cores} cores need more than {len(cores)}")
+    return [cores[job * given.cores :][: given.cores] for job in range(given.jobs)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
+    parser.add_argument("--only", nargs="+", help="environments, 'veldt', 'sb3', 'veldt a2c', ...")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--cores", type=int, default=2, help="of each run, its own")
+    parser.add_argument("--max-seconds", type=float, default=1e6, help="of a run, if below its own")
+    parser.add_argument(
+        "--total-seconds", type=float, default=1e9, help="begin none that may not end"
+    )
+    parser.add_argument("--name", default="scores", help="of the files in benchmarks/results")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    path = measuring.RESULTS / f"{given.name}.jsonl"
+    measure(given, path)
+    document = scores_report.summary(finished(path))
+    measuring.save(given.name, document)
+    for line in scores_report.text_lines(document):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

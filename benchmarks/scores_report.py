@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What benchmarks/results/scores.json says: medians, intervals, and the pages that show them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veldt.reports.statistics import estimate
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "scores.json"
+BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
+HEADER = ("contestant", "reached", "seconds to target: median", "IQM (95%)", "steps: median",
+          "steps: IQM (95%)", "last evaluation: IQM (95%)")  # fmt: skip
+Run = dict[str, Any]
+Document = dict[str, Any]
+
+
+def in_words(run: Run) -> str:
+    """One finished run in a few words."""
+    name = run["contestant"]
+    if "error" in run:
+        return f"{name}: FAILED, {run['error']}"
+    if run["reached"]:
+        steps, seconds = run["env_steps_to_target"], run["seconds_to_target"]
+        return f"{name}: {seconds:.1f} s, {steps:,} steps"
+    value = run["evaluation_return"]
+    shown = "-" if value is None else f"{value:.1f}"
+    return f"{name}: not in {run['wall_seconds']:.0f} s, {run['env_steps']:,} steps ({shown})"
+
+
+def summary(runs: list[Run]) -> Document:
+    """By task and contestant. The last run of a seed counts: an earlier one had an error."""
+    latest = {(r["task"], r["contestant"], r["seed"]): r for r in runs}
+    machines = [run["machine"] for run in latest.values()]
+    commands = list(dict.fromkeys(machine["command"] for machine in machines))
+    entries: dict[str, dict[str, Any]] = {}
+    for task, contestant in dict.fromkeys((t, c) for t, c, _ in latest):
+        own = [r for (t, c, _), r in latest.items() if (t, c) == (task, contestant)]
+        entries.setdefault(task, {})[contestant] = _entry([r for r in own if "error" not in r])
+    return {
+        "machine": {**(machines[-1] if machines else {}), "commands": commands},
+        "commits": sorted({machine["commit"] for machine in machines}),
+        "tasks": entries,
+        "runs": [_without_machine(run) for run in latest.values()],
+    }
+
+
+def _without_machine(run: Run) -> Run:
+    return {name: value for name, value in run.items() if name != "machine"}
+
+
+def _entry(runs: list[Run]) -> dict[str, Any]:
+    """Seeds that did not reach the target count with their limit, so they cannot flatter."""
+    seconds = [r["seconds_to_target"] if r["reached"] else r["max_seconds"] for r in runs]
+    steps = [r["env_steps_to_target"] if r["reached"] else r["env_steps"] for r in runs]
+    returns = [r["evaluation_return"] for r in runs if r["evaluation_return"] is not None]
+    return {
+        "seeds": len(runs),
+        "reached": sum(r["reached"] for r in runs),
+        "target": runs[0]["target"] if runs else None,
+        "max_seconds": max((r["max_seconds"] for r in runs), default=None),
+        "seconds": _spread(seconds),
+        "steps": _spread(steps),
+        "evaluation": _spread(returns),
+        "preset": (runs[0].get("chosen") or {}).get("preset") if runs else None,
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+    found = estimate(np.asarray(values, dtype=np.float64))
+    return {
+        "median": float(statistics.median(values)),
+        "iqm": float(found.value),
+        "low": float(found.low),
+        "high": float(found.high),
+    }
+
+
+def rows(entries: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Of one task, quickest first; those last that most seeds did not reach the target with."""
+
+    def order(item: tuple[str, Any]) -> tuple[bool, float]:
+        entry = item[1]
+        return 2 * entry["reached"] <= entry["seeds"], (entry["seconds"] or {}).get("median", 1e9)
+
+    return [_row(name, entry) for name, entry in sorted(entries.items(), key=order)]
+
+
+def _row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
+    late = 2 * entry["reached"] <= entry["seeds"]
+    return (
+        f"`{name}`",
+        f"{entry['reached']} of {entry['seeds']}",
+        _median(entry["seconds"], 1, late),
+        _interval(entry["seconds"], 1),
+        _median(entry["steps"], 0, late),
+        _interval(entry["steps"], 0),
+        _interval(entry["evaluation"], 1),
+    )
+
+
+def _median(spread: dict[str, float] | None, digits: int, late: bool) -> str:
+    if spread is None:
+        return "-"
+    return f"{'> ' if late else ''}{spread['median']:,.{digits}f}"
+
+
+def _interval(spread: dict[str, float] | None, digits: int) -> str:
+    if spread is None:
+        return "-"
+    low, high = (f"{spread[name]:,.{digits}f}" for name in ("low", "high"))
+    return f"{spread['iqm']:,.{digits}f} ({low} to {high})"
+
+
+def text_lines(document: Document) -> list[str]:
+    lines = []
+    for task, entries in document["tasks"].items():
+        lines += ["", task, *("  ".join(row) for row in rows(entries))]
+    return lines
+
+
+_INTRODUCTION = """\
+# Scores: what is solved, and how soon
+
+<!-- Generated by docs/generate.py from benchmarks/results/scores.json. -->
+
+`python benchmarks/scores.py` trains with defaults: `--env`, a target and a limit of seconds, and
+nothing else but what the task itself needs (`--recurrent lstm` where something must be remembered).
+Each run has two cores and the process backend. The preset follows from the spaces of the
+environment; every run prints and records which one it was.
+
+- **Reached** means that 20 fresh episodes without exploration have a mean of the target: those
+  played once the last 100 training episodes have it, or two rounds in a row of those played every
+  few seconds. Steps and seconds are counted until then, from the start of the process.
+- **Stable-Baselines3** is held to the same rule, with the settings of rl-baselines3-zoo, or its own
+  defaults where the zoo has none. The time that its evaluations take is not counted; Veldt's is.
+- A seed that did not reach the target counts with its limit. IQM is the interquartile mean over
+  seeds, with a bootstrap interval of 95%.
+
+## Measured
+"""
+
+
+def page(results: Path = RESULTS) -> str:
+    """docs/scores.md."""
+    block = "Not measured yet: `python benchmarks/scores.py`, then `python docs/generate.py`."
+    if results.exists():
+        block = _measured(json.loads(results.read_text(encoding="utf-8")))
+    return f"{_INTRODUCTION}\n{BEGIN}\n{block}\n{END}\n"
+
+
+def _measured(document: Document) -> str:
+    parts = []
+    for task, entries in document["tasks"].items():
+        target = next(iter(entries.values()))["target"]
+        parts += [f"### {task}: {target:g}", _table(HEADER, rows(entries))]
+    return "\n\n".join([*parts, _provenance(document)])
+
+
+def _provenance(document: Document) -> str:
+    machine = document["machine"]
+    versions = ", ".join(f"{name} {found}" for name, found in machine["versions"].items())
+    commands = ", ".join(f"`{command}`" for command in machine["commands"])
+    commits = " ".join(document["commits"])
+    return (
+        f"{commands} on {machine['cores']} cores of {machine['cpu']}, Python {machine['python']},"
+        f" {versions}, commit {commits}."
+    )
+
+
+def _table(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    every = [header, ("---",) * len(header), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in every)
+
+
+def readme_block(results: Path = RESULTS) -> str:
+    """The quickest of each framework to solve each task, for README.md; empty if not measured."""
+    if not results.exists():
+        return ""
+    document = json.loads(results.read_text(encoding="utf-8"))
+    header = ("task (target)", "Veldt, defaults", "seconds", "steps", "Stable-Baselines3, rl-zoo",
+              "seconds", "steps")  # fmt: skip
+    lines = []
+    for task, entries in document["tasks"].items():
+        target = next(iter(entries.values()))["target"]
+        lines.append((f"{task} ({target:g})", *_best(entries, "veldt"), *_best(entries, "sb3")))
+    seeds = max(e["seeds"] for entries in document["tasks"].values() for e in entries.values())
+    machine = document["machine"]
+    return (
+        f"{_table(header, lines)}\n\nTime to solve: medians over up to {seeds} seeds, two cores of"
+        f" {machine['cpu']} for each run, from process start to fresh episodes at the target;"
+        " every contestant, intervals and rules: [docs/scores.md](docs/scores.md)."
+    )
+
+
+def _best(entries: dict[str, Any], framework: str) -> tuple[str, str, str]:
+    own = {n: e for n, e in entries.items() if n.startswith(f"{framework} ") and e["seconds"]}
+    if not own:
+        return "-", "-", "-"
+    late = {name: 2 * entry["reached"] <= entry["seeds"] for name, entry in own.items()}
+    name = min(own, key=lambda each: (late[each], own[each]["seconds"]["median"]))
+    entry = own[name]
+    seconds, steps = (
+        _median(entry["seconds"], 1, late[name]),
+        _median(entry["steps"], 0, late[name]),
+    )
+    return f"`{name.split()[1]}`", seconds, steps
+
+
+def choosing_block(results: Path = RESULTS) -> str:
+    """For docs/choosing.md: which architecture solves each task soonest, and with fewest steps."""
+    if not results.exists():
+        return "Not measured yet: `python benchmarks/scores.py`."
+    lines = []
+    for task, entries in json.loads(results.read_text(encoding="utf-8"))["tasks"].items():
+        whole = {n.split()[1]: e for n, e in entries.items() if n.startswith("veldt ")}
+        whole = {n: e for n, e in whole.items() if e["seeds"] and e["reached"] == e["seeds"]}
+        lines.append((task, *(_first(whole, by) for by in ("seconds", "steps")), _others(whole)))
+    header = ("task", "soonest", "fewest steps", "reached by all seeds of")
+    return _table(header, lines) + "\n\nMedians; intervals and seeds: [scores](scores.md)."
+
+
+def _first(entries: dict[str, Any], by: str) -> str:
+    if not entries:
+        return "none with all seeds"
+    name = min(entries, key=lambda each: entries[each][by]["median"])
+    value = entries[name][by]["median"]
+    return f"`{name}`, {value:,.1f} s" if by == "seconds" else f"`{name}`, {value:,.0f}"
+
+
+def _others(entries: dict[str, Any]) -> str:
+    return ", ".join(f"`{name}`" for name in entries) or "-"

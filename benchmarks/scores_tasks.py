@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tasks of the scoreboard: what solves each, and who is asked to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment with its defaults. `peers` are Stable-Baselines3's algorithms; where rl-zoo
+    has no settings for the task they run with their own defaults."""
+
+    env: str
+    target: float
+    veldt: tuple[str, ...]
+    """Architectures, with further words of the command line where the task needs them."""
+    peers: tuple[str, ...] = ()
+    max_seconds: float = 120.0
+
+    @property
+    def contestants(self) -> tuple[str, ...]:
+        return (*(f"veldt {each}" for each in self.veldt), *(f"sb3 {each}" for each in self.peers))
+
+
+_LSTM = "--env-options delay_env_steps=20 --recurrent lstm"
+TASKS = (
+    Task("CartPole-v1", 475.0, ("impala", "a2c", "sample_factory"), ("ppo", "dqn"), 60.0),
+    Task("Acrobot-v1", -100.0, ("impala", "a2c", "sample_factory"), ("ppo", "dqn"), 60.0),
+    Task("veldt/Catch-v0", 0.95, ("a2c", "sample_factory", "impala"), (), 60.0),
+    Task("FrozenLake-v1", 0.7, ("a2c", "sample_factory"), ("ppo",), 60.0),
+    Task("CliffWalking-v1", -15.0, ("impala", "dqn", "a2c"), ("ppo",), 90.0),
+    Task("Taxi-v4", 7.0, ("a2c", "sample_factory"), ("ppo",), 90.0),
+    Task("veldt/Memory-v0", 0.9, (f"a2c {_LSTM}", f"sample_factory {_LSTM}"), (), 90.0),
+    Task("MountainCar-v0", -130.0, ("dqn", "apex"), ("dqn", "ppo"), 120.0),
+    Task("Pendulum-v1", -200.0, ("sample_factory", "a2c", "apex"), ("sac", "ppo"), 90.0),
+    Task(
+        "MountainCarContinuous-v0", 90.0, ("a2c", "sample_factory", "apex"), ("ppo", "sac"), 120.0
+    ),
+    Task("veldt/NestedDict-v0", 19.0, ("a2c", "sample_factory"), (), 120.0),
+    Task("LunarLander-v3", 200.0, ("a2c", "sample_factory"), ("ppo", "dqn"), 180.0),
+    Task("LunarLanderContinuous-v3", 200.0, ("a2c", "sample_factory"), ("ppo", "sac"), 180.0),
+    Task("Hopper-v5", 2_500.0, ("a2c", "sample_factory"), ("ppo", "sac"), 300.0),
+    Task("HalfCheetah-v5", 4_000.0, ("a2c", "apex"), ("ppo", "sac"), 600.0),
+)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scoreboard goes on where it was interrupted, and counts seeds that did not get there."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
+MACHINE = {"cpu": "a cpu", "cores": 2, "python": "3", "versions": {"torch": "2"}, "commit": "abc",
+           "command": "python scores.py"}  # fmt: skip
+
+
+@pytest.fixture
+def scores(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield importlib.import_module("scores")
+    for name in ("scores", "scores_report", "scores_tasks", "measuring"):
+        sys.modules.pop(name, None)
+
+
+def run(seed, seconds=None, contestant="veldt a2c", **more):
+    reached = seconds is not None
+    steps = 100 * (seed + 1)
+    return {
+        "task": "CartPole-v1", "contestant": contestant, "seed": seed, "target": 475.0,
+        "max_seconds": 60.0, "reached": reached, "seconds_to_target": seconds,
+        "env_steps_to_target": steps if reached else None, "env_steps": 5_000,
+        "evaluation_return": 480.0 if reached else 20.0, "wall_seconds": seconds or 60.0,
+        "machine": MACHINE, **more,
+    }  # fmt: skip
+
+
+def given(**options):
+    return argparse.Namespace(**{"seeds": [0, 1], "only": ["CartPole-v1"], **options})
+
+
+def test_finished_runs_are_not_repeated_and_a_line_cut_off_is_no_run(scores, tmp_path):
+    path = tmp_path / "scores.jsonl"
+    scores._append(path, run(0, 9.0))
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(run(1, 8.0))[:40])
+    assert [entry["seed"] for entry in scores.finished(path)] == [0]
+    keys = [wanted.key for wanted in scores.wanted_runs(given())]
+    assert ("CartPole-v1", "veldt a2c", 0) in keys
+    assert ("CartPole-v1", "sb3 ppo", 1) in keys
+
+
+def test_a_seed_that_did_not_get_there_counts_with_its_limit(scores):
+    runs = [run(0, 10.0), run(1, 20.0), run(2)]
+    document = scores.scores_report.summary(runs)
+    entry = document["tasks"]["CartPole-v1"]["veldt a2c"]
+    assert (entry["reached"], entry["seeds"]) == (2, 3)
+    assert entry["seconds"]["median"] == 20.0
+    assert entry["seconds"]["high"] <= 60.0
+    [row] = scores.scores_report.rows({"veldt a2c": entry})
+    assert row[1] == "2 of 3"
+
+
+def test_the_commands_are_what_a_user_would_type(scores, tmp_path):
+    [lstm] = [t for t in scores.TASKS if t.env == "veldt/Memory-v0"]
+    words = scores.Wanted(lstm, lstm.contestants[0], 4).words(tmp_path, 30.0)
+    typed = " ".join(words[3:11])
+    assert typed == (
+        "train a2c --env veldt/Memory-v0 --env-options delay_env_steps=20 --recurrent lstm"
+    )
+
+
+def test_each_job_has_cores_of_its_own(scores, monkeypatch):
+    monkeypatch.setattr(scores.os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4})
+    assert scores._shares(given(jobs=2, cores=2)) == [[0, 1], [2, 3]]
+    with pytest.raises(SystemExit, match="more than 5"):
+        scores._shares(given(jobs=3, cores=2))
+
+
+def test_the_pages_name_the_machine_and_the_quickest(scores, tmp_path):
+    path = tmp_path / "scores.json"
+    runs = [run(0, 10.0), run(0, 30.0, "sb3 ppo"), run(0, 5.0, "veldt impala")]
+    path.write_text(json.dumps(scores.scores_report.summary(runs)), encoding="utf-8")
+    page, block = scores.scores_report.page(path), scores.scores_report.readme_block(path)
+    assert "a cpu" in page
+    assert page.index("`veldt impala`") < page.index("`veldt a2c`") < page.index("`sb3 ppo`")
+    assert "| CartPole-v1 (475) | `impala` | 5.0 | 100 | `ppo` | 30.0 | 100 |" in block

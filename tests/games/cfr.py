@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CFR+ (Tammelin 2014) over an information tree: equilibria to check the exact measures by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veldt.games.exploitability import opponent_reach, own_reach
+
+
+def cfr_plus(tree, num_iterations):
+    """The average table after alternating updates, iteration t weighing t."""
+    regrets = np.zeros(tree.legal.shape)
+    total = np.zeros(tree.legal.shape)
+    for iteration in range(1, num_iterations + 1):
+        for player in (0, 1):
+            table = _matched(tree, regrets)
+            gains = _counterfactual_gains(tree, table, player)
+            regrets = np.maximum(regrets + gains, 0.0)
+            mine = (tree.players == player)[:, None]
+            new = _matched(tree, regrets)
+            total += mine * iteration * own_reach(tree, new[None])[0][:, None] * new
+    sums = total.sum(axis=1, keepdims=True)
+    return np.where(sums > 0, total / np.where(sums > 0, sums, 1.0), tree.uniform())
+
+
+def _matched(tree, regrets):
+    sums = regrets.sum(axis=1, keepdims=True)
+    return np.where(sums > 0, regrets / np.where(sums > 0, sums, 1.0), tree.uniform())
+
+
+def _counterfactual_gains(tree, table, player):
+    reach = opponent_reach(tree, table, player)
+    values = (1.0 if player == 0 else -1.0) * tree.payoffs
+    gains = np.zeros(tree.legal.shape)
+    for node in range(len(tree.movers) - 1, -1, -1):
+        if tree.movers[node] < 0:
+            continue
+        legal = np.flatnonzero(tree.children[node] >= 0)
+        states = tree.states[node]
+        below = values[tree.children[node, legal]]
+        values[node] = (table[states][:, legal] * below.T).sum(axis=1)
+        if tree.movers[node] == player:
+            for place, action in enumerate(legal):
+                gain = reach[node] * (below[place] - values[node])
+                np.add.at(gains[:, action], states, gain)
+    return gains

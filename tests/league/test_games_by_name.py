@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Games by name in every architecture: one policy in all seats, and leagues on PettingZoo."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import veldt
+from veldt.environments import EnvironmentFactory
+from veldt.errors import ConfigurationError
+from veldt.games.registry import GAMES
+
+SMALL = {"backend": "serial", "hidden_sizes": (8,), "evaluation_episodes": 2}
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_every_native_game_is_an_environment(name):
+    factory = EnvironmentFactory(name)
+    spec = factory.spec()
+    assert spec.same_step_reset
+    assert spec.action_mask_size == sum(spec.action.sizes)
+    environment, random = factory.make(6, seed=1), np.random.default_rng(0)
+    environment.reset()
+    ended = 0
+    for _ in range(100):
+        step = environment.step(environment.random_actions(random))
+        ended += int(np.count_nonzero(step.terminated | step.truncated))
+    assert ended
+    environment.close()
+
+
+@pytest.mark.parametrize("architecture", ["impala", "sample_factory"])
+@pytest.mark.parametrize("env", ["veldt:leduc", "pettingzoo:mpe2.simple_spread_v3"])
+def test_one_policy_plays_all_seats(architecture, env, tmp_path):
+    if env.startswith("pettingzoo:"):
+        pytest.importorskip("mpe2")
+    result = veldt.train(
+        architecture, env, total_env_steps=1500, envs_per_actor=12, run_dir=str(tmp_path), **SMALL
+    )
+    assert result.updates > 3
+    assert result.episodes > 0
+    assert result.league is None
+
+
+@pytest.mark.parametrize(
+    "env", ["pettingzoo:mpe2.simple_adversary_v3", "pettingzoo:pettingzoo.classic.tictactoe_v3"]
+)
+def test_a_league_plays_pettingzoo(env, tmp_path):
+    """Parallel with unequal spaces, and AEC with masks."""
+    pytest.importorskip("mpe2")
+    result = veldt.train(
+        "league",
+        env,
+        total_env_steps=2000,
+        envs_per_actor=8,
+        freeze_env_steps=400,
+        run_dir=str(tmp_path),
+        **SMALL,
+    )
+    assert result.league["frozen"] >= 3
+    assert result.league["games"] > 5
+    assert result.nash_conv is None
+
+
+def test_what_a_game_does_not_have_is_refused():
+    with pytest.raises(ConfigurationError, match="vectorization at auto"):
+        EnvironmentFactory("veldt:kuhn", vectorization="subprocess").spec()
+    with pytest.raises(ConfigurationError, match="autoreset same_step or next_step"):
+        EnvironmentFactory("veldt:kuhn", autoreset="disabled").spec()
+    assert not EnvironmentFactory("veldt:kuhn", autoreset="next_step").spec().same_step_reset

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the live page and the report show of a league, from a run of one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import veldt
+from veldt.dashboard import league
+from veldt.dashboard.reading import RunReader, RunView
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("league") / "run"
+    veldt.train(
+        "league",
+        "veldt:kuhn",
+        backend="serial",
+        run_dir=str(path),
+        matchmaking="alphastar",
+        total_env_steps=6000,
+        freeze_env_steps=300,
+        measure_env_steps=300,
+        max_frozen=6,
+        evaluation_episodes=0,
+        hidden_sizes=(8,),
+        envs_per_actor=8,
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def view(run_dir) -> RunView:
+    return RunReader(run_dir).read()
+
+
+def test_the_payoff_is_a_heat_map_of_all_players(view):
+    options = league.payoff(view)
+    players = options["xAxis"]["data"]
+    assert players[0] == "main"
+    assert len(players) == len(view.freezings[-1]["elo"]) == 4 + 6
+    assert sum(name.startswith("model ") for name in players) == 6
+    cells = {(row, column): rate for column, row, rate in options["series"][0]["data"]}
+    assert len(cells) == 10 * 9
+    assert all(abs(cells[i, j] + cells[j, i] - 1.0) < 2e-3 for i, j in cells)
+
+
+def test_every_frozen_model_is_in_the_family_tree_and_resets_begin_a_line(view):
+    options = league.family(view)
+    models = [p[2] for line in options["series"] for p in line["data"] if len(p) == 3]
+    assert sorted(models) == sorted(f"model {entry['model']}" for entry in view.freezings)
+    resets = sum(entry["reset"] for entry in view.freezings)
+    assert resets > 0
+    gaps = [p for line in options["series"] for p in line["data"] if p[0] is None]
+    assert len(gaps) == resets
+
+
+def test_strength_and_ratings_are_drawn_over_env_steps(view):
+    curves = {line["name"]: line["data"] for line in league.strength(view)["series"]}
+    assert set(curves) == {"nash_conv.last", "nash_conv.mixture"}
+    assert len(curves["nash_conv.last"]) == len(view.measures) >= 3
+    ratings = league.ratings(view)["series"]
+    assert ratings[0]["name"] == "main"
+    assert all(len(line["data"]) == len(view.freezings) for line in ratings)
+
+
+def test_a_run_without_a_league_shows_none(view):
+    other = RunView(config={**view.config, "architecture": "impala"}, state="running")
+    assert not league.has_league(other)
+    assert league.payoff(other)["series"][0]["data"] == []
+    assert league.strength(other)["series"] == []
+
+
+def test_a_resumed_run_takes_back_what_came_after_its_checkpoint(run_dir, tmp_path):
+    folder = tmp_path / "league"
+    folder.mkdir()
+    (tmp_path / "config.json").write_text((run_dir / "config.json").read_text())
+    steps = (100, 200, 300, 150, 250)
+    lines = [json.dumps({"env_steps": step, "nash_conv.last": 1.0}) for step in steps]
+    (folder / "measures.jsonl").write_text("\n".join(lines) + "\n")
+    found = RunReader(tmp_path).read().measures
+    assert [entry["env_steps"] for entry in found] == [100, 150, 250]
+
+
+def test_the_report_has_its_figures(run_dir, tmp_path):
+    pytest.importorskip("matplotlib")
+    from veldt.reports.compare.figures import draw_all
+    from veldt.reports.compare.records import Record, metric_rows
+    from veldt.reports.compare.runs import RunTask
+    from veldt.telemetry.result import RunResult
+
+    result = RunResult.from_mapping(json.loads((run_dir / "result.json").read_text()))
+    record = Record(RunTask("league", 0, run_dir, {}), result, metric_rows(run_dir), None)
+    pictures = draw_all({"league": [record]}, {"env_steps_per_second": 1.0}, tmp_path)
+    drawn = {picture.path.stem for picture in pictures if picture.path.stat().st_size > 1000}
+    assert {"league_strength", "league_payoff", "league_family", "league_elo"} <= drawn

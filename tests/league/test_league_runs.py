@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole leagues: freezing before resets, opponents that change between games only, what a run
+leaves behind, and killed processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import veldt
+from veldt.backends.process.backend import ProcessBackend
+from veldt.backends.process.forkserver import warm_up
+from veldt.backends.serial import SerialBackend
+from veldt.league.opponents import Opponents
+from veldt.league.pool import ModelPool
+from veldt.league.state import LEAGUE, LeagueState
+from veldt.options import RunOptions
+from veldt.run.exploit import exploit_run
+from veldt.run.league import league_state
+from veldt.run.loading import find_checkpoint
+from veldt.run.plan import Plan, make_plan
+from veldt.run.play import play_run
+
+SMALL = {"hidden_sizes": (8,), "envs_per_actor": 8}
+PATIENCE_SECONDS = 120.0
+
+
+def plan_of(backend: str, own: dict, **options) -> Plan:
+    return make_plan("league", RunOptions("veldt:kuhn", backend=backend, **SMALL, **options), own)
+
+
+def state_of(backend, plan: Plan) -> LeagueState:
+    return league_state(backend.parameters(LEAGUE).vector, plan.config.league)
+
+
+def test_players_are_frozen_before_they_are_reset(tmp_path):
+    own = {"matchmaking": "alphastar", "league_exploiters": 0, "freeze_env_steps": 500}
+    plan = plan_of("serial", own)
+    backend = SerialBackend(plan.topology, seed=0)
+    backend.run_dir = tmp_path
+    backend.start()
+    while len(state_of(backend, plan).models) < 8:
+        backend.advance(0.0)
+    state = state_of(backend, plan)
+    learner = backend.snapshots()[[node.name for node in plan.topology.nodes].index("learner-1")]
+    backend.stop()
+    exploiters = [n for n in state.roster.all_frozen() if state.roster.parents[n] == 1]
+    assert len(exploiters) >= 2
+    assert learner.counters["league.resets"] >= len(exploiters)
+    initial = replace(plan.topology.network, seed=plan.topology.network.seed + 1).initial_vector()
+    vectors = [ModelPool(tmp_path).read(int(state.models[n])) for n in exploiters]
+    for vector in vectors:
+        assert np.abs(vector - initial).max() > 1e-3, "the pool holds initial weights"
+    # Each began anew: the second is not the first one, trained on.
+    apart = np.linalg.norm(vectors[1] - initial)
+    assert apart < 2 * np.linalg.norm(vectors[0] - initial)
+    assert all(kind == "main" for n, kind in enumerate(state.roster.kinds) if
+               state.roster.parents[n] == 0)  # fmt: skip
+
+
+def test_opponents_change_when_a_game_is_over_and_at_no_other_time(tmp_path, monkeypatch):
+    faced: dict[int, int] = {}
+    changes = []
+    act, over = Opponents.act, Opponents.game_over
+
+    def watching(self, games, players, observations, legal):
+        for game in games.tolist():
+            key = (int(self._opponent[game]), int(self._model[game]))
+            assert faced.setdefault(game, key) == key, "an opponent changed in the middle of a game"
+        return act(self, games, players, observations, legal)
+
+    def ending(self, games, seats, returns):
+        over(self, games, seats, returns)
+        for game in games.tolist():
+            key = (int(self._opponent[game]), int(self._model[game]))
+            changes.append(faced.get(game) != key)
+            faced[game] = key
+
+    monkeypatch.setattr(Opponents, "act", watching)
+    monkeypatch.setattr(Opponents, "game_over", ending)
+    plan = plan_of("serial", {"freeze_env_steps": 200, "max_frozen": 3, "self_play_share": 0.0})
+    backend = SerialBackend(plan.topology, seed=1)
+    backend.run_dir = tmp_path
+    backend.start()
+    for _ in range(20):
+        backend.advance(0.0)
+    state = state_of(backend, plan)
+    backend.stop()
+    assert sum(changes) > 20
+    assert len(state.models) == 4
+    assert state.models[1:].min() > 1  # the pool was full and the oldest has left
+
+
+def test_noisy_opponents_draw_from_all_that_is_allowed(tmp_path, monkeypatch):
+    opening, act = [], Opponents.act
+
+    def watching(self, games, players, observations, legal):
+        actions = act(self, games, players, observations, legal)
+        assert legal[np.arange(len(actions)), actions].all()
+        opening.extend(actions[legal.all(axis=1)].tolist())
+        return actions
+
+    monkeypatch.setattr(Opponents, "act", watching)
+    options = RunOptions("veldt:tic_tac_toe", backend="serial", **SMALL)
+    # At this learning rate a model soon has a favourite move, which must not show.
+    plan = make_plan("league", options, {"opponent_noise": 1.0, "learning_rate": 0.1})
+    backend = SerialBackend(plan.topology, seed=1)
+    backend.run_dir = tmp_path
+    backend.start()
+    while len(opening) < 3000:
+        backend.advance(0.0)
+    backend.stop()
+    shares = np.bincount(opening, minlength=9) / len(opening)
+    np.testing.assert_allclose(shares, 1 / 9, atol=0.03)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    run_dir = tmp_path_factory.mktemp("league") / "run"
+    veldt.train(
+        "league",
+        "veldt:tic_tac_toe",
+        backend="serial",
+        run_dir=str(run_dir),
+        total_env_steps=4000,
+        freeze_env_steps=1000,
+        measure_env_steps=1000,
+        evaluation_episodes=4,
+        **SMALL,
+    )
+    return run_dir
+
+
+def test_what_a_run_leaves_behind(finished):
+    result = json.loads((finished / "result.json").read_text())
+    league = result["league"]
+    assert league["players"] == 1 + league["frozen"] == len(league["elo"])
+    assert league["frozen"] >= 3
+    assert league["games"] > 500
+    assert set(league["measures"]) == {"minimax.losses_first", "minimax.losses_second"}
+    assert result["nash_conv"] is None
+    measured = lines(finished / "league" / "measures.jsonl")
+    assert len(measured) >= 3
+    family = lines(finished / "league" / "league.jsonl")
+    assert [entry["model"] for entry in family] == list(range(1, len(family) + 1))
+    rates = np.array(family[-1]["win_rates"])
+    np.testing.assert_allclose(rates + rates.T, 1.0, atol=2e-3)
+    metrics = lines(finished / "metrics.jsonl")
+    assert "counter/league.minimax.losses_first" in metrics[-1]
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_an_exploiter_trains_against_the_frozen_main(finished):
+    result = exploit_run(finished, 2000, seed=1, games=100, backend="serial", quiet=True)
+    assert result.games == 100
+    assert 0.0 <= result.win_rate <= 1.0
+    frozen = ModelPool(Path(result.exploiter)).read(1)
+    main = find_checkpoint(finished).load("weights")["vector"]
+    np.testing.assert_array_equal(frozen, main)
+
+
+def test_a_person_plays_and_is_told_what_is_no_move(finished):
+    said: list[str] = []
+    moves = iter(["x", *"123456789", *"123456789"])
+    total = play_run(finished, "veldt:tic_tac_toe", ask=lambda _: next(moves), say=said.append)
+    assert total in (-1.0, 0.0, 1.0)
+    assert any("no move now" in line for line in said)
+    with pytest.raises(veldt.ConfigurationError, match="has learned veldt:tic_tac_toe"):
+        play_run(finished, "veldt:kuhn")
+
+
+def test_nash_conv_is_in_the_result(tmp_path):
+    result = veldt.train("league", "veldt:kuhn", backend="serial", run_dir=str(tmp_path / "run"),
+                         total_env_steps=2000, evaluation_episodes=0, **SMALL)  # fmt: skip
+    assert result.nash_conv is not None
+    assert 0.0 < result.nash_conv["last"] < 2.0
+    assert 0.0 < result.nash_conv["mixture"] < 2.0
+
+
+@pytest.mark.timeout(300)
+def test_killing_manager_learner_and_actor_loses_no_model_and_no_result(tmp_path):
+    warm_up()
+    plan = plan_of("process", {"freeze_env_steps": 2000}, num_actors=1)
+    backend = ProcessBackend(plan.topology, seed=0)
+    backend.run_dir = tmp_path
+    backend.start()
+
+    def until(condition) -> LeagueState:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            backend.advance(0.05)
+            state = state_of(backend, plan)
+            if condition(state):
+                return state
+        raise AssertionError("the league has come to a stop")
+
+    try:
+        before = until(lambda state: len(state.models) >= 3)
+        for victim in ("manager-0", "learner-0", "actor-0", "manager-0"):
+            vectors = [ModelPool(tmp_path).read(int(model)) for model in before.models[1:]]
+            known = len(before.models)
+            os.kill(backend.process_ids()[victim], signal.SIGKILL)
+            after = until(lambda state, known=known: len(state.models) > known)
+            assert after.models[:known].tolist() == before.models.tolist()
+            assert after.games >= before.games
+            seated = after.payoff.seated_first[:known, :known]
+            assert (seated >= before.payoff.seated_first).all()
+            for model, vector in zip(before.models[1:], vectors, strict=True):
+                np.testing.assert_array_equal(ModelPool(tmp_path).read(int(model)), vector)
+            before = after
+    finally:
+        backend.stop()

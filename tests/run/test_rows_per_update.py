@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is learned from follows from options and the machine's size, never from how busy it is."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+
+import pytest
+
+import veldt
+from veldt.architectures import ARCHITECTURES
+from veldt.options import RunOptions
+from veldt.run import plan as planning
+from veldt.run.description import choices
+from veldt.run.plan import make_plan
+
+
+def chosen(architecture, env=None, **options):
+    env = env or ARCHITECTURES[architecture].example_env
+    return choices(make_plan(architecture, RunOptions(env=env, seed=3, **options), {}))
+
+
+def _spin():
+    while True:
+        pass
+
+
+@pytest.fixture
+def busy_machine():
+    spinning = [multiprocessing.Process(target=_spin) for _ in range(2 * (os.cpu_count() or 1))]
+    for process in spinning:
+        process.start()
+    yield
+    for process in spinning:
+        process.kill()
+        process.join()
+
+
+def test_a_busy_machine_changes_no_size(request):
+    quiet = {name: chosen(name) for name in ARCHITECTURES}
+    request.getfixturevalue("busy_machine")
+    assert {name: chosen(name) for name in ARCHITECTURES} == quiet
+
+
+def test_however_slow_an_environment_seems_the_sizes_stay(monkeypatch):
+    before = {name: chosen(name, "veldt/Memory-v0") for name in ("impala", "sample_factory")}
+    for name in ("monotonic", "perf_counter"):
+        real = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda real=real: 1_000.0 * real())
+    assert {name: chosen(name, "veldt/Memory-v0") for name in before} == before
+
+
+def test_the_size_of_the_machine_counts_but_not_for_ppos_batch(monkeypatch):
+    rows = {}
+    for cores in (2, 3, 9):
+        monkeypatch.setattr(planning, "usable_cores", lambda count=cores: count)
+        found = chosen("sample_factory", "veldt/Memory-v0")
+        assert found["num_actors"] == cores - 1
+        rows[cores] = found["rows_per_update"]
+    assert set(rows.values()) == {2_048}
+
+
+def test_what_was_chosen_is_printed_and_recorded(tmp_path, capsys):
+    run_dir = tmp_path / "run"
+    result = veldt.train(
+        "a2c",
+        env="CartPole-v1",
+        backend="serial",
+        total_env_steps=100,
+        evaluation_episodes=0,
+        quiet=False,
+        run_dir=str(run_dir),
+    )
+    line = capsys.readouterr().out.splitlines()[0]
+    expected = "a2c on vectors: preset vectors, 2 actors x 16 environments, 2,048 rows per update"
+    assert line.startswith(expected)
+    for file in ("config.json", "result.json"):
+        recorded = json.loads((run_dir / file).read_text(encoding="utf-8"))["chosen"]
+        assert recorded["family"] == recorded["preset"] == "vectors"
+        assert recorded["rows_per_update"] == 2_048
+    assert result.chosen["envs_per_actor"] == 16

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fresh episodes decide whether a target is reached, and when they are played."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from veldt.run.target import Target
+
+
+def told(mean=0.0, episodes=0, updates=1):
+    """What a run's telemetry says."""
+    return SimpleNamespace(
+        mean_return_100=mean, episodes=episodes, updates=updates, has_100_returns=episodes >= 100
+    )
+
+
+def target(*returns, has_looks=True):
+    """A target of 10 in the eyes of evaluations with these means, and the attempts made."""
+    attempts, left = [], list(returns)
+
+    def play(attempt, seconds):
+        attempts.append(attempt)
+        return np.full(20, left.pop(0))
+
+    return Target(10.0, 20, has_looks, play), attempts
+
+
+def test_training_episodes_at_the_target_are_confirmed_by_one_round():
+    goal, attempts = target(12.0, has_looks=False)
+    assert goal.is_reached(told(10.0, 100), 1.0, None)
+    assert attempts == [0]
+    assert goal.evaluation_return == 12.0
+
+
+def test_after_a_round_below_it_100_more_episodes_are_waited_for():
+    goal, attempts = target(9.0, 11.0, has_looks=False)
+    assert not goal.is_reached(told(10.0, 150), 1.0, None)
+    assert not goal.is_reached(told(10.0, 249), 1.0, None)
+    assert goal.is_reached(told(10.0, 250), 1.0, None)
+    assert len(attempts) == 2
+
+
+def test_a_look_counts_when_a_second_round_agrees():
+    goal, attempts = target(11.0, 9.0, 11.0, 12.0)
+    assert not goal.is_reached(told(-50.0, 30), 3.0, None)
+    assert attempts == [0, 1]
+    assert not goal.is_reached(told(-50.0, 31), 4.0, None)  # too soon for another look
+    assert goal.is_reached(told(-50.0, 40), 60.0, None)
+
+
+def test_nobody_looks_before_the_first_update_or_on_the_serial_backend():
+    goal, attempts = target(11.0, 11.0)
+    assert not goal.is_reached(told(updates=0), 60.0, None)
+    quiet, others = target(11.0, 11.0, has_looks=False)
+    assert not quiet.is_reached(told(), 60.0, None)
+    assert attempts == others == []
+
+
+def test_episodes_that_did_not_end_in_time_leave_it_open():
+    goal = Target(10.0, 20, True, lambda attempt, seconds: np.full(19, 50.0))
+    assert not goal.is_reached(told(), 60.0, None)
+    assert goal.evaluation_return is None

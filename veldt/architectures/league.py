@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLeague (Sun et al., 2020).
+
+    actor x N --trajectories--> queue --batch--> learner --frozen models--> pool (files)
+       ^  ^  |                                      |  ^                      |
+       |  |  +----- results -----> manager --orders-|--+                      |
+       |  +---- whom to play ---------+             |                         |
+       +----------------- weights ------------------+    opponents <----------+
+
+New since IMPALA: the environment has several seats. One of them learns; the others are played by
+models of a pool, which grows as learning players are frozen into it. A manager keeps the payoff of
+all pairs, says who plays whom, and has players frozen and reset (match-making `latest`, `uniform`,
+`pfsp`, or `alphastar` with exploiters). Each learning player has a learner and actors of its own.
+One datum: actor -> queue -> learner; its result: actor -> manager -> who plays whom.
+Lag: as in IMPALA. Opponents change between two games only; seats alternate.
+Deviation: actors hold the opponents' models themselves, a few at a time, and ask each model once
+for all games that face it; TLeague has inference servers for that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from veldt.league.actor import LeagueActor
+from veldt.league.learner import EntropySchedule, LeagueLearner
+from veldt.league.options import LeagueOptions
+from veldt.league.wiring import League
+from veldt.objectives.actor_critic import ActorCritic
+from veldt.objectives.ppo import PPO, SynchronousOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, Options, Positive
+from veldt.options.presets import presets
+from veldt.problem import Problem
+from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.policies.local import LocalPolicy
+from veldt.topology import Topology, numbered
+
+
+@dataclass(frozen=True)
+class Config(Options):
+    """Defaults are for small games with hidden information: without much entropy, self-play runs
+    in circles around the equilibrium. PRESETS["perfect_information"] learns as PPO does."""
+
+    loss: SynchronousOptions = SynchronousOptions(
+        gamma=1.0, entropy_coefficient=0.3, normalize_returns=True
+    )
+    optimizer: OptimizerOptions = OptimizerOptions(
+        "adam", 3e-3, decay_learning_rate=True, max_grad_norm=2.0
+    )
+    trajectory_steps: Count = 8
+    """Decisions of the learning player per trajectory."""
+    batch_trajectories: Count = 2
+    """Trajectories joined into one batch."""
+    queue_trajectories: Count = 4
+    """Trajectories per actor that may be under way to the learner."""
+    final_entropy: Positive | None = 0.1
+    """Entropy coefficient at the end of --total-env-steps; none: it stays as it is."""
+    league: LeagueOptions = LeagueOptions()
+
+    def entropy(self, env_steps: int | None) -> EntropySchedule | None:
+        start = self.loss.entropy_coefficient
+        if self.final_entropy is None or env_steps is None or start == 0.0:
+            return None
+        return EntropySchedule(start, self.final_entropy, env_steps)
+
+
+PRESETS = presets(__file__, Config())
+
+
+def default_actors(cores: int) -> int:
+    return cores - 1  # one core is the learners'
+
+
+def build(config: Config, problem: Problem) -> Topology:
+    problem = problem.per_learner(len(config.league.kinds))
+    network = problem.network("policy_value", config.loss)
+    environments = problem.environments()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
+
+    topology = Topology(network)
+    league = League(topology, problem, config.league)
+    slots = config.queue_trajectories * math.ceil(problem.num_actors / league.size)
+    names = numbered("trajectories", league.size)
+    trajectories = [topology.queue(name, layout, slots) for name in names]
+    for index in range(problem.num_actors):
+        player = index % league.size
+        topology.add(
+            "actor",
+            LeagueActor(
+                environments,
+                LocalPolicy(network, league.weights[player].source()),
+                trajectories[player].sink,
+                gamma=config.loss.gamma,
+                opponents=league.opponents(player),
+            ),
+        )
+    topology.add("manager", league.manager())
+    for player, weights in enumerate(league.weights):
+        topology.add(
+            "learner",
+            LeagueLearner(
+                league.networks[player],
+                trajectories[player].source(config.batch_trajectories),
+                PPO(config.loss) if config.loss.ppo.has_passes else ActorCritic(config.loss),
+                LocalOptimizer(config.optimizer),
+                weights.source(),
+                weights.sink,
+                decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+                compute=problem.compute,
+                player=league.learning_player(player),
+                entropy=config.entropy(problem.total_env_steps),
+            ),
+        )
+    return topology

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks with known best scores that show a small image: alone, or deep in a dictionary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from veldt.environments.probe import Probe, StepResult
+
+
+class CatchEnvironment(gymnasium.Env):
+    """bsuite's Catch: a ball falls straight down a board of 10 x 5, the paddle in the last row
+    moves left, stays or moves right. Best 1 (caught), missed -1; chance about -0.6."""
+
+    rows, columns = 10, 5
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(0.0, 1.0, (self.rows, self.columns, 1), bool)
+        self.action_space = spaces.Discrete(3)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._ball = [0, int(self.np_random.integers(self.columns))]
+        self._paddle = self.columns // 2
+        return self._observe(), {}
+
+    def step(self, action: Any) -> StepResult:
+        self._paddle = min(max(self._paddle + int(action) - 1, 0), self.columns - 1)
+        self._ball[0] += 1
+        over = self._ball[0] == self.rows - 1
+        reward = (1.0 if self._ball[1] == self._paddle else -1.0) if over else 0.0
+        return self._observe(), reward, over, False, {}
+
+    def _observe(self) -> np.ndarray:
+        board = np.zeros((self.rows, self.columns, 1), bool)
+        board[self._ball[0], self._ball[1]] = board[-1, self._paddle] = True
+        return board
+
+
+class NestedDictEnvironment(Probe):
+    """A dictionary in a dictionary: a dot in one of the four quarters of an image of 8 x 8, a digit
+    that says whether to name the next quarter instead, and a vector that says nothing. Best 20 (1
+    per step), chance 5."""
+
+    length = 20
+
+    def __init__(self) -> None:
+        image = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+        self.observation_space = spaces.Dict(
+            {
+                "seen": spaces.Dict({"image": image}),
+                "digit": spaces.Discrete(2),
+                "vector": spaces.Box(-1.0, 1.0, (2,), np.float32),
+            }
+        )
+        self.action_space = spaces.Discrete(4)
+
+    def _begin(self) -> None:
+        self._advance()
+
+    def _advance(self) -> None:
+        random = self.np_random
+        self._quarter, self._digit = int(random.integers(4)), int(random.integers(2))
+        self._image = np.zeros((8, 8, 3), np.uint8)
+        row, column = random.integers(0, 4, 2) + np.multiply(divmod(self._quarter, 2), 4)
+        self._image[row, column, random.integers(3)] = 255
+        self._vector = random.uniform(-1.0, 1.0, 2).astype(np.float32)
+
+    def _observe(self) -> dict[str, Any]:
+        return {"seen": {"image": self._image}, "digit": self._digit, "vector": self._vector}
+
+    def _reward(self, action: Any) -> float:
+        return float(int(action) == (self._quarter + self._digit) % 4)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rock-paper-scissors, one simultaneous move per game. Only a third each cannot be exploited."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veldt.games.native import NativeGame, game_spec, zero_sum
+
+ROCK, PAPER, SCISSORS = range(3)
+
+
+class RockPaperScissors(NativeGame):
+    """Reward 1, 0 or -1. There is nothing to see: the observation is a single 1."""
+
+    def __init__(self, num_games: int, seed: int = 0, same_step_reset: bool = False) -> None:
+        spec = game_spec(
+            "veldt:rock_paper_scissors", 1, 3, simultaneous=True, same_step_reset=same_step_reset
+        )
+        super().__init__(spec, num_games, seed)
+
+    def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
+        pass
+
+    def _play(
+        self, games: np.ndarray, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        # Each beats the one before it, in a circle: 1 is a win, 2 is a defeat.
+        ahead = (actions[:, 0] - actions[:, 1]) % 3
+        first = np.where(ahead == 2, -1, ahead)
+        return zero_sum(first), np.ones(len(games), bool), np.zeros(len(games), bool)
+
+    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        return np.ones((len(games), 1), dtype=np.float32)
+
+    def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        return np.ones((len(games), 3), dtype=bool)
+
+
+def distance_to_equilibrium(strategies: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Largest difference to a third each, of one strategy [3] or of a mixture of several [K, 3]. A
+    game has one move, so a mixture of players plays the mean of their probabilities."""
+    rows = np.atleast_2d(np.asarray(strategies, dtype=np.float64))
+    mixed = np.average(rows, axis=0, weights=weights)
+    return float(np.abs(mixed - 1.0 / 3.0).max())

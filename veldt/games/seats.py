@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Games as Gymnasium vector environments, by the contract in interface.py: every architecture that
+learns from one player's rows can learn from these.
+
+SeatColumns gives every seat a column, for one policy that plays all of them. LearningSeat gives
+each game one column, and asks opponents for the other seats.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from veldt.errors import ConfigurationError
+from veldt.games.interface import GameSpec, GameStep, VectorGame
+from veldt.types import ACTION_MASK, ActionSpec, ObservationLeaf
+
+Answer = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
+
+class Opponents(Protocol):
+    """Who plays the seats that do not learn. A game's opponents change in game_over only."""
+
+    def act(
+        self,
+        games: np.ndarray,
+        players: np.ndarray,
+        observations: dict[str, np.ndarray],
+        legal: np.ndarray | None,
+    ) -> np.ndarray:
+        """Actions [N, ...] of `players[n]` in game `games[n]`; all that are to act, in one call."""
+
+    def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
+        """`games` have ended: their learning seats [N], and the sums of all rewards [N, P]."""
+
+
+class RandomOpponents:
+    """Draws legal actions uniformly; for games with discrete actions."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed)
+
+    def act(
+        self,
+        games: np.ndarray,
+        players: np.ndarray,
+        observations: dict[str, np.ndarray],
+        legal: np.ndarray | None,
+    ) -> np.ndarray:
+        assert legal is not None
+        return np.where(legal, self._random.random(legal.shape), -1.0).argmax(axis=1)
+
+    def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
+        pass
+
+
+class _Columns(VectorEnv):
+    """Spaces and observations of a vector environment over a game."""
+
+    def __init__(self, game: VectorGame, num_envs: int, mode: AutoresetMode) -> None:
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": mode}
+        self.single_observation_space = observation_space(game.spec)
+        self.single_action_space = action_space(game.spec.action)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.game = game
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self.game.close()
+
+    def _shown(self, leaves: dict[str, np.ndarray]) -> Any:
+        """Leaves in the form of `single_observation_space`."""
+        if isinstance(self.single_observation_space, spaces.Dict):
+            return {_entry(name): array for name, array in leaves.items()}
+        return leaves["observation"]
+
+
+class SeatColumns(_Columns):
+    """Column b * P + p is player p of game b. Players who are not to act have waiting rows. Resets
+    are those of the game. `num_envs` should be a multiple of P: seats without a column stay at
+    their smallest legal action."""
+
+    def __init__(self, game: VectorGame, num_envs: int | None = None) -> None:
+        self._columns = game.num_games * game.spec.num_players
+        mode = AutoresetMode.SAME_STEP if game.spec.same_step_reset else AutoresetMode.NEXT_STEP
+        super().__init__(game, num_envs or self._columns, mode)
+        if self.num_envs > self._columns:
+            raise ConfigurationError(
+                f"{game.num_games} games of {game.spec.num_players} players have no "
+                f"{self.num_envs} columns"
+            )
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self.game.reset(seed)
+        return self._observed(self.game.observe_all()), self._masks()
+
+    def step(self, actions: np.ndarray) -> Answer:
+        joint = self._joint(np.asarray(actions))
+        step = self.game.step(joint)
+        seen = self.game.observe_all()
+        info = self._masks()
+        ended = step.terminated | step.truncated
+        if self.game.spec.same_step_reset and ended.any():
+            last = step.final_observations or seen
+            final = {
+                name: np.where(_spread(step.over, array), last[name], array)
+                for name, array in seen.items()
+            }
+            info["final_obs"], info["_final_obs"] = self._observed(final), self._flat(ended)
+        flags = (self._flat(step.terminated), self._flat(step.truncated))
+        return self._observed(seen), self._flat(step.rewards), *flags, info
+
+    def _joint(self, actions: np.ndarray) -> np.ndarray:
+        """[B, P, ...] out of one action per column."""
+        shape = (self.game.num_games, self.game.spec.num_players)
+        if self.num_envs < self._columns:
+            rest: np.ndarray = np.zeros((self._columns, *actions.shape[1:]), actions.dtype)
+            if self.game.spec.action_mask_size and actions.ndim == 1:
+                rest[:] = self.game.legal_all().argmax(axis=2).reshape(-1)
+            rest[: self.num_envs] = actions
+            actions = rest
+        return actions.reshape(*shape, *actions.shape[1:])
+
+    def _masks(self) -> dict[str, Any]:
+        if not self.game.spec.action_mask_size:
+            return {}
+        return {ACTION_MASK: self._flat(self.game.legal_all())}
+
+    def _observed(self, leaves: dict[str, np.ndarray]) -> Any:
+        return self._shown({name: self._flat(array) for name, array in leaves.items()})
+
+    def _flat(self, array: np.ndarray) -> np.ndarray:
+        """[B, P, ...] as columns."""
+        return array.reshape(self._columns, *array.shape[2:])[: self.num_envs]
+
+
+class LearningSeat(_Columns):
+    """Column b is the learning player of game b: every row is a decision of it. Its seat goes up by
+    one from game to game, and neighbouring games begin with different ones. Resets in the same
+    step, so that no row is spent on them; the game itself must reset in the next step."""
+
+    def __init__(self, game: VectorGame, opponents: Opponents) -> None:
+        if game.spec.same_step_reset:
+            raise ConfigurationError("LearningSeat needs a game without same_step_reset")
+        super().__init__(game, game.num_games, AutoresetMode.SAME_STEP)
+        self.opponents = opponents
+        self.seats = np.zeros(game.num_games, dtype=np.int64)
+        self._numbers = np.arange(game.num_games)
+        self._returns = np.zeros((game.num_games, game.spec.num_players))
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self.game.reset(seed)
+        self.seats[:] = self._numbers % self.game.spec.num_players
+        self._returns[:] = 0.0
+        nobody = _Row(self.num_envs, closed=True)
+        while not (asked := self._asked()).all():
+            self._advance(~asked, None, nobody)
+        return self._shown(self.game.observe(self.seats)), self._masks()
+
+    def step(self, actions: np.ndarray) -> Answer:
+        row = _Row(self.num_envs)
+        self._advance(np.ones(self.num_envs, dtype=bool), np.asarray(actions), row)
+        while not (asked := self._asked()).all():
+            self._advance(~asked, None, row)
+        seen, info = self.game.observe(self.seats), self._masks()
+        if row.final:
+            info["final_obs"], info["_final_obs"] = self._shown(row.final), row.closed
+        return self._shown(seen), row.rewards, row.terminated, row.truncated, info
+
+    def state(self) -> dict[str, np.ndarray] | None:
+        """The games, who sits where, and what was paid so far; None where games cannot be saved.
+        Opponents keep their own state."""
+        games = self.game.state()
+        if games is None:
+            return None
+        kept = {"game." + name: array for name, array in games.items()}
+        return {**kept, "seats": self.seats.copy(), "returns": self._returns.copy()}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> tuple[Any, dict[str, Any]]:
+        """Go on from there; what reset() would return."""
+        games = {name[5:]: array for name, array in state.items() if name.startswith("game.")}
+        self.game.load_state(games)
+        self.seats[:], self._returns[:] = state["seats"], state["returns"]
+        return self._shown(self.game.observe(self.seats)), self._masks()
+
+    def _asked(self) -> np.ndarray:
+        """bool [B]: where the learning player is to act."""
+        return self.game.to_act[self._numbers, self.seats]
+
+    def _advance(self, moving: np.ndarray, actions: np.ndarray | None, row: _Row) -> None:
+        """One step of the games in `moving`; `actions` [B] of the learning players, if they act."""
+        to_act = self.game.to_act & moving[:, None]
+        spec = self.game.spec
+        shape = (self.num_envs, spec.num_players, *spec.action.shape)
+        joint = np.zeros(shape, spec.action.field_dtype)
+        if actions is not None:
+            joint[self._numbers, self.seats] = actions
+            to_act[self._numbers, self.seats] = False
+        games, players = np.nonzero(to_act)
+        if len(games):
+            joint[games, players] = self._ask_opponents(games, players)
+        step = self.game.step(joint, moving)
+        self._returns += step.rewards
+        row.add(moving, self.seats, step, self.game)
+        over = np.flatnonzero(step.over)
+        if len(over):
+            self.opponents.game_over(over, self.seats[over], self._returns[over])
+            self._returns[over] = 0.0
+            self.seats[over] = (self.seats[over] + 1) % spec.num_players
+            self.game.begin(step.over)
+
+    def _ask_opponents(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        seen = self.game.observe(players, games)
+        legal = self.game.legal(players, games) if self.game.spec.action_mask_size else None
+        return self.opponents.act(games, players, seen, legal)
+
+    def _masks(self) -> dict[str, Any]:
+        if not self.game.spec.action_mask_size:
+            return {}
+        return {ACTION_MASK: self.game.legal(self.seats)}
+
+
+class _Row:
+    """What comes back for one decision of each learning player, until its next one or its end."""
+
+    def __init__(self, num_envs: int, closed: bool = False) -> None:
+        self.rewards = np.zeros(num_envs, dtype=np.float32)
+        self.terminated = np.zeros(num_envs, dtype=bool)
+        self.truncated = np.zeros(num_envs, dtype=bool)
+        self.closed = np.full(num_envs, closed)
+        self.final: dict[str, np.ndarray] = {}
+
+    def add(self, moving: np.ndarray, seats: np.ndarray, step: GameStep, game: VectorGame) -> None:
+        rows = np.flatnonzero(moving & ~self.closed)
+        mine = (rows, seats[rows])
+        self.rewards[rows] += step.rewards[mine]
+        self.terminated[rows], self.truncated[rows] = step.terminated[mine], step.truncated[mine]
+        ended = rows[self.terminated[rows] | self.truncated[rows]]
+        if len(ended):
+            for name, array in game.observe(seats[ended], ended).items():
+                shape = (len(moving), *array.shape[1:])
+                self.final.setdefault(name, np.zeros(shape, array.dtype))[ended] = array
+            self.closed[ended] = True
+
+
+def observation_space(spec: GameSpec) -> Space:
+    """One Box for games with a single flat observation, otherwise a Dict of the leaves."""
+    if [leaf.name for leaf in spec.observation] == ["observation"]:
+        return _leaf_space(spec.observation[0])
+    return spaces.Dict({_entry(leaf.name): _leaf_space(leaf) for leaf in spec.observation})
+
+
+def action_space(action: ActionSpec) -> Space:
+    if action.kind == "discrete":
+        return spaces.Discrete(action.sizes[0])
+    if action.kind == "multi_discrete":
+        return spaces.MultiDiscrete(list(action.sizes))
+    low, high = (np.array(bound).reshape(action.shape) for bound in (action.low, action.high))
+    return spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+
+
+def _leaf_space(leaf: ObservationLeaf) -> Space:
+    if leaf.kind == "discrete":
+        return spaces.Discrete(leaf.categories)
+    if leaf.kind == "image":
+        return spaces.Box(0, 255, leaf.shape, np.uint8)
+    return spaces.Box(-np.inf, np.inf, leaf.shape, np.float32)
+
+
+def _entry(name: str) -> str:
+    return name.removeprefix("observation.")
+
+
+def _spread(flags: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """bool [B] in as many dimensions as `like`."""
+    return flags.reshape(-1, *[1] * (like.ndim - 1))

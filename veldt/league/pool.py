@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model pool: frozen weights as files, and the few of them that an actor keeps in memory."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from veldt.files import write_atomically
+from veldt.networks import FlatParameters, Network, NetworkFactory
+from veldt.telemetry.record import LEAGUE_FOLDER
+
+
+class ModelPool:
+    """RUN_DIR/league/model-<number>.npy, flat float32 vectors. A model is on disk before anybody
+    hears of its number, and never changes, so that no death of a process can lose it."""
+
+    def __init__(self, run_dir: Path | None) -> None:
+        if run_dir is None:
+            raise RuntimeError("a league keeps its models in the run's directory; there is none")
+        self.folder = run_dir / LEAGUE_FOLDER
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"model-{number:06d}.npy"
+
+    def write(self, number: int, vector: np.ndarray) -> None:
+        self.folder.mkdir(exist_ok=True)
+        content = io.BytesIO()
+        np.save(content, np.asarray(vector, np.float32), allow_pickle=False)
+        write_atomically(self.path(number), content.getvalue(), durable=True)
+
+    def read(self, number: int) -> np.ndarray:
+        try:
+            vector: np.ndarray = np.load(self.path(number), allow_pickle=False)
+        except OSError as error:
+            raise RuntimeError(
+                f"the frozen model {self.path(number)} cannot be read; on several machines RUN_DIR"
+                " must lie on a file system that all of them share"
+            ) from error
+        return vector
+
+
+class ResidentModels:
+    """Networks by key, at most `most` of them; one that is missing takes the place of the one that
+    was not asked for longest."""
+
+    def __init__(
+        self, factory: NetworkFactory, most: int, load: Callable[[int], np.ndarray]
+    ) -> None:
+        self._factory, self._most, self._load = factory, most, load
+        self._models: OrderedDict[int, tuple[Network, FlatParameters]] = OrderedDict()
+        self._idle: list[tuple[Network, FlatParameters]] = []
+        self.loads = 0
+
+    def __call__(self, key: int) -> Network:
+        if key in self._models:
+            self._models.move_to_end(key)
+            return self._models[key][0]
+        if self._idle:
+            entry = self._idle.pop()
+        elif len(self._models) < self._most:
+            network = self._factory.make().eval()
+            entry = (network, FlatParameters(network))
+        else:
+            _, entry = self._models.popitem(last=False)
+        entry[1].load(self._load(key))
+        self._models[key] = entry
+        self.loads += 1
+        return entry[0]
+
+    def forget(self) -> None:
+        """What was loaded is out of date: load each again when it is asked for."""
+        self._idle += self._models.values()
+        self._models.clear()
+
+    @property
+    def keys(self) -> list[int]:
+        """From the one that was not asked for longest on."""
+        return list(self._models)

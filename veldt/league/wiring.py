@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The channels of a league and the parts that connect its nodes to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from veldt.errors import ConfigurationError
+from veldt.league.learner import LearningPlayer
+from veldt.league.manager import LeagueManager
+from veldt.league.measures import Measures
+from veldt.league.opponents import Opponents
+from veldt.league.options import LeagueOptions
+from veldt.league.state import (
+    LEAGUE,
+    LEARNING,
+    MATCHES,
+    LeagueState,
+    Matches,
+    generation_board,
+    results_layout,
+)
+from veldt.population.orders import board_of
+from veldt.problem import Problem
+from veldt.topology import Topology
+
+
+class League:
+    """Learning players with weights of their own, and the boards between them and the manager."""
+
+    def __init__(self, topology: Topology, problem: Problem, options: LeagueOptions) -> None:
+        _check(problem)
+        self._options, self._problem, self._network = options, problem, topology.network
+        self.size, self._capacity = len(options.kinds), options.capacity
+        network, players = topology.network, range(self.size)
+        self.networks = [replace(network, seed=network.seed + player) for player in players]
+        self.weights = [
+            topology.board(board_of(player), self.networks[player]) for player in players
+        ]
+        state = LeagueState.start(options.kinds, options.payoff_decay)
+        self._state = topology.board(LEAGUE, state.to_vector(self._capacity))
+        first = Matches(
+            np.eye(self.size, self._capacity),
+            np.full(self._capacity, LEARNING),
+            state.ordered,
+            state.resets,
+        )
+        self._matches = topology.board(MATCHES, first.to_vector())
+        names = (generation_board(player) for player in players)
+        self._generations = [topology.board(name, np.zeros(3, np.float32)) for name in names]
+        messages = 4 * problem.num_actors
+        self._results = topology.queue("results", results_layout(self._capacity), messages)
+
+    def opponents(self, player: int) -> Opponents:
+        """Of an actor that plays for a learning player."""
+        return Opponents(
+            player,
+            self.size,
+            self._capacity,
+            self._network,
+            self._matches.source(),
+            [board.source() for board in self.weights],
+            self._results.sink,
+            self._options.opponents_at_once,
+            self._options.resident_models,
+            self._options.opponent_noise,
+        )
+
+    def learning_player(self, player: int) -> LearningPlayer:
+        return LearningPlayer(
+            player,
+            self.size,
+            self._capacity,
+            self._matches.source(),
+            self._generations[player].sink,
+            self._generations[player].source(),
+        )
+
+    def manager(self) -> LeagueManager:
+        measures = Measures(
+            self._problem.environment.name,
+            self._network,
+            self.weights[0].source(),
+            self._options.measure_env_steps,
+        )
+        return LeagueManager(
+            self._results.source(),
+            self._state.sink,
+            self._state.source(),
+            self._matches.sink,
+            [board.source() for board in self._generations],
+            self._options,
+            measures,
+        )
+
+
+def _check(problem: Problem) -> None:
+    if not problem.environment.is_game:
+        raise ConfigurationError(
+            f"a league plays games of two players or more, but {problem.environment.name} has one;"
+            " use veldt:kuhn, another veldt:... or pettingzoo:... game, or train it with impala"
+        )
+    if problem.shape.last_action_and_reward:
+        raise ConfigurationError(
+            "opponents of a league are not told their rewards; leave last_action_and_reward out"
+        )
