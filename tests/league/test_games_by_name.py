@@ -35,9 +35,8 @@ def test_every_native_game_is_an_environment(name):
 def test_one_policy_plays_all_seats(architecture, env, tmp_path):
     if env.startswith("pettingzoo:"):
         pytest.importorskip("mpe2")
-    result = veldt.train(
-        architecture, env, total_env_steps=1500, envs_per_actor=12, run_dir=str(tmp_path), **SMALL
-    )
+    sizes = {"total_env_steps": 1500, "envs_per_actor": 12, "preset": "control"}
+    result = veldt.train(architecture, env, run_dir=str(tmp_path), **sizes, **SMALL)
     assert result.updates > 3
     assert result.episodes > 0
     assert result.league is None

@@ -95,6 +95,6 @@ def test_the_report_has_its_figures(run_dir, tmp_path):
 
     result = RunResult.from_mapping(json.loads((run_dir / "result.json").read_text()))
     record = Record(RunTask("league", 0, run_dir, {}), result, metric_rows(run_dir), None)
-    pictures = draw_all({"league": [record]}, {"env_steps_per_second": 1.0}, tmp_path)
+    pictures = draw_all({"league": [record]}, {"env_steps_per_second": 1.0, "envs": 8}, tmp_path)
     drawn = {picture.path.stem for picture in pictures if picture.path.stat().st_size > 1000}
     assert {"league_strength", "league_payoff", "league_family", "league_elo"} <= drawn
