@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,11 @@ from veldt.algorithms.hill_climbing import TUNING_LOG, Proposal
 from veldt.backends import make_backend
 from veldt.backends.base import Backend
 from veldt.backends.process.chaos import Chaos
+from veldt.callbacks import Callback, CallbackFailure, Callbacks
 from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
-from veldt.run.best import BEST, BestWeights, Score
+from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.description import (
     check_spaces,
@@ -56,11 +57,12 @@ class Run:
         began: float | None = None,
         resume: bool = False,
         base: Path | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         """`base` is where a relative run directory begins, if it is not here any more."""
         options = plan.options
         self._plan, self._options = plan, options
-        self._page = LivePage(options)
+        self._page, self._callbacks = LivePage(options), Callbacks(callbacks)
         self._began = time.monotonic() if began is None else began
         self._directory = RunDirectory(
             options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
@@ -89,6 +91,7 @@ class Run:
             every_seconds=None if on_serial else options.checkpoint_seconds,
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
             keep=options.keep_checkpoints,
+            saved=self._callbacks.checkpoint,
             note=partial(self._record.note, "checkpoint"),
         )
         self._best = BestWeights(
@@ -136,7 +139,7 @@ class Run:
                     interrupted = isinstance(error, KeyboardInterrupt)
                     self._result.stopped_by = "interrupt" if interrupted else "failure"
                     failure = error
-                    self._nodes_are_alive &= interrupted
+                    self._nodes_are_alive &= interrupted or isinstance(error, CallbackFailure)
                     self._record.keep("end", str(error) or "interrupted")
                 self._conclude(progress)
         finally:
@@ -164,12 +167,15 @@ class Run:
                 self._result.start_seconds = elapsed
             progress.update(self._telemetry, elapsed)
             self._report_notes()
+            self._callbacks.episodes(self._telemetry.fresh_episodes)
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
                 self._best.watch(self._telemetry, self._weights)
                 self._best.write_if_due(elapsed)
+                if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
+                    return "callback"
             elif self._options.backend == "serial":  # where the clock must not decide
                 self._best.watch(self._telemetry, self._weights)
             reason = self._reason_to_stop(elapsed)
@@ -260,6 +266,7 @@ class Run:
         # A mean without the longest episodes says nothing about which weights are best.
         if returns.size == self._options.evaluation_episodes:
             self._best.evaluated(Score.of(returns), weights, env_steps)
+        self._callbacks.evaluation(returns, env_steps)
         return returns
 
     def _conclude(self, progress: Progress) -> None:
@@ -268,7 +275,7 @@ class Run:
         self._attempt("last numbers", self._observe)
         self._attempt("last checkpoint", self._save_last)
         self._attempt("league", self._measure_league)
-        if self._result.stopped_by in ("env_steps", "seconds"):
+        if self._result.stopped_by in ("env_steps", "seconds", "callback"):
             self._attempt("evaluation", self._evaluate_last)
         self._attempt("best weights", self._judge_best)
         self._attempt("summary", self._summarise)
@@ -299,7 +306,7 @@ class Run:
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
         limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
-        best, age, now = self._best.weights, self._best.env_steps, self._training_score()
+        best, age, now = self._best.weights, self._best.env_steps, training_score(self._telemetry)
         # The best by training episodes has to prove it where the end is a good deal worse.
         contested = now is not None and self._best.has_dropped(now)
         try:
@@ -310,16 +317,10 @@ class Run:
         except KeyboardInterrupt:  # no reason to lose the result as well
             self._record.note("end", "interrupted during the closing evaluation")
 
-    def _training_score(self) -> Score | None:
-        run = self._telemetry
-        if not run.has_100_returns:
-            return None
-        return Score(run.mean_return_100, run.return_error_100, False)
-
     def _judge_best(self) -> None:
         """Keep the best weights on disk, and see whether the run ended far below them."""
         self._best.write()
-        result, best, now = self._result, self._best.score, self._training_score()
+        result, best, now = self._result, self._best.score, training_score(self._telemetry)
         if best is None:
             return
         result.best_return, result.best_env_steps = best.mean, self._best.env_steps
