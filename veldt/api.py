@@ -14,6 +14,7 @@ from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import with_values
+from veldt.run.main_guard import check_main_is_guarded
 from veldt.run.saved_options import saved_options
 from veldt.telemetry.result import RunResult
 
@@ -64,6 +65,7 @@ def train_from(
     if options.get("dashboard"):
         check_installed()
     if options.get("backend", "process") == "process":
+        check_main_is_guarded()
         # Nodes import torch while this process does: start their server before anything heavy.
         from veldt.backends.process.forkserver import warm_up
 
@@ -104,6 +106,7 @@ def resume(
     if options.dashboard:
         check_installed()
     if options.backend == "process":
+        check_main_is_guarded()
         from veldt.backends.process.forkserver import warm_up
 
         warm_up()
