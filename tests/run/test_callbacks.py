@@ -70,7 +70,7 @@ def test_a_callback_ends_a_run(tmp_path, backend):
     assert result.evaluation_return is not None
     assert json.loads((path / "result.json").read_text())["stopped_by"] == "callback"
     again = veldt.resume(path, callbacks=[Enough()])
-    assert again.env_steps > result.env_steps
+    assert again.env_steps >= result.env_steps
 
 
 class Clumsy(veldt.Callback):

@@ -137,12 +137,6 @@ def _evaluate(arguments: list[str], began: float) -> int:
     return _say(dumps(vars(result)) if as_json else result.text())
 
 
-def _export(arguments: list[str], began: float) -> int:
-    """write the policy of a run as ONNX or for torch, with a proof that it acts alike"""
-    given = PARSERS["export"]().parse(arguments)
-    return _say(export(**given).text())
-
-
 def _exploit(arguments: list[str], began: float) -> int:
     """train a fresh exploiter against a run's frozen main player"""
     given = PARSERS["exploit"]().parse(arguments)
@@ -160,6 +154,12 @@ def _play(arguments: list[str], began: float) -> int:
 
     play_run(Path(given.pop("run_dir")), **given)
     return 0
+
+
+def _export(arguments: list[str], began: float) -> int:
+    """write the policy of a run as ONNX or for torch, with a proof that it acts alike"""
+    given = PARSERS["export"]().parse(arguments)
+    return _say(export(**given).text())
 
 
 def _watch(arguments: list[str], began: float) -> int:
@@ -189,6 +189,16 @@ def _claims(arguments: list[str], began: float) -> int:
     return list_claims() if given.pop("list") else examine_all(**given)
 
 
+def _plan(arguments: list[str], began: float) -> int:
+    """what an architecture would do with other numbers of actors and cores"""
+    given = PARSERS["plan"]().parse(arguments)
+    name = given.pop("architecture")
+    architectures.check(name)
+    from veldt.planner.command import PlanOptions, plan
+
+    return plan(name, PlanOptions(**given))
+
+
 def _completion(arguments: list[str], began: float) -> int:
     """a completion script for bash, zsh or fish"""
     shell = PARSERS["completion"]().parse(arguments)["shell"]
@@ -203,12 +213,13 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "train": _train,
     "resume": _resume,
     "evaluate": _evaluate,
-    "export": _export,
     "exploit": _exploit,
     "play": _play,
+    "export": _export,
     "watch": _watch,
     "compare": _compare,
     "claims": _claims,
+    "plan": _plan,
     "completion": _completion,
 }
 

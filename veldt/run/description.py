@@ -47,6 +47,30 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
+def choices(plan: Plan) -> dict[str, Any]:
+    """What was chosen for this task and machine where the user left it open."""
+    return {
+        "family": plan.family,
+        "preset": plan.preset,
+        "num_actors": plan.problem.num_actors,
+        "envs_per_actor": plan.problem.envs_per_actor,
+        "rows_per_update": plan.rows_per_update(),
+        "hidden_sizes": plan.topology.network.config.hidden_sizes,
+        "parameters": plan.topology.num_weights,
+    }
+
+
+def choices_line(plan: Plan) -> str:
+    """The same in a line."""
+    problem = plan.problem
+    actors = f"{problem.num_actors} actor{'s' if problem.num_actors > 1 else ''}"
+    return (
+        f"{plan.architecture} on {plan.family}: preset {plan.preset}, {actors} x"
+        f" {problem.envs_per_actor} environments, {plan.rows_per_update():,} rows per update,"
+        f" {plan.topology.num_weights:,} weights on {problem.compute.device}"
+    )
+
+
 def _environment(plan: Plan) -> dict[str, Any]:
     """What `remembered` reads."""
     interface, spec = plan.problem.environment.interface(), plan.problem.spec
@@ -82,30 +106,6 @@ def remembered(stored: dict[str, Any]) -> tuple[EnvironmentSpec, Interface] | No
         found["frames_per_step"],
     )
     return spec, interface
-
-
-def choices(plan: Plan) -> dict[str, Any]:
-    """What was chosen for this task and machine where the user left it open."""
-    return {
-        "family": plan.family,
-        "preset": plan.preset,
-        "num_actors": plan.problem.num_actors,
-        "envs_per_actor": plan.problem.envs_per_actor,
-        "rows_per_update": plan.rows_per_update(),
-        "hidden_sizes": plan.topology.network.config.hidden_sizes,
-        "parameters": plan.topology.num_weights,
-    }
-
-
-def choices_line(plan: Plan) -> str:
-    """The same in a line."""
-    problem = plan.problem
-    actors = f"{problem.num_actors} actor{'s' if problem.num_actors > 1 else ''}"
-    return (
-        f"{plan.architecture} on {plan.family}: preset {plan.preset}, {actors} x"
-        f" {problem.envs_per_actor} environments, {plan.rows_per_update():,} rows per update,"
-        f" {plan.topology.num_weights:,} weights on {problem.compute.device}"
-    )
 
 
 def check_spaces(run_dir: Path, plan: Plan) -> None:

@@ -35,15 +35,18 @@ from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
+from veldt.run.summary import judge_best, summarise
 from veldt.run.target import Target
+from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
-from veldt.telemetry.bottleneck import bottleneck
 from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord
-from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
+from veldt.telemetry.result import RunResult, StoppedBy
 from veldt.types import Parameters
 
 _TICK_SECONDS = 0.05
+_SHORTEST_TICK_SECONDS = 0.001
+_FAST_ENV_STEPS_PER_SECOND = 200_000  # what a run may reach before its rate is known
 _METRICS_SECONDS = 1.0
 _CLOSING_EVALUATION_SECONDS = 20.0
 
@@ -68,9 +71,15 @@ class Run:
             options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
         )
         self._backend: Backend = make_backend(
-            options.backend, plan.topology, options.seed, hang_seconds=options.hang_seconds
+            options.backend,
+            plan.topology,
+            options.seed,
+            hang_seconds=options.hang_seconds,
+            timeline_seconds=options.timeline or 0.0,
+            total_env_steps=options.total_env_steps,
         )
         self._backend.run_dir = self._directory.path
+        self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
         self._result = RunResult(
@@ -160,14 +169,17 @@ class Run:
         self._observe()
         while True:
             self._signals.check()
-            self._backend.advance(_TICK_SECONDS)
+            self._backend.advance(self._tick_seconds())
             self._observe()
+            if self._budget_is_spent():
+                self._backend.pause()
             elapsed = self._elapsed()
             if self._telemetry.env_steps and self._result.start_seconds is None:
                 self._result.start_seconds = elapsed
             progress.update(self._telemetry, elapsed)
             self._report_notes()
             self._callbacks.episodes(self._telemetry.fresh_episodes)
+            self._attempt("timeline", lambda: self._timeline.write_if_due(self._telemetry))
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._record.tick(self._telemetry, self._backend.restarted)
@@ -184,6 +196,19 @@ class Run:
             self._checkpoints.save_if_due(elapsed, self._weights)
             if self._chaos is not None:
                 self._chaos.act(self._backend.process_ids(), elapsed)
+
+    def _budget_is_spent(self) -> bool:
+        budget = self._options.total_env_steps
+        return budget is not None and self._telemetry.env_steps >= budget
+
+    def _tick_seconds(self) -> float:
+        """Short enough near the end of the budget to notice it in time."""
+        budget, telemetry = self._options.total_env_steps, self._telemetry
+        if budget is None:
+            return _TICK_SECONDS
+        rate = max(telemetry.rate("env_steps"), _FAST_ENV_STEPS_PER_SECOND)
+        left = (budget - telemetry.env_steps) / rate
+        return min(_TICK_SECONDS, max(_SHORTEST_TICK_SECONDS, left / 2))
 
     def _report_notes(self) -> None:
         while self._backend.notes:
@@ -208,8 +233,7 @@ class Run:
             self._result.reached_target = True
             self._result.seconds_to_target = self._elapsed()
             return "target"
-        budget = options.total_env_steps
-        if budget is not None and self._telemetry.env_steps >= budget:
+        if self._budget_is_spent():
             return "env_steps"
         if options.max_seconds is not None and elapsed >= options.max_seconds:
             return "seconds"
@@ -223,10 +247,10 @@ class Run:
             options.target_return,
             options.evaluation_episodes,
             has_looks=options.backend != "serial",
-            play=self._look,
+            play=self._play,
         )
 
-    def _look(self, attempt: int, seconds: float | None) -> np.ndarray:
+    def _play(self, attempt: int, seconds: float | None) -> np.ndarray:
         return self._evaluate(self._weights(), self._telemetry.env_steps, seconds, attempt)
 
     def _target_reached(self, elapsed: float) -> bool:
@@ -263,7 +287,7 @@ class Run:
                     evaluator.close()
         except OutOfTime:
             return np.empty(0)
-        # A mean without the longest episodes says nothing about which weights are best.
+        # Without the longest episodes, those that ended early would be the judges.
         if returns.size == self._options.evaluation_episodes:
             self._best.evaluated(Score.of(returns), weights, env_steps)
         self._callbacks.evaluation(returns, env_steps)
@@ -273,6 +297,7 @@ class Run:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
         cannot be done is said, and the rest is done all the same."""
         self._attempt("last numbers", self._observe)
+        self._attempt("timeline", lambda: self._timeline.write(self._telemetry))
         self._attempt("last checkpoint", self._save_last)
         self._attempt("league", self._measure_league)
         if self._result.stopped_by in ("env_steps", "seconds", "callback"):
@@ -318,33 +343,13 @@ class Run:
             self._record.note("end", "interrupted during the closing evaluation")
 
     def _judge_best(self) -> None:
-        """Keep the best weights on disk, and see whether the run ended far below them."""
         self._best.write()
-        result, best, now = self._result, self._best.score, training_score(self._telemetry)
-        if best is None:
-            return
-        result.best_return, result.best_env_steps = best.mean, self._best.env_steps
-        if result.reached_target or now is None or not self._best.has_dropped(now):
-            return
-        last = result.evaluation_return
-        result.collapsed = not (best.evaluated and last is not None and last >= best.mean)
+        judge_best(self._result, self._best, training_score(self._telemetry))
 
     def _summarise(self) -> None:
-        result, telemetry = self._result, self._telemetry
-        result.env_steps, result.updates = telemetry.env_steps, telemetry.updates
-        result.frames = result.env_steps * self._plan.problem.spec.frames_per_step
-        result.wall_seconds = self._elapsed()
-        result.env_steps_per_second = telemetry.steady_rate()
-        if not result.reached_target:
-            result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
-        result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
-        result.aborted_episodes = telemetry.aborted_episodes
-        result.policy_lag = lag_entry(telemetry.lag)
-        result.restarts = self._backend.restarts
-        result.bottleneck = bottleneck(
-            telemetry, self._plan.topology, self._options, self._plan.config
-        )
-        result.stage_shares = telemetry.stage_shares()
+        self._result.wall_seconds = self._elapsed()
+        self._result.restarts = self._backend.restarts
+        summarise(self._result, self._telemetry, self._plan)
 
 
 def _evaluation_seed(seed: int, version: int, attempt: int) -> int:
