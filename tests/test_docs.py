@@ -205,3 +205,13 @@ def test_the_measured_table_comes_from_the_results(generate, tmp_path):
     assert "process | 2 x 128 | 128 |" in filled
     assert "2 x 64" not in filled
     assert generate.fill_readme(filled, tmp_path) == filled
+
+
+def test_the_lineage_page_is_what_the_code_says(generate):
+    written = (ROOT / "docs" / "evolution.md").read_text(encoding="utf-8")
+    fresh = generate.evolution_page()
+    same = generate.without_measurements(written) == generate.without_measurements(fresh)
+    assert same, "run: python docs/generate.py"
+    assert {old for old, *_ in generate.LINEAGE} | {new for _, new, *_ in generate.LINEAGE} == set(
+        ARCHITECTURES
+    )

@@ -33,7 +33,7 @@ LAYERS = (
     {"roles", "backends", "wire", "population", "league"},
     {"architectures", "extend"},
     {"run", "api", "dashboard"},
-    {"reports"},
+    {"reports", "planner"},
     {"command_line", "__main__", "__init__"},
 )  # fmt: skip
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}

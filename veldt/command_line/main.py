@@ -189,6 +189,16 @@ def _claims(arguments: list[str], began: float) -> int:
     return list_claims() if given.pop("list") else examine_all(**given)
 
 
+def _plan(arguments: list[str], began: float) -> int:
+    """what an architecture would do with other numbers of actors and cores"""
+    given = PARSERS["plan"]().parse(arguments)
+    name = given.pop("architecture")
+    architectures.check(name)
+    from veldt.planner.command import PlanOptions, plan
+
+    return plan(name, PlanOptions(**given))
+
+
 def _completion(arguments: list[str], began: float) -> int:
     """a completion script for bash, zsh or fish"""
     shell = PARSERS["completion"]().parse(arguments)["shell"]
@@ -209,6 +219,7 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "watch": _watch,
     "compare": _compare,
     "claims": _claims,
+    "plan": _plan,
     "completion": _completion,
 }
 

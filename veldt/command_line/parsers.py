@@ -178,6 +178,16 @@ def claims_parser() -> Parser:
     return parser
 
 
+def plan_parser() -> Parser:
+    from veldt.planner.command import PlanOptions
+
+    parser = Parser("veldt plan", "Predict an architecture on a machine that is not there")
+    parser.usage = "veldt plan ARCH --env ID [--actors 1,4,16] [--cores N] [--validate] [options]"
+    parser.add_argument("architecture", metavar="ARCH", help=", ".join(ARCHITECTURES))
+    add_fields(parser, PlanOptions)
+    return parser
+
+
 def completion_parser() -> Parser:
     parser = Parser("veldt completion", 'Print a script; for bash: eval "$(veldt completion bash)"')
     parser.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS)
@@ -194,6 +204,7 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "watch": watch_parser,
     "compare": compare_parser,
     "claims": claims_parser,
+    "plan": plan_parser,
     "completion": completion_parser,
 }
 """Of the commands whose options do not depend on an architecture."""

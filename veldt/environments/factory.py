@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
 from veldt.environments.atari import open_atari_groups
+from veldt.environments.delays import is_delayed
 from veldt.environments.frame_stack import stacked
 from veldt.environments.masks import MaskReader, joined_mask
 from veldt.environments.opened import OpenedVector
@@ -56,9 +57,9 @@ class EnvironmentFactory:
     """Picklable description of an environment; travels to node processes at start."""
 
     env: str | Callable[..., object]
-    """Gymnasium id, "ALE/...", "envpool:<task>", "module:function", a game of several players
-    ("veldt:<game>", "pettingzoo:<module>"), or a picklable callable that returns a gymnasium.Env
-    (or a gymnasium VectorEnv, if it takes num_envs)."""
+    """Gymnasium id, "ALE/...", "envpool:<task>", "veldt:sleeping?...", "module:function", a game of
+    several players ("veldt:<game>", "pettingzoo:<module>"), or a picklable callable that returns a
+    gymnasium.Env (or a gymnasium VectorEnv, if it takes num_envs)."""
     options: tuple[tuple[str, Any], ...] = ()
     """Keyword arguments of the environment; a mapping is accepted too."""
     vectorization: str = "auto"
@@ -109,7 +110,8 @@ class EnvironmentFactory:
     @property
     def is_game(self) -> bool:
         """Whether it has several players; one policy then plays all seats, each in a column."""
-        return isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
+        is_named = isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
+        return is_named and not is_delayed(str(self.env))
 
     @property
     def is_native(self) -> bool:

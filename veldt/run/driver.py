@@ -20,6 +20,7 @@ from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
 from veldt.run.best import BEST, BestWeights, Score
+from veldt.run.budget import Budget
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.description import (
     check_spaces,
@@ -35,6 +36,7 @@ from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
 from veldt.run.target import Target
+from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
 from veldt.telemetry.bottleneck import bottleneck
 from veldt.telemetry.progress import Progress, make_progress
@@ -42,7 +44,6 @@ from veldt.telemetry.record import RunRecord
 from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
 from veldt.types import Parameters
 
-_TICK_SECONDS = 0.05
 _METRICS_SECONDS = 1.0
 _CLOSING_EVALUATION_SECONDS = 20.0
 
@@ -66,9 +67,16 @@ class Run:
             options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
         )
         self._backend: Backend = make_backend(
-            options.backend, plan.topology, options.seed, hang_seconds=options.hang_seconds
+            options.backend,
+            plan.topology,
+            options.seed,
+            hang_seconds=options.hang_seconds,
+            timeline_seconds=options.timeline or 0.0,
+            total_env_steps=options.total_env_steps,
         )
         self._backend.run_dir = self._directory.path
+        self._budget = Budget(options.total_env_steps)
+        self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
         self._result = RunResult(
@@ -157,13 +165,16 @@ class Run:
         self._observe()
         while True:
             self._signals.check()
-            self._backend.advance(_TICK_SECONDS)
+            self._backend.advance(self._budget.tick_seconds(self._telemetry))
             self._observe()
+            if self._budget.is_spent(self._telemetry):
+                self._backend.pause()
             elapsed = self._elapsed()
             if self._telemetry.env_steps and self._result.start_seconds is None:
                 self._result.start_seconds = elapsed
             progress.update(self._telemetry, elapsed)
             self._report_notes()
+            self._attempt("timeline", lambda: self._timeline.write_if_due(self._telemetry))
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._record.tick(self._telemetry, self._backend.restarted)
@@ -172,8 +183,7 @@ class Run:
                 self._best.write_if_due(elapsed)
             elif self._options.backend == "serial":  # where the clock must not decide
                 self._best.watch(self._telemetry, self._weights)
-            reason = self._reason_to_stop(elapsed)
-            if reason is not None:
+            if reason := self._reason_to_stop(elapsed):
                 return reason
             self._checkpoints.save_if_due(elapsed, self._weights)
             if self._chaos is not None:
@@ -202,8 +212,7 @@ class Run:
             self._result.reached_target = True
             self._result.seconds_to_target = self._elapsed()
             return "target"
-        budget = options.total_env_steps
-        if budget is not None and self._telemetry.env_steps >= budget:
+        if self._budget.is_spent(self._telemetry):
             return "env_steps"
         if options.max_seconds is not None and elapsed >= options.max_seconds:
             return "seconds"
@@ -266,6 +275,7 @@ class Run:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
         cannot be done is said, and the rest is done all the same."""
         self._attempt("last numbers", self._observe)
+        self._attempt("timeline", lambda: self._timeline.write(self._telemetry))
         self._attempt("last checkpoint", self._save_last)
         self._attempt("league", self._measure_league)
         if self._result.stopped_by in ("env_steps", "seconds"):
@@ -329,9 +339,9 @@ class Run:
         result.collapsed = not (best.evaluated and last is not None and last >= best.mean)
 
     def _summarise(self) -> None:
-        result, telemetry = self._result, self._telemetry
+        result, telemetry, plan = self._result, self._telemetry, self._plan
         result.env_steps, result.updates = telemetry.env_steps, telemetry.updates
-        result.frames = result.env_steps * self._plan.problem.spec.frames_per_step
+        result.frames = result.env_steps * plan.problem.spec.frames_per_step
         result.wall_seconds = self._elapsed()
         result.env_steps_per_second = telemetry.steady_rate()
         if not result.reached_target:
@@ -340,9 +350,7 @@ class Run:
         result.aborted_episodes = telemetry.aborted_episodes
         result.policy_lag = lag_entry(telemetry.lag)
         result.restarts = self._backend.restarts
-        result.bottleneck = bottleneck(
-            telemetry, self._plan.topology, self._options, self._plan.config
-        )
+        result.bottleneck = bottleneck(telemetry, plan.topology, plan.options, plan.config)
         result.stage_shares = telemetry.stage_shares()
 
 

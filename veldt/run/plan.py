@@ -91,7 +91,9 @@ def _checked_plan(
     if preset not in module.PRESETS:
         raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(module.PRESETS)}")
     config = make_config(module, preset, own)
-    if found.startswith("atari") and options.reward_clip is None and preset != "paper_r2d2":
+    # R2D2 rescales values because it does not clip rewards.
+    is_r2d2 = flat(config).get("algorithm") == "r2d2"
+    if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
         environment = replace(environment, reward_clip=1.0)
     device = _device(options, module, is_image)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)

@@ -70,6 +70,11 @@ class RunTelemetry:
         return self._samples.recent.end.now
 
     @property
+    def steady_seconds(self) -> float:
+        """How long ago the run settled; 0 before it did."""
+        return self._samples.steady.seconds if self.updates else 0.0
+
+    @property
     def env_steps(self) -> int:
         return int(self._totals.get("env_steps", 0))
 

@@ -137,8 +137,10 @@ class DrawnEpsilon:
     env_steps: float
 
     @staticmethod
-    def of(options: AsynchronousQOptions) -> DrawnEpsilon:
-        return DrawnEpsilon(options.epsilon_ends, options.epsilon_odds, options.epsilon_env_steps)
+    def of(options: AsynchronousQOptions, num_actors: int) -> DrawnEpsilon:
+        """The schedule counts the steps of all workers, of which each sees its share."""
+        horizon = options.epsilon_env_steps / num_actors
+        return DrawnEpsilon(options.epsilon_ends, options.epsilon_odds, horizon)
 
     def __call__(self, context: NodeContext) -> Epsilon:
         end = float(context.random("epsilon").choice(self.ends, p=self.odds))
