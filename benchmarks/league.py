@@ -96,7 +96,7 @@ TASKS = {
     "kuhn": Task(
         {
             "env": "veldt:kuhn",
-            "total_env_steps": 5_000_000,
+            "total_env_steps": 10_000_000,
             "final_entropy": 0.03,
             "learning_rate": 1e-3,
             "freeze_env_steps": 100_000,

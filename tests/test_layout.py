@@ -24,7 +24,7 @@ ARCHITECTURE_FILES = sorted(
 
 # A unit may import units of lower layers, and of its own layer where that makes no cycle.
 LAYERS = (
-    {"errors", "types", "resources", "files"},
+    {"errors", "types", "resources", "files", "callbacks"},
     {"role"},
     {"ports"},
     {"algorithms", "networks", "environments", "games", "telemetry", "replay", "optimizers",

@@ -4,6 +4,7 @@
 from typing import TYPE_CHECKING
 
 from veldt.api import evaluate, export, load, resume, train
+from veldt.callbacks import Callback, CallbackFailure, Episode
 from veldt.errors import ConfigurationError
 from veldt.telemetry.result import RunResult
 
@@ -11,7 +12,10 @@ if TYPE_CHECKING:
     from veldt.policy import PolicyState, TrainedPolicy
 
 __all__ = [
+    "Callback",
+    "CallbackFailure",
     "ConfigurationError",
+    "Episode",
     "PolicyState",
     "RunResult",
     "TrainedPolicy",

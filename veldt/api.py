@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from veldt.callbacks import Callback
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import with_values
+from veldt.run.main_guard import check_main_is_guarded
 from veldt.run.saved_options import saved_options
 from veldt.telemetry.result import RunResult
 
@@ -39,19 +41,31 @@ _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
-def train(architecture: str, env: str | Callable[..., object], **options: object) -> RunResult:
+def train(
+    architecture: str,
+    env: str | Callable[..., object],
+    callbacks: Sequence[Callback] = (),
+    **options: object,
+) -> RunResult:
     """Train `architecture` on `env`; options by name, the common ones and the architecture's own.
+    `callbacks` hear of the run while it goes on, and can end it.
 
     >>> result = train("impala", env="CartPole-v1", target_return=475)  # doctest: +SKIP
     """
-    return train_from(architecture, {"env": env, "quiet": True, **options})
+    return train_from(architecture, {"env": env, "quiet": True, **options}, None, callbacks)
 
 
-def train_from(architecture: str, options: dict[str, Any], began: float | None = None) -> RunResult:
+def train_from(
+    architecture: str,
+    options: dict[str, Any],
+    began: float | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> RunResult:
     """Train with all options in one mapping; `began` is when the process started."""
     if options.get("dashboard"):
         check_installed()
     if options.get("backend", "process") == "process":
+        check_main_is_guarded()
         # Nodes import torch while this process does: start their server before anything heavy.
         from veldt.backends.process.forkserver import warm_up
 
@@ -62,18 +76,24 @@ def train_from(architecture: str, options: dict[str, Any], began: float | None =
     common, own = split_options(options)
     base = Path.cwd()  # an environment may change it, even while it is tried
     if not common.autotune:
-        return Run(_planned(architecture, common, own, began), began, base=base).execute()
+        plan = _planned(architecture, common, own, began)
+        return Run(plan, began, base=base, callbacks=callbacks).execute()
     plan, trials = autotuned(architecture, common, own)
-    run = Run(plan, began, base=base)
+    run = Run(plan, began, base=base, callbacks=callbacks)
     run.record_tuning(trials)
     return run.execute()
 
 
 def resume(
-    run_dir: str | Path, began: float | None = None, trust_code: bool = False, **changes: object
+    run_dir: str | Path,
+    began: float | None = None,
+    trust_code: bool = False,
+    callbacks: Sequence[Callback] = (),
+    **changes: object,
 ) -> RunResult:
     """Go on with a run from its newest valid checkpoint; budgets may change, nothing else.
-    `trust_code`: run the Python files that config.json names even if they have changed."""
+    `trust_code`: run the Python files that config.json names even if they have changed.
+    `callbacks` as in train."""
     run_dir, base = Path(run_dir), Path.cwd()
     architecture, options, own = saved_options(run_dir, trust_code)
     for name in changes:
@@ -86,13 +106,14 @@ def resume(
     if options.dashboard:
         check_installed()
     if options.backend == "process":
+        check_main_is_guarded()
         from veldt.backends.process.forkserver import warm_up
 
         warm_up()
     from veldt.run.driver import Run
 
     plan = _planned(architecture, options, own, began)
-    return Run(plan, began, resume=True, base=base).execute()
+    return Run(plan, began, resume=True, base=base, callbacks=callbacks).execute()
 
 
 def _planned(

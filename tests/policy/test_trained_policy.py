@@ -141,7 +141,7 @@ def hand_played(policy, env_id: str, episodes: int, seed: int) -> list[float]:
 
 
 RUNS = {
-    **{name: (name, "CartPole-v1", {}) for name in ARCHITECTURES},
+    **{name: (name, "CartPole-v1", {}) for name in ARCHITECTURES if name != "league"},
     "r2d2": ("seed_rl", "CartPole-v1", {"algorithm": "r2d2"}),
     "lstm": ("impala", "CartPole-v1", {"recurrent": "lstm"}),
     "sac": ("apex", "Pendulum-v1", {"algorithm": "sac"}),
@@ -160,6 +160,16 @@ def test_a_loaded_policy_plays_what_the_evaluator_plays(tmp_path, name):
     assert (policy.architecture, policy.env) == (architecture, env)
     evaluated = veldt.evaluate(path, episodes=2, seed=7)
     np.testing.assert_allclose(hand_played(policy, env, 2, 7), evaluated.returns, rtol=1e-4)
+
+
+def test_a_player_of_a_league_acts_in_the_game(tmp_path):
+    path = tmp_path / "run"
+    veldt.train("league", "veldt:kuhn", total_env_steps=60, run_dir=str(path), **SMALL)
+    policy = veldt.load(path)
+    policy.observation_space.seed(0)
+    observations = np.stack([policy.observation_space.sample() for _ in range(8)])
+    allowed = np.tile([True, False], (8, 1))
+    assert policy.act(observations, mask=allowed).tolist() == [0] * 8
 
 
 def test_a_policy_needs_no_environment(tmp_path, monkeypatch):

@@ -43,6 +43,13 @@ class Score:
         return self.mean - other.mean > _CLEARLY * math.hypot(self.error, other.error)
 
 
+def training_score(run: RunTelemetry) -> Score | None:
+    """Of the last 100 training episodes; None before there are as many."""
+    if not run.has_100_returns:
+        return None
+    return Score(run.mean_return_100, run.return_error_100, False)
+
+
 @dataclass(frozen=True)
 class _Kept:
     score: Score
@@ -89,9 +96,9 @@ class BestWeights:
 
     def watch(self, run: RunTelemetry, weights: Callable[[], Parameters]) -> None:
         """Look at the training episodes of this moment."""
-        if not run.has_100_returns:
+        score = training_score(run)
+        if score is None:
             return
-        score = Score(run.mean_return_100, run.return_error_100, False)
         self._lowest = score.mean if self._lowest is None else min(self._lowest, score.mean)
         if self._kept is None or (
             not self._kept.score.evaluated and score.mean > self._kept.score.mean

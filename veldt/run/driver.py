@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,11 @@ from veldt.algorithms.hill_climbing import TUNING_LOG, Proposal
 from veldt.backends import make_backend
 from veldt.backends.base import Backend
 from veldt.backends.process.chaos import Chaos
+from veldt.callbacks import Callback, CallbackFailure, Callbacks
 from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
-from veldt.run.best import BEST, BestWeights, Score
+from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.budget import Budget
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.description import (
@@ -35,13 +36,13 @@ from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
+from veldt.run.summary import judge_best, summarise
 from veldt.run.target import Target
 from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
-from veldt.telemetry.bottleneck import bottleneck
 from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord
-from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
+from veldt.telemetry.result import RunResult, StoppedBy
 from veldt.types import Parameters
 
 _METRICS_SECONDS = 1.0
@@ -57,11 +58,12 @@ class Run:
         began: float | None = None,
         resume: bool = False,
         base: Path | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         """`base` is where a relative run directory begins, if it is not here any more."""
         options = plan.options
         self._plan, self._options = plan, options
-        self._page = LivePage(options)
+        self._page, self._callbacks = LivePage(options), Callbacks(callbacks)
         self._began = time.monotonic() if began is None else began
         self._directory = RunDirectory(
             options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
@@ -97,6 +99,7 @@ class Run:
             every_seconds=None if on_serial else options.checkpoint_seconds,
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
             keep=options.keep_checkpoints,
+            saved=self._callbacks.checkpoint,
             note=partial(self._record.note, "checkpoint"),
         )
         self._best = BestWeights(
@@ -144,7 +147,7 @@ class Run:
                     interrupted = isinstance(error, KeyboardInterrupt)
                     self._result.stopped_by = "interrupt" if interrupted else "failure"
                     failure = error
-                    self._nodes_are_alive &= interrupted
+                    self._nodes_are_alive &= interrupted or isinstance(error, CallbackFailure)
                     self._record.keep("end", str(error) or "interrupted")
                 self._conclude(progress)
         finally:
@@ -174,6 +177,7 @@ class Run:
                 self._result.start_seconds = elapsed
             progress.update(self._telemetry, elapsed)
             self._report_notes()
+            self._callbacks.episodes(self._telemetry.fresh_episodes)
             self._attempt("timeline", lambda: self._timeline.write_if_due(self._telemetry))
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
@@ -181,6 +185,8 @@ class Run:
                 self._look_for_lost_weights(elapsed)
                 self._best.watch(self._telemetry, self._weights)
                 self._best.write_if_due(elapsed)
+                if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
+                    return "callback"
             elif self._options.backend == "serial":  # where the clock must not decide
                 self._best.watch(self._telemetry, self._weights)
             if reason := self._reason_to_stop(elapsed):
@@ -269,6 +275,7 @@ class Run:
         # Without the longest episodes, those that ended early would be the judges.
         if returns.size == self._options.evaluation_episodes:
             self._best.evaluated(Score.of(returns), weights, env_steps)
+        self._callbacks.evaluation(returns, env_steps)
         return returns
 
     def _conclude(self, progress: Progress) -> None:
@@ -278,7 +285,7 @@ class Run:
         self._attempt("timeline", lambda: self._timeline.write(self._telemetry))
         self._attempt("last checkpoint", self._save_last)
         self._attempt("league", self._measure_league)
-        if self._result.stopped_by in ("env_steps", "seconds"):
+        if self._result.stopped_by in ("env_steps", "seconds", "callback"):
             self._attempt("evaluation", self._evaluate_last)
         self._attempt("best weights", self._judge_best)
         self._attempt("summary", self._summarise)
@@ -309,7 +316,7 @@ class Run:
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
         limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
-        best, age, now = self._best.weights, self._best.env_steps, self._training_score()
+        best, age, now = self._best.weights, self._best.env_steps, training_score(self._telemetry)
         # The best by training episodes has to prove it where the end is a good deal worse.
         contested = now is not None and self._best.has_dropped(now)
         try:
@@ -320,38 +327,14 @@ class Run:
         except KeyboardInterrupt:  # no reason to lose the result as well
             self._record.note("end", "interrupted during the closing evaluation")
 
-    def _training_score(self) -> Score | None:
-        run = self._telemetry
-        if not run.has_100_returns:
-            return None
-        return Score(run.mean_return_100, run.return_error_100, False)
-
     def _judge_best(self) -> None:
-        """Keep the best weights on disk, and see whether the run ended far below them."""
         self._best.write()
-        result, best, now = self._result, self._best.score, self._training_score()
-        if best is None:
-            return
-        result.best_return, result.best_env_steps = best.mean, self._best.env_steps
-        if result.reached_target or now is None or not self._best.has_dropped(now):
-            return
-        last = result.evaluation_return
-        result.collapsed = not (best.evaluated and last is not None and last >= best.mean)
+        judge_best(self._result, self._best, training_score(self._telemetry))
 
     def _summarise(self) -> None:
-        result, telemetry, plan = self._result, self._telemetry, self._plan
-        result.env_steps, result.updates = telemetry.env_steps, telemetry.updates
-        result.frames = result.env_steps * plan.problem.spec.frames_per_step
-        result.wall_seconds = self._elapsed()
-        result.env_steps_per_second = telemetry.steady_rate()
-        if not result.reached_target:
-            result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
-        result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
-        result.aborted_episodes = telemetry.aborted_episodes
-        result.policy_lag = lag_entry(telemetry.lag)
-        result.restarts = self._backend.restarts
-        result.bottleneck = bottleneck(telemetry, plan.topology, plan.options, plan.config)
-        result.stage_shares = telemetry.stage_shares()
+        self._result.wall_seconds = self._elapsed()
+        self._result.restarts = self._backend.restarts
+        summarise(self._result, self._telemetry, self._plan)
 
 
 def _evaluation_seed(seed: int, version: int, attempt: int) -> int:

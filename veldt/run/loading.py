@@ -46,7 +46,7 @@ def restored(
     "best", or the env steps it was made at. `env`: another environment of the same spaces.
     `without_environment`: believe what the run has written about it, so that it need not be
     there."""
-    found = _checkpoint(run_dir, checkpoint)
+    found = find_checkpoint(run_dir, checkpoint)
     try:
         architecture, options, own = saved_options(run_dir, trust_code)
         weights = weights_in(found, policy)
@@ -111,7 +111,8 @@ def _remembered(run_dir: Path) -> tuple[EnvironmentSpec, Interface] | None:
     return remembered(json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8")))
 
 
-def _checkpoint(run_dir: Path, which: str | int) -> Checkpoint:
+def find_checkpoint(run_dir: Path, which: str | int = LAST) -> Checkpoint:
+    """ "last", "best", or that of so many env steps."""
     if not (run_dir / CONFIG_FILE).is_file():
         raise ConfigurationError(
             f"{run_dir} is not a run directory: it has no {CONFIG_FILE}; give the directory that"

@@ -33,6 +33,8 @@ class RunTelemetry:
         self._episodes_seen = dict.fromkeys(self.kinds, 0)
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
         self._lengths: deque[int] = deque(maxlen=RETURN_WINDOW)
+        self.fresh_episodes: list[tuple[float, int]] = []
+        """Return and length of those that ended between the last two updates, at most 100."""
         self._samples = Samples()
         self._fill_sums: Counter[str] = Counter()
         self._num_fills = 0
@@ -230,6 +232,7 @@ class RunTelemetry:
 
         Node after node would let the last node fill the whole window of returns."""
         moments, returns, lengths = [], [], []
+        self.fresh_episodes = []
         for name in filter(self._counts, snapshots):
             snapshot = snapshots[name]
             new_returns, new_lengths = snapshot.new_episodes(self._episodes_seen[name])
@@ -239,8 +242,10 @@ class RunTelemetry:
             lengths.append(new_lengths)
         if moments:
             order = np.argsort(np.concatenate(moments), kind="stable")[-RETURN_WINDOW:]
-            self._returns.extend(np.concatenate(returns)[order].tolist())
-            self._lengths.extend(np.concatenate(lengths)[order].tolist())
+            ordered = [np.concatenate(found)[order].tolist() for found in (returns, lengths)]
+            self._returns.extend(ordered[0])
+            self._lengths.extend(ordered[1])
+            self.fresh_episodes = list(zip(*ordered, strict=True))
 
     def _by_kind(self) -> dict[str, dict[str, float]]:
         """Counters, but not levels, added up over the nodes of each kind."""

@@ -18,6 +18,7 @@ _STOPPED = {
     "target": "target reached",
     "env_steps": "env step budget used",
     "seconds": "time used",
+    "callback": "ended by a callback",
     "interrupt": "interrupted",
     "failure": "failed",
 }

@@ -15,7 +15,7 @@ import numpy as np
 from veldt.files import write_atomically
 from veldt.telemetry.counters import LagSummary
 
-StoppedBy = Literal["target", "env_steps", "seconds", "interrupt", "failure"]
+StoppedBy = Literal["target", "env_steps", "seconds", "callback", "interrupt", "failure"]
 
 
 @dataclass
