@@ -53,9 +53,9 @@ def main() -> None:
         kept = [r for r in document["rows"] if (r["architecture"], r["env"]) != (name, given.env)]
         document["rows"] = kept + fresh
         print(name, [f"{r['actors']}: {r['predicted'] / r['measured'] - 1:+.0%}" for r in fresh])
-        document |= {"machine": machine, "command": f"`{machine['command']}`"}
+        document |= {"machine": machine, "command": "`python benchmarks/plan_validation.py`"}
         busy = machine["load_average_before"]
-        document["note"] = f"The load average was {busy} before it: the machine was not quiet."
+        document["note"] = f"The load average was {busy} before the last call."
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

@@ -61,9 +61,10 @@ class Model:
         self._servers: dict[str, Server] = {}
         self._server_sink: dict[str, str] = {}
         for group in topology.groups():
-            shared = Lock() if len(group.nodes) > 1 and not group.threads else None
+            # Threads, too: small networks on a CPU hold Python's lock nearly all the time.
+            shared = Lock()
             for node in group.nodes:
-                self._group_lock[node.name] = shared or Lock()
+                self._group_lock[node.name] = shared
         for node in topology.nodes:
             if isinstance(node.role, SharedMemoryInference | StreamInference):
                 self._add_server(node, node.role)
@@ -138,6 +139,7 @@ class Model:
     def _inference(self, node: Node) -> Process:
         server = self._servers[_end(node, RequestsSpec, StreamSpec).channel.name]
         a, m = self._times.infer_seconds_per_group.get(node.kind, (0.0, 0.0))
+        lock = self._group_lock[node.name]
         while True:
             while not server.open:
                 yield server.came
@@ -148,7 +150,7 @@ class Model:
                 yield server.came
             taken, server.open = server.open, []
             seconds = a + m * len(taken) + self._cost(node, "assemble")
-            yield Work(seconds, node.kind, _OTHERS)
+            yield from lock.held(self.engine, _worked(seconds, node.kind))
             for answered, done in taken:
                 done[0] = True
                 self.engine.fire(answered)
@@ -250,6 +252,10 @@ class Lock:
         yield from process
         self._taken = False
         engine.fire(self._freed)
+
+
+def _worked(seconds: float, owner: str) -> Process:
+    yield Work(seconds, owner, _OTHERS)
 
 
 def _alarm(engine: Engine, seconds: float, told: Signal) -> Process:

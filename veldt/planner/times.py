@@ -91,9 +91,8 @@ def calibrate(
             groups = last["counter/inference_requests"] / forward
             for key, lengths in found.items():
                 if key.endswith("/infer") and not key.startswith(("actor/", "agent/")):
-                    batches.setdefault(key.split("/")[0], []).append(
-                        (groups, float(np.mean(lengths)))
-                    )
+                    point = (groups, float(np.mean(lengths)))
+                    batches.setdefault(key.split("/")[0], []).append(point)
         measured.append(
             {
                 "actors": actors,

@@ -21,6 +21,7 @@ from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
 from veldt.run.best import BEST, BestWeights, Score, training_score
+from veldt.run.budget import Budget
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.description import (
     check_spaces,
@@ -44,9 +45,6 @@ from veldt.telemetry.record import RunRecord
 from veldt.telemetry.result import RunResult, StoppedBy
 from veldt.types import Parameters
 
-_TICK_SECONDS = 0.05
-_SHORTEST_TICK_SECONDS = 0.001
-_FAST_ENV_STEPS_PER_SECOND = 200_000  # what a run may reach before its rate is known
 _METRICS_SECONDS = 1.0
 _CLOSING_EVALUATION_SECONDS = 20.0
 
@@ -79,6 +77,7 @@ class Run:
             total_env_steps=options.total_env_steps,
         )
         self._backend.run_dir = self._directory.path
+        self._budget = Budget(options.total_env_steps)
         self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
@@ -169,9 +168,9 @@ class Run:
         self._observe()
         while True:
             self._signals.check()
-            self._backend.advance(self._tick_seconds())
+            self._backend.advance(self._budget.tick_seconds(self._telemetry))
             self._observe()
-            if self._budget_is_spent():
+            if self._budget.is_spent(self._telemetry):
                 self._backend.pause()
             elapsed = self._elapsed()
             if self._telemetry.env_steps and self._result.start_seconds is None:
@@ -190,25 +189,11 @@ class Run:
                     return "callback"
             elif self._options.backend == "serial":  # where the clock must not decide
                 self._best.watch(self._telemetry, self._weights)
-            reason = self._reason_to_stop(elapsed)
-            if reason is not None:
+            if reason := self._reason_to_stop(elapsed):
                 return reason
             self._checkpoints.save_if_due(elapsed, self._weights)
             if self._chaos is not None:
                 self._chaos.act(self._backend.process_ids(), elapsed)
-
-    def _budget_is_spent(self) -> bool:
-        budget = self._options.total_env_steps
-        return budget is not None and self._telemetry.env_steps >= budget
-
-    def _tick_seconds(self) -> float:
-        """Short enough near the end of the budget to notice it in time."""
-        budget, telemetry = self._options.total_env_steps, self._telemetry
-        if budget is None:
-            return _TICK_SECONDS
-        rate = max(telemetry.rate("env_steps"), _FAST_ENV_STEPS_PER_SECOND)
-        left = (budget - telemetry.env_steps) / rate
-        return min(_TICK_SECONDS, max(_SHORTEST_TICK_SECONDS, left / 2))
 
     def _report_notes(self) -> None:
         while self._backend.notes:
@@ -233,7 +218,7 @@ class Run:
             self._result.reached_target = True
             self._result.seconds_to_target = self._elapsed()
             return "target"
-        if self._budget_is_spent():
+        if self._budget.is_spent(self._telemetry):
             return "env_steps"
         if options.max_seconds is not None and elapsed >= options.max_seconds:
             return "seconds"

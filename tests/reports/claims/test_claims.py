@@ -311,6 +311,19 @@ def test_predicted_saving_by_hand():
     np.testing.assert_allclose(predicted_saving(row[:1], waiting[:1], 3.0), [0.0])
 
 
+def test_the_tabular_fixed_point_is_exact():
+    claim = CLAIMS["vtrace_fixed_point"]().quick()
+    rows = [{**case, **claim.measure(case)} for case in claim.cases()]
+    assert max(r["from_clipped"] for r in rows if r["correction"] == "vtrace") < 1e-6
+    assert min(r["from_clipped"] for r in rows if r["correction"] == "none") > 1e-3
+
+
+def test_one_agent_is_the_same_on_two_backends():
+    claim = CLAIMS["same_agent"]().quick()
+    rows = [{**case, **claim.measure(case)} for case in claim.cases()]
+    assert judge(claim, rows, 0.0).outcome == HOLDS
+
+
 def test_correlation_of_successive_rows():
     random = np.random.default_rng(0)
     noise = random.normal(size=(4000, 2))

@@ -155,6 +155,7 @@ class SameAgent(Claim):
             num_actors=1,
             envs_per_actor=8,
             total_env_steps=self.env_steps,
+            preset="control",
         )
         own = {"decay_learning_rate": True, "normalize_returns": False}
         plan = make_plan("a2c", options, own)
@@ -163,11 +164,13 @@ class SameAgent(Claim):
             backend.start()
             while _trained(backend.snapshots) < 1.2 * self.env_steps:
                 backend.advance(0.05)
-            weights = backend.parameters("weights")
+            # Statistics of observations, which stand behind the weights, go on counting.
+            trained = plan.topology.network.num_trained()
+            weights = backend.parameters("weights").vector[:trained]
         finally:
             backend.stop()
-        digest = hashlib.sha256(weights.vector.tobytes()).hexdigest()
-        return {"digest": digest, "norm": float(np.linalg.norm(weights.vector))}
+        digest = hashlib.sha256(weights.tobytes()).hexdigest()
+        return {"digest": digest, "norm": float(np.linalg.norm(weights))}
 
     def _different(self, rows: list[Row]) -> np.ndarray:
         by_seed: dict[int, set[str]] = {}

@@ -69,11 +69,11 @@ def fixed_point(chain: Chain, correction: str, gamma: float, rho_bar: float, ste
     value = np.zeros(states)
     for _ in range(_SWEEPS):
         now, later = (
-            torch.from_numpy(value[seen].reshape(columns)) for seen in (visited[:-1], visited[1:])
+            torch.from_numpy(value[rows].reshape(columns)) for rows in (visited[:-1], visited[1:])
         )
-        rows = Rows(reward, now, later, never, never, never)
+        moved = Rows(reward, now, later, never, never, never)
         bounds = {"rho_bar": rho_bar, "c_bar": min(1.0, rho_bar)}
-        targets = corrected_targets(correction, (pi / mu).log(), rows, gamma, **bounds).vs[0]
+        targets = corrected_targets(correction, (pi / mu).log(), moved, gamma, **bounds).vs[0]
         updated = (odds * targets.numpy().reshape(odds.shape)).sum(axis=1)
         if np.abs(updated - value).max() < 1e-13:
             break
