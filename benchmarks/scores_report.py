@@ -183,20 +183,23 @@ def _table(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
 
 
 def readme_block(results: Path = RESULTS) -> str:
-    """The quickest of each framework to solve each task, for README.md; empty where no task has
-    been measured with a few seeds."""
+    """The quickest of each framework to solve each task with all seeds, for README.md; empty where
+    no task has been measured with a few seeds."""
     if not results.exists():
         return ""
     document = json.loads(results.read_text(encoding="utf-8"))
     tasks = {t: e for t, e in document["tasks"].items() if _seeds(e) >= FEWEST_SEEDS}
     if not tasks:
         return ""
-    header = ("task (target)", "Veldt, defaults", "seconds", "steps", "Stable-Baselines3, rl-zoo",
-              "seconds", "steps")  # fmt: skip
+    header = ("task (target)", "Veldt, defaults", "seconds", "steps")
+    has_peer = any(name.startswith("sb3") for entries in tasks.values() for name in entries)
+    if has_peer:
+        header += ("Stable-Baselines3, rl-zoo", "seconds", "steps")
     lines = []
     for task, entries in tasks.items():
         target = next(iter(entries.values()))["target"]
-        lines.append((f"{task} ({target:g})", *_best(entries, "veldt"), *_best(entries, "sb3")))
+        peer = _best(entries, "sb3") if has_peer else ()
+        lines.append((f"{task} ({target:g})", *_best(entries, "veldt"), *peer))
     seeds = max(_seeds(entries) for entries in tasks.values())
     machine = document["machine"]
     return (
@@ -215,7 +218,8 @@ def _best(entries: dict[str, Any], framework: str) -> tuple[str, str, str]:
     if not own:
         return "-", "-", "-"
     late = {name: 2 * entry["reached"] <= entry["seeds"] for name, entry in own.items()}
-    name = min(own, key=lambda each: (late[each], own[each]["seconds"]["median"]))
+    missed = {name: entry["reached"] < entry["seeds"] for name, entry in own.items()}
+    name = min(own, key=lambda each: (late[each], missed[each], own[each]["seconds"]["median"]))
     entry = own[name]
     seconds, steps = (
         _median(entry["seconds"], 1, late[name]),
