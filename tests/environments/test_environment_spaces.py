@@ -152,7 +152,6 @@ def test_actions_reach_the_environment(space, spec, given, received):
     [
         (spaces.Dict({"x": spaces.Text(3)}), spaces.Discrete(2), "'observation.x'.*unsupported"),
         (spaces.Sequence(spaces.Discrete(2)), spaces.Discrete(2), "'observation'.*unsupported"),
-        (BOX, spaces.MultiBinary(3), "action space .* unsupported"),
         (BOX, spaces.Box(0, 5, (2,), np.int32), "action space .* unsupported"),
         (BOX, spaces.Dict({"x": spaces.Discrete(2)}), "action space .* unsupported"),
     ],

@@ -29,6 +29,11 @@ OWN_FIELDS = {
     "best_policy",
     "chosen",
     "env_steps_to_target",
+    "best_return",
+    "best_env_steps",
+    "collapsed",
+    "nash_conv",
+    "league",
 }
 
 

@@ -15,14 +15,17 @@ def make_backend(
     hang_seconds: float = 60.0,
     timeline_seconds: float = 0.0,
     total_env_steps: int | None = None,
+    checkpoint_env_steps: int | None = None,
 ) -> Backend:
     """The backend of this name; each is imported only when it is used. With `timeline_seconds`,
     nodes record when they did what, about so many seconds back. On serial no step begins beyond
-    `total_env_steps`; elsewhere who drives the backend pauses it."""
+    `total_env_steps`, nor beyond a multiple of `checkpoint_env_steps` before who drives it has
+    looked; elsewhere who drives the backend pauses it."""
     if name == "serial":
         from veldt.backends.serial import SerialBackend
 
-        return SerialBackend(topology, seed, verify, timeline_seconds, total_env_steps)
+        points = (total_env_steps, checkpoint_env_steps)
+        return SerialBackend(topology, seed, verify, timeline_seconds, *points)
     if name == "process":
         from veldt.backends.process.backend import ProcessBackend
 

@@ -64,9 +64,11 @@ class SerialBackend:
         verify: bool = False,
         timeline_seconds: float = 0.0,
         total_env_steps: int | None = None,
+        checkpoint_env_steps: int | None = None,
     ) -> None:
         self._topology, self._seed, self._verify = topology, seed, verify
         self._total_env_steps = total_env_steps
+        self._checkpoint_env_steps, self._looked_at = checkpoint_env_steps, 0.0
         self._checkpoint: Path | None = None
         self._generation = 0
         self._fabric = build_fabric(topology, between_processes=False, verify=verify)
@@ -126,16 +128,25 @@ class SerialBackend:
 
     def advance(self, seconds: float) -> None:
         """A fixed number of rounds, whatever the clock says: stopping must be reproducible. Fewer
-        if the budget is spent before."""
+        if the budget is spent before, or where a checkpoint is due: a run that ends there and one
+        that goes on are then at the same point."""
+        self._looked_at = self._env_steps()
         for _ in range(_ROUNDS_PER_ADVANCE):
-            if self._is_spent():
+            if self._is_due():
                 break
             self._round()
 
-    def _is_spent(self) -> bool:
-        if self._total_env_steps is None:
+    def _is_due(self) -> bool:
+        total, period = self._total_env_steps, self._checkpoint_env_steps
+        if total is None and period is None:
             return False
-        return sum(node.value("env_steps") for node in self._telemetry) >= self._total_env_steps
+        now = self._env_steps()
+        if period is not None and now // period > self._looked_at // period:
+            return True
+        return total is not None and now >= total
+
+    def _env_steps(self) -> float:
+        return sum(node.value("env_steps") for node in self._telemetry)
 
     def pause(self) -> None:
         """Nobody steps but in `advance`."""
@@ -149,7 +160,7 @@ class SerialBackend:
         busy = []
         started = clock = time.perf_counter()
         for index in self._order.permutation(len(self._nodes)):
-            if self._is_spent():
+            if self._is_due():
                 break
             worked |= self._nodes[index].step()
             now = time.perf_counter()

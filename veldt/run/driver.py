@@ -75,6 +75,7 @@ class Run:
             hang_seconds=options.hang_seconds,
             timeline_seconds=options.timeline or 0.0,
             total_env_steps=options.total_env_steps,
+            checkpoint_env_steps=options.checkpoint_env_steps,
         )
         self._backend.run_dir = self._directory.path
         self._budget = Budget(options.total_env_steps)
