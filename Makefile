@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TEST_EXTRAS := test,atari,box2d,classic,dashboard,mujoco,pettingzoo,plots,ray,video
+TEST_EXTRAS := test,atari,box2d,classic,dashboard,export,mujoco,pettingzoo,plots,ray,video
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
 # What others build on, and the architectures: typed strictly. tests/test_layout.py checks the same.
@@ -13,7 +13,7 @@ PUBLIC_FACE := $(addprefix veldt/,extend.py architectures ports.py topology.py t
 # These kill processes and look for what is left anywhere on the machine, or watch heartbeats.
 ALONE := $(addprefix tests/,backends dashboard faults architectures/test_seed_rl_on_ray.py)
 
-.PHONY: demo test lint docs bench bench-peers
+.PHONY: demo test lint docs bench bench-peers bench-scores
 
 demo: $(VENV)/.installed-core
 	$(BIN)/veldt train impala --env CartPole-v1 --target-return 475
@@ -38,6 +38,11 @@ bench: $(VENV)/.installed-test
 # About 35 minutes on 2 cores; goes on where it was interrupted. Options: make bench-peers ARGS=--quick
 bench-peers: $(VENV)/.installed-test $(PEERS:%=.peers/%/.installed)
 	$(BIN)/python benchmarks/bench_peers.py $(ARGS)
+	$(BIN)/python docs/generate.py --readme
+
+# Hours on 2 cores; goes on where it was interrupted. Options: make bench-scores ARGS="--jobs 8"
+bench-scores: $(VENV)/.installed-test .peers/sb3/.installed
+	$(BIN)/python benchmarks/scores.py $(ARGS)
 	$(BIN)/python docs/generate.py --readme
 
 $(BIN)/python:

@@ -34,7 +34,8 @@ from scores_tasks import TASKS, Task
 from veldt.reports.compare.records import metric_rows
 
 PEER_SCRIPT = measuring.ROOT / "benchmarks" / "peers" / "score_sb3.py"
-_GRACE_SECONDS = 45.0  # to start, to evaluate at the end and to stop, beyond the limit
+_GRACE_SECONDS = 45.0  # to start, to evaluate at the end and to stop, beyond the limit: at most
+_USUAL_GRACE_SECONDS = 12.0
 _CURVE_POINTS = 30
 Run = dict[str, Any]
 
@@ -128,8 +129,9 @@ def _of_veldt(run_dir: Path) -> Run:
     }
 
 
-def finished(path: Path) -> list[Run]:
-    """Runs of earlier calls; a line that was cut off by a kill is no run."""
+def finished(path: Path, here: dict[str, Any] | None = None) -> list[Run]:
+    """Runs of earlier calls, on this machine if one is given; a line that was cut off by a kill is
+    no run."""
     runs = []
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for line in lines:
@@ -137,7 +139,11 @@ def finished(path: Path) -> list[Run]:
             runs.append(json.loads(line))
         except ValueError:
             continue
-    return runs
+    return [run for run in runs if here is None or _is_same(run["machine"], here)]
+
+
+def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one[name] == other[name] for name in ("cpu", "python", "versions"))
 
 
 def wanted_runs(given: argparse.Namespace) -> Iterator[Wanted]:
@@ -150,13 +156,13 @@ def wanted_runs(given: argparse.Namespace) -> Iterator[Wanted]:
                     yield Wanted(task, contestant, seed)
 
 
-def measure(given: argparse.Namespace, path: Path) -> None:
-    done = {(r["task"], r["contestant"], r["seed"]) for r in finished(path) if "error" not in r}
+def measure(given: argparse.Namespace, path: Path, here: dict[str, Any]) -> None:
+    earlier = [run for run in finished(path, here) if "error" not in run]
+    done = {(run["task"], run["contestant"], run["seed"]) for run in earlier}
     todo = [each for each in wanted_runs(given) if each.key not in done]
     if any(each.contestant.startswith("sb3") for each in todo) and not peer_python().exists():
         print("Stable-Baselines3 is not installed here and left out: make .peers/sb3/.installed")
         todo = [each for each in todo if not each.contestant.startswith("sb3")]
-    here = measuring.machine()
     waiting: queue.SimpleQueue[Wanted] = queue.SimpleQueue()
     for each in todo:
         waiting.put(each)
@@ -169,7 +175,7 @@ def measure(given: argparse.Namespace, path: Path) -> None:
             except queue.Empty:
                 return
             limit = min(given.max_seconds, each.task.max_seconds)
-            if time.monotonic() + limit + _GRACE_SECONDS > ends_at:
+            if time.monotonic() + limit + _USUAL_GRACE_SECONDS > ends_at:
                 continue  # a shorter one may still fit
             run = {**execute(each, limit, cores), "machine": here}
             with lock:
@@ -218,8 +224,9 @@ def main() -> None:
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     path = measuring.RESULTS / f"{given.name}.jsonl"
-    measure(given, path)
-    document = scores_report.summary(finished(path))
+    here = measuring.machine()
+    measure(given, path, here)
+    document = scores_report.summary(finished(path, here))
     measuring.save(given.name, document)
     for line in scores_report.text_lines(document):
         print(line)

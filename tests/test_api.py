@@ -209,3 +209,21 @@ def test_the_width_of_an_actor_is_known_before_any_clock_is_asked(
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     options = RunOptions(env=env, backend="process", device=device, num_actors=15)
     assert resolve.make_plan(architecture, options, {}).problem.envs_per_actor == envs
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_a_budget_ends_where_it_says(backend, tmp_path):
+    result = veldt.train(
+        "impala",
+        env="CartPole-v1",
+        backend=backend,
+        total_env_steps=2000,
+        num_actors=2,
+        envs_per_actor=8,
+        evaluation_episodes=0,
+        run_dir=str(tmp_path / "run"),
+        quiet=True,
+    )
+    assert result.stopped_by == "env_steps"
+    most = 8 if backend == "serial" else 800  # what two actors do until it is noticed
+    assert 2000 <= result.env_steps < 2000 + most

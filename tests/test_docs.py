@@ -31,7 +31,15 @@ EXAMPLES = {
     "own_environment_and_network.py": ("--backend", "serial", "--env-steps", "2000"),
     "read_a_run.py": ("--env-steps", "1000"),
     "lag_dial.py": ("--env-steps", "500", "--seeds", "1", "--lags", "0", "4"),
+    "play_onnx.py": ("pole.onnx",),
 }
+BEFORE = {
+    "play_onnx.py": (
+        "train impala --env CartPole-v1 --backend serial --total-env-steps 500 --run-dir runs/pole",
+        "export runs/pole --out pole.onnx",
+    )
+}
+"""Commands that make what an example needs."""
 _FENCE = re.compile(
     r"^(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S
 )
@@ -103,6 +111,8 @@ def _parse(command: list[str]) -> None:
     assert command[0] in cli.COMMANDS, command
     if command[0] in ("train", "describe"):
         parsers.run_parser(command[0], command[1]).parse(command[1:])
+    elif command[0] in ("evaluate", "export"):
+        parsers.PARSERS[command[0]]().parse(command[1:])
     elif command[0] == "claims":
         from veldt.reports.claims.registry import chosen
 
@@ -140,6 +150,8 @@ def test_every_example_is_run():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run(name, folder, monkeypatch, capsys):
+    for command in BEFORE.get(name, ()):
+        assert cli.main(command.split()) == 0
     monkeypatch.setattr(sys, "argv", [name, *EXAMPLES[name]])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
     assert capsys.readouterr().out
@@ -193,3 +205,13 @@ def test_the_measured_table_comes_from_the_results(generate, tmp_path):
     assert "process | 2 x 128 | 128 |" in filled
     assert "2 x 64" not in filled
     assert generate.fill_readme(filled, tmp_path) == filled
+
+
+def test_the_lineage_page_is_what_the_code_says(generate):
+    written = (ROOT / "docs" / "evolution.md").read_text(encoding="utf-8")
+    fresh = generate.evolution_page()
+    same = generate.without_measurements(written) == generate.without_measurements(fresh)
+    assert same, "run: python docs/generate.py"
+    assert {old for old, *_ in generate.LINEAGE} | {new for _, new, *_ in generate.LINEAGE} == set(
+        ARCHITECTURES
+    )

@@ -24,16 +24,16 @@ ARCHITECTURE_FILES = sorted(
 
 # A unit may import units of lower layers, and of its own layer where that makes no cycle.
 LAYERS = (
-    {"errors", "types", "resources", "files"},
+    {"errors", "types", "resources", "files", "callbacks"},
     {"role"},
     {"ports"},
     {"algorithms", "networks", "environments", "games", "telemetry", "replay", "optimizers",
      "topology", "diagram", "checkpoints", "context", "options", "devices", "families"},
-    {"objectives", "problem"},
+    {"objectives", "problem", "policy"},
     {"roles", "backends", "wire", "population", "league"},
     {"architectures", "extend"},
     {"run", "api", "dashboard"},
-    {"reports"},
+    {"reports", "planner"},
     {"command_line", "__main__", "__init__"},
 )  # fmt: skip
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}

@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from veldt.callbacks import Callback
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import with_values
+from veldt.run.main_guard import check_main_is_guarded
 from veldt.run.saved_options import saved_options
 from veldt.telemetry.result import RunResult
 
 if TYPE_CHECKING:
+    from veldt.policy import TrainedPolicy
+    from veldt.policy.export import Exported
     from veldt.run.evaluation import EvaluationResult
 
 MAY_CHANGE = {
@@ -25,6 +29,7 @@ MAY_CHANGE = {
     "dashboard",
     "evaluation_episodes",
     "json",
+    "keep_checkpoints",
     "max_seconds",
     "port",
     "quiet",
@@ -36,19 +41,31 @@ _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
-def train(architecture: str, env: str | Callable[..., object], **options: object) -> RunResult:
+def train(
+    architecture: str,
+    env: str | Callable[..., object],
+    callbacks: Sequence[Callback] = (),
+    **options: object,
+) -> RunResult:
     """Train `architecture` on `env`; options by name, the common ones and the architecture's own.
+    `callbacks` hear of the run while it goes on, and can end it.
 
     >>> result = train("impala", env="CartPole-v1", target_return=475)  # doctest: +SKIP
     """
-    return train_from(architecture, {"env": env, "quiet": True, **options})
+    return train_from(architecture, {"env": env, "quiet": True, **options}, None, callbacks)
 
 
-def train_from(architecture: str, options: dict[str, Any], began: float | None = None) -> RunResult:
+def train_from(
+    architecture: str,
+    options: dict[str, Any],
+    began: float | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> RunResult:
     """Train with all options in one mapping; `began` is when the process started."""
     if options.get("dashboard"):
         check_installed()
     if options.get("backend", "process") == "process":
+        check_main_is_guarded()
         # Nodes import torch while this process does: start their server before anything heavy.
         from veldt.backends.process.forkserver import warm_up
 
@@ -59,18 +76,24 @@ def train_from(architecture: str, options: dict[str, Any], began: float | None =
     common, own = split_options(options)
     base = Path.cwd()  # an environment may change it, even while it is tried
     if not common.autotune:
-        return Run(_planned(architecture, common, own, began), began, base=base).execute()
+        plan = _planned(architecture, common, own, began)
+        return Run(plan, began, base=base, callbacks=callbacks).execute()
     plan, trials = autotuned(architecture, common, own)
-    run = Run(plan, began, base=base)
+    run = Run(plan, began, base=base, callbacks=callbacks)
     run.record_tuning(trials)
     return run.execute()
 
 
 def resume(
-    run_dir: str | Path, began: float | None = None, trust_code: bool = False, **changes: object
+    run_dir: str | Path,
+    began: float | None = None,
+    trust_code: bool = False,
+    callbacks: Sequence[Callback] = (),
+    **changes: object,
 ) -> RunResult:
     """Go on with a run from its newest valid checkpoint; budgets may change, nothing else.
-    `trust_code`: run the Python files that config.json names even if they have changed."""
+    `trust_code`: run the Python files that config.json names even if they have changed.
+    `callbacks` as in train."""
     run_dir, base = Path(run_dir), Path.cwd()
     architecture, options, own = saved_options(run_dir, trust_code)
     for name in changes:
@@ -83,13 +106,14 @@ def resume(
     if options.dashboard:
         check_installed()
     if options.backend == "process":
+        check_main_is_guarded()
         from veldt.backends.process.forkserver import warm_up
 
         warm_up()
     from veldt.run.driver import Run
 
     plan = _planned(architecture, options, own, began)
-    return Run(plan, began, resume=True, base=base).execute()
+    return Run(plan, began, resume=True, base=base, callbacks=callbacks).execute()
 
 
 def _planned(
@@ -127,9 +151,50 @@ def evaluate(
     video: bool = False,
     policy: int | None = None,
     trust_code: bool = False,
+    checkpoint: str | int = "last",
+    stochastic: bool = False,
+    env: str | None = None,
 ) -> EvaluationResult:
-    """Play `episodes` fresh episodes with a run's newest checkpoint; their returns. `policy`: one
-    of several that were trained side by side; without it, the best. `trust_code` as in resume."""
+    """Play `episodes` fresh episodes with a checkpoint of a run; their returns. `checkpoint`:
+    "last", "best" or the env steps of one that is kept. `policy`: one of several that were trained
+    side by side; without it, the best. `stochastic`: draw actions instead of taking the likeliest.
+    `env`: play another environment of the same spaces. `trust_code` as in resume."""
     from veldt.run.evaluation import evaluate_run
 
-    return evaluate_run(Path(run_dir), episodes, seed, video, policy, trust_code)
+    return evaluate_run(
+        Path(run_dir), episodes, seed, video, policy, trust_code, checkpoint, stochastic, env
+    )
+
+
+def load(
+    run_dir: str | Path,
+    checkpoint: str | int = "best",
+    policy: int | None = None,
+    seed: int = 0,
+    trust_code: bool = False,
+) -> TrainedPolicy:
+    """The policy of a run, to act with. `checkpoint` and `policy` as in evaluate; `seed` fixes what
+    is drawn with `deterministic=False`. The environment need not be installed.
+
+    >>> policy = load("runs/first")  # doctest: +SKIP
+    >>> action = policy.act(observation)  # doctest: +SKIP
+    """
+    from veldt.run.loading import loaded
+
+    return loaded(Path(run_dir), checkpoint, policy, seed, trust_code)
+
+
+def export(
+    run_dir: str | Path,
+    out: str | Path,
+    format: Literal["onnx", "torch"] = "onnx",
+    checkpoint: str | int = "best",
+    policy: int | None = None,
+    trust_code: bool = False,
+) -> Exported:
+    """Write the policy of a run to `out`, for ONNX Runtime or torch.export.load, once it is proved
+    to act as the policy does on 1,000 observations."""
+    from veldt import __version__
+    from veldt.run.exporting import export_run
+
+    return export_run(Path(run_dir), format, Path(out), __version__, checkpoint, policy, trust_code)

@@ -16,10 +16,32 @@ def nearest(given: str, known: Iterable[str], most: int = 1) -> list[str]:
     return difflib.get_close_matches(given, list(known), n=most)
 
 
+_ALSO_CALLED = {
+    "lr": "learning_rate",
+    "n_envs": "envs_per_actor",
+    "num_envs": "envs_per_actor",
+    "num_workers": "num_actors",
+    "timesteps": "total_env_steps",
+    "total_timesteps": "total_env_steps",
+    "num_steps": "total_env_steps",
+    "lstm": "recurrent",
+    "gpu": "device",
+    "logdir": "run_dir",
+    "ent_coef": "entropy_coefficient",
+}
+"""Options by their names in other libraries."""
+
+
 def did_you_mean(given: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """The remedy for a name that is not known: the one nearest to it, or `otherwise`."""
     known = list(known)
-    near = nearest(given, known)
+    near = _by_another_name(given, known) or nearest(given, known)
     if near:
         return f"did you mean {near[0]}?"
     return otherwise or f"there are {', '.join(known)}"
+
+
+def _by_another_name(given: str, known: list[str]) -> list[str]:
+    found = _ALSO_CALLED.get(given.lstrip("-").replace("-", "_"))
+    flag = None if found is None else "--" + found.replace("_", "-")
+    return [name for name in known if name in (found, flag)][:1]

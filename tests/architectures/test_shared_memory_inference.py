@@ -27,6 +27,7 @@ from veldt.types import Field, PolicyReply, slots_over, trajectory_layout
 
 TINY = {
     "env": "CartPole-v1",
+    "preset": "control",
     "backend": "serial",
     "num_actors": 2,
     "envs_per_actor": 4,

@@ -33,7 +33,7 @@ def test_actors_and_learner_make_progress(architecture: str, make_backend: MakeB
     problem = cart_pole(num_actors=2 if architecture == "a2c" else 1)
     module = load(architecture)
     topology = module.build(module.PRESETS["control"], problem)
-    backend = make_backend("ray", topology)
+    backend = make_backend("ray", topology, timeline_seconds=5.0)
     learner = [node.kind for node in topology.nodes].index("learner")
     before = backend.parameters("weights")
     backend.start()
@@ -42,6 +42,10 @@ def test_actors_and_learner_make_progress(architecture: str, make_backend: MakeB
     assert after.version >= 20
     assert np.abs(after.vector - before.vector).max() > 0.0
     assert counter(backend, 0, "env_steps") > 0
+    spans = backend.take_spans()
+    assert set(spans) == {node.name for node in topology.nodes}
+    learned = spans["learner-0"]
+    assert np.count_nonzero(learned.index == learned.stages.index("learn")) >= 20
     backend.stop()
     if architecture == "a2c":
         assert backend.snapshots()[learner].lag.max == 0

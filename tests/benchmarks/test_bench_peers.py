@@ -211,9 +211,13 @@ def test_the_readme_has_one_row_per_framework(report, document, tmp_path):
     assert report.readme_block(results) == ""
     results.write_text(json.dumps(document))
     lines = report.readme_block(results, tmp_path / "none.png").splitlines()
-    assert "| Veldt | 250,001 | 3.0 | 2.0 | 900 |" in lines
-    assert "| RLlib | 20,001 | > 60 | 2.0 | - |" in lines
-    assert "| Sample Factory | - | - | - | - |" in lines
+    assert "| Veldt | 900 | - | 250,001 | 3.0 | 2.0 |" in lines
+    assert "| RLlib | - | 20,001 | - | > 60 | 2.0 |" in lines
+    assert "| Sample Factory | - | - | - | - | - |" in lines
+    plain = {"medians": {"impala": 105_000.4, "a3c": 146_000.2}}
+    (tmp_path / "plain_environments.json").write_text(json.dumps(plain))
+    lines = report.readme_block(results, tmp_path / "none.png").splitlines()
+    assert "| Veldt | 900 | 146,000 | 250,001 | 3.0 | 2.0 |" in lines
 
 
 def test_the_written_page_is_what_the_code_says(report):

@@ -80,9 +80,12 @@ def test_each_job_has_cores_of_its_own(scores, monkeypatch):
 
 def test_the_pages_name_the_machine_and_the_quickest(scores, tmp_path):
     path = tmp_path / "scores.json"
-    runs = [run(0, 10.0), run(0, 30.0, "sb3 ppo"), run(0, 5.0, "veldt impala")]
+    names = {"veldt a2c": 10.0, "sb3 ppo": 30.0, "veldt impala": 5.0}
+    runs = [run(seed, seconds, name) for name, seconds in names.items() for seed in range(3)]
     path.write_text(json.dumps(scores.scores_report.summary(runs)), encoding="utf-8")
     page, block = scores.scores_report.page(path), scores.scores_report.readme_block(path)
     assert "a cpu" in page
     assert page.index("`veldt impala`") < page.index("`veldt a2c`") < page.index("`sb3 ppo`")
-    assert "| CartPole-v1 (475) | `impala` | 5.0 | 100 | `ppo` | 30.0 | 100 |" in block
+    assert "| CartPole-v1 (475) | `impala` | 5.0 | 200 | `ppo` | 30.0 | 200 |" in block
+    path.write_text(json.dumps(scores.scores_report.summary(runs[:2])), encoding="utf-8")
+    assert scores.scores_report.readme_block(path) == ""  # too few seeds for the first screen

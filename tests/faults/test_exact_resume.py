@@ -42,7 +42,14 @@ LEAGUE = {
     "decay_learning_rate": False,
     "final_entropy": None,
 }
-OWN = {"dqn": REPLAY, "gorila": REPLAY, "apex": REPLAY, "league": LEAGUE}
+OWN = {
+    "dqn": REPLAY,
+    "gorila": REPLAY,
+    "apex": REPLAY,
+    "a2c": {"trajectory_steps": 8},
+    "sample_factory": {"trajectory_steps": 8, "batch_rows": 64},
+    "league": LEAGUE,
+}
 
 
 def train(architecture: str, run_dir: Path, env_steps: int) -> veldt.RunResult:

@@ -142,7 +142,7 @@ def ratio_error(inserted: int, sampled: int) -> float:
     ("architecture", "victim", "own"),
     [
         ("seed_rl", "inference-0", {"groups_per_actor": 2}),
-        ("sample_factory", "policy_worker-0", {}),
+        ("sample_factory", "policy_worker-0", {"batch_rows": 256}),
         ("ga3c", "predictor-0", {}),
     ],
 )

@@ -22,9 +22,9 @@ from veldt.league.opponents import Opponents
 from veldt.league.pool import ModelPool
 from veldt.league.state import LEAGUE, LeagueState
 from veldt.options import RunOptions
-from veldt.run.evaluation import newest_checkpoint
 from veldt.run.exploit import exploit_run
 from veldt.run.league import league_state
+from veldt.run.loading import find_checkpoint
 from veldt.run.plan import Plan, make_plan
 from veldt.run.play import play_run
 
@@ -165,7 +165,7 @@ def test_an_exploiter_trains_against_the_frozen_main(finished):
     assert result.games == 100
     assert 0.0 <= result.win_rate <= 1.0
     frozen = ModelPool(Path(result.exploiter)).read(1)
-    main = newest_checkpoint(finished).load("weights")["vector"]
+    main = find_checkpoint(finished).load("weights")["vector"]
     np.testing.assert_array_equal(frozen, main)
 
 

@@ -10,6 +10,7 @@ import veldt
 HOPELESS, GOOD = 1e-6, 3e-3
 OPTIONS = {
     "env": "CartPole-v1",
+    "preset": "control",
     "seed": 1,
     "num_policies": 2,
     "pbt_learning_rates": (HOPELESS, GOOD),

@@ -152,6 +152,7 @@ def test_a_restarted_controller_goes_on_where_it_was(tmp_path):
 
 def population_run(**options):
     settings = {
+        "preset": "control",
         "num_policies": 2,
         "envs_per_actor": 8,
         "trajectory_steps": 8,
@@ -367,6 +368,7 @@ def test_learners_weigh_reward_components(architecture):
 
 SMALL = {
     "env": "CartPole-v1",
+    "preset": "control",
     "backend": "serial",
     "envs_per_actor": 8,
     "num_policies": 2,

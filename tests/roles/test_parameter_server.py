@@ -11,7 +11,7 @@ from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.ports import Gradient
 from veldt.roles.gradients.outliers import OutlierFilter, OutlierOptions
 from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server
-from veldt.roles.gradients.remote import RemoteGradients
+from veldt.roles.gradients.remote import DownpourOptions, RemoteGradients
 from veldt.roles.gradients.shards import shards
 from veldt.topology import Topology
 
@@ -48,10 +48,13 @@ class Servers:
             for node, told in zip(nodes, self.contexts, strict=True)
         ]
 
-    def learner(self, **options: float):
+    def learner(self, downpour: DownpourOptions | None = None, **options: float):
         """(gradient sink, flat weights, its context) of one more learner."""
         flat, told = FlatParameters(Network()), context("learner-0")
-        sink = self._open(RemoteGradients(self._server, OutlierOptions(**options)))
+        outliers = OutlierOptions(**options)
+        sink = self._open(
+            RemoteGradients(self._server, outliers, downpour=downpour or DownpourOptions())
+        )
         sink.open(told, flat)
         return sink, flat, told
 
@@ -320,3 +323,29 @@ def test_the_target_is_the_servers_copy_every_n_server_updates():
                     assert any((copied == each).all() for each in published.values())
                     copies += 1
         assert copies >= 5
+
+
+def test_downpour_pushes_sums_and_fetches_seldom():
+    servers = Servers(num_shards=2, optimizer=OptimizerOptions("sgd", 1.0, momentum=0.0))
+    often, flat, told = servers.learner(DownpourOptions(3, 2))
+    ones = np.ones(flat.num_trained, np.float32)
+    versions = []
+    for _ in range(6):
+        version = often.begin(versions[-1] if versions else 0)
+        versions.append(version)
+        send(often, ones, version=version)
+        servers.work()
+    assert counted(told, "gradients_sent") == 3
+    assert versions == [0, 0, 0, 1, 1, 1]  # one sum had arrived when the fourth gradient began
+    change = servers.weights()[: flat.num_trained] - servers.initial[: flat.num_trained]
+    np.testing.assert_allclose(change, -6.0, rtol=1e-5)
+
+
+def test_what_downpour_has_added_up_is_part_of_the_state():
+    servers = Servers(num_shards=1)
+    first, flat, _ = servers.learner(DownpourOptions(1, 4))
+    first.begin(0)
+    send(first, np.ones(flat.num_trained, np.float32))
+    second, _, _ = servers.learner(DownpourOptions(1, 4))
+    second.load_state(first.state())
+    np.testing.assert_array_equal(second.state()["sum"], 1.0)

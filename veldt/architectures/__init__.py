@@ -117,10 +117,29 @@ def label(name: str) -> str:
     return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
 
 
+_PPO = "a2c --preset ppo (synchronous) or sample_factory --preset ppo (asynchronous)"
+_METHODS = {
+    "ppo": _PPO,
+    "appo": "sample_factory",
+    "sac": "apex --algorithm sac",
+    "td3": "apex --algorithm td3",
+    "ddpg": "apex --algorithm dpg",
+    "dpg": "apex --algorithm dpg",
+    "rainbow": "apex, which has its double, dueling, n-step and prioritised parts",
+    "r2d2": "seed_rl --algorithm r2d2",
+    "vtrace": "impala or seed_rl",
+}
+"""What people look for by another name, and where it is."""
+
+
 def check(name: str) -> None:
     """Refuse a name that is not in the table and not the user's own; costs no import."""
     if name.endswith(".py") and not Path(name).is_file():
         raise ConfigurationError(f"there is no file {name}; give the path of an architecture")
+    if name.lower() in _METHODS:
+        raise ConfigurationError(
+            f"{name} is a method, not an architecture; use {_METHODS[name.lower()]}"
+        )
     if name not in ARCHITECTURES and not is_own(name):
         raise ConfigurationError(
             f"unknown architecture '{name}'; {did_you_mean(name, ARCHITECTURES)}"

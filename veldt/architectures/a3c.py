@@ -12,7 +12,10 @@ gradient on exactly that copy and writes it into shared memory without locks or 
 many workers in different places decorrelate the data.
 One datum: actor -> its own learner; only its gradient leaves the worker.
 Lag: updates by other workers since the copy was taken.
-Deviation: a worker steps several environments per forward pass instead of one.
+Deviations: a worker steps several environments per forward pass instead of one. With trace_lambda
+below 1 the value's target is the lambda-return, but the policy's advantage is r + gamma v_{s+1} - V
+with that target v, as in V-trace, and not GAE's; the paper preset has 1, where they agree. With
+`clusters`, Hogwild++'s ring passes exact deltas: its lambda and beta are 1.
 """
 
 from __future__ import annotations
@@ -89,7 +92,7 @@ def build(config: Config, problem: Problem) -> Topology:
     selection: Selection = SampleActions()
     objective: Objective = ActorCritic(config.loss)
     if value_based:
-        selection = EpsilonGreedy(DrawnEpsilon.of(config.q))
+        selection = EpsilonGreedy(DrawnEpsilon.of(config.q, problem.num_actors))
         objective = asynchronous_q(topology, config.algorithm, config.q, config.loss)
     # Nobody counts the steps of all workers, so each decays its learning rate by its own.
     steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None

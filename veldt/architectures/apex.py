@@ -11,8 +11,10 @@ is chosen among all that many actors, each with its own share of random actions,
 first priority of a transition comes from the values its actor computed when it acted.
 One datum: actor -> queue -> replay -> learner, and its new priority -> queue -> replay.
 Lag: none that matters to an off-policy method; the age of what is replayed is reported.
-Deviation: the replay subtracts the actor's values where it cuts n-step windows, which may then run
-from one send into the next.
+Deviations: the replay subtracts the actor's values where it cuts n-step windows, which may then run
+from one send into the next. dpg bounds each entry of dq/da on its way into the policy, where the
+paper bounds the policy's gradient; the oldest leave the replay, where the paper's DPG lets those
+of low priority go.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ New: replay breaks the correlation between steps, a target network holds the goa
 One datum: actor -> queue -> replay -> learner.
 Lag: none between acting and learning (the actor takes new weights every row); replayed data is as
 old as the buffer is long, which an off-policy method may use.
-Deviation: the actor steps several environments at once; the ratio of env steps to updates is kept
-by the replay's limiter, not by counting in a loop.
+Deviations: the actor steps several environments at once; the ratio of env steps to updates is kept
+by the replay's limiter, not by counting in a loop. Evaluation acts greedily, where the paper keeps
+5% random actions. A prioritized replay is apex's, also with one actor.
 """
 
 from __future__ import annotations

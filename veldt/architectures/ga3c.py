@@ -12,7 +12,9 @@ One datum: agent -> predictor -> agent -> training queue -> trainer.
 Lag: the model changes under a trajectory while it is written and while it waits. GA3C only puts a
 floor under log pi; it has no off-policy correction.
 Deviations: an agent steps several environments; an episode keeps its last reward; agents that are
-annealed away finish their trajectory first.
+annealed away finish their trajectory first. Returns are computed by the trainer, from values of the
+model it has by then, and not by the agent. The floor is under the log pi of the action taken, not
+under those in the entropy, where p log p vanishes by itself.
 """
 
 from __future__ import annotations

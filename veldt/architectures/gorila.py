@@ -9,7 +9,10 @@ New since DQN: many actors, many learners, no barrier. A learner keeps no weight
 sends gradients to a server cut into shards and pulls what became of them.
 One datum: actor -> queue -> replay -> learner -> gradient queues -> shards.
 Lag: a gradient is as old as the updates applied since its learner pulled; too old ones are dropped.
-Deviation: in a bundle actor and learner pull for themselves instead of sharing one replica.
+With fetch_period_gradients and push_period_gradients above 1 a learner works on between two pulls
+and sends the sum of several gradients, as DistBelief's Downpour: fewer bytes, older gradients.
+Deviations: in a bundle actor and learner pull for themselves instead of sharing one replica; a
+learner never steps its own weights between two fetches, which Downpour does.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server
-from veldt.roles.gradients.remote import RemoteGradients
+from veldt.roles.gradients.remote import DownpourOptions, RemoteGradients
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
 from veldt.roles.policies.selection import EpsilonOptions
@@ -42,6 +45,7 @@ class Config(Options):
     num_learners: Count = 2
     """Learners on the global replay; bundles have one per actor."""
     server: ServerOptions = ServerOptions()
+    downpour: DownpourOptions = DownpourOptions()
     loss: QLearningOptions = QLearningOptions(n_step=3, target_period_updates=200)
     kept: ReplayOptions = ReplayOptions()
     exploration: EpsilonOptions = EpsilonOptions()
@@ -98,7 +102,9 @@ def build(config: Config, problem: Problem) -> Topology:
                     network,
                     queue.source(),
                     QLearning(config.loss),
-                    RemoteGradients(server, config.server, config.optimizer.max_grad_norm),
+                    RemoteGradients(
+                        server, config.server, config.optimizer.max_grad_norm, config.downpour
+                    ),
                     server.weights(),
                     decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
                     compute=problem.compute,

@@ -8,17 +8,25 @@ from veldt.topology import Topology
 
 
 def make_backend(
-    name: str, topology: Topology, seed: int, verify: bool = False, hang_seconds: float = 60.0
+    name: str,
+    topology: Topology,
+    seed: int,
+    verify: bool = False,
+    hang_seconds: float = 60.0,
+    timeline_seconds: float = 0.0,
+    total_env_steps: int | None = None,
 ) -> Backend:
-    """The backend of this name; each is imported only when it is used."""
+    """The backend of this name; each is imported only when it is used. With `timeline_seconds`,
+    nodes record when they did what, about so many seconds back. On serial no step begins beyond
+    `total_env_steps`; elsewhere who drives the backend pauses it."""
     if name == "serial":
         from veldt.backends.serial import SerialBackend
 
-        return SerialBackend(topology, seed, verify)
+        return SerialBackend(topology, seed, verify, timeline_seconds, total_env_steps)
     if name == "process":
         from veldt.backends.process.backend import ProcessBackend
 
-        return ProcessBackend(topology, seed, verify, hang_seconds)
+        return ProcessBackend(topology, seed, verify, hang_seconds, timeline_seconds)
     from veldt.backends.ray.backend import RayBackend
 
-    return RayBackend(topology, seed, verify, hang_seconds)
+    return RayBackend(topology, seed, verify, hang_seconds, timeline_seconds)

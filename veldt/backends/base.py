@@ -18,6 +18,7 @@ from veldt.backends.traffic import counting
 from veldt.context import NodeContext
 from veldt.role import EndLike, Role, bound
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
+from veldt.telemetry.spans import Spans
 from veldt.topology import End, Group, Node
 from veldt.types import Parameters
 
@@ -57,8 +58,15 @@ class Backend(Protocol):
     def advance(self, seconds: float) -> None:
         """Let the nodes work for about `seconds`. Raises NodeFailure when one of them failed."""
 
+    def pause(self) -> None:
+        """Let no node begin another step, now that the budget is spent; they can still be saved. On
+        Ray they go on until they are stopped."""
+
     def snapshots(self) -> list[NodeSnapshot]:
         """Counters of every node, in the topology's order."""
+
+    def take_spans(self) -> dict[str, Spans]:
+        """By node: when it did what, if that was recorded; nothing more is recorded from now on."""
 
     def parameters(self, board: str) -> Parameters:
         """The newest published weights."""
@@ -150,18 +158,24 @@ BetweenSteps = Callable[[list[RunningNode]], None]
 def do_nothing(nodes: list[RunningNode]) -> None: ...
 
 
+def never() -> bool:
+    return False
+
+
 def run_until_stopped(
     nodes: list[RunningNode],
     doorbell: Doorbell,
     stopped: Callable[[], bool],
     between_steps: BetweenSteps = do_nothing,
+    paused: Callable[[], bool] = never,
 ) -> None:
-    """Step `nodes` in turn; when none has anything to do, sleep until the doorbell rings."""
+    """Step `nodes` in turn; when none has anything to do, or all must pause, sleep until the
+    doorbell rings."""
     while not stopped():
         between_steps(nodes)
         worked = False
         for node in nodes:
-            worked |= node.step()
+            worked |= not paused() and node.step()
         if not worked:
             started = time.perf_counter()
             doorbell.wait(min(_LONGEST_SLEEP_SECONDS, *(node.patience() for node in nodes)))
@@ -177,6 +191,7 @@ def run_in_threads(
     doorbells: dict[str, Doorbell],
     stopped: Callable[[], bool],
     make_between_steps: Callable[[], BetweenSteps] = lambda: do_nothing,
+    paused: Callable[[], bool] = never,
 ) -> None:
     """Step each node in a thread of its own. When one fails the others stop too."""
     failures: list[NodeFailure] = []
@@ -186,7 +201,8 @@ def run_in_threads(
 
     def run_one(node: RunningNode) -> None:
         try:
-            run_until_stopped([node], doorbells[node.name], ended, make_between_steps())
+            own = make_between_steps()
+            run_until_stopped([node], doorbells[node.name], ended, own, paused)
         except NodeFailure as failure:
             failures.append(failure)
 

@@ -28,7 +28,8 @@ from veldt.backends.saving import (
 from veldt.backends.shared_memory.fabric import build_fabric, newest_parameters
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
-from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
+from veldt.telemetry.spans import Spans, ring_bytes
 from veldt.topology import End, Node, Topology
 from veldt.types import Parameters
 
@@ -56,13 +57,22 @@ class SerialBackend:
 
     name = "serial"
 
-    def __init__(self, topology: Topology, seed: int, verify: bool = False) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        seed: int,
+        verify: bool = False,
+        timeline_seconds: float = 0.0,
+        total_env_steps: int | None = None,
+    ) -> None:
         self._topology, self._seed, self._verify = topology, seed, verify
+        self._total_env_steps = total_env_steps
         self._checkpoint: Path | None = None
         self._generation = 0
         self._fabric = build_fabric(topology, between_processes=False, verify=verify)
         self._order = np.random.default_rng([seed, _ORDER])
-        self._telemetry = [NodeTelemetry() for _ in topology.nodes]
+        size = TELEMETRY_BYTES + ring_bytes(timeline_seconds)
+        self._telemetry = [NodeTelemetry(memoryview(bytearray(size))) for _ in topology.nodes]
         self._nodes: list[RunningNode] = []
         self._idle_rounds = 0
         self._rounds = 0
@@ -115,9 +125,20 @@ class SerialBackend:
         return self._fabric.open(node, end, holder=1)
 
     def advance(self, seconds: float) -> None:
-        """A fixed number of rounds, whatever the clock says: stopping must be reproducible."""
+        """A fixed number of rounds, whatever the clock says: stopping must be reproducible. Fewer
+        if the budget is spent before."""
         for _ in range(_ROUNDS_PER_ADVANCE):
+            if self._is_spent():
+                break
             self._round()
+
+    def _is_spent(self) -> bool:
+        if self._total_env_steps is None:
+            return False
+        return sum(node.value("env_steps") for node in self._telemetry) >= self._total_env_steps
+
+    def pause(self) -> None:
+        """Nobody steps but in `advance`."""
 
     def _clock(self) -> float:
         return self._rounds * _SECONDS_PER_ROUND
@@ -128,12 +149,14 @@ class SerialBackend:
         busy = []
         started = clock = time.perf_counter()
         for index in self._order.permutation(len(self._nodes)):
+            if self._is_spent():
+                break
             worked |= self._nodes[index].step()
             now = time.perf_counter()
-            busy.append((index, now - clock))
+            busy.append((index, clock, now))
             clock = now
-        for index, seconds in busy:
-            self._nodes[index].waiting.add(clock - started - seconds)
+        for index, left, returned in busy:
+            self._nodes[index].waiting.around(started, left, returned, clock)
         self._idle_rounds = 0 if worked else self._idle_rounds + 1
         if self._idle_rounds > _IDLE_ROUNDS_UNTIL_DEADLOCK:
             names = ", ".join(node.name for node in self._nodes)
@@ -141,6 +164,10 @@ class SerialBackend:
 
     def snapshots(self) -> list[NodeSnapshot]:
         return [telemetry.snapshot() for telemetry in self._telemetry]
+
+    def take_spans(self) -> dict[str, Spans]:
+        names = (node.name for node in self._topology.nodes)
+        return {n: node.take_spans() for n, node in zip(names, self._telemetry, strict=True)}
 
     def parameters(self, board: str) -> Parameters:
         return newest_parameters(self._fabric, self._topology.shared, board)

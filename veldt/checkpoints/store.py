@@ -139,6 +139,17 @@ class CheckpointStore:
             "restore one from a copy or choose another directory. " + "; ".join(self.problems)
         )
 
+    def steps(self) -> list[int]:
+        """Of all checkpoints that are there, valid or not, oldest first."""
+        return sorted({_order(name)[0] for name in self._names()})
+
+    def at(self, step: int) -> Checkpoint:
+        """The checkpoint of this step; the newest one where it was saved again."""
+        names = [name for name in self._names() if _order(name)[0] == step]
+        if not names:
+            raise CheckpointError(f"{self.directory} has no checkpoint of step {step}")
+        return _opened(self.directory / names[-1])
+
     def _note(self, name: str, problem: str) -> None:
         self.problems.append(f"{name}: {problem}")
         _log.warning("checkpoint %s", self.problems[-1])

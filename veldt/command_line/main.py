@@ -17,7 +17,7 @@ from typing import Any
 
 import veldt
 from veldt import architectures
-from veldt.api import evaluate, resume, split_options, train_from
+from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line.options import unknown_option
 from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
@@ -130,7 +130,7 @@ def _finish(run: Callable[[], object]) -> int:
 
 
 def _evaluate(arguments: list[str], began: float) -> int:
-    """play fresh episodes with a run's newest checkpoint"""
+    """play fresh episodes with a checkpoint of a run"""
     given = PARSERS["evaluate"]().parse(arguments)
     as_json = given.pop("json")
     result = evaluate(**given)
@@ -154,6 +154,12 @@ def _play(arguments: list[str], began: float) -> int:
 
     play_run(Path(given.pop("run_dir")), **given)
     return 0
+
+
+def _export(arguments: list[str], began: float) -> int:
+    """write the policy of a run as ONNX or for torch, with a proof that it acts alike"""
+    given = PARSERS["export"]().parse(arguments)
+    return _say(export(**given).text())
 
 
 def _watch(arguments: list[str], began: float) -> int:
@@ -183,6 +189,16 @@ def _claims(arguments: list[str], began: float) -> int:
     return list_claims() if given.pop("list") else examine_all(**given)
 
 
+def _plan(arguments: list[str], began: float) -> int:
+    """what an architecture would do with other numbers of actors and cores"""
+    given = PARSERS["plan"]().parse(arguments)
+    name = given.pop("architecture")
+    architectures.check(name)
+    from veldt.planner.command import PlanOptions, plan
+
+    return plan(name, PlanOptions(**given))
+
+
 def _completion(arguments: list[str], began: float) -> int:
     """a completion script for bash, zsh or fish"""
     shell = PARSERS["completion"]().parse(arguments)["shell"]
@@ -199,9 +215,11 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "evaluate": _evaluate,
     "exploit": _exploit,
     "play": _play,
+    "export": _export,
     "watch": _watch,
     "compare": _compare,
     "claims": _claims,
+    "plan": _plan,
     "completion": _completion,
 }
 

@@ -82,10 +82,22 @@ def resume_parser(run_dir: str | None = None, trust_code: bool = False) -> Parse
 
 
 def evaluate_parser() -> Parser:
-    parser = Parser("veldt evaluate", "Play fresh episodes with a run's newest checkpoint")
+    parser = Parser("veldt evaluate", "Play fresh episodes with a checkpoint of a run")
     parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
     parser.add_argument("--episodes", type=whole_number, default=20, help="episodes to play [20]")
     parser.add_argument("--seed", type=whole_number, default=0, help="fixes the episodes [0]")
+    parser.add_argument(
+        "--checkpoint",
+        default="last",
+        metavar="best|last|N",
+        help="the best weights, the newest checkpoint, or that of N env steps [last]",
+    )
+    parser.add_argument(
+        "--stochastic",
+        action="store_true",
+        help="draw actions from the policy; Q networks act at random in 5%% of steps",
+    )
+    parser.add_argument("--env", metavar="ID", help="play another environment of the same spaces")
     parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
     parser.add_argument("--video", action="store_true", help="record one more episode in RUN_DIR")
     parser.add_argument(FLAG, action="store_true", help=_TRUST)
@@ -113,6 +125,25 @@ def play_parser() -> Parser:
     parser.add_argument("--env", help="the game; must be the one the run has learned")
     parser.add_argument("--seat", type=whole_number, default=0, help="yours; 0 moves first [0]")
     parser.add_argument("--seed", type=whole_number, default=0, help="fixes cards [0]")
+    return parser
+
+
+def export_parser() -> Parser:
+    parser = Parser("veldt export", "Export the policy of a run to a file that needs no Veldt")
+    parser.usage = "veldt export RUN_DIR --out FILE [--format onnx|torch] [options]"
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
+    parser.add_argument("--out", required=True, metavar="FILE", help="where to write it")
+    parser.add_argument(
+        "--format",
+        choices=("onnx", "torch"),
+        default="onnx",
+        help="ONNX, or a program of torch.export [onnx]",
+    )
+    parser.add_argument(
+        "--checkpoint", default="best", metavar="best|last|N", help="as in evaluate [best]"
+    )
+    parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
+    parser.add_argument(FLAG, action="store_true", help=_TRUST)
     return parser
 
 
@@ -147,6 +178,16 @@ def claims_parser() -> Parser:
     return parser
 
 
+def plan_parser() -> Parser:
+    from veldt.planner.command import PlanOptions
+
+    parser = Parser("veldt plan", "Predict an architecture on a machine that is not there")
+    parser.usage = "veldt plan ARCH --env ID [--actors 1,4,16] [--cores N] [--validate] [options]"
+    parser.add_argument("architecture", metavar="ARCH", help=", ".join(ARCHITECTURES))
+    add_fields(parser, PlanOptions)
+    return parser
+
+
 def completion_parser() -> Parser:
     parser = Parser("veldt completion", 'Print a script; for bash: eval "$(veldt completion bash)"')
     parser.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS)
@@ -159,9 +200,11 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "evaluate": evaluate_parser,
     "exploit": exploit_parser,
     "play": play_parser,
+    "export": export_parser,
     "watch": watch_parser,
     "compare": compare_parser,
     "claims": claims_parser,
+    "plan": plan_parser,
     "completion": completion_parser,
 }
 """Of the commands whose options do not depend on an architecture."""

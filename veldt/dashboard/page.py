@@ -16,6 +16,7 @@ from veldt.dashboard.reading import RunView
 from veldt.diagram.svg import STYLE as DIAGRAM_STYLE
 from veldt.diagram.svg import Diagram
 from veldt.telemetry.progress import clock, closing_lines, number
+from veldt.telemetry.timeline_picture import STYLE as TIMELINE_STYLE
 
 _STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 _STATES = {"starting": "starting", "running": "running", "lost": "stopped without a result"}
@@ -35,7 +36,7 @@ class Page:
     def __init__(self, view: RunView) -> None:
         self._diagram: Diagram | None = None
         self._drawn_topology: dict[str, Any] = {}
-        ui.add_css(DIAGRAM_STYLE + _STYLE)
+        ui.add_css(DIAGRAM_STYLE + TIMELINE_STYLE + _STYLE)
         self._dark = ui.dark_mode(None)
         with _div("page"):
             self._make_header(view)
@@ -44,6 +45,8 @@ class Page:
                 self._tiles = {name: _Tile(name) for name in _TILES}
             with _card("Who talks to whom: items per second, filled slots, busy share", "drawing"):
                 self._topology = ui.html(sanitize=False).classes("diagram")
+            with _card("What each node did", "drawing") as self._timeline_card:
+                self._timeline = ui.html(sanitize=False)
             self._make_charts(view)
         self.refresh(view)
 
@@ -109,6 +112,8 @@ class Page:
         ):
             if dict(element.options) != options:
                 element.options.update(options)
+        self._timeline_card.set_visibility(bool(view.timeline))
+        self._timeline.set_content(view.timeline)
         self._roles.set_content(_roles(view))
         self._events.set_content(_events(view))
 

@@ -4,6 +4,7 @@ the run, so it works beside it, after it, and again when it is resumed."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -24,6 +25,8 @@ from veldt.telemetry.record import (
     TOPOLOGY_FILE,
 )
 from veldt.telemetry.result import RunResult
+from veldt.telemetry.timeline import TIMELINE_PICTURE
+from veldt.telemetry.timeline_picture import for_page
 from veldt.telemetry.writers import METRICS_FILE
 
 CURVE_POINTS = 400
@@ -58,6 +61,8 @@ class RunView:
     """Evenly thinned to at most CURVE_POINTS."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """The newest, oldest first."""
+    timeline: str = ""
+    """The picture of what each node did, where the run has recorded it."""
     freezings: list[dict[str, Any]] = field(default_factory=list)
     """Of a league: who was frozen when, with the payoff and the ratings at that time."""
     measures: list[dict[str, Any]] = field(default_factory=list)
@@ -86,6 +91,7 @@ class RunReader:
         self._json_files: dict[str, tuple[Any, dict[str, Any]]] = {}
         self._metrics = _LineFile(self.run_dir / METRICS_FILE)
         self._events_file = _LineFile(self.run_dir / EVENTS_FILE)
+        self._timeline = ""
         folder = self.run_dir / LEAGUE_FOLDER
         self._league = [_History(folder / name) for name in (LEAGUE_LOG, MEASURES_LOG)]
         self._points: list[Point] = []
@@ -109,9 +115,18 @@ class RunReader:
             result=RunResult.from_mapping(result) if state == "ended" and result else None,
             curve=_thinned(self._points),
             events=list(self._events),
+            timeline=self._read_timeline(),
             freezings=self._league[0].read(),
             measures=self._league[1].read(),
         )
+
+    def _read_timeline(self) -> str:
+        """Written once, whole, in the middle of a run or at its end."""
+        if not self._timeline:
+            with contextlib.suppress(OSError):
+                path = self.run_dir / TIMELINE_PICTURE
+                self._timeline = for_page(path.read_text(encoding="utf-8"))
+        return self._timeline
 
     def _read_json(self, name: str) -> dict[str, Any]:
         """The content of a file; what it had before where it cannot be read just now."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One interface over Gymnasium vector environments, ale-py, EnvPool and a user's own."""
 
-from veldt.environments.factory import EnvironmentFactory
+from veldt.environments.factory import EnvironmentFactory, Interface
 from veldt.environments.groups import Environments
 from veldt.environments.probes import register_probes
 from veldt.environments.vector import Step, VectorEnvironment
 
 register_probes()
 
-__all__ = ["EnvironmentFactory", "Environments", "Step", "VectorEnvironment"]
+__all__ = ["EnvironmentFactory", "Environments", "Interface", "Step", "VectorEnvironment"]

@@ -2,8 +2,8 @@
 """Opens whatever a user names as an environment as one Gymnasium vector environment.
 
 A Gymnasium id (native vector entry point, in-process or subprocess vector), "ALE/..." on ale-py's
-own vector environment, "envpool:<task>", "veldt:<game>", "pettingzoo:<module>", "module:function"
-or a callable.
+own vector environment, "envpool:<task>", "veldt:sleeping?...", "veldt:<game>",
+"pettingzoo:<module>", "module:function" or a callable.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -20,6 +21,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from veldt.environments import lookup
 from veldt.environments.atari import open_atari
+from veldt.environments.delays import DelayedStepper, DelayedVector, delay_of, is_delayed
 from veldt.environments.opened import MODES, OpenedVector
 from veldt.environments.resilience import (
     AbortedEpisodes,
@@ -41,6 +43,8 @@ def open_vector(
     factory: EnvironmentFactory, num_envs: int, seed: int, render: bool = False
 ) -> OpenedVector:
     """The vector environment of `factory`; every refusal is a ConfigurationError of one line."""
+    if isinstance(factory.env, str) and is_delayed(factory.env):
+        return _open_delayed(factory, factory.env, num_envs, seed, render)
     options = dict(factory.options)
     try:
         if factory.is_atari:
@@ -65,6 +69,19 @@ def open_vector(
         raise ConfigurationError(
             f"cannot make the environment '{factory.name}': {described(error)}"
         ) from error
+
+
+def _open_delayed(
+    factory: EnvironmentFactory, name: str, num_envs: int, seed: int, render: bool
+) -> OpenedVector:
+    delay = delay_of(name)
+    opened = open_vector(replace(factory, env=delay.base), num_envs, seed, render)
+    vector, stepper = DelayedVector(opened.env, delay, seed), opened.stepper
+    return replace(
+        opened,
+        env=vector,
+        stepper=None if stepper is None else DelayedStepper(stepper, vector),
+    )
 
 
 def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
 from veldt.environments.atari import open_atari_groups
+from veldt.environments.delays import is_delayed
 from veldt.environments.frame_stack import stacked
 from veldt.environments.masks import MaskReader, joined_mask
 from veldt.environments.opened import OpenedVector
@@ -29,10 +31,22 @@ _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
 
 @dataclass(frozen=True)
+class Interface:
+    """What one environment of a vector takes and gives, before anything of it is joined or cut."""
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    mask_in_observation: bool = False
+    frame_stack: int = 1
+    """How many observations are joined into what a network sees."""
+
+
+@dataclass(frozen=True)
 class _Reading:
     """What was learned from one instance."""
 
     spec: EnvironmentSpec
+    interface: Interface
     mask_in_info: bool
     is_native: bool
     """Of the one reset and the one step that were tried; 0 where none was."""
@@ -43,9 +57,9 @@ class EnvironmentFactory:
     """Picklable description of an environment; travels to node processes at start."""
 
     env: str | Callable[..., object]
-    """Gymnasium id, "ALE/...", "envpool:<task>", "module:function", a game of several players
-    ("veldt:<game>", "pettingzoo:<module>"), or a picklable callable that returns a gymnasium.Env
-    (or a gymnasium VectorEnv, if it takes num_envs)."""
+    """Gymnasium id, "ALE/...", "envpool:<task>", "veldt:sleeping?...", "module:function", a game of
+    several players ("veldt:<game>", "pettingzoo:<module>"), or a picklable callable that returns a
+    gymnasium.Env (or a gymnasium VectorEnv, if it takes num_envs)."""
     options: tuple[tuple[str, Any], ...] = ()
     """Keyword arguments of the environment; a mapping is accepted too."""
     vectorization: str = "auto"
@@ -96,7 +110,8 @@ class EnvironmentFactory:
     @property
     def is_game(self) -> bool:
         """Whether it has several players; one policy then plays all seats, each in a column."""
-        return isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
+        is_named = isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
+        return is_named and not is_delayed(str(self.env))
 
     @property
     def is_native(self) -> bool:
@@ -106,6 +121,17 @@ class EnvironmentFactory:
     def spec(self) -> EnvironmentSpec:
         """Shapes and kinds, from one instance that is closed again; cached, and pickled along."""
         return self._reading().spec
+
+    def interface(self) -> Interface:
+        """The spaces as Gymnasium has them; cached like `spec`."""
+        return self._reading().interface
+
+    def remembering(self, spec: EnvironmentSpec, interface: Interface) -> EnvironmentFactory:
+        """The same for whoever only asks what the environment is like, as it was once read: no
+        instance is made for that."""
+        known = replace(self)
+        object.__setattr__(known, "_read", _Reading(spec, interface, False, False))
+        return known
 
     def make(self, num_envs: int, seed: int, render: bool = False) -> VectorEnvironment:
         """`num_envs` environments. Same seed, same episodes. `render` lets render() draw."""
@@ -194,8 +220,11 @@ class EnvironmentFactory:
             same_step_reset=opened.autoreset != AutoresetMode.NEXT_STEP,
             frames_per_step=opened.frames_per_step,
         )
+        interface = Interface(
+            observation_space, env.single_action_space, in_observation, self._stack_depth
+        )
         one_by_one = not is_native or self.name.startswith(lookup.PETTINGZOO_GAMES)
-        return _Reading(spec, in_info, not one_by_one)
+        return _Reading(spec, interface, in_info, not one_by_one)
 
 
 def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> None:

@@ -17,6 +17,7 @@ from veldt.errors import ConfigurationError, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
 GAME_PREFIXES = NATIVE_GAMES, PETTINGZOO_GAMES = "veldt:", "pettingzoo:"
+_RAW_ATARI = re.compile(r"(?P<game>[A-Z][A-Za-z]+?)(-ram)?(Deterministic|NoFrameskip)?-v[04]")
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
 """Which of our extras installs a library, by a word in the error about it."""
 
@@ -30,6 +31,7 @@ def gymnasium_spec(name: str) -> EnvSpec:
     """The registered spec of a Gymnasium id; ids of ale-py are known when it is installed."""
     if name.startswith(ATARI_PREFIX):
         _register_atari(required=True)
+    _refuse_raw_atari(name)
     try:
         return gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
@@ -38,6 +40,19 @@ def gymnasium_spec(name: str) -> EnvSpec:
             return gymnasium.registry[name]
         reason = one_line(error) if isinstance(error, gymnasium.error.DeprecatedEnv) else ""
         raise _unknown(name, gymnasium.registry, reason) from error
+
+
+def _refuse_raw_atari(name: str) -> None:
+    """Ids of raw frames, as older examples have them: nothing would learn from these."""
+    found = _RAW_ATARI.fullmatch(name)
+    if found is None:
+        return
+    _register_atari(required=False)
+    if name in gymnasium.registry and f"{ATARI_PREFIX}{found['game']}-v5" in gymnasium.registry:
+        raise ConfigurationError(
+            f"{name} gives raw frames; use {ATARI_PREFIX}{found['game']}-v5, which Veldt shrinks,"
+            " stacks and steps together (docs/environments.md)"
+        )
 
 
 def _register_atari(required: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -23,7 +24,8 @@ Path = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class LeafReader:
-    """How one leaf is read from a batched observation."""
+    """How one leaf is read from a batched observation. A view also takes tensors: what it calls,
+    arrays and tensors both have."""
 
     leaf: ObservationLeaf
     path: Path
@@ -80,11 +82,16 @@ def _whole(array: np.ndarray) -> np.ndarray:
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
-    return array.reshape(len(array), -1)
+    return array.reshape(array.shape[0], -1)
 
 
 def _column(index: int) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda array: array.reshape(len(array), -1)[:, index]
+    return lambda array: array.reshape(array.shape[0], -1)[:, index]
+
+
+def _channels_at(axis: int, array: np.ndarray) -> np.ndarray:
+    """[..., H, W, C] with the channels before them, at `axis`."""
+    return array.swapaxes(axis, axis + 2).swapaxes(axis + 1, axis + 2)
 
 
 def _discrete(
@@ -111,9 +118,9 @@ def _image(name: str, path: Path, shape: tuple[int, ...], dtype: str) -> LeafRea
     elif len(shape) == 4:
         frames, height, width, channels = shape
         shape = (frames * channels, height, width)
-        view = lambda array: np.moveaxis(array, -1, 2).reshape(len(array), *shape)  # noqa: E731
+        view = lambda array: _channels_at(2, array).reshape(array.shape[0], *shape)  # noqa: E731
     elif shape[2] <= shape[0]:
-        view, shape = (lambda array: np.moveaxis(array, -1, 1)), (shape[2], *shape[:2])
+        view, shape = partial(_channels_at, 1), (shape[2], *shape[:2])
     else:
         view = _whole
     return LeafReader(ObservationLeaf(name, shape, dtype, "image"), path, view)
@@ -126,13 +133,15 @@ def action_spec(space: gymnasium.Space) -> ActionSpec:
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         sizes = tuple(int(count) for count in space.nvec)
         return ActionSpec("multi_discrete", sizes=sizes, shape=(len(sizes),))
+    if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
+        return ActionSpec("multi_discrete", sizes=(2,) * space.shape[0], shape=space.shape)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low = tuple(float(bound) for bound in space.low.reshape(-1))
         high = tuple(float(bound) for bound in space.high.reshape(-1))
         return ActionSpec("box", low=low, high=high, shape=tuple(space.shape))
     raise ConfigurationError(
         f"the action space {space} is unsupported; use Discrete, one-dimensional MultiDiscrete or "
-        "a Box of floats"
+        "MultiBinary, or a Box of floats"
     )
 
 

@@ -25,6 +25,7 @@ from veldt.networks.heads import (
 from veldt.networks.network import LAST_ACTION, LAST_REWARD, Network
 from veldt.networks.normalizers import load_moment_sums, moment_sums
 from veldt.networks.options import NetworkOptions
+from veldt.networks.player import Memory, Outputs, Player
 from veldt.networks.twin_critics import (
     SACNetwork,
     SACOutput,
@@ -43,10 +44,13 @@ __all__ = [
     "Distribution",
     "FlatParameters",
     "Gaussian",
+    "Memory",
     "MultiCategorical",
     "Network",
     "NetworkOptions",
     "NetworkFactory",
+    "Outputs",
+    "Player",
     "PolicyValueNetwork",
     "PolicyValueOutput",
     "QNetwork",

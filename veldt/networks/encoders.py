@@ -8,6 +8,8 @@ where there are several parts one more layer mixes them.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -263,6 +265,8 @@ def _factory(encoder: str | Callable[..., Any]) -> Callable[..., Any]:
     if callable(encoder):
         return encoder
     module_name, _, function_name = encoder.partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())  # own networks are found where own environments are
     try:
         return getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:

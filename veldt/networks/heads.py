@@ -88,7 +88,9 @@ class PolicyValueNetwork(Network):
         return {"behaviour_logits": Field((self.num_params,), "float32")}
 
     def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> PolicyValueOutput:
-        fused = F.linear(features, *self._weights)
+        # What is compiled for elsewhere only knows what nn.Module knows.
+        compiling = torch.compiler.is_compiling()
+        fused = self.head(features) if compiling else F.linear(features, *self._weights)
         logits, value = fused.split_with_sizes((self.num_params, 1), 1)
         if ACTION_MASK in observations:
             logits = logits.masked_fill(~observations[ACTION_MASK], MASKED_LOGIT)

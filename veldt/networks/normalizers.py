@@ -4,6 +4,9 @@ weights."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -102,6 +105,24 @@ class ObservationNormalizer(nn.Module):
             centred = observations[name].float() - moments.mean
             normalized[name] = centred.mul_(scale).clamp_(-_CLIP, _CLIP)
         return normalized
+
+    def parts(self) -> list[RunningMoments]:
+        """The moments, in the order of `names`."""
+        return list(self._moments)
+
+    def in_numpy(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
+        """The same for one vector leaf [N, n]; reads the moments where they lie."""
+        moments = self._moments[self.names.index(name)]
+        mean, variance = moments.mean.numpy(), moments.variance.numpy()
+        epsilon, high = np.float32(_EPSILON), np.float32(_CLIP)
+
+        def run(rows: np.ndarray) -> np.ndarray:
+            centred = rows - mean
+            centred /= np.sqrt(variance + epsilon)
+            np.minimum(centred, high, out=centred)
+            return np.maximum(centred, -high, out=centred)
+
+        return run
 
     def update(self, observations: dict[str, Tensor], valid: Tensor) -> None:
         for name, shape, moments in zip(self.names, self.shapes, self._moments, strict=True):

@@ -27,7 +27,8 @@ class TargetOptions(Options):
     c_bar: Positive = 1.0
     """Clip of the importance weight that decides how far corrections travel."""
     trace_lambda: Fraction = 1.0
-    """Decay of the trace; 1: full n-step corrections."""
+    """Decay of the trace; 1: full n-step corrections. Below 1 the policy's advantage bootstraps
+    from the lambda-return of the next row, as in V-trace, which is not GAE."""
     value_coefficient: NotNegative = 0.5
     """Weight of half the squared value error."""
     entropy_coefficient: NotNegative = 0.01

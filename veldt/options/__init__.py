@@ -82,6 +82,8 @@ class RunOptions(Options):
     """Seconds between two checkpoints (process and ray)."""
     checkpoint_env_steps: Steps = 500_000
     """Env steps between two checkpoints (serial, where episodes begin anew at each)."""
+    keep_checkpoints: Annotated[int, Bounds(2, 10_000)] = 2
+    """Newest checkpoints that stay; the best weights are kept besides, in RUN_DIR/best."""
     hang_seconds: Positive = 60.0
     """A node that is silent for so long is replaced (process)."""
     chaos: str | None = None
@@ -90,6 +92,9 @@ class RunOptions(Options):
     """Kinds of nodes that chaos leaves alone, comma separated."""
     evaluation_episodes: CountOrNone = 20
     """Fresh episodes that confirm a target, and that close a run; 0: none at the end."""
+    timeline: Annotated[float, Bounds(0, 60, above=True)] | None = None
+    """Record for so many seconds, once the run has settled, when each node did what: timeline.json
+    (opens in Perfetto) and timeline.svg."""
     dashboard: bool = False
     """Serve a live page of the run on this machine while it goes; needs the extra dashboard."""
     port: Annotated[int, Bounds(0, 65_535)] = 0

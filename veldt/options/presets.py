@@ -18,8 +18,11 @@ C = TypeVar("C")
 
 def presets(module: str, defaults: C) -> dict[str, C]:
     """The tables in presets/NAME.toml beside the module NAME.py (its `__file__`), as options; what
-    a table does not name is as in `defaults`."""
+    a table does not name is as in `defaults`. A module without such a file, such as a user's copy
+    of one of ours, has its defaults as "control"."""
     file = Path(module).parent / "presets" / f"{Path(module).stem}.toml"
+    if not file.exists():
+        return {"control": defaults}
     found: dict[str, C] = {}
     for name, table in tomllib.loads(file.read_text(encoding="utf-8")).items():
         like = table.pop("like", None)

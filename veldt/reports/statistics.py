@@ -14,6 +14,8 @@ import numpy as np
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 GRID_POINTS = 100
+FEWEST_FOR_AN_INTERVAL = 3
+"""Resampling two seeds gives their range, which is no interval of confidence."""
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,7 @@ class Actor(Role):
             self.gate.open(context)
         telemetry = context.telemetry
         self._inferring, self._stepping = telemetry.stage("infer"), telemetry.stage("step")
+        self._handing_over, self._pulling = telemetry.stage("hand_over"), telemetry.stage("pull")
         self._env_steps = telemetry.counter("env_steps")
         self._trajectories = telemetry.counter("trajectories")
         self._acting_version = telemetry.gauge("acting_version")
@@ -238,7 +239,11 @@ class Actor(Role):
             if self.gate is not None and not self.gate.is_open():
                 return False
             group.slot = self.sink.reserve()
-        if group.slot is None or not self.policy.refresh(group.minimum_version):
+        if group.slot is None:
+            return False
+        with self._pulling:
+            is_fresh = self.policy.refresh(group.minimum_version)
+        if not is_fresh:
             return False
         group.begin()
         self._stamp(group)
@@ -293,7 +298,8 @@ class Actor(Role):
         self._acting_version.set(version)
         if self.synchronous:
             group.minimum_version = version + 1
-        self.sink.commit(group.slot)
+        with self._handing_over:
+            self.sink.commit(group.slot)
         self._trajectories.add()
         group.slot = None
 

@@ -72,6 +72,7 @@ class Learner(Role):
     def _count(self, context: NodeContext) -> None:
         self._telemetry = telemetry = context.telemetry
         self._learning, self._publishing = telemetry.stage("learn"), telemetry.stage("publish")
+        self._handing_over = telemetry.stage("hand_over")
         self._updates = telemetry.counter("updates")
         self._trained = telemetry.counter("trained_env_steps")
         self._steps = telemetry.counter("gradient_steps")
@@ -92,7 +93,8 @@ class Learner(Role):
             return False
         if not self._begin():
             return False
-        batch = self.source.take_batch()
+        with self._handing_over:
+            batch = self.source.take_batch()
         if batch is None:
             return False
         with self._learning:

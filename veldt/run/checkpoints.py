@@ -82,9 +82,12 @@ class RunCheckpoints:
         every_seconds: float | None,
         every_env_steps: int | None,
         note: Callable[[str], None],
+        keep: int = 2,
+        saved: Callable[[Path, int], None] = lambda path, env_steps: None,
     ) -> None:
-        self._store = CheckpointStore(directory)
+        self._store = CheckpointStore(directory, keep)
         self._backend, self._telemetry, self.note = backend, telemetry, note
+        self._saved = saved
         self._every_seconds, self._every_env_steps = every_seconds, every_env_steps
         self._next_seconds = every_seconds or 0.0
         self._next_env_steps = every_env_steps or 0
@@ -161,7 +164,9 @@ class RunCheckpoints:
                 save.writing = Background(lambda: write(save.capture.parts()))
         elif save.writing.done():
             self._save = None
-            self._backend.restore(save.writing.result(), self._generation)
+            path = save.writing.result()
+            self._backend.restore(path, self._generation)
+            self._saved(path, int(path.name.split("-")[1].split(".")[0]))
 
     def save(self, weights: Parameters, patience_seconds: float = _PATIENCE_SECONDS) -> Path | None:
         """One complete checkpoint, waited for; a failure is reported."""
@@ -174,6 +179,7 @@ class RunCheckpoints:
             return None
         # Serial begins anew from it; elsewhere restarted nodes will.
         self._backend.restore(path, self._generation)
+        self._saved(path, self._telemetry.env_steps)
         return path
 
     def save_last(self, weights: Parameters, nodes_are_alive: bool) -> None:

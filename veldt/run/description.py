@@ -5,10 +5,15 @@ run is resumed."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from veldt.environments import Interface
+from veldt.environments.frame_stack import stacked
+from veldt.environments.space_text import described, space_from
+from veldt.environments.spaces import action_spec, leaf_readers
 from veldt.errors import ConfigurationError
 from veldt.options.fields import flat
 from veldt.run.directory import CONFIG_FILE
@@ -37,6 +42,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "device": plan.problem.compute.device,
         "parameters": plan.topology.num_weights,
         "spaces": _spaces(plan.problem.spec),
+        "environment": _environment(plan),
         "code": code_of(plan.architecture, options["env"], options["network"]),
     }
 
@@ -65,20 +71,62 @@ def choices_line(plan: Plan) -> str:
     )
 
 
+def _environment(plan: Plan) -> dict[str, Any]:
+    """What `remembered` reads."""
+    interface, spec = plan.problem.environment.interface(), plan.problem.spec
+    return {
+        "observation_space": described(interface.observation_space),
+        "action_space": described(interface.action_space),
+        "mask_in_observation": interface.mask_in_observation,
+        "frame_stack": interface.frame_stack,
+        "action_mask_size": spec.action_mask_size,
+        "same_step_reset": spec.same_step_reset,
+        "frames_per_step": spec.frames_per_step,
+    }
+
+
+def remembered(stored: dict[str, Any]) -> tuple[EnvironmentSpec, Interface] | None:
+    """The environment as config.json describes it; None where it does not."""
+    found = stored.get("environment")
+    if found is None:
+        return None
+    interface = Interface(
+        space_from(found["observation_space"]),
+        space_from(found["action_space"]),
+        found["mask_in_observation"],
+        found["frame_stack"],
+    )
+    readers = leaf_readers(interface.observation_space, interface.mask_in_observation)
+    spec = EnvironmentSpec(
+        str(stored["options"]["env"]),
+        tuple(stacked(reader.leaf, interface.frame_stack) for reader in readers),
+        action_spec(interface.action_space),
+        found["action_mask_size"],
+        found["same_step_reset"],
+        found["frames_per_step"],
+    )
+    return spec, interface
+
+
 def check_spaces(run_dir: Path, plan: Plan) -> None:
     """Refuse an environment that observes or acts otherwise than when the run began."""
+    for what, before, now in other_spaces(run_dir, plan.problem.spec):
+        raise ConfigurationError(
+            f"the {what} of the environment '{plan.problem.environment.name}' has changed since"
+            f" the run began, from {before} to {now}; train anew with another --run-dir"
+        )
+
+
+def other_spaces(run_dir: Path, spec: EnvironmentSpec) -> Iterator[tuple[str, str, str]]:
+    """Where an environment differs from the run's: observation or action, then and now."""
     try:
         before = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8")).get("spaces")
     except (OSError, ValueError, AttributeError):
         return  # it was written before this was kept
-    now = _spaces(plan.problem.spec)
+    now = _spaces(spec)
     for what in now if isinstance(before, dict) else ():
         if before.get(what) != now[what]:
-            raise ConfigurationError(
-                f"the {what} of the environment '{plan.problem.environment.name}' has changed since"
-                f" the run began, from {before.get(what)} to {now[what]}; train anew with another"
-                " --run-dir"
-            )
+            yield what, str(before.get(what)), now[what]
 
 
 def telemetry_of(plan: Plan) -> RunTelemetry:

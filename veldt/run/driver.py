@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,12 @@ from veldt.algorithms.hill_climbing import TUNING_LOG, Proposal
 from veldt.backends import make_backend
 from veldt.backends.base import Backend
 from veldt.backends.process.chaos import Chaos
+from veldt.callbacks import Callback, CallbackFailure, Callbacks
 from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
+from veldt.run.best import BEST, BestWeights, Score, training_score
+from veldt.run.budget import Budget
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.description import (
     check_spaces,
@@ -33,15 +36,15 @@ from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.signals import OutOfTime, Signals
+from veldt.run.summary import judge_best, summarise
 from veldt.run.target import Target
+from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
-from veldt.telemetry.bottleneck import bottleneck
 from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord
-from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
+from veldt.telemetry.result import RunResult, StoppedBy
 from veldt.types import Parameters
 
-_TICK_SECONDS = 0.05
 _METRICS_SECONDS = 1.0
 _CLOSING_EVALUATION_SECONDS = 20.0
 
@@ -55,19 +58,27 @@ class Run:
         began: float | None = None,
         resume: bool = False,
         base: Path | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         """`base` is where a relative run directory begins, if it is not here any more."""
         options = plan.options
         self._plan, self._options = plan, options
-        self._page = LivePage(options)
+        self._page, self._callbacks = LivePage(options), Callbacks(callbacks)
         self._began = time.monotonic() if began is None else began
         self._directory = RunDirectory(
             options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
         )
         self._backend: Backend = make_backend(
-            options.backend, plan.topology, options.seed, hang_seconds=options.hang_seconds
+            options.backend,
+            plan.topology,
+            options.seed,
+            hang_seconds=options.hang_seconds,
+            timeline_seconds=options.timeline or 0.0,
+            total_env_steps=options.total_env_steps,
         )
         self._backend.run_dir = self._directory.path
+        self._budget = Budget(options.total_env_steps)
+        self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
         self._result = RunResult(
@@ -87,7 +98,12 @@ class Run:
             self._telemetry,
             every_seconds=None if on_serial else options.checkpoint_seconds,
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
+            keep=options.keep_checkpoints,
+            saved=self._callbacks.checkpoint,
             note=partial(self._record.note, "checkpoint"),
+        )
+        self._best = BestWeights(
+            self._directory.path / BEST, partial(self._record.note, "checkpoint")
         )
         self._begin_directory(resume)
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
@@ -102,6 +118,7 @@ class Run:
             if resume:
                 check_spaces(path, plan)
                 self._checkpoints.begin_from_newest(plan.topology.num_weights)
+                self._best.load()
             self._directory.write_config(describe_plan(plan))
         except ConfigurationError:
             self._backend.stop()
@@ -130,7 +147,7 @@ class Run:
                     interrupted = isinstance(error, KeyboardInterrupt)
                     self._result.stopped_by = "interrupt" if interrupted else "failure"
                     failure = error
-                    self._nodes_are_alive &= interrupted
+                    self._nodes_are_alive &= interrupted or isinstance(error, CallbackFailure)
                     self._record.keep("end", str(error) or "interrupted")
                 self._conclude(progress)
         finally:
@@ -151,19 +168,28 @@ class Run:
         self._observe()
         while True:
             self._signals.check()
-            self._backend.advance(_TICK_SECONDS)
+            self._backend.advance(self._budget.tick_seconds(self._telemetry))
             self._observe()
+            if self._budget.is_spent(self._telemetry):
+                self._backend.pause()
             elapsed = self._elapsed()
             if self._telemetry.env_steps and self._result.start_seconds is None:
                 self._result.start_seconds = elapsed
             progress.update(self._telemetry, elapsed)
             self._report_notes()
+            self._callbacks.episodes(self._telemetry.fresh_episodes)
+            self._attempt("timeline", lambda: self._timeline.write_if_due(self._telemetry))
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
-            reason = self._reason_to_stop(elapsed)
-            if reason is not None:
+                self._best.watch(self._telemetry, self._weights)
+                self._best.write_if_due(elapsed)
+                if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
+                    return "callback"
+            elif self._options.backend == "serial":  # where the clock must not decide
+                self._best.watch(self._telemetry, self._weights)
+            if reason := self._reason_to_stop(elapsed):
                 return reason
             self._checkpoints.save_if_due(elapsed, self._weights)
             if self._chaos is not None:
@@ -192,8 +218,7 @@ class Run:
             self._result.reached_target = True
             self._result.seconds_to_target = self._elapsed()
             return "target"
-        budget = options.total_env_steps
-        if budget is not None and self._telemetry.env_steps >= budget:
+        if self._budget.is_spent(self._telemetry):
             return "env_steps"
         if options.max_seconds is not None and elapsed >= options.max_seconds:
             return "seconds"
@@ -207,8 +232,11 @@ class Run:
             options.target_return,
             options.evaluation_episodes,
             has_looks=options.backend != "serial",
-            play=lambda attempt, seconds: self._evaluate(self._weights(), seconds, attempt),
+            play=self._play,
         )
+
+    def _play(self, attempt: int, seconds: float | None) -> np.ndarray:
+        return self._evaluate(self._weights(), self._telemetry.env_steps, seconds, attempt)
 
     def _target_reached(self, elapsed: float) -> bool:
         if self._target is None:
@@ -226,7 +254,7 @@ class Run:
         return newest_weights(self._backend, self._plan.topology)
 
     def _evaluate(
-        self, weights: Parameters, max_seconds: float | None, attempt: int = 0
+        self, weights: Parameters, env_steps: int, max_seconds: float | None, attempt: int = 0
     ) -> np.ndarray:
         """Returns of the fresh episodes that ended within `max_seconds`. Signals and the limit
         strike at once: an environment may take very long to reset."""
@@ -239,20 +267,27 @@ class Run:
                     num_episodes=self._options.evaluation_episodes,
                 )
                 try:
-                    return evaluator.returns(weights.vector, max_seconds)
+                    returns = evaluator.returns(weights.vector, max_seconds)
                 finally:
                     evaluator.close()
         except OutOfTime:
             return np.empty(0)
+        # Without the longest episodes, those that ended early would be the judges.
+        if returns.size == self._options.evaluation_episodes:
+            self._best.evaluated(Score.of(returns), weights, env_steps)
+        self._callbacks.evaluation(returns, env_steps)
+        return returns
 
     def _conclude(self, progress: Progress) -> None:
         """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
         cannot be done is said, and the rest is done all the same."""
         self._attempt("last numbers", self._observe)
+        self._attempt("timeline", lambda: self._timeline.write(self._telemetry))
         self._attempt("last checkpoint", self._save_last)
         self._attempt("league", self._measure_league)
-        if self._result.stopped_by in ("env_steps", "seconds"):
+        if self._result.stopped_by in ("env_steps", "seconds", "callback"):
             self._attempt("evaluation", self._evaluate_last)
+        self._attempt("best weights", self._judge_best)
         self._attempt("summary", self._summarise)
         self._attempt("result.json", lambda: self._result.save(self._directory.result))
         restarted = self._backend.restarted
@@ -270,6 +305,7 @@ class Run:
         result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
         result.best_policy = best_policy(self._backend, self._plan.topology)
         self._checkpoints.save_last(weights, self._nodes_are_alive)
+        self._best.watch(self._telemetry, lambda: weights)
 
     def _measure_league(self) -> None:
         add_league_result(self._result, self._plan, self._backend)
@@ -277,31 +313,28 @@ class Run:
     def _evaluate_last(self) -> None:
         if not self._options.evaluation_episodes:
             return
-        weights = self._weights()
+        weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
         limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
+        best, age, now = self._best.weights, self._best.env_steps, training_score(self._telemetry)
+        # The best by training episodes has to prove it where the end is a good deal worse.
+        contested = now is not None and self._best.has_dropped(now)
         try:
-            returns = self._evaluate(weights, limit)
+            if contested and best is not None and age is not None:
+                self._evaluate(best, age, limit)
+            returns = self._evaluate(weights, env_steps, limit)
             self._result.evaluation_return = float(returns.mean()) if returns.size else None
         except KeyboardInterrupt:  # no reason to lose the result as well
             self._record.note("end", "interrupted during the closing evaluation")
 
+    def _judge_best(self) -> None:
+        self._best.write()
+        judge_best(self._result, self._best, training_score(self._telemetry))
+
     def _summarise(self) -> None:
-        result, telemetry = self._result, self._telemetry
-        result.env_steps, result.updates = telemetry.env_steps, telemetry.updates
-        result.frames = result.env_steps * self._plan.problem.spec.frames_per_step
-        result.wall_seconds = self._elapsed()
-        result.env_steps_per_second = telemetry.steady_rate()
-        if not result.reached_target:
-            result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
-        result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
-        result.aborted_episodes = telemetry.aborted_episodes
-        result.policy_lag = lag_entry(telemetry.lag)
-        result.restarts = self._backend.restarts
-        result.bottleneck = bottleneck(
-            telemetry, self._plan.topology, self._options, self._plan.config
-        )
-        result.stage_shares = telemetry.stage_shares()
+        self._result.wall_seconds = self._elapsed()
+        self._result.restarts = self._backend.restarts
+        summarise(self._result, self._telemetry, self._plan)
 
 
 def _evaluation_seed(seed: int, version: int, attempt: int) -> int:

@@ -1,31 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fresh episodes with a finished or running run's newest checkpoint, and a video of one."""
+"""Fresh episodes with a checkpoint of a finished or running run, and a video of one."""
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.environments.lookup import missing_extra, one_line
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
-from veldt.run.checkpoints import weights_in
-from veldt.run.directory import CHECKPOINTS, CONFIG_FILE
-from veldt.run.plan import Plan, make_plan
-from veldt.run.saved_options import saved_options
-from veldt.types import Parameters
+from veldt.run.loading import LAST, Restored, restored
 
 _FRAMES_PER_SECOND = 30
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Returns of fresh episodes, likeliest action each time; None where no episode ended."""
+    """Returns of fresh episodes; None where no episode ended."""
 
     architecture: str
     env: str
@@ -57,21 +52,23 @@ def evaluate_run(
     video: bool = False,
     policy: int | None = None,
     trust_code: bool = False,
+    checkpoint: str | int = LAST,
+    stochastic: bool = False,
+    env: str | None = None,
 ) -> EvaluationResult:
     """Play `episodes` episodes side by side; the video shows one more, in `run_dir`/videos."""
     if episodes < 1:
         raise ConfigurationError(f"episodes is {episodes}; use 1 or more")
     if seed < 0:
         raise ConfigurationError(f"seed is {seed}; use a whole number from 0 on")
-    checkpoint = newest_checkpoint(run_dir)
-    plan, weights = restored(run_dir, checkpoint, policy, trust_code)
-    returns, _ = _play(plan, weights, episodes, seed)
-    path = _record(plan, weights, seed, run_dir, checkpoint.step) if video else None
+    found = restored(run_dir, checkpoint, policy=policy, env=env, trust_code=trust_code)
+    returns, _ = _play(found, episodes, seed, stochastic)
+    path = _record(found, seed, stochastic, run_dir) if video else None
     known = returns.size > 0
     return EvaluationResult(
-        plan.architecture,
-        plan.problem.environment.name,
-        checkpoint.step,
+        found.plan.architecture,
+        found.plan.problem.environment.name,
+        found.env_steps,
         returns.tolist(),
         mean=float(returns.mean()) if known else None,
         std=float(returns.std()) if known else None,
@@ -81,69 +78,23 @@ def evaluate_run(
     )
 
 
-def newest_checkpoint(run_dir: Path) -> Checkpoint:
-    if not (run_dir / CONFIG_FILE).is_file():
-        raise ConfigurationError(
-            f"{run_dir} is not a run directory: it has no {CONFIG_FILE}; give the directory that"
-            " 'veldt train' printed"
-        )
-    try:
-        checkpoint = CheckpointStore(run_dir / CHECKPOINTS).newest()
-    except CheckpointError as error:
-        raise ConfigurationError(str(error)) from error
-    if checkpoint is None:
-        raise ConfigurationError(
-            f"{run_dir} has no checkpoint yet; wait for the first one or let the run end"
-        )
-    return checkpoint
-
-
-def restored(
-    run_dir: Path, checkpoint: Checkpoint, policy: int | None = None, trust_code: bool = False
-) -> tuple[Plan, Parameters]:
-    """The run's plan and the checkpoint's weights, for this machine whatever the run's was."""
-    try:
-        architecture, options, own = saved_options(run_dir, trust_code)
-        weights = weights_in(checkpoint, policy)
-    except ConfigurationError:
-        raise
-    except (KeyError, TypeError, ValueError, CheckpointError) as error:
-        raise ConfigurationError(
-            f"{run_dir} cannot be read ({one_line(error)}); was it written by this version?"
-        ) from error
-    for name in (options.env, options.network):
-        module, _, function = str(name).partition(":")
-        if module == "__main__" or "<" in function:
-            raise ConfigurationError(
-                f"the run used {name}, which cannot be imported here; define it at the top level of"
-                " a module and train with module:function to evaluate later"
-            )
-    options = replace(options, backend="serial", device="cpu", run_dir=None)
-    plan = make_plan(architecture, options, own)
-    expected = plan.topology.num_weights
-    if weights.vector.size != expected:
-        raise ConfigurationError(
-            f"the checkpoint has {weights.vector.size:,} weights but {CONFIG_FILE} describes"
-            f" {expected:,}; the environment or the network has changed since"
-        )
-    return plan, weights
-
-
 def _play(
-    plan: Plan, weights: Parameters, episodes: int, seed: int, render: bool = False
+    found: Restored, episodes: int, seed: int, stochastic: bool, render: bool = False
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    network = plan.topology.network
-    evaluator = Evaluator(plan.problem.environment, network, seed, episodes, render)
+    plan = found.plan
+    evaluator = Evaluator(
+        plan.problem.environment, plan.topology.network, seed, episodes, render, stochastic
+    )
     try:
-        return evaluator.returns(weights.vector), evaluator.frames
+        return evaluator.returns(found.weights.vector), evaluator.frames
     finally:
         evaluator.close()
 
 
-def _record(plan: Plan, weights: Parameters, seed: int, run_dir: Path, env_steps: int) -> Path:
-    env = plan.problem.environment
+def _record(found: Restored, seed: int, stochastic: bool, run_dir: Path) -> Path:
+    env = found.plan.problem.environment
     try:
-        _, frames = _play(plan, weights, 1, seed, render=True)
+        _, frames = _play(found, 1, seed, stochastic, render=True)
     except ImportError as error:
         remedy = missing_extra(env.env, error)
         raise ConfigurationError(f"cannot draw {env.name}: {one_line(error)}{remedy}") from error
@@ -152,7 +103,7 @@ def _record(plan: Plan, weights: Parameters, seed: int, run_dir: Path, env_steps
     folder = run_dir / "videos"
     try:
         folder.mkdir(exist_ok=True)
-        return _write_video(folder / f"env-steps-{env_steps}-seed-{seed}", frames)
+        return _write_video(folder / f"env-steps-{found.env_steps}-seed-{seed}", frames)
     except OSError as error:
         raise ConfigurationError(f"cannot write the video: {one_line(error)}") from error
 

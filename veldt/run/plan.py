@@ -14,7 +14,7 @@ from veldt import architectures
 from veldt.backends.process.chaos import Chaos
 from veldt.backends.process.sending import check_can_be_sent
 from veldt.devices import Compute
-from veldt.environments import EnvironmentFactory
+from veldt.environments import EnvironmentFactory, Interface
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.families import family, preset_names
 from veldt.networks import NetworkOptions
@@ -26,6 +26,7 @@ from veldt.resources import usable_cores
 from veldt.roles.actor import Actor
 from veldt.roles.learner import rows_per_batch
 from veldt.topology import Topology
+from veldt.types import EnvironmentSpec
 
 _NATIVE_ENVS, _PYTHON_ENVS, _ATARI_ENVS = 64, 16, 8
 """Environments that an actor steps in about a millisecond: vectorised ones, those written in Python
@@ -54,22 +55,35 @@ class Plan:
         return rows_per_batch(self.topology)
 
 
-def make_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]) -> Plan:
-    """Check everything and wire the topology; `own` are the architecture's fields by name."""
+def make_plan(
+    architecture: str,
+    options: RunOptions,
+    own: Mapping[str, Any],
+    remembered: tuple[EnvironmentSpec, Interface] | None = None,
+) -> Plan:
+    """Check everything and wire the topology; `own` are the architecture's fields by name. With
+    `remembered` the environment is what it was said to be, and none is made."""
     try:
-        return _checked_plan(architecture, options, own)
+        return _checked_plan(architecture, options, own, remembered)
     except ConfigurationError:
         raise
     except ValueError as error:  # a network or environment that cannot be made
         raise ConfigurationError(str(error)) from error
 
 
-def _checked_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]) -> Plan:
+def _checked_plan(
+    architecture: str,
+    options: RunOptions,
+    own: Mapping[str, Any],
+    remembered: tuple[EnvironmentSpec, Interface] | None,
+) -> Plan:
     module = architectures.load(architecture)
     if options.backend not in getattr(module, "BACKENDS", BACKENDS):
         raise ConfigurationError(module.WHY_NOT_EVERYWHERE)
     options = _with_an_end(options)
     environment = _environment(options)
+    if remembered is not None:
+        environment = environment.remembering(*remembered)
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
@@ -77,7 +91,9 @@ def _checked_plan(architecture: str, options: RunOptions, own: Mapping[str, Any]
     if preset not in module.PRESETS:
         raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(module.PRESETS)}")
     config = make_config(module, preset, own)
-    if found.startswith("atari") and options.reward_clip is None and preset != "paper_r2d2":
+    # R2D2 rescales values because it does not clip rewards.
+    is_r2d2 = flat(config).get("algorithm") == "r2d2"
+    if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
         environment = replace(environment, reward_clip=1.0)
     device = _device(options, module, is_image)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)

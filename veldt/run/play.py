@@ -13,7 +13,7 @@ from veldt.games.interface import VectorGame
 from veldt.games.making import make_games
 from veldt.games.text import action_names, drawn
 from veldt.league.match import ModelPlayer
-from veldt.run.evaluation import newest_checkpoint, restored
+from veldt.run.loading import restored
 
 _HERE = np.zeros(1, np.int64)
 
@@ -27,7 +27,8 @@ def play_run(
     say: Callable[[str], None] = print,
 ) -> float:
     """One game; what the person got. Every seat but `seat` is the model's."""
-    plan, weights = restored(run_dir, newest_checkpoint(run_dir))
+    found = restored(run_dir)
+    plan, weights = found.plan, found.weights
     trained = plan.problem.environment
     if env is not None and env != trained.name:
         raise ConfigurationError(f"{run_dir} has learned {trained.name}, not {env}")

@@ -33,6 +33,8 @@ class RunTelemetry:
         self._episodes_seen = dict.fromkeys(self.kinds, 0)
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
         self._lengths: deque[int] = deque(maxlen=RETURN_WINDOW)
+        self.fresh_episodes: list[tuple[float, int]] = []
+        """Return and length of those that ended between the last two updates, at most 100."""
         self._samples = Samples()
         self._fill_sums: Counter[str] = Counter()
         self._num_fills = 0
@@ -70,6 +72,11 @@ class RunTelemetry:
         return self._samples.recent.end.now
 
     @property
+    def steady_seconds(self) -> float:
+        """How long ago the run settled; 0 before it did."""
+        return self._samples.steady.seconds if self.updates else 0.0
+
+    @property
     def env_steps(self) -> int:
         return int(self._totals.get("env_steps", 0))
 
@@ -97,6 +104,11 @@ class RunTelemetry:
     def mean_return_100(self) -> float:
         """Mean return of the last 100 training episodes in order of arrival; NaN without any."""
         return float(np.mean(self._returns)) if self._returns else math.nan
+
+    @property
+    def return_error_100(self) -> float:
+        """The standard error of `mean_return_100`."""
+        return float(np.std(self._returns)) / math.sqrt(len(self._returns) or 1)
 
     @property
     def mean_length_100(self) -> float:
@@ -220,6 +232,7 @@ class RunTelemetry:
 
         Node after node would let the last node fill the whole window of returns."""
         moments, returns, lengths = [], [], []
+        self.fresh_episodes = []
         for name in filter(self._counts, snapshots):
             snapshot = snapshots[name]
             new_returns, new_lengths = snapshot.new_episodes(self._episodes_seen[name])
@@ -229,8 +242,10 @@ class RunTelemetry:
             lengths.append(new_lengths)
         if moments:
             order = np.argsort(np.concatenate(moments), kind="stable")[-RETURN_WINDOW:]
-            self._returns.extend(np.concatenate(returns)[order].tolist())
-            self._lengths.extend(np.concatenate(lengths)[order].tolist())
+            ordered = [np.concatenate(found)[order].tolist() for found in (returns, lengths)]
+            self._returns.extend(ordered[0])
+            self._lengths.extend(ordered[1])
+            self.fresh_episodes = list(zip(*ordered, strict=True))
 
     def _by_kind(self) -> dict[str, dict[str, float]]:
         """Counters, but not levels, added up over the nodes of each kind."""

@@ -34,6 +34,7 @@ from veldt.telemetry.block import (
     numbers,
     read_names,
 )
+from veldt.telemetry.spans import SpanRing, Spans
 
 _COPY_ATTEMPTS = 4
 
@@ -86,6 +87,10 @@ class Stage:
         values[index] += seconds
         values[index + 1] += 1.0
 
+    def around(self, begin: float, left: float, returned: float, end: float) -> None:
+        """Count one pass from `begin` to `end`, less the time from `left` to `returned`."""
+        self.add((end - begin) - (returned - left))
+
     @property
     def seconds(self) -> float:
         return self._values[self._index]
@@ -95,15 +100,39 @@ class Stage:
         return int(self._values[self._index + 1])
 
 
+class RecordedStage(Stage):
+    """A stage whose passes are also kept one by one."""
+
+    __slots__ = ("_ring", "_stage")
+
+    def __init__(self, values: memoryview[float], index: int, ring: SpanRing) -> None:
+        super().__init__(values, index)
+        self._stage, self._ring = index, ring
+
+    def add(self, seconds: float) -> None:
+        end = perf_counter()
+        values, index = self._values, self._index
+        values[index] += seconds
+        values[index + 1] += 1.0
+        self._ring.add(self._stage, end - seconds, end)
+
+    def around(self, begin: float, left: float, returned: float, end: float) -> None:
+        super().add((end - begin) - (returned - left))
+        self._ring.add(self._stage, begin, left)
+        self._ring.add(self._stage, returned, end)
+
+
 class NodeTelemetry:
     """One node's counters over a fixed block of memory, plain or shared between processes.
 
     `memory` is TELEMETRY_BYTES long (zeroed, or a block left by an earlier incarnation); None makes
-    its own. Only the node itself writes; `snapshot` and `to_bytes` may be called from anywhere."""
+    its own. Where it is longer, spans are recorded in the rest. Only the node itself writes;
+    `snapshot`, `to_bytes` and `take_spans` may be called from anywhere."""
 
     def __init__(self, memory: memoryview | None = None) -> None:
         block = memoryview(bytearray(TELEMETRY_BYTES) if memory is None else memory).cast("B")
-        self._memory = block[:TELEMETRY_BYTES]
+        self._memory, rest = block[:TELEMETRY_BYTES], block[TELEMETRY_BYTES:]
+        self._ring = SpanRing(rest) if rest.nbytes else None
         fields = fields_of(block)
         self._head, self._tail = numbers(fields["head"]), numbers(fields["tail"])
         self._lag = numbers(fields["lag"])
@@ -134,11 +163,19 @@ class NodeTelemetry:
         self._counters[name] = found = Counter(self._counter_values, index)
         return found
 
+    def value(self, name: str) -> float:
+        """What this node has counted under a name; 0 if it does not count that."""
+        found = self._counters.get(name)
+        return 0.0 if found is None else found.value
+
     def stage(self, name: str) -> Stage:
         """The stage of this name; time under "wait" counts as idle, all else as busy."""
         found = self._stages.get(name)
         if found is None:
-            found = self._stages[name] = Stage(self._stage_values, self._stage_names.index_of(name))
+            values, index = self._stage_values, self._stage_names.index_of(name)
+            ring = self._ring
+            found = Stage(values, index) if ring is None else RecordedStage(values, index, ring)
+            self._stages[name] = found
         return found
 
     def episode(self, returns: np.ndarray, lengths: np.ndarray) -> None:
@@ -180,6 +217,15 @@ class NodeTelemetry:
             if copied["head"][LAGS_DONE] == copied["tail"][LAGS_BEGUN]:
                 break
         return bytes(block)
+
+    def take_spans(self) -> Spans:
+        """What was recorded; nothing more is from now on."""
+        if self._ring is None:
+            nothing = np.zeros(0)
+            return Spans((), nothing.astype(np.int64), nothing, nothing)
+        self._ring.close()
+        names = read_names(fields_of(self._memory)["stage_names"], self._head[NUM_STAGES])
+        return self._ring.spans([name for name, _ in names])
 
     def snapshot(self) -> NodeSnapshot:
         """A copy that is consistent unless the node died, or wrote, in every attempt's midst."""

@@ -18,6 +18,7 @@ _STOPPED = {
     "target": "target reached",
     "env_steps": "env step budget used",
     "seconds": "time used",
+    "callback": "ended by a callback",
     "interrupt": "interrupted",
     "failure": "failed",
 }
@@ -189,9 +190,16 @@ def closing_lines(result: RunResult) -> list[str]:
         work += f", {result.env_steps_per_second:,.0f}/s"
     lag = result.policy_lag
     work += f", {result.updates:,} updates, policy lag mean {number(lag['mean'])} max {lag['max']}"
+    collapse = ""
+    if result.collapsed:
+        collapse = (
+            f"collapsed: the best was {number(result.best_return)} after"
+            f" {result.best_env_steps:,} env steps, and those weights are kept; veldt evaluate"
+            f" {result.run_dir} --checkpoint best plays them"
+        )
     troubles = [f"restarts: {result.restarts}"] if result.restarts else []
     troubles += [f"{count:,} dropped ({why})" for why, count in result.dropped.items() if count]
-    lines = [outcome, work, ", ".join(troubles), result.bottleneck, result.run_dir]
+    lines = [outcome, collapse, work, ", ".join(troubles), result.bottleneck, result.run_dir]
     return [line for line in lines if line]
 
 

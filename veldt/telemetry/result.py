@@ -15,7 +15,7 @@ import numpy as np
 from veldt.files import write_atomically
 from veldt.telemetry.counters import LagSummary
 
-StoppedBy = Literal["target", "env_steps", "seconds", "interrupt", "failure"]
+StoppedBy = Literal["target", "env_steps", "seconds", "callback", "interrupt", "failure"]
 
 
 @dataclass
@@ -37,6 +37,12 @@ class RunResult:
     """Steady state: without the start and the first moments after the first update."""
     mean_return_100: float | None = None
     evaluation_return: float | None = None
+    best_return: float | None = None
+    """Of the weights kept as best: evaluated, or the mean of 100 training episodes."""
+    best_env_steps: int | None = None
+    """Age of these weights; `veldt evaluate RUN_DIR --checkpoint best` plays them."""
+    collapsed: bool = False
+    """The run ended far below its best."""
     episodes: int = 0
     aborted_episodes: int = 0
     """Episodes that ended because their environment failed; not among `episodes`."""

@@ -39,6 +39,7 @@ from veldt.backends.supervision import RestartPolicy, silent_seconds
 from veldt.checkpoints.store import read_part
 from veldt.resources import require_descriptors
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
+from veldt.telemetry.spans import Spans, ring_bytes
 from veldt.topology import Group, Topology
 from veldt.types import Parameters
 
@@ -52,7 +53,12 @@ class ProcessBackend:
     name = "process"
 
     def __init__(
-        self, topology: Topology, seed: int, verify: bool = False, hang_seconds: float = 60.0
+        self,
+        topology: Topology,
+        seed: int,
+        verify: bool = False,
+        hang_seconds: float = 60.0,
+        timeline_seconds: float = 0.0,
     ) -> None:
         self._topology, self._seed, self._verify = topology, seed, verify
         self._checkpoint: Path | None = None
@@ -63,9 +69,10 @@ class ProcessBackend:
         require_descriptors(descriptors_of(topology))
         self._fabric = self._build_fabric()
         self._control = SharedBlock(16, "veldt-control")
-        """Byte 0: stop. Bytes 8 to 15: number of the checkpoint that is wanted."""
+        """Byte 0: stop. Byte 1: pause. Bytes 8 to 15: number of the checkpoint that is wanted."""
+        size = TELEMETRY_BYTES + ring_bytes(timeline_seconds)
         self._telemetry_blocks = {
-            node.name: SharedBlock(TELEMETRY_BYTES, "veldt-telemetry") for node in topology.nodes
+            node.name: SharedBlock(size, "veldt-telemetry") for node in topology.nodes
         }
         self._children: list[Child] = []
         self._waiting: list[tuple[float, Child]] = []
@@ -198,9 +205,16 @@ class ProcessBackend:
             self.restarts += 1
             self.restarted[child.group.name] += 1
 
+    def pause(self) -> None:
+        self._control.memory[1] = 1
+
     def snapshots(self) -> list[NodeSnapshot]:
         blocks = (self._telemetry_blocks[node.name] for node in self._topology.nodes)
         return [NodeTelemetry(block.memory).snapshot() for block in blocks]
+
+    def take_spans(self) -> dict[str, Spans]:
+        blocks = self._telemetry_blocks.items()
+        return {name: NodeTelemetry(block.memory).take_spans() for name, block in blocks}
 
     def parameters(self, board: str) -> Parameters:
         return newest_parameters(self._fabric, self._topology.shared, board)

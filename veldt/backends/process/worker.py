@@ -100,13 +100,16 @@ def _run(launch: Launch, nodes: list[RunningNode]) -> None:
     def stopped() -> bool:
         return control[0] != 0
 
+    def paused() -> bool:
+        return control[1] != 0
+
     def saver() -> BetweenSteps:
         return SaveOnRequest(launch)
 
     if launch.threads:
-        run_in_threads(nodes, bells, stopped, saver)
+        run_in_threads(nodes, bells, stopped, saver, paused)
     else:
-        run_until_stopped(nodes, bells[nodes[0].name], stopped, saver())
+        run_until_stopped(nodes, bells[nodes[0].name], stopped, saver(), paused)
 
 
 class SaveOnRequest:

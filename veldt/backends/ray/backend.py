@@ -33,6 +33,7 @@ from veldt.backends.saving import (
 from veldt.backends.shared_memory.streams import Link
 from veldt.checkpoints.store import read_part
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot
+from veldt.telemetry.spans import Spans
 from veldt.topology import Board, Group, Topology
 from veldt.types import Parameters
 
@@ -45,9 +46,15 @@ class RayBackend:
     name = "ray"
 
     def __init__(
-        self, topology: Topology, seed: int, verify: bool = False, hang_seconds: float = 60.0
+        self,
+        topology: Topology,
+        seed: int,
+        verify: bool = False,
+        hang_seconds: float = 60.0,
+        timeline_seconds: float = 0.0,
     ) -> None:
         self._seed, self._verify = seed, verify
+        self._timeline_seconds = timeline_seconds
         self._wiring = Wiring(topology)
         self._take_topology(topology)
         self._cluster: ray_cluster.Cluster | None = None
@@ -107,6 +114,7 @@ class RayBackend:
             requests=[r.spec for r in self._topology.requests if uses(name, r.spec.name)],
             streams={s: link for s, link in self._links.items() if uses(name, s)},
             telemetry={node.name: self._telemetry[node.name] for node in host.group.nodes},
+            timeline_seconds=self._timeline_seconds,
             saves=self._wiring.owned(name),
             run_dir=self.run_dir,
             parts={node.name: read_part(checkpoint, node.name) for node in host.group.nodes}
@@ -149,10 +157,18 @@ class RayBackend:
             self._telemetry.update(report.telemetry)
             self._queue_fills.update(report.queue_fills)
 
+    def pause(self) -> None:
+        pass
+
     def snapshots(self) -> list[NodeSnapshot]:
         """As of the last report, which is a fraction of a second old."""
         blocks = (self._telemetry[node.name] for node in self._topology.nodes)
         return [NodeSnapshot.from_bytes(block) for block in blocks]
+
+    def take_spans(self) -> dict[str, Spans]:
+        """Of the processes that answer in time."""
+        calls = [host.handle.take_spans.remote() for host in self._hosts.values()]
+        return {name: spans for found in answers(calls) for name, spans in found.items()}
 
     def queue_fills(self) -> dict[str, float]:
         return dict(self._queue_fills)

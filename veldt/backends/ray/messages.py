@@ -34,6 +34,8 @@ class Assignment:
     streams: dict[str, Link]
     telemetry: dict[str, bytes]
     """By node: the counters of the incarnation before, to go on from."""
+    timeline_seconds: float
+    """How far back nodes record when they did what; 0: not at all."""
     saves: set[str]
     """Boards and shared memory whose content this group puts into checkpoints."""
     run_dir: Path | None

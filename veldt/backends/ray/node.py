@@ -42,6 +42,7 @@ from veldt.backends.shared_memory.signals import Doorbell
 from veldt.backends.supervision import silent_seconds
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeTelemetry
+from veldt.telemetry.spans import Spans, ring_bytes
 from veldt.topology import End, Node
 from veldt.types import Parameters
 
@@ -66,8 +67,9 @@ class NodeHost:
         names = {node.name for node in assignment.group.nodes}
         self._captures = Captures(names, self._channels_of)
         self._doorbells = doorbells_of(assignment.group)
+        ring = bytes(ring_bytes(assignment.timeline_seconds))
         self._telemetry = {
-            node.name: NodeTelemetry(memoryview(bytearray(assignment.telemetry[node.name])))
+            node.name: NodeTelemetry(memoryview(bytearray(assignment.telemetry[node.name] + ring)))
             for node in assignment.group.nodes
         }
         self._intakes = {s.name: Intake(s, assignment.verify) for s in assignment.inbound}
@@ -177,6 +179,9 @@ class NodeHost:
             {name: intake.memory.fill() for name, intake in self._intakes.items()},
             silent_seconds([t.snapshot() for t in self._telemetry.values()], self._started),
         )
+
+    async def take_spans(self) -> dict[str, Spans]:
+        return {name: telemetry.take_spans() for name, telemetry in self._telemetry.items()}
 
     async def stack(self) -> str:
         """Where each thread is, for the report about a process that hangs."""

@@ -26,7 +26,7 @@ class CentralInferenceWins(Claim):
         "With the widest network central inference trains more steps per second than local"
         " inference, and its share of local inference's rate is larger there than with the"
         " narrowest network: the interval of the ratio lies above 1 and that of the growth above 0,"
-        " over seeds (process backend)."
+        " over seeds (process backend, as many rows per update in both)."
     )
     caption = (
         "Left: trained steps per second over the width of both hidden layers. Right: the rate with"
@@ -56,7 +56,7 @@ class CentralInferenceWins(Claim):
         ]
 
     def measure(self, case: Row) -> Row:
-        return train(
+        done = train(
             case["architecture"],
             env=self.env,
             backend="process",
@@ -65,9 +65,12 @@ class CentralInferenceWins(Claim):
             num_actors=self.actors,
             envs_per_actor=self.envs_per_actor,
             hidden_sizes=(case["width"], case["width"]),
+            batch_trajectories=self.actors,  # the same rows per update
             max_seconds=self.seconds,
             evaluation_episodes=0,
-        ).row
+        )
+        waits = done.result.stage_shares.get("learner", {}).get("wait")
+        return {**done.row, "learner_waits": waits}
 
     def _rates(self, rows: list[Row], architecture: str) -> np.ndarray:
         """[widths, seeds]"""
@@ -90,7 +93,10 @@ class CentralInferenceWins(Claim):
         return parts
 
     def notes(self, rows: list[Row]) -> list[str]:
-        texts = []
+        texts, wide = [], self.widths[-1]
+        for name in self.architectures:
+            waits = np.nanmean(values(rows, "learner_waits", architecture=name, width=wide))
+            texts.append(f"{name}'s learner waits {waits:.0%} of the time at width {wide}.")
         for name, ratio in self._ratios(rows).items():
             width = crossover(self.widths, interquartile_mean(ratio).tolist())
             where = f"at a width of about {width:,.0f}" if width else "at none of these widths"

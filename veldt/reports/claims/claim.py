@@ -143,6 +143,7 @@ class Verdict:
             **{name: getattr(self.claim, name) for name in texts},
             **{name: getattr(self, name) for name in own},
             "verdict": self.text,
+            "conclusion": conclusion(self.outcome, self.parts, self.claim.seeds),
             "settings": asdict(self.claim),
             "parts": [{**asdict(part), "outcome": part.outcome} for part in self.parts],
         }
@@ -155,6 +156,32 @@ def conclude(parts: list[Part]) -> str:
         if outcome in outcomes:
             return outcome
     return HOLDS if outcomes else UNDECIDED
+
+
+def conclusion(outcome: str, parts: list[Part], seeds: int) -> str:
+    """One plain sentence: which number decided, or how many seeds would."""
+    if not parts:
+        return "Nothing was measured."
+    part = next(each for each in parts if outcome in (each.outcome, HOLDS))
+    side = "above" if part.above else "below"
+    interval = "" if part.low == part.high else f" [{shown(part.low)}, {shown(part.high)}]"
+    told = f"{part.what} is {shown(part.value)}{interval}"
+    if outcome == HOLDS:
+        count = f" ({len(parts)} numbers must hold)" if len(parts) > 1 else ""
+        return f"It holds here: {told}, {side} {shown(part.bound)}{count}."
+    if outcome == DOES_NOT_HOLD:
+        return f"It does not hold here: {told}, not {side} {shown(part.bound)}."
+    wanted = seeds_to_decide(part, seeds)
+    more = f"about {wanted:,} seeds would decide it" if wanted else "no number of seeds is known"
+    return f"Undecided: {told} and the bound is {shown(part.bound)}; {more}."
+
+
+def seeds_to_decide(part: Part, seeds: int) -> int | None:
+    """So many that the interval, which shrinks with their root, would no longer hold the bound."""
+    distance, half = abs(part.value - part.bound), (part.high - part.low) / 2
+    if not math.isfinite(distance) or distance == 0.0 or half == 0.0:
+        return None
+    return math.ceil(1.1 * max(seeds, 2) * (half / distance) ** 2)
 
 
 def select(rows: list[Row], **factors: Any) -> list[Row]:

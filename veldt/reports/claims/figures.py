@@ -57,5 +57,11 @@ def curves(
     lines(axis, [point[over] for point in first], shown, names)
 
 
+def bound(axis: Any, value: float, label: str) -> None:
+    """The bound of the claim's rule."""
+    axis.axhline(value, color="black", linestyle="--", linewidth=1)
+    axis.annotate(label, (1.0, value), xycoords=("axes fraction", "data"), fontsize="x-small")
+
+
 def _tidy(axis: Any) -> None:
     axis.spines[["top", "right"]].set_visible(False)

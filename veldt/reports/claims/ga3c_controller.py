@@ -22,12 +22,12 @@ class ControllerFinds(Claim):
     """GA3C's controller against its start and a sweep."""
 
     name = "ga3c_controller"
-    statement = "GA3C's controller finds a better setting of agents, predictors and trainers."
+    statement = "GA3C's controller finds the best setting of agents, predictors and trainers."
     paper = "GA3C (Babaeizadeh et al., 2017)"
     rule = (
-        "The setting that the controller has accepted at its end, run anew without it, trains more"
-        " steps per second than the setting it began with: the interval of the ratio over seeds"
-        " lies above 1.05. How close it comes to the best of a sweep is reported and not judged."
+        "The setting that the controller has accepted at its end, run anew without it, trains at"
+        " least 90% of the steps per second of the best of a sweep: the interval of the ratio over"
+        " seeds lies above 0.9. The environments sleep, so that the number of agents matters."
     )
     caption = (
         "Trained steps per second of settings (agents, predictors, trainers), each run anew with"
@@ -41,17 +41,19 @@ class ControllerFinds(Claim):
         seeds=1,
     )
 
-    envs_per_agent: int = 16
+    env: str = "veldt:sleeping?step_ms=4"
+    """Environment."""
+    envs_per_agent: int = 4
     """Environments that each agent steps together."""
     start: tuple[int, ...] = (1, 4, 4)
     """Agents, predictors and trainers that the controller begins with."""
     most: tuple[int, ...] = (6, 4, 4)
     """The most of each that it may reach."""
-    sweep: tuple[str, ...] = ("1-1-1", "2-1-1", "4-1-1", "6-1-1", "2-2-2", "4-2-2")
+    sweep: tuple[str, ...] = ("1-1-1", "3-1-1", "6-1-1", "6-2-2")
     """Settings it is compared with, as agents-predictors-trainers, comma separated."""
-    annealing_seconds: float = 36.0
+    annealing_seconds: float = 50.0
     """How long the controller has."""
-    window_seconds: float = 1.0
+    window_seconds: float = 2.0
     """How long it tries each change."""
     measured_seconds: float = 7.0
     """How long a fixed setting is measured."""
@@ -107,11 +109,14 @@ class ControllerFinds(Claim):
         return values(rows, "trained_steps_per_second", setting=setting)
 
     def judge(self, rows: list[Row]) -> list[Part]:
-        gain = self._rates(rows, _FOUND) / self._rates(rows, _START)
-        return [Part.over_seeds("throughput found over throughput at the start", gain, 1.05)]
+        share = self._rates(rows, _FOUND) / self._rates(rows, self._best(rows))
+        return [Part.over_seeds("throughput found over that of the sweep's best", share, 0.9)]
+
+    def _best(self, rows: list[Row]) -> str:
+        return max(self.sweep, key=lambda name: float(np.mean(self._rates(rows, name))))
 
     def notes(self, rows: list[Row]) -> list[str]:
-        best = max(self.sweep, key=lambda name: float(np.mean(self._rates(rows, name))))
+        best = self._best(rows)
         share = np.mean(self._rates(rows, _FOUND)) / np.mean(self._rates(rows, best))
         found = ["-".join(map(str, row["counts"])) for row in select(rows, setting=_FOUND)]
         return [

@@ -12,22 +12,35 @@ from veldt.reports.claims.apex import ActorPriorities, MoreActors
 from veldt.reports.claims.central_inference import CentralInferenceWins
 from veldt.reports.claims.claim import Claim
 from veldt.reports.claims.double_buffering import DoubleBuffering
+from veldt.reports.claims.exact import ReplayTraffic, SameAgent, WeightTraffic
 from veldt.reports.claims.ga3c_controller import ControllerFinds
 from veldt.reports.claims.gorila_faults import DroppingProtects
 from veldt.reports.claims.impala_corrections import VtraceUnderLag
+from veldt.reports.claims.lag_tolerance import ManyWorkersAge, ReplayTolerates
+from veldt.reports.claims.tabular import ImportanceVariance, VtraceFixedPoint
 from veldt.reports.claims.two_learners import TwoLearners
+from veldt.reports.claims.waiting import ManyBundles, StragglersHurtBarriers
 
 CLAIMS: dict[str, type[Claim]] = {
     kind.name: kind
     for kind in (
+        ManyBundles,
+        ReplayTraffic,
         AsynchronousActors,
+        ManyWorkersAge,
         SynchronousMatches,
+        StragglersHurtBarriers,
+        SameAgent,
         ControllerFinds,
         ActorPriorities,
         MoreActors,
+        ReplayTolerates,
+        VtraceFixedPoint,
+        ImportanceVariance,
         VtraceUnderLag,
         TwoLearners,
         CentralInferenceWins,
+        WeightTraffic,
         DoubleBuffering,
         DroppingProtects,
     )

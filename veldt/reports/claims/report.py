@@ -9,6 +9,7 @@ from typing import Any
 
 from veldt.reports.claims.claim import DOES_NOT_HOLD, HOLDS, PART_COLUMNS, part_cells, shown
 from veldt.reports.page import write_page
+from veldt.telemetry.timeline_picture import STYLE as TIMELINE_STYLE
 
 
 def write_report(path: Path, document: dict[str, Any]) -> None:
@@ -21,5 +22,6 @@ def write_report(path: Path, document: dict[str, Any]) -> None:
         part_columns=PART_COLUMNS,
         part_cells=part_cells,
         shown=shown,
+        timeline_style=TIMELINE_STYLE,
         **document,
     )

@@ -19,9 +19,12 @@ from veldt.backends.serial import SerialBackend
 from veldt.options import RunOptions
 from veldt.reports.claims.claim import Row
 from veldt.reports.compare.records import metric_rows, steady_rate
+from veldt.reports.traffic import node_bytes
 from veldt.roles.evaluator import Evaluator
 from veldt.run.plan import Plan, make_plan
 from veldt.telemetry.result import RunResult
+from veldt.telemetry.timeline import TIMELINE_PICTURE
+from veldt.telemetry.timeline_picture import for_page
 from veldt.topology import Topology
 
 _NEVER = 10**12  # env steps between checkpoints: on serial each begins new episodes
@@ -35,6 +38,8 @@ class Training:
     metrics: list[dict[str, Any]]
     tuning: list[dict[str, Any]]
     """Proposals of a controller that tunes while the run goes on."""
+    timeline: str = ""
+    """The picture of what each node did, if it was recorded."""
 
     @property
     def trained_steps_per_second(self) -> float:
@@ -62,7 +67,10 @@ def train(architecture: str, **options: Any) -> Training:
         result = train_from(architecture, {**given, "run_dir": str(run_dir)})
         log = run_dir / TUNING_LOG
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-        return Training(result, metric_rows(run_dir), [json.loads(line) for line in lines])
+        picture = run_dir / TIMELINE_PICTURE
+        timeline = for_page(picture.read_text(encoding="utf-8")) if picture.exists() else ""
+        tuning = [json.loads(line) for line in lines]
+        return Training(result, metric_rows(run_dir), tuning, timeline)
 
 
 def serial_options(seed: int, **options: Any) -> RunOptions:
@@ -92,6 +100,27 @@ class SerialRun:
 
     def __exit__(self, *_: object) -> None:
         self._backend.stop()
+
+    @property
+    def topology(self) -> Topology:
+        return self._plan.topology
+
+    def counters(self) -> dict[str, dict[str, float]]:
+        """By node."""
+        names = (node.name for node in self.topology.nodes)
+        found = zip(names, self._backend.snapshots(), strict=True)
+        return {name: snapshot.counters for name, snapshot in found}
+
+    def bytes_between_processes(self) -> float:
+        """Of every channel that more than one process group uses, what its readers took."""
+        counters = self.counters()
+        groups = {n.name: group.name for group in self.topology.groups() for n in group.nodes}
+        users: dict[str, set[str]] = {}
+        for node in self.topology.nodes:
+            for _, end in node.ends():
+                users.setdefault(end.channel.name, set()).add(groups[node.name])
+        nodes = self.topology.nodes
+        return sum(node_bytes(node, counters[node.name], users)[1] for node in nodes)
 
     def total(self, name: str) -> float:
         """A counter or gauge added up over all nodes."""

@@ -23,6 +23,7 @@ def compare(comparison: Comparison) -> int:
     failures = run_all(todo, _say)
 
     # Imported late: matplotlib is not needed to refuse bad input.
+    from veldt.reports.compare.evidence import EVIDENCE_FILE, evidence, table, write_evidence
     from veldt.reports.compare.figures import draw_all
     from veldt.reports.compare.records import collect, env_ceiling, write_csv
     from veldt.reports.compare.report import Report, write_report
@@ -32,17 +33,24 @@ def compare(comparison: Comparison) -> int:
     width = max(plan.problem.envs_per_actor for plan in plans)
     ceiling = env_ceiling(plans[0].problem.environment, width, comparison.ceiling_seconds)
     write_csv(out / "results.csv", records)
+    topologies = {label(plan.architecture): plan.topology for plan in plans}
+    found = evidence(records, topologies)
+    if comparison.evidence:
+        write_evidence(out / EVIDENCE_FILE, found, comparison.env, command_line(comparison))
+        for row in table(found):
+            _say("  ".join(f"{cell:>20}" for cell in row))
     report = Report(
         comparison,
         records,
         draw_all(records, ceiling, out),
-        {label(plan.architecture): plan.topology for plan in plans},
+        topologies,
         todo,
         left_out,
         failures,
         ceiling,
         machine(),
         command_line(comparison),
+        table(found),
     )
     write_report(out / "report.html", report)
     _say(f"report: {out / 'report.html'}")
@@ -55,8 +63,9 @@ def command_line(comparison: Comparison) -> str:
     for entry in fields(comparison):
         value = getattr(comparison, entry.name)
         if value != entry.default:
-            text = ",".join(value) if isinstance(value, tuple) else str(value)
-            words += [f"--{entry.name.replace('_', '-')}", text]
+            words.append(f"--{entry.name.replace('_', '-')}")
+            if not isinstance(value, bool):
+                words.append(",".join(value) if isinstance(value, tuple) else str(value))
     return shlex.join(words)
 
 

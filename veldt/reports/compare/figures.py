@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter
 
 from veldt.reports.compare.league_figures import league_figures
 from veldt.reports.compare.records import Record, Records, over_seeds
-from veldt.reports.statistics import joint_curve
+from veldt.reports.statistics import FEWEST_FOR_AN_INTERVAL, joint_curve
 
 _DPI = 120
 _COLOURS = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
@@ -63,26 +63,38 @@ Drawn = tuple[Figure, str, str, str] | None
 def _curves(records: Records, over: str, label: str) -> Drawn:
     figure, axis = _one_axis(8.0, 4.2)
     for number, (name, runs) in enumerate(records.items()):
+        colour = _colour(number)
+        for run in runs if len(runs) > 1 else ():
+            axis.plot(*run.curve(over), color=colour, alpha=0.25, linewidth=0.8, zorder=1)
         # Time goes on after a run has ended, and what it learned stays; env steps do not.
         held = [over == "seconds" or run.result.reached_target for run in runs]
         joint = joint_curve([run.curve(over) for run in runs], held)
         if joint is None:
             continue
         grid, curve = joint
-        colour = _colour(number)
         axis.plot(grid, curve.value, color=colour, label=name)
-        axis.fill_between(grid, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
+        if len(runs) >= FEWEST_FOR_AN_INTERVAL:
+            axis.fill_between(grid, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
     if not axis.lines:
         return None
     axis.set_xlabel(label)
     axis.set_ylabel("mean return of the last 100 episodes")
+    axis.set_xlim(left=0)
+    if axis.get_ylim()[0] > 0:
+        axis.set_ylim(bottom=0)
     axis.legend(fontsize="small")
     caption = (
-        "Interquartile mean over seeds; the band is its 95% bootstrap interval. Training episodes,"
-        " exploration included. A run that reached the target keeps its last value."
+        f"Interquartile mean over seeds, and each seed faintly; {_band_words(records)} Training"
+        " episodes, exploration included. A run that reached the target keeps its last value."
         + (" So does any other that has ended." if over == "seconds" else "")
     )
     return figure, f"curves_{over}", f"Learning curves over {label}", caption
+
+
+def _band_words(records: Records) -> str:
+    if all(len(runs) < FEWEST_FOR_AN_INTERVAL for runs in records.values()):
+        return "too few seeds for a band."
+    return "the band is its 95% bootstrap interval."
 
 
 def _times_to_score(records: Records) -> Drawn:

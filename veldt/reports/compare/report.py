@@ -15,7 +15,10 @@ from veldt.reports.compare.records import Record, Records, over_seeds
 from veldt.reports.compare.runs import RunTask
 from veldt.reports.compare.settings import Comparison
 from veldt.reports.page import write_page
-from veldt.reports.statistics import Estimate
+from veldt.reports.statistics import FEWEST_FOR_AN_INTERVAL, Estimate
+from veldt.telemetry.timeline import TIMELINE_PICTURE
+from veldt.telemetry.timeline_picture import STYLE as TIMELINE_STYLE
+from veldt.telemetry.timeline_picture import for_page
 from veldt.topology import Topology
 
 
@@ -35,6 +38,8 @@ class Report:
     ceiling: dict[str, float]
     machine: dict[str, Any]
     command: str
+    evidence: list[list[str]]
+    """Header and rows: bytes, waiting, lag."""
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -45,6 +50,7 @@ def write_report(path: Path, report: Report) -> None:
         title=f"{report.comparison.env}: {len(report.topologies)} architectures compared",
         comparison=report.comparison,
         limits=_limits(report.comparison),
+        spread=_spread_words(report.comparison.seeds),
         columns=["method", *columns, "reached", "seeds"],
         rows=[_row(name, runs, columns, report) for name, runs in report.records.items()],
         ceiling=report.ceiling,
@@ -52,13 +58,37 @@ def write_report(path: Path, report: Report) -> None:
         + [f"{name} failed: {why}" for name, why in report.failures.items()],
         pictures=report.pictures,
         diagrams={
-            name: {"svg": Diagram(describe(each)).svg(), "mermaid": each.describe("mermaid")}
+            name: {
+                "svg": Diagram(describe(each)).svg(),
+                "mermaid": each.describe("mermaid"),
+                "timeline": _timeline(report.records.get(name, [])),
+            }
             for name, each in report.topologies.items()
         },
-        diagram_style=STYLE,
+        diagram_style=STYLE + TIMELINE_STYLE,
+        evidence=report.evidence,
         machine=report.machine,
         command=report.command,
         run_commands=[task.command for task in report.tasks],
+    )
+
+
+def _timeline(runs: list[Record]) -> str:
+    """The first seed's picture, if it recorded one."""
+    if not runs:
+        return ""
+    path = runs[0].task.run_dir / TIMELINE_PICTURE
+    return for_page(path.read_text(encoding="utf-8")) if path.exists() else ""
+
+
+def _spread_words(seeds: int) -> str:
+    if seeds == 1:
+        return "Values are of one seed; how much they vary is not known."
+    if seeds < FEWEST_FOR_AN_INTERVAL:
+        return "Values are means; with two seeds, what follows them is the range of the two."
+    return (
+        "Values are interquartile means over seeds with 95% bootstrap intervals; with few seeds"
+        " these are wide."
     )
 
 
@@ -93,17 +123,21 @@ def _columns(ceiling: float) -> dict[str, Column]:
 
 def _row(name: str, runs: list[Record], columns: dict[str, Column], report: Report) -> list[str]:
     cells = [
-        _shown(over_seeds(runs, value), digits, unit) for value, digits, unit in columns.values()
+        _shown(over_seeds(runs, value), digits, unit, len(runs))
+        for value, digits, unit in columns.values()
     ]
     reached = f"{sum(run.result.reached_target for run in runs)} of {len(runs)}"
     has_target = report.comparison.target_return is not None
     return [name, *cells, reached if has_target else "-", str(len(runs))]
 
 
-def _shown(found: Estimate | None, digits: int, unit: str) -> str:
+def _shown(found: Estimate | None, digits: int, unit: str, seeds: int) -> str:
     if found is None:
         return "-"
     value, low, high = (
         f"{float(number):,.{digits}f}" for number in (found.value, found.low, found.high)
     )
-    return f"{value}{unit}" if low == high else f"{value}{unit} [{low}, {high}]"
+    if low == high:
+        return f"{value}{unit}"
+    spread = f"[{low}, {high}]" if seeds >= FEWEST_FOR_AN_INTERVAL else f"{low} to {high}"
+    return f"{value}{unit} {spread}"

@@ -11,11 +11,22 @@ import torch
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.optimizers import clip_by_global_norm
+from veldt.options.checked import Count, Options
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Arrays
 from veldt.roles.gradients.outliers import OutlierFilter, OutlierOptions
 from veldt.roles.gradients.shards import Server
 from veldt.types import Slot
+
+
+@dataclass(frozen=True)
+class DownpourOptions(Options):
+    """How often a learner talks to the server (Dean et al., 2012: n_fetch and n_push)."""
+
+    fetch_period_gradients: Count = 1
+    """Gradients that a learner computes between two pulls of weights."""
+    push_period_gradients: Count = 1
+    """Gradients that a learner adds up before it sends their sum."""
 
 
 @dataclass(eq=False)
@@ -26,12 +37,16 @@ class RemoteGradients(GradientSink):
     server: Server
     options: OutlierOptions
     max_grad_norm: float = 0.0
+    downpour: DownpourOptions = DownpourOptions()
 
     def open(self, context: NodeContext, flat: FlatParameters) -> None:
         self._flat, self._source = flat, self.server.weights()
         self._pulled = np.empty(flat.size, np.float32)
         self._slots: list[Slot | None] = [None for _ in self.server.shards]
         self._outliers = OutlierFilter(self.options)
+        self._sum = np.zeros(flat.num_trained, np.float32)
+        self._counts = np.zeros(2, np.int64)
+        """Gradients since the last fetch, and those in the sum."""
         telemetry = context.telemetry
         self._unusual = telemetry.counter("dropped.outlier")
         self._not_finite = telemetry.counter("dropped.not_finite")
@@ -42,6 +57,9 @@ class RemoteGradients(GradientSink):
         """The only place where a learner's weights change."""
         if not self._reserve():
             return None
+        if 0 < self._counts[0] < self.downpour.fetch_period_gradients:
+            return version
+        self._counts[0] = 0
         newer = self._source.pull(self._pulled, newer_than=version)
         if newer is None:
             return version
@@ -59,12 +77,25 @@ class RemoteGradients(GradientSink):
         loss = float(gradient.loss)
         norm = clip_by_global_norm(gradient.vector, self.max_grad_norm or torch.inf)
         self._norm.set(float(norm))
+        self._counts[0] += 1
         if not torch.isfinite(norm):
             self._not_finite.add()
         elif not self._outliers.accepts(loss):
             self._unusual.add()
         else:
-            self._send(gradient.vector.cpu().numpy(), loss, gradient.learning_rate_scale)
+            self._add(gradient.vector.cpu().numpy(), loss, gradient.learning_rate_scale)
+
+    def _add(self, gradient: np.ndarray, loss: float, learning_rate_scale: float) -> None:
+        """Send it, or the sum that it completes."""
+        period = self.downpour.push_period_gradients
+        if period == 1:
+            self._send(gradient, loss, learning_rate_scale)
+            return
+        self._sum += gradient
+        self._counts[1] += 1
+        if self._counts[1] >= period:
+            self._send(self._sum, loss, learning_rate_scale)
+            self._sum[:], self._counts[1] = 0.0, 0
 
     def _send(self, gradient: np.ndarray, loss: float, learning_rate_scale: float) -> None:
         statistics = self._flat.vector[self._flat.num_trained :].cpu().numpy()
@@ -82,7 +113,12 @@ class RemoteGradients(GradientSink):
         self._sent.add()
 
     def state(self) -> Arrays:
-        return {"outliers": self._outliers.state()}
+        return {
+            "outliers": self._outliers.state(),
+            "sum": self._sum.copy(),
+            "counts": self._counts.copy(),
+        }
 
     def load_state(self, state: Arrays) -> None:
         self._outliers.load_state(state["outliers"])
+        self._sum[:], self._counts[:] = state["sum"], state["counts"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from veldt.networks import (
     DPGNetwork,
     DPGOutput,
     Network,
+    Outputs,
     PolicyValueOutput,
     QOutput,
     SACNetwork,
@@ -36,8 +36,6 @@ ENVIRONMENT = "environment_index"
 """Given to a Selection beside the observations: each row's place among all environments."""
 
 _LONGEST_HOLD_STEPS = 100
-
-Outputs: TypeAlias = PolicyValueOutput | QOutput | DPGOutput | SACOutput | TD3Output
 
 KEPT = ("behaviour_value",)
 """What SampleActions keeps with `keep_value`."""
@@ -139,8 +137,10 @@ class DrawnEpsilon:
     env_steps: float
 
     @staticmethod
-    def of(options: AsynchronousQOptions) -> DrawnEpsilon:
-        return DrawnEpsilon(options.epsilon_ends, options.epsilon_odds, options.epsilon_env_steps)
+    def of(options: AsynchronousQOptions, num_actors: int) -> DrawnEpsilon:
+        """The schedule counts the steps of all workers, of which each sees its share."""
+        horizon = options.epsilon_env_steps / num_actors
+        return DrawnEpsilon(options.epsilon_ends, options.epsilon_odds, horizon)
 
     def __call__(self, context: NodeContext) -> Epsilon:
         end = float(context.random("epsilon").choice(self.ends, p=self.odds))
@@ -308,15 +308,3 @@ def _values_of_both(
     twice = {name: torch.cat((entry, entry)) for name, entry in observations.items()}
     both = network.critic(twice, torch.cat((taken, own))).numpy()
     return {VALUE_TAKEN: both[: len(taken)], VALUE_BEST: both[len(taken) :]}
-
-
-def greedy_actions(
-    network: Network, outputs: Outputs, observations: dict[str, torch.Tensor]
-) -> torch.Tensor:
-    """The action each head thinks best, without exploration."""
-    if isinstance(outputs, QOutput):
-        return masked_q(outputs.q_values, observations).argmax(-1)
-    if isinstance(outputs, DPGOutput | SACOutput | TD3Output):
-        return outputs.action
-    assert network.distribution is not None
-    return network.distribution.mode(outputs.logits)

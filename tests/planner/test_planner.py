@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The planner: its simulator against known queues, real topologies, bounds, bands, the command."""
+
+import json
+import time
+
+import pytest
+
+from veldt.architectures import ARCHITECTURES
+from veldt.command_line.main import main
+from veldt.errors import ConfigurationError
+from veldt.options import RunOptions
+from veldt.planner.engine import Engine, Signal, Sleep, Work
+from veldt.planner.predict import Planner, bottleneck_of
+from veldt.planner.times import Times
+from veldt.run.plan import make_plan
+
+STEP, LEARN = 1e-3, 4e-3
+ACTING = {"step": [STEP], "infer": [STEP / 2], "hand_over": [1e-5], "pull": [1e-5]}
+LEARNING = {"learn": [LEARN], "publish": [1e-5], "hand_over": [1e-5]}
+SAMPLES = {
+    **{f"{kind}/{stage}": v for kind in ("actor", "agent") for stage, v in ACTING.items()},
+    **{f"{kind}/{stage}": v for kind in ("learner", "trainer") for stage, v in LEARNING.items()},
+    "replay/add": [1e-4],
+    "replay/draw": [1e-4],
+}
+SERVERS = dict.fromkeys(("inference", "policy_worker", "predictor"), (0.0004, 1e-05))
+TIMES = Times(SAMPLES, 1.0, SERVERS)
+
+
+def planner(architecture, times=TIMES, env="CartPole-v1", **options):
+    def plan_of(actors):
+        given = RunOptions(env=env, num_actors=actors, backend="process", device="cpu", **options)
+        return make_plan(architecture, given, {})
+
+    return Planner(plan_of, times, home_cores=2)
+
+
+def test_cores_are_shared_and_the_urgent_go_first():
+    engine, done = Engine(cores=2), []
+
+    def process(name, urgency):
+        yield Work(1.0, name, urgency)
+        done.append((name, engine.now))
+
+    for name, urgency in (("a", 1), ("b", 1), ("c", 1), ("d", 0)):
+        engine.spawn(process(name, urgency))
+    engine.run(10.0, 100)
+    assert done == [("d", 1.0), ("a", 1.0), ("b", 2.0), ("c", 2.0)]
+    assert engine.busy == dict.fromkeys("abcd", 1.0)
+
+
+def test_sleeping_needs_no_core_and_signals_wake_all():
+    engine, signal, woken = Engine(cores=1), Signal(), []
+
+    def waiter():
+        yield signal
+        woken.append(engine.now)
+
+    def waker():
+        yield Sleep(3.0)
+        engine.fire(signal)
+
+    for process in (waiter(), waiter(), waker()):
+        engine.spawn(process)
+    engine.run(10.0, 100)
+    assert woken == [3.0, 3.0]
+    assert engine.busy == {}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture_is_its_own_model(architecture):
+    env = "veldt:kuhn" if architecture == "league" else "CartPole-v1"
+    actors = 1 if architecture == "dqn" else 2
+    found = planner(architecture, env=env, envs_per_actor=8).predict(actors)
+    assert found.env_steps_per_second > 0
+    assert found.low < found.env_steps_per_second < found.high
+    assert all(0 <= share <= 1.01 for share in found.busy.values())
+    assert found.bytes_up_per_second > 0
+
+
+def test_one_actor_is_as_fast_as_its_own_time_and_many_as_the_learner():
+    impala = planner("impala", envs_per_actor=8)
+    one, many = impala.predict(1), impala.predict(32)
+    rows = 8 * 10
+    assert one.env_steps_per_second == pytest.approx(8 / (1.5 * STEP), rel=0.05)
+    assert many.env_steps_per_second == pytest.approx(rows / (LEARN + 2e-5), rel=0.05)
+    assert many.env_steps_per_second <= 1.01 * many.upper_bound
+    assert many.policy_lag > one.policy_lag
+    assert "learner" in many.bottleneck
+    assert many.knee_actors == pytest.approx(10 * 1.5 * STEP / LEARN, rel=0.1)
+
+
+def test_a_barrier_keeps_the_lag_at_zero():
+    assert planner("a2c", envs_per_actor=8).predict(4).policy_lag == 0.0
+
+
+def test_sleeping_environments_need_few_cores():
+    asleep = Times(SAMPLES, 0.05, SERVERS)
+    impala = planner("impala", asleep, envs_per_actor=1)
+    few, many = impala.predict(1, cores=2), impala.predict(2, cores=2)
+    assert many.env_steps_per_second == pytest.approx(2 * few.env_steps_per_second, rel=0.1)
+
+
+def test_bands_widen_beyond_what_was_measured():
+    measured = [{"actors": 1, "env_steps_per_second": 5000.0, "policy_lag": 1.0}]
+    impala = planner("impala", Times(SAMPLES, 1.0, SERVERS, measured), envs_per_actor=8)
+    near, far = impala.predict(2), impala.predict(256)
+    width = {each.actors: each.high / each.env_steps_per_second - 1 for each in (near, far)}
+    assert width[256] > 3 * width[2]
+
+
+def test_a_thousand_actors_are_simulated_in_seconds():
+    began = time.monotonic()
+    found = planner("impala", envs_per_actor=8).predict(1000)
+    assert time.monotonic() - began < 30
+    assert found.actors == 1000
+
+
+def test_words_say_what_to_add():
+    assert bottleneck_of({"learner": 0.99}, 0.5, 64, 43.0).startswith("the learner: beyond 43")
+    assert bottleneck_of({"learner": 0.5, "actor": 1.0}, 0.99, 4, 9.0).startswith("cores")
+    assert bottleneck_of({"learner": 0.2, "actor": 1.0}, 0.4, 4, 9.0).startswith("the actors")
+
+
+def test_the_command_prints_json_and_words(tmp_path, capsys):
+    path = tmp_path / "times.json"
+    TIMES.save(path)
+    words = ["plan", "impala", "--env", "CartPole-v1", "--actors", "1,4", "--gpu-times", str(path)]
+    assert main([*words, "--json"]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert [entry["actors"] for entry in entries] == [1, 4]
+    wanted = {"env_steps_per_second", "low", "high", "policy_lag", "bottleneck"}
+    assert wanted <= entries[0].keys()
+    assert main([*words, "--price-core-hour", "0.05"]) == 0
+    text = capsys.readouterr().out
+    assert "waits for" in text
+    assert "per million env steps" in text
+
+
+def test_bad_input_is_refused_in_one_line(tmp_path, capsys):
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="--save-times"):
+        Times.load(str(tmp_path / "bad.json"))
+    assert main(["plan", "impala", "--env", "CartPole-v1", "--actors", "0"]) == 2
+    assert main(["plan", "impola", "--env", "CartPole-v1"]) == 2
+    assert "did you mean impala" in capsys.readouterr().err

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""veldt export: every head and space, as ONNX and for torch, acts as the policy does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from policies import CASES, policy_of
+
+import veldt
+from veldt.command_line import main as cli
+from veldt.policy.export import drawn, export
+
+pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "play_onnx.py"
+BY_ITSELF = """
+import sys
+for name in ("torch", "veldt", "gymnasium", "onnx", "onnxscript"):
+    sys.modules[name] = None
+import runpy
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    options = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
+    veldt.train("impala", "CartPole-v1", total_env_steps=200, run_dir=str(path), **options)
+    return path
+
+
+FOR_TORCH = ("nested", "masked", "tanh", "q", "r2d2", "dpg", "sac", "td3")
+"""Every head; what is written as ONNX goes through the same tracing."""
+
+
+@pytest.mark.parametrize(
+    ("name", "format"), [*((name, "onnx") for name in CASES), *((n, "torch") for n in FOR_TORCH)]
+)
+def test_every_policy_acts_alike_on_1000_observations(tmp_path, name, format):
+    policy = policy_of(name)
+    done = export(policy, format, tmp_path / "file", drawn(policy, 1_000), "0")
+    assert done.observations == 1_000
+    assert done.checked_with == {"onnx": "onnxruntime", "torch": "torch"}[format]
+
+
+def test_the_command_writes_a_file_that_knows_what_it_is(run_dir, tmp_path, capsys):
+    out = tmp_path / "pole.onnx"
+    assert cli.main(["export", str(run_dir), "--out", str(out)]) == 0
+    assert "actions equal on 1,000 observations (onnxruntime)" in capsys.readouterr().out
+    session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
+    metadata = json.loads(session.get_modelmeta().custom_metadata_map["veldt"])
+    assert metadata["veldt_version"] == veldt.__version__
+    assert metadata["action_space"] == {"type": "Discrete", "n": 2, "start": 0}
+    assert metadata["inputs"] == {"observation": {"shape": [4], "dtype": "float32"}}
+    [moments] = metadata["normalization"].values() or [{"mean": [0] * 4}]
+    assert len(moments["mean"]) == 4
+    policy, rows = veldt.load(run_dir), np.random.default_rng(0).standard_normal((3, 4))
+    [action] = session.run(["action"], {"observation": rows.astype(np.float32)})
+    assert action.tolist() == policy.act(rows).tolist()
+
+
+def test_what_was_exported_for_torch_is_loaded_by_torch_alone(run_dir, tmp_path):
+    done = veldt.export(run_dir, tmp_path / "pole.pt2", "torch", checkpoint="last")
+    assert done.observations == 1_000
+    files = {"veldt.json": ""}
+    module = torch.export.load(done.path, extra_files=files).module()
+    assert json.loads(files["veldt.json"])["env"] == "CartPole-v1"
+    assert module({"observation": torch.zeros(5, 4)})["action"].shape == (5,)
+
+
+def test_the_example_needs_neither_torch_nor_veldt(run_dir, tmp_path):
+    out = tmp_path / "pole.onnx"
+    veldt.export(run_dir, out)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", BY_ITSELF, str(EXAMPLE), str(out)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "10 episodes of" in done.stdout
+
+
+def test_a_policy_with_a_memory_is_played_by_the_example(tmp_path):
+    import runpy
+
+    policy = policy_of("gru")
+    export(policy, "onnx", tmp_path / "gru.onnx", drawn(policy, 50), "0")
+    player = runpy.run_path(str(EXAMPLE))["Policy"](str(tmp_path / "gru.onnx"))
+    state, random = policy.initial_state(), np.random.default_rng(0)
+    for _ in range(5):
+        observation, reward = random.standard_normal(4).astype(np.float32), random.random()
+        ours = policy.act(observation, state, reward=reward)
+        theirs = player.act(observation=observation, reward=reward)
+        np.testing.assert_allclose(theirs, ours, atol=1e-4)
+
+
+def test_a_difference_is_noticed_and_nothing_is_kept(tmp_path, monkeypatch):
+    policy = policy_of("tanh")
+    observations = drawn(policy, 20)
+    right = type(policy).act
+    monkeypatch.setattr(type(policy), "act", lambda *a, **k: right(*a, **k) + 0.01)
+    with pytest.raises(veldt.ConfigurationError, match="acts otherwise"):
+        export(policy, "torch", tmp_path / "file", observations, "0")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_extra_is_one_line(run_dir, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert cli.main(["export", str(run_dir), "--out", str(tmp_path / "x.onnx")]) == 2
+    error = capsys.readouterr().err
+    assert 'pip install "veldt[export]"' in error
+    assert error.count("\n") == 1

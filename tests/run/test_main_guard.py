@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A script without a guard, stdin and a prompt's class end with one line before anything starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CALL = 'veldt.train("impala", {env}, total_env_steps=200, run_dir="run", num_actors=1)'
+BARE = "import veldt\n" + CALL.format(env='"CartPole-v1"') + "\n"
+GUARDED = (
+    "import veldt\ndef main():\n    result = "
+    + CALL.format(env='"CartPole-v1"')
+    + '\n    print(result.stopped_by)\nif __name__ == "__main__":\n    main()\n'
+)
+OWN_CLASS = (
+    "import gymnasium, veldt\n"
+    "class Own(gymnasium.Wrapper):\n"
+    "    def __init__(self):\n"
+    "        super().__init__(gymnasium.make('CartPole-v1'))\n" + CALL.format(env="Own") + "\n"
+)
+
+
+def ran(tmp_path: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        input=text,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_a_script_without_a_guard_is_shown_the_fix(tmp_path):
+    (tmp_path / "bare.py").write_text(BARE)
+    done = ran(tmp_path, "bare.py")
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert 'line 2, starts a run outside of if __name__ == "__main__":' in last
+    assert len(done.stderr.splitlines()) < 20  # one traceback, of one process
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_script_with_a_guard_trains(tmp_path):
+    (tmp_path / "guarded.py").write_text(GUARDED)
+    done = ran(tmp_path, "guarded.py")
+    assert (done.returncode, done.stdout.strip()) == (0, "env_steps"), done.stderr
+
+
+@pytest.mark.parametrize("text", [BARE, OWN_CLASS], ids=["id", "class"])
+def test_a_program_from_standard_input_is_refused(tmp_path, text):
+    done = ran(tmp_path, "-", text=text)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "this program comes from <stdin>" in last
+    assert 'save it as a file, or use backend="serial"' in last
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_from_a_prompt_is_refused(tmp_path):
+    done = ran(tmp_path, "-c", OWN_CLASS)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "was defined at a prompt or in a notebook" in last
+    assert "top level of a module" in last
+    assert not (tmp_path / "run").exists()
+
+
+def test_own_networks_are_found_where_own_environments_are(tmp_path):
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\n"
+        "def small(spec):\n    return nn.Sequential(nn.Linear(4, 8), nn.Tanh())\n"
+    )
+    command = "train impala --env CartPole-v1 --network nets:small --backend serial --quiet"
+    start = "import sys; sys.path.remove(''); from veldt.command_line.main import main;"
+    code = f"{start} sys.exit(main('{command} --total-env-steps 100'.split()))"
+    done = ran(tmp_path, "-c", code)
+    assert done.returncode == 0, done.stderr

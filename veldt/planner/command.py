@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`veldt plan` from the first check to the table."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from veldt.errors import ConfigurationError
+from veldt.options import RunOptions
+from veldt.options.checked import Bounds, Count, Options, Positive
+from veldt.planner.predict import Planner, Prediction
+from veldt.planner.times import Times, calibrate, cpu_share
+from veldt.resources import usable_cores
+from veldt.run.plan import Plan, make_plan
+from veldt.telemetry.result import dumps
+
+_HEADER = ("actors", "cores", "env steps/s", "band", "lag", "p99", "up MB/s", "down MB/s", "limit")
+
+
+@dataclass(frozen=True)
+class PlanOptions(Options):
+    """What is planned, and for which machine."""
+
+    env: str
+    """Environment, as for veldt train."""
+    actors: tuple[Annotated[int, Bounds(1, 10_000)], ...] = (1, 2, 4, 8, 16, 64, 256, 1000)
+    """Numbers of actors, comma separated."""
+    cores: Count | None = None
+    """Cores of the machine; default: one for every process."""
+    envs_per_actor: Count | None = None
+    """Environments each actor steps together; default: as veldt train chooses."""
+    seconds: Positive = 10.0
+    """How long each of the two runs takes that the times come from."""
+    gpu_times: str | None = None
+    """Times measured elsewhere, as --save-times writes them, instead of runs here."""
+    save_times: str | None = None
+    """Keep the measured times in this file."""
+    price_core_hour: Annotated[float, Bounds(0, 1e6)] | None = None
+    """Price of a core for an hour: also print what a million steps cost."""
+    validate: bool = False
+    """Also run each number of actors here, on all cores, and print how far the plan was off."""
+    json: bool = False
+    """Print one JSON array."""
+
+
+def plan(architecture: str, given: PlanOptions) -> int:
+    """Calibrate, simulate, print; 0."""
+    options: dict[str, Any] = {"env": given.env}
+    if given.envs_per_actor is not None:
+        options["envs_per_actor"] = given.envs_per_actor
+
+    def plan_of(actors: int) -> Plan:
+        own = RunOptions(**options, num_actors=actors, backend="process", device="cpu")
+        return make_plan(architecture, own, {})
+
+    first = plan_of(min(given.actors))
+    cores = usable_cores() if given.validate else given.cores
+    times = _times(architecture, options, given, first)
+    planner = Planner(plan_of, times, usable_cores())
+    found = [planner.predict(actors, cores) for actors in given.actors]
+    measured = _measure(architecture, options, given) if given.validate else {}
+    if given.json:
+        entries = [{**each.entry(), **measured.get(each.actors, {})} for each in found]
+        print(dumps(entries))
+        return 0
+    _print(architecture, found, given, measured)
+    return 0
+
+
+def _times(architecture: str, options: dict[str, Any], given: PlanOptions, first: Plan) -> Times:
+    if given.gpu_times is not None:
+        return Times.load(given.gpu_times)
+    sizes = (1,) if architecture == "dqn" else (1, 2)
+    _say(f"measuring {architecture} with {' and '.join(map(str, sizes))} actors ...")
+    found = calibrate(architecture, options, sizes, given.seconds)
+    share = cpu_share(first.problem.environment, first.problem.envs_per_actor)
+    times = Times(found.samples, share, found.infer_seconds_per_group, found.measured)
+    if given.save_times is not None:
+        try:
+            times.save(Path(given.save_times))
+        except OSError as error:
+            text = f"cannot write {given.save_times} ({error.strerror}); name another file"
+            raise ConfigurationError(text) from error
+    return times
+
+
+def _measure(architecture: str, options: dict[str, Any], given: PlanOptions) -> dict[int, Any]:
+    """By number of actors: what a run here does."""
+    found = {}
+    for actors in given.actors:
+        runs = calibrate(architecture, options, (actors,), given.seconds).measured
+        found[actors] = {f"measured_{name}": value for name, value in runs[0].items()}
+        del found[actors]["measured_actors"]
+    return found
+
+
+def _print(
+    architecture: str, found: list[Prediction], given: PlanOptions, measured: dict[int, Any]
+) -> None:
+    header = list(_HEADER)
+    if measured:
+        header += ["measured", "off", "measured lag"]
+    rows = [header]
+    for each in found:
+        row = [
+            f"{each.actors:,}",
+            f"{each.cores:,}",
+            f"{each.env_steps_per_second:,.0f}",
+            f"{each.low:,.0f} to {each.high:,.0f}",
+            "-" if each.policy_lag is None else f"{each.policy_lag:.1f}",
+            "-" if each.policy_lag_p99 is None else f"{each.policy_lag_p99:.0f}",
+            f"{each.bytes_up_per_second / 1e6:,.1f}",
+            f"{each.bytes_down_per_second / 1e6:,.1f}",
+            each.bottleneck.partition(":")[0],
+        ]
+        if each.actors in measured:
+            seen = measured[each.actors]
+            rate = seen["measured_env_steps_per_second"]
+            off = f"{each.env_steps_per_second / rate - 1:+.0%}" if rate else "-"
+            row += [f"{rate:,.0f}", off, f"{seen['measured_policy_lag']:.1f}"]
+        rows.append(row)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    for row in rows:
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+    last = found[-1]
+    print(f"{architecture} with {last.actors:,} actors waits for {last.bottleneck}.")
+    if given.price_core_hour is not None:
+        for each in found:
+            cost = given.price_core_hour * each.cores / 3600 / each.env_steps_per_second * 1e6
+            print(f"{each.actors:,} actors: {cost:,.4f} per million env steps.")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

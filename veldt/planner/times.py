@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long things take, learned from short real runs with one and two actors and their timelines,
+or read from a file that was made elsewhere (on a machine with a GPU, say)."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veldt.api import train_from
+from veldt.environments import EnvironmentFactory
+from veldt.errors import ConfigurationError
+from veldt.reports.compare.records import metric_rows
+from veldt.telemetry.timeline import TIMELINE_FILE
+
+_TRIMMED = 0.05  # of the longest spans: somebody else had the core
+_KEPT_SAMPLES = 400
+_WAIT = "wait"
+
+
+@dataclass(frozen=True)
+class Times:
+    """Samples of seconds per pass by "kind/stage", and what goes with them."""
+
+    samples: dict[str, list[float]]
+    step_cpu_share: float = 1.0
+    """Of the time that a step of the environments takes, how much needs a core."""
+    infer_seconds_per_group: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By kind of inference server: a and m of a + m * groups in one forward pass."""
+    measured: list[dict[str, float]] = field(default_factory=list)
+    """The runs they come from: actors, env steps per second, lag."""
+
+    def drawn(self, key: str, count: int, random: np.random.Generator) -> float:
+        """The sum of `count` passes; 0 for what was never seen."""
+        found = self.samples.get(key)
+        if not found:
+            return 0.0
+        if count > 8:  # the sum of many is close to its mean
+            return float(np.mean(found)) * count
+        return float(sum(found[int(random.random() * len(found))] for _ in range(count)))
+
+    def mean(self, key: str) -> float:
+        found = self.samples.get(key)
+        return float(np.mean(found)) if found else 0.0
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(self.__dict__) + "\n", encoding="utf-8")
+
+    @staticmethod
+    def load(path: str) -> Times:
+        try:
+            stored = json.loads(Path(path).read_text(encoding="utf-8"))
+            return Times(**{name: stored[name] for name in Times.__dataclass_fields__})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"cannot read times from {path} ({error}); veldt plan --save-times writes one"
+            ) from error
+
+
+def calibrate(
+    architecture: str, options: Mapping[str, Any], sizes: tuple[int, ...], seconds: float
+) -> Times:
+    """Run the architecture with each number of actors for a while."""
+    samples: dict[str, list[float]] = {}
+    batches: dict[str, list[tuple[float, float]]] = {}
+    measured = []
+    for actors in sizes:
+        with tempfile.TemporaryDirectory(prefix="veldt-plan-") as folder:
+            run_dir = Path(folder) / "run"
+            given = {"device": "cpu", **options, "num_actors": actors, "run_dir": str(run_dir)}
+            result = train_from(
+                architecture,
+                {**given, "quiet": True, "max_seconds": seconds, "timeline": seconds / 2,
+                 "evaluation_episodes": 0, "backend": "process"},
+            )  # fmt: skip
+            trace = json.loads((run_dir / TIMELINE_FILE).read_text(encoding="utf-8"))
+            last = metric_rows(run_dir)[-1]
+        found = _spans(trace)
+        for key, lengths in found.items():
+            # Those of one actor have a core each; more of them would count others' turns in.
+            samples.setdefault(key, lengths)
+        forward = last.get("counter/inference_batches")
+        if forward:
+            groups = last["counter/inference_requests"] / forward
+            for key, lengths in found.items():
+                if key.endswith("/infer") and not key.startswith(("actor/", "agent/")):
+                    point = (groups, float(np.mean(lengths)))
+                    batches.setdefault(key.split("/")[0], []).append(point)
+        measured.append(
+            {
+                "actors": actors,
+                "env_steps_per_second": float(result.env_steps_per_second or 0.0),
+                "policy_lag": float(result.policy_lag["mean"] or 0.0),
+            }
+        )
+    fits = {kind: _line(points) for kind, points in batches.items()}
+    return Times(samples, 1.0, fits, measured)
+
+
+def cpu_share(factory: EnvironmentFactory, width: int, seconds: float = 0.5) -> float:
+    """How much of a step's time needs a core: environments that sleep or compute elsewhere do not
+    need all of it."""
+    environment, random = factory.make(width, seed=0), np.random.default_rng(0)
+    try:
+        environment.reset()
+        wall, cpu = time.perf_counter(), time.process_time()
+        while time.perf_counter() - wall < seconds:
+            environment.step(environment.random_actions(random))
+        return min(1.0, (time.process_time() - cpu) / (time.perf_counter() - wall))
+    finally:
+        environment.close()
+
+
+def _spans(trace: dict[str, Any]) -> dict[str, list[float]]:
+    """Seconds per pass by "kind/stage", and under "kind/other" what was not timed, per pass of the
+    stage that comes most often."""
+    lengths: dict[str, list[float]] = {}
+    lanes: dict[int, float] = {}
+    kinds: dict[int, str] = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            lanes[event["tid"]] = lanes.get(event["tid"], 0.0) + event["dur"] / 1e6
+            kinds[event["tid"]] = event["cat"]
+            if event["name"] != _WAIT:
+                key = f"{event['cat']}/{event['name']}"
+                lengths.setdefault(key, []).append(event["dur"] / 1e6)
+    seconds, found = trace["otherData"]["seconds"], {}
+    for key, values in lengths.items():
+        kept = np.sort(values)[: max(1, int((1 - _TRIMMED) * len(values)))]
+        found[key] = np.random.default_rng(0).choice(kept, min(len(kept), _KEPT_SAMPLES)).tolist()
+    for kind in set(kinds.values()):
+        timed = [lanes[tid] for tid, own in kinds.items() if own == kind]
+        passes = max(len(v) for k, v in lengths.items() if k.startswith(f"{kind}/"))
+        idle = max(0.0, seconds * len(timed) - sum(timed))
+        found[f"{kind}/other"] = [idle / max(1, passes)]
+    return found
+
+
+def _line(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """a and m of a + m * groups; all of it fixed where only one size was seen."""
+    sizes, seconds = (np.array(column) for column in zip(*points, strict=True))
+    if np.ptp(sizes) < 0.2:
+        return float(seconds.mean()), 0.0
+    slope, constant = np.polyfit(sizes, seconds, 1)
+    if slope < 0 or constant < 0:
+        return float(seconds.mean()), 0.0
+    return float(constant), float(slope)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A policy in a file that needs no Veldt: ONNX or torch.export, with what a player must know, and a
+proof that it acts as the policy does."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from veldt.environments import EnvironmentFactory
+from veldt.environments.adapters import open_vector
+from veldt.environments.space_text import described
+from veldt.errors import ConfigurationError
+from veldt.networks import Network
+from veldt.policy.module import ACTION, FIRST, REWARD, STATE, PolicyModule, remembered
+from veldt.policy.reading import Observation
+from veldt.policy.trained import TrainedPolicy
+from veldt.types import ACTION_MASK
+
+Format = Literal["onnx", "torch"]
+FORMATS: tuple[str, ...] = get_args(Format)
+METADATA = "veldt"
+"""Under this name the metadata lies in an ONNX file, and as veldt.json in one of torch.export."""
+_WIDTH = 10
+_ENDS = 0.05  # share of the rows where an episode is made to begin anew
+_TOLERANCE = 1e-4
+
+Program = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+Rows = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    path: Path
+    format: str
+    observations: int
+    """On so many observations its actions were equal to the policy's."""
+    checked_with: str
+    """"onnxruntime", "torch", or "" where nothing is installed that could check."""
+
+    def text(self) -> str:
+        proof = f"actions equal on {self.observations:,} observations ({self.checked_with})"
+        if not self.checked_with:
+            proof = 'not checked: run pip install "veldt[export]"'
+        return f"{self.path}: {self.format}, {proof}"
+
+
+def export(
+    policy: TrainedPolicy, format: str, path: Path, observations: list[Observation], version: str
+) -> Exported:
+    """Write `policy` and prove on batches of `observations` that what was written acts alike.
+    Nothing is left behind if it does not."""
+    if format not in FORMATS:
+        raise ConfigurationError(f"format is unknown: '{format}'; use {' or '.join(FORMATS)}")
+    module = policy.module().eval()
+    metadata = {**metadata_of(policy, module), "veldt_version": version}
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter's about itself
+            write = _write_onnx if format == "onnx" else _write_torch
+            write(module, metadata, path)
+        play = _onnx_program(path) if format == "onnx" else _torch_program(path)
+        checked = 0 if play is None else _prove(policy, module, play, observations)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    with_what = "" if play is None else {"onnx": "onnxruntime", "torch": "torch"}[format]
+    return Exported(path, format, checked, with_what)
+
+
+def metadata_of(policy: TrainedPolicy, module: PolicyModule) -> dict[str, Any]:
+    """What a player must know, as JSON has it."""
+    inputs = module.inputs(1)
+    return {
+        "architecture": policy.architecture,
+        "env": policy.env,
+        "env_steps": policy.env_steps,
+        "observation_space": described(policy.observation_space),
+        "action_space": described(policy.action_space),
+        "frame_stack": policy.interface.frame_stack,
+        "inputs": {
+            name: {"shape": list(entry.shape[1:]), "dtype": str(entry.dtype).removeprefix("torch.")}
+            for name, entry in inputs.items()
+        },
+        "state": [name for name in inputs if name.startswith(STATE)],
+        "normalization": _normalization(module.network),
+    }
+
+
+def _normalization(network: Network) -> dict[str, Any]:
+    """Moments by leaf, for people: the graph already has them inside."""
+    if network.normalizer is None:
+        return {}
+    normalizer = network.normalizer
+    return {
+        name: {"mean": part.mean.tolist(), "variance": part.variance.tolist()}
+        for name, part in zip(normalizer.names, normalizer.parts(), strict=True)
+    }
+
+
+def _write_onnx(module: PolicyModule, metadata: dict[str, Any], path: Path) -> None:
+    try:
+        import onnx
+        import onnxscript  # noqa: F401 - torch's exporter needs it
+    except ImportError as error:
+        raise ConfigurationError(
+            f'--format onnx needs {error.name}; run: pip install "veldt[export]"'
+        ) from error
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    inputs = module.inputs()
+    program = torch.onnx.export(
+        _traced(module),
+        dynamo=True,
+        verbose=False,
+        input_names=list(inputs),
+        output_names=list(module(inputs)),
+    )
+    assert program is not None
+    model = program.model_proto
+    onnx.helper.set_model_props(model, {METADATA: json.dumps(metadata)})
+    onnx.save(model, str(path))
+
+
+def _write_torch(module: PolicyModule, metadata: dict[str, Any], path: Path) -> None:
+    files = {f"{METADATA}.json": json.dumps(metadata)}
+    torch.export.save(_traced(module), path, extra_files=files)
+
+
+def _traced(module: PolicyModule) -> torch.export.ExportedProgram:
+    inputs, batch = module.inputs(), torch.export.Dim("batch")
+    shapes = ({name: {0: batch} for name in inputs},)
+    return torch.export.export(module, (inputs,), dynamic_shapes=shapes)
+
+
+def _onnx_program(path: Path) -> Program | None:
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def _torch_program(path: Path) -> Program:
+    module = torch.export.load(path).module()
+
+    def play(inputs: Rows) -> Rows:
+        tensors: dict[str, Tensor] = {name: torch.from_numpy(row) for name, row in inputs.items()}
+        return {name: entry.detach().numpy() for name, entry in module(tensors).items()}
+
+    return play
+
+
+def _prove(
+    policy: TrainedPolicy, module: PolicyModule, play: Program, observations: list[Observation]
+) -> int:
+    """The number of observations on which both act alike; ConfigurationError where they do not."""
+    scale = 1.0
+    if module.network.spec.action.kind == "box":
+        bounds = np.asarray([module.high.numpy(), -module.low.numpy()])
+        scale = max(1.0, float(bounds[np.isfinite(bounds)].max(initial=1.0)))
+    count = 0
+    for theirs, ours in _both(policy, module, play, observations):
+        if not np.allclose(theirs, ours, atol=_TOLERANCE * scale, rtol=_TOLERANCE):
+            raise ConfigurationError(
+                f"the exported policy acts otherwise: {theirs.tolist()} where it should be"
+                f" {ours.tolist()} after {count} equal ones; nothing was kept"
+            )
+        count += len(ours)
+    return count
+
+
+def _both(
+    policy: TrainedPolicy, module: PolicyModule, play: Program, observations: list[Observation]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Actions of the file and of the policy, through the same episodes."""
+    width = len(module.entries[0].array(observations[0]))
+    state, random = policy.initial_state(width), np.random.default_rng(0)
+    blank = {name: entry.numpy() for name, entry in module.inputs(width).items()}
+    memory = {name: entry for name, entry in blank.items() if name.startswith(STATE)}
+    for batch in observations:
+        state.reset(random.random(width) < _ENDS)
+        given = {entry.name: entry.array(batch) for entry in module.entries}
+        given |= {FIRST: state.first, REWARD: random.standard_normal(width)}
+        mask = _any_mask(module, random, width)
+        if mask is not None:
+            given[ACTION_MASK] = mask
+        inputs = {
+            name: np.array(given.get(name, entry), entry.dtype) for name, entry in blank.items()
+        }
+        outputs = play(inputs | memory)
+        memory = remembered(outputs)
+        reward = given[REWARD].astype(np.float32)
+        yield outputs[ACTION], np.asarray(policy.act(batch, state, mask, reward=reward))
+
+
+def _any_mask(module: PolicyModule, random: np.random.Generator, width: int) -> np.ndarray | None:
+    """Half of the actions, in every choice at least one."""
+    spec = module.network.spec
+    if not spec.action_mask_size:
+        return None
+    mask = random.random((width, spec.action_mask_size)) < 0.5
+    mask[:, np.cumsum((0, *spec.action.sizes[:-1]))] = True
+    return mask
+
+
+def drawn(policy: TrainedPolicy, count: int) -> list[Observation]:
+    """Batches of observations from the space, where no environment can be asked."""
+    space = batch_space(policy.observation_space, _WIDTH)
+    space.seed(0)
+    return [space.sample() for _ in range(-(-count // _WIDTH))]
+
+
+def recorded(
+    policy: TrainedPolicy, environment: EnvironmentFactory, count: int
+) -> list[Observation]:
+    """Batches of observations that the policy meets in the environment."""
+    opened = open_vector(environment, _WIDTH, seed=0)
+    env, state, found = opened.env, policy.initial_state(_WIDTH), []
+    reward: np.ndarray = np.zeros(_WIDTH, np.float32)
+    try:
+        observation, info = env.reset() if opened.seeded else env.reset(seed=0)
+        for _ in range(-(-count // _WIDTH)):
+            found.append(copy.deepcopy(observation))
+            mask = info.get(ACTION_MASK)
+            action = policy.act(observation, state, mask, reward=reward)
+            observation, reward, terminated, truncated, info = env.step(action)
+            state.reset(np.asarray(terminated | truncated))
+    finally:
+        env.close()
+    return found

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trained policy that one can hold: observations in, actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import gymnasium
+import numpy as np
+
+from veldt.environments import Interface
+from veldt.environments.frame_stack import FrameStack
+from veldt.environments.spaces import action_offset
+from veldt.errors import ConfigurationError
+from veldt.networks import Memory, NetworkFactory, Player
+from veldt.policy.module import PolicyModule
+from veldt.policy.reading import Observation, ObservationReader
+from veldt.types import Parameters
+
+Action: TypeAlias = "np.ndarray | np.integer"
+"""As the environment's step takes it."""
+
+
+@dataclass
+class PolicyState:
+    """What a policy remembers of an episode, or of a batch of them; `act` brings it up to date."""
+
+    memory: Memory
+    first: np.ndarray
+    """Where an episode begins with the next observation."""
+    frames: dict[str, FrameStack] = field(default_factory=dict)
+
+    def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
+        """A new episode begins: everywhere, or in these rows of a batch (numbers or a mask)."""
+        self.first[slice(None) if rows is None else rows] = True
+
+
+class TrainedPolicy:
+    """The policy of a run at one checkpoint. Made by `veldt.load`."""
+
+    def __init__(
+        self,
+        network: NetworkFactory,
+        weights: Parameters,
+        interface: Interface,
+        *,
+        architecture: str,
+        env: str,
+        env_steps: int,
+        seed: int = 0,
+    ) -> None:
+        self.architecture, self.env, self.env_steps = architecture, env, env_steps
+        self.observation_space: gymnasium.Space = interface.observation_space
+        self.action_space: gymnasium.Space = interface.action_space
+        self.interface = interface
+        self._player = Player(network.blank(), seed)
+        self._player.load(weights.vector)
+        self._network = self._player.network
+        self._reader = ObservationReader(interface)
+        self._action = network.spec.action
+        self._offset = action_offset(interface.action_space)
+        self._dtype = interface.action_space.dtype
+        self._reads_reward = bool(self._network.input_fields())
+        self.has_memory: bool = (
+            self._network.core is not None or self._reads_reward or interface.frame_stack > 1
+        )
+        """Whether `act` needs a state."""
+        self._new_rows = np.ones(1, bool)
+        self._no_memory = self._player.start(1)
+
+    def __repr__(self) -> str:
+        return (
+            f"TrainedPolicy({self.architecture} on {self.env} after {self.env_steps:,} env steps:"
+            f" {self.observation_space} -> {self.action_space})"
+        )
+
+    def initial_state(self, batch: int | None = None) -> PolicyState:
+        """The memory of a new episode, or of `batch` episodes side by side."""
+        width = 1 if batch is None else batch
+        depth = self.interface.frame_stack
+        frames = {}
+        if depth > 1:
+            leaves = [reader.leaf for entry in self._reader.entries for reader in entry.readers]
+            frames = {
+                leaf.name: FrameStack(leaf, width, depth)
+                for leaf in leaves
+                if leaf.kind != "discrete"
+            }
+        return PolicyState(self._player.start(width), np.ones(width, bool), frames)
+
+    def act(
+        self,
+        observation: Observation,
+        state: PolicyState | None = None,
+        mask: np.ndarray | Sequence[np.ndarray] | None = None,
+        deterministic: bool = True,
+        reward: np.ndarray | float | None = None,
+    ) -> Action:
+        """The action for one observation, or those for a batch with one more axis.
+
+        Policies with a memory (recurrent, stacked frames, last action and reward) need a `state`
+        from `initial_state`, which is brought up to date. `mask`: allowed actions, if they are not
+        part of the observation. `reward`: what followed the last action, for policies that read it.
+        `deterministic`: the best action, else one drawn as in training."""
+        rows, is_batch = self._reader.read(observation)
+        width = len(next(iter(rows.values())))
+        allowed = self._reader.mask(self._action, observation, mask, width)
+        if allowed is not None:
+            rows["action_mask"] = allowed
+        if state is None:
+            memory, first = self._without_state(width)
+        else:
+            memory, first = self._remember(state, rows, width, reward)
+        action = self._player.act(rows, memory, first, deterministic)
+        if state is not None:
+            first[:] = False
+        if self._offset is not None:
+            action = action + self._offset
+        if action.dtype != self._dtype:
+            action = action.astype(self._dtype)
+        return action if is_batch else action[0]
+
+    def _without_state(self, width: int) -> tuple[Memory, np.ndarray]:
+        if self.has_memory:
+            raise ConfigurationError(
+                "this policy has a memory; make one with state = policy.initial_state(), pass it to"
+                " every act, and call state.reset() when an episode ends"
+            )
+        if width != len(self._new_rows):
+            self._new_rows = np.ones(width, bool)
+        return self._no_memory, self._new_rows
+
+    def _remember(
+        self,
+        state: PolicyState,
+        rows: dict[str, np.ndarray],
+        width: int,
+        reward: np.ndarray | float | None,
+    ) -> tuple[Memory, np.ndarray]:
+        if width != len(state.first):
+            raise ConfigurationError(
+                f"the state is of {len(state.first)} episodes, but there are {width} observations;"
+                f" make it with policy.initial_state({width})"
+            )
+        if reward is not None:
+            state.memory.received(reward)
+        elif self._reads_reward and not state.first.all():
+            raise ConfigurationError(
+                "this policy reads the last reward; pass what env.step returned as reward"
+            )
+        for name, stack in state.frames.items():
+            stack.push(rows[name], state.first)
+            rows[name] = stack.frames
+        return state.memory, state.first
+
+    def module(self) -> PolicyModule:
+        """The policy as a torch.nn.Module over the same weights: tensors in, tensors out."""
+        return PolicyModule(self._network, self.interface, self._reader.entries)

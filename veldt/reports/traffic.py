@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes that actors send and take, from the counters at their ends and the sizes of what passes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from veldt.diagram import stem
+from veldt.telemetry.counters import traffic_name
+from veldt.topology import BoardSpec, End, Node, QueueSpec, RequestsSpec, StreamSpec, Topology
+
+_ROW_NUMBER_BYTES = 8
+_WEIGHT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes per environment step between actors and everybody else."""
+
+    up: float
+    """Observations, rewards and all else that actors send."""
+    down: float
+    """Weights, or actions, that they take."""
+
+
+def item_bytes(end: End) -> tuple[float, float]:
+    """(sent, taken) with one item that passes this end."""
+    channel = end.channel
+    if isinstance(channel, QueueSpec):
+        size = float(channel.layout.nbytes)
+        return (size, 0.0) if end.side == "sink" else (0.0, size)
+    if isinstance(channel, BoardSpec):
+        size = float(_WEIGHT_BYTES * channel.size)
+        return (size, 0.0) if end.side == "sink" else (0.0, size)
+    if isinstance(channel, StreamSpec):
+        return float(channel.request.nbytes), float(channel.reply.nbytes)
+    if isinstance(channel, RequestsSpec):
+        return float(_ROW_NUMBER_BYTES), float(_ROW_NUMBER_BYTES)
+    return 0.0, 0.0
+
+
+def node_bytes(
+    node: Node, counters: Mapping[str, float], users: Mapping[str, Collection[str]] | None = None
+) -> tuple[float, float]:
+    """(sent, taken) by one node so far. With `users`, process groups by channel: only through
+    channels that more than one of them uses."""
+    sent = taken = 0.0
+    ends = {
+        (stem(end.channel.name), end.side): end
+        for _, end in node.ends()
+        if users is None or len(users[end.channel.name]) > 1
+    }
+    for (channel, side), end in ends.items():
+        is_writing = side in ("sink", "client")
+        items = counters.get(traffic_name(channel, is_writing), 0.0)
+        out, back = item_bytes(end)
+        sent, taken = sent + items * out, taken + items * back
+    return sent, taken
+
+
+def actor_traffic(topology: Topology, counters: Mapping[str, Mapping[str, float]]) -> Traffic:
+    """Of all nodes that step environments; `counters` by node."""
+    up = down = steps = 0.0
+    for node in topology.nodes:
+        own = counters.get(node.name, {})
+        if own.get("env_steps"):
+            sent, taken = node_bytes(node, own)
+            up, down, steps = up + sent, down + taken, steps + own["env_steps"]
+    return Traffic(up / steps, down / steps) if steps else Traffic(0.0, 0.0)
