@@ -55,7 +55,7 @@ def choices(plan: Plan) -> dict[str, Any]:
         "num_actors": plan.problem.num_actors,
         "envs_per_actor": plan.problem.envs_per_actor,
         "rows_per_update": plan.rows_per_update(),
-        "hidden_sizes": plan.topology.network.config.hidden_sizes,
+        "hidden_sizes": list(plan.topology.network.config.hidden_sizes),
         "parameters": plan.topology.num_weights,
     }
 
