@@ -200,11 +200,11 @@ def test_the_black_box_shows_where_the_numbers_broke(architecture, tmp_path):
     with serial_run(architecture, tmp_path) as backend:
         learn_until(backend, lambda: total(backend, "updates") > 3)
         learner = learner_of(backend)
-        take = learner.source.take_batch
+        take, doses = learner.source.take_batch, iter(range(5))  # twenty in a row end a run
 
         def poisoned():
             batch = take()
-            if batch is not None:
+            if batch is not None and next(doses, None) is not None:
                 batch.arrays["reward"] = batch["reward"].copy()
                 batch["reward"][0] = np.nan
             return batch
