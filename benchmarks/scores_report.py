@@ -163,6 +163,9 @@ def _measured(document: Document) -> str:
     for task, entries in document["tasks"].items():
         target = next(iter(entries.values()))["target"]
         parts += [f"### {task}: {target:g}", _table(HEADER, rows(entries))]
+    names = [name for entries in document["tasks"].values() for name in entries]
+    if not any(name.startswith("sb3") for name in names):
+        parts.append("Stable-Baselines3 was not measured on this machine yet.")
     return "\n\n".join([*parts, _provenance(document)])
 
 
