@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Veldt: every architecture of distributed reinforcement learning, from DQN to Sample Factory."""
 
+import importlib
 from typing import TYPE_CHECKING
 
-from veldt.api import evaluate, export, load, resume, train
-from veldt.callbacks import Callback, CallbackFailure, Episode
-from veldt.errors import ConfigurationError
-from veldt.telemetry.result import RunResult
-
 if TYPE_CHECKING:
+    from veldt.api import evaluate, export, load, resume, train
+    from veldt.callbacks import Callback, CallbackFailure, Episode
+    from veldt.errors import ConfigurationError
     from veldt.policy import PolicyState, TrainedPolicy
+    from veldt.telemetry.result import RunResult
 
 __all__ = [
     "Callback",
@@ -27,11 +27,19 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
+_MODULES = {
+    "veldt.api": ("evaluate", "export", "load", "resume", "train"),
+    "veldt.callbacks": ("Callback", "CallbackFailure", "Episode"),
+    "veldt.errors": ("ConfigurationError",),
+    "veldt.policy": ("PolicyState", "TrainedPolicy"),
+    "veldt.telemetry.result": ("RunResult",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
 
 def __getattr__(name: str) -> object:
-    """Types that bring torch, which is not imported before somebody needs it."""
-    if name in ("PolicyState", "TrainedPolicy"):
-        from veldt import policy
-
-        return getattr(policy, name)
+    """Each name brings its module when somebody asks for it. The program imports this package before
+    it can hear a signal, so nothing that takes time is imported here."""
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'veldt' has no attribute '{name}'")

@@ -59,6 +59,16 @@ def wait_for_training(run_dir: Path, process: subprocess.Popen) -> None:
         time.sleep(0.05)
 
 
+def wait_until_it_listens(process: subprocess.Popen) -> None:
+    """Until a command handles SIGTERM. Python itself takes a while to start, longer on a machine
+    that has forgotten its files, and no program can hear before it runs."""
+    status, deadline = Path(f"/proc/{process.pid}/status"), time.monotonic() + PATIENCE_SECONDS
+    while not int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) >> 14 & 1:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def session_of(leader: int) -> list[psutil.Process]:
     """Everything that a command has started and that is still there."""
     found = []

@@ -45,12 +45,14 @@ def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_pa
         folder.mkdir()
         process = commands.start(folder, *TRAIN, "--checkpoint-seconds", "2")
         try:
-            time.sleep(draw.uniform(1.5, 8.0))
+            commands.wait_until_it_listens(process)
+            time.sleep(draw.uniform(0.0, 7.0))
             send(signal.SIGTERM, process, way)
             _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
         finally:
             commands.end(process)
-        assert process.returncode == 0, err
+        there = sorted(file.name for file in folder.rglob("*"))
+        assert process.returncode == 0, (err, there)
         assert not err
         result, complete = commands.saved(folder / "run")
         assert result["stopped_by"] == "interrupt"
@@ -63,7 +65,7 @@ def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_pa
 def test_a_run_that_was_terminated_at_its_start_goes_on_where_it_was(tmp_path):
     process = commands.start(tmp_path, *TRAIN)
     try:
-        time.sleep(1.0)
+        commands.wait_until_it_listens(process)
         os.killpg(process.pid, signal.SIGTERM)
         _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
     finally:

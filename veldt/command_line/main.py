@@ -23,13 +23,12 @@ from veldt.command_line.options import unknown_option
 from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.run import output
-from veldt.run.signals import Terminated, defer_termination, process_start
+from veldt.run.signals import Terminated, process_start
 from veldt.run.trust import FLAG
 from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 _HELP = ("-h", "--help")
-_RUNS = ("train", "resume")
 _TRACE_LINES = 40
 
 
@@ -56,9 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _prepare_process(arguments: list[str]) -> None:
     """What is changed for the whole process, which is nobody else's."""
     command = arguments[0] if arguments else ""
-    if command in _RUNS:
-        defer_termination()
-    if command in (*_RUNS, "evaluate") and "--json" in arguments:
+    if command in ("train", "resume", "evaluate") and "--json" in arguments:
         output.reserve()
 
 
