@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TEST_EXTRAS := test,atari,box2d,classic,dashboard,export,mujoco,pettingzoo,plots,ray,video
+TEST_EXTRAS := test,atari,box2d,classic,dashboard,docs,export,mujoco,pettingzoo,plots,ray,remote,sweep,trackers,video,yaml
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
 # What others build on, and the architectures: typed strictly. tests/test_layout.py checks the same.
@@ -18,9 +18,12 @@ ALONE := $(addprefix tests/,backends dashboard faults architectures/test_seed_rl
 demo: $(VENV)/.installed-core
 	$(BIN)/veldt train impala --env CartPole-v1 --target-return 475
 
+# Real kills and clocks on a machine with other work: a failure is tried once more, and the summary names it.
+RERUN := --reruns 1 -rR
+
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest tests --numprocesses auto --maxprocesses 4 --dist loadfile $(ALONE:%=--ignore=%)
-	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest tests $(RERUN) --numprocesses auto --maxprocesses 4 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest $(RERUN) $(ALONE)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `veldt`, and `python -m veldt`: it listens for signals before it imports anything that
-takes time, so that a job that is ended while it starts still leaves a result."""
+"""The program `veldt`, and `python -m veldt`: it listens for signals before it imports anything
+that takes time, so that a job that is ended while it starts still leaves a result."""
 
 import signal
 import sys
