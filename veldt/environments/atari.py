@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def open_atari(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
-    arguments = _arguments(factory, options)
+    arguments = atari_arguments(factory, options)
     from ale_py.vector_env import AtariVectorEnv
 
     return _opened(AtariVectorEnv(num_envs=num_envs, **arguments), arguments)
@@ -33,7 +33,7 @@ def open_atari_groups(
     """`num_groups` groups of `num_envs` environments that take turns on one thread, in the order
     reset 0, send 0, reset 1, send 1, recv 0, send 0, recv 1, ... None if more threads are wanted:
     only one keeps the groups apart, by finishing what it was sent first, first."""
-    arguments = _arguments(factory, dict(factory.options))
+    arguments = atari_arguments(factory, dict(factory.options))
     if arguments["num_threads"] != 1 or "batch_size" in arguments:
         return None
     from ale_py.vector_env import AtariVectorEnv
@@ -91,7 +91,7 @@ def _opened(
     )
 
 
-def _arguments(factory: EnvironmentFactory, options: dict[str, Any]) -> dict[str, Any]:
+def atari_arguments(factory: EnvironmentFactory, options: dict[str, Any]) -> dict[str, Any]:
     """The standard preprocessing: 84x84 grey, 4 frames stacked, action repeated 4 times, up to 30
     no-ops at the start. Rewards are clipped by us, so that reported returns stay raw."""
     if factory.vectorization not in ("auto", "native"):
