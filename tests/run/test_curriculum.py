@@ -93,7 +93,7 @@ class Fixed(veldt.Callback):
 def test_what_an_environment_does_not_take_is_one_line_before_anything_starts(
     tmp_path, env, values, line
 ):
-    with pytest.raises(veldt.CallbackFailure, match="Fixed.on_start failed") as failure:
+    with pytest.raises(veldt.CallbackFailure, match=r"Fixed\.on_start failed") as failure:
         veldt.train("impala", env, [Fixed(**values)], backend="serial", run_dir=str(tmp_path / "r"))
     assert line in str(failure.value)
     assert json.loads((tmp_path / "r" / "result.json").read_text())["env_steps"] == 0

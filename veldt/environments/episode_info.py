@@ -91,8 +91,9 @@ def _columns(
         given = info[outer].get("_" + inner) if inner and outer in info else None
         if given is None:
             given = info.get("_" + outer)
-        fits = isinstance(given, np.ndarray) and given.shape == (num_envs,)
-        yield name, value, given.astype(bool) if fits else None
+        if not isinstance(given, np.ndarray) or given.shape != (num_envs,):
+            given = None
+        yield name, value, None if given is None else given.astype(bool)
 
 
 def _values(column: np.ndarray, rows: np.ndarray) -> list[float]:

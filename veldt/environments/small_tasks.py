@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks with known best scores: a small image, alone or deep in a dictionary, and stairs whose height
-can be set while a run goes on."""
+"""Tasks with known best scores: a small image, alone or deep in a dictionary, and stairs whose
+height can be set while a run goes on."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class NestedDictEnvironment(Probe):
 
 class StairsEnvironment(gymnasium.Env):
     """Every step shows 0 or 1; doing the same leads up a stair, anything else ends the
-    episode. Best 1 (the top, a share of it for each stair), chance about 1 / height. Its height is a
-    parameter, and its info says at the end whether the top was reached."""
+    episode. Best 1 (the top, a share of it for each stair), chance about 1 / height. Its height is
+    a parameter, and its info says at the end whether the top was reached."""
 
     def __init__(self, height: int = 4) -> None:
         self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)

@@ -15,7 +15,7 @@ from veldt.types import Parameters
 
 
 class Curriculum:
-    """The writer of the board. It lies in checkpoints, and a resumed run goes on with its values."""
+    """Writes the board. It lies in checkpoints, and a resumed run goes on with its values."""
 
     def __init__(
         self, environment: EnvironmentFactory, backend: Backend, note: Callable[[str], None]
