@@ -17,6 +17,7 @@ from veldt.options.fields import with_values
 from veldt.run.main_guard import check_main_is_guarded
 from veldt.run.saved_options import saved_options
 from veldt.telemetry.result import RunResult
+from veldt.trackers.child import check_trackers
 
 if TYPE_CHECKING:
     from veldt.policy import TrainedPolicy
@@ -35,6 +36,7 @@ MAY_CHANGE = {
     "quiet",
     "target_return",
     "total_env_steps",
+    "trackers",
 }
 """Options that a run may be resumed with other values of."""
 _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
@@ -64,6 +66,7 @@ def train_from(
     """Train with all options in one mapping; `began` is when the process started."""
     if options.get("dashboard"):
         check_installed()
+    check_trackers(options.get("trackers", ()))
     if options.get("backend", "process") == "process":
         check_main_is_guarded()
         # Nodes import torch while this process does: start their server before anything heavy.
@@ -105,6 +108,7 @@ def resume(
     options = with_values(options, {"run_dir": str(run_dir), **changes})
     if options.dashboard:
         check_installed()
+    check_trackers(options.trackers)
     if options.backend == "process":
         check_main_is_guarded()
         from veldt.backends.process.forkserver import warm_up

@@ -11,6 +11,7 @@ from veldt.errors import ConfigurationError
 from veldt.options.checked import Bounds, Count, CountOrNone, Options, Positive
 
 Backend = Literal["serial", "process", "ray"]
+Tracker = Literal["tensorboard", "wandb", "mlflow", "none"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
 ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000
@@ -99,6 +100,9 @@ class RunOptions(Options):
     """Serve a live page of the run on this machine while it goes; needs the extra dashboard."""
     port: Annotated[int, Bounds(0, 65_535)] = 0
     """Port of the live page; 0: any that is free."""
+    trackers: tuple[Tracker, ...] = ("tensorboard",)
+    """Where metrics go beside metrics.jsonl, comma separated: tensorboard, wandb, mlflow (the last
+    two need the extra trackers); none: nowhere. Prometheus reads /metrics of the live page."""
     quiet: bool = False
     """Print nothing but errors."""
     json: bool = False
