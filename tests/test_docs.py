@@ -109,8 +109,9 @@ def test_every_command_is_one_that_veldt_understands(page, folder):
 
 def _parse(command: list[str]) -> None:
     assert command[0] in cli.COMMANDS, command
-    if command[0] in ("train", "describe"):
-        parsers.run_parser(command[0], command[1]).parse(command[1:])
+    if command[0] in ("train", "sweep", "describe"):
+        named = command[1:] if not command[1].startswith("-") else ["impala", *command[1:]]
+        parsers.run_parser(command[0], named[0]).parse(named)
     elif command[0] in ("evaluate", "export"):
         parsers.PARSERS[command[0]]().parse(command[1:])
     elif command[0] == "claims":

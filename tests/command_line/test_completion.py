@@ -80,7 +80,7 @@ def test_bash_offers_every_option_of_a_command(complete, command):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-@pytest.mark.parametrize("command", ["train", "describe"])
+@pytest.mark.parametrize("command", ["train", "sweep", "describe"])
 def test_bash_offers_every_option_of_an_architecture(complete, command, name):
     assert complete(command, name, "-") == options_of(run_parser(command, name))
 
@@ -103,4 +103,4 @@ def test_zsh_can_read_its_script(capsys):
 
 
 def test_every_command_is_known_to_completion():
-    assert set(cli.COMMANDS) == {*PARSERS, "train", "describe"}
+    assert set(cli.COMMANDS) == {*PARSERS, "train", "sweep", "describe"}

@@ -11,10 +11,12 @@ from pathlib import Path
 from veldt import architectures
 from veldt.api import MAY_CHANGE
 from veldt.architectures import ARCHITECTURES
-from veldt.command_line.options import Parser, add_fields, whole_number
+from veldt.command_line.options import Parser, add_fields
 from veldt.options import RunOptions
+from veldt.options.text import whole_number
 from veldt.run.saved_options import saved_options
 from veldt.run.trust import FLAG
+from veldt.sweeps.options import SweepOptions
 
 SHELLS = ("bash", "zsh", "fish")
 _TRUST = "run Python files that config.json names, also if they have changed since"
@@ -32,6 +34,8 @@ def common_parser(command: str, name: str = "ARCH", description: str = "") -> Pa
     parser.usage = f"veldt {command} {name} --env ID [options]"
     if command == "describe":
         parser.usage = f"veldt describe {name} [--env ID] [--format text|mermaid] [options]"
+    if command == "sweep":
+        parser.usage = f"veldt sweep {name} --env ID --search NAME=VALUES ... [options]"
     parser.add_argument("architecture", metavar="ARCH", help=f"here: {name}")
     _add_common_options(parser, command)
     return parser
@@ -55,8 +59,27 @@ def _add_common_options(parser: argparse.ArgumentParser, command: str) -> None:
         parser.add_argument(
             "--format", choices=("text", "mermaid"), default="text", help="of the diagram [text]"
         )
+    if command == "sweep":
+        sweep = parser.add_argument_group("the search")
+        sweep.add_argument(
+            "--search",
+            action="append",
+            default=argparse.SUPPRESS,
+            metavar="NAME=VALUES",
+            help="an option and its values: LOW..HIGH, LOW..HIGH:log or A,B,C; several times",
+        )
+        add_fields(sweep, SweepOptions)
     group = parser.add_argument_group("common options")
-    add_fields(group, RunOptions, required=command == "train")
+    if command != "describe":
+        group.add_argument(
+            "--config",
+            default=argparse.SUPPRESS,
+            metavar="FILE",
+            help="options in TOML, YAML or JSON, or config.json of a run; those given here win",
+        )
+        trust = f"{_TRUST}; also that of --from"
+        group.add_argument(FLAG, action="store_true", default=argparse.SUPPRESS, help=trust)
+    add_fields(group, RunOptions, required=False)
 
 
 def _add_own_options(parser: argparse.ArgumentParser, name: str) -> None:

@@ -32,9 +32,11 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import RunDirectory
+from veldt.run.fine_tuning import ORIGIN, origin, recorded_origin
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
+from veldt.run.repeating import repeat_command
 from veldt.run.signals import OutOfTime, Signals
 from veldt.run.summary import judge_best, summarise
 from veldt.run.target import Target
@@ -89,6 +91,7 @@ class Run:
             options.seed,
             run_dir=self._directory.shown,
             chosen=choices(plan),
+            command=repeat_command(plan, self._directory.shown),
         )
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         self._record = RunRecord(self._directory.path, plan.topology, self._progress.note)
@@ -120,7 +123,9 @@ class Run:
                 check_spaces(path, plan)
                 self._checkpoints.begin_from_newest(plan.topology.num_weights)
                 self._best.load()
-            self._directory.write_config(describe_plan(plan))
+            began_with = recorded_origin(path) if resume else origin(plan)
+            repeated = {"command": self._result.command, ORIGIN: began_with}
+            self._directory.write_config({**describe_plan(plan), **repeated})
         except ConfigurationError:
             self._backend.stop()
             self._directory.close()
