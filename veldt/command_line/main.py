@@ -20,6 +20,7 @@ import veldt
 from veldt import architectures
 from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
+from veldt.command_line.help import all_wanted
 from veldt.command_line.options import Parser, unknown_option
 from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
 from veldt.errors import ConfigurationError, did_you_mean
@@ -257,9 +258,9 @@ def _training_options(command: str, arguments: list[str]) -> tuple[str, dict[str
 
 def _config_in(arguments: list[str]) -> str | None:
     """The file after --config, before the architecture and its options are known."""
-    parser = Parser("veldt")
+    parser = Parser("veldt", add_help=False)
     parser.add_argument("--config")
-    given, _ = parser.parse_known_args([word for word in arguments if word not in _HELP])
+    given, _ = parser.parse_known_args(arguments)
     found: str | None = given.config
     return found
 
@@ -269,12 +270,13 @@ def _options_of(
 ) -> tuple[str, dict[str, Any]]:
     """The architecture and the options of a command that has those of `train`. What needs no torch
     is checked first, and answered at once. `written`: what a file says."""
-    wants_help = bool(set(arguments) & set(_HELP))
+    wants_help = bool({word.partition("=")[0] for word in arguments} & set(_HELP))
     name = _architecture_in(arguments)
     if name is None and not wants_help:
         raise ConfigurationError(f"name an architecture: veldt {command} {'|'.join(ARCHITECTURES)}")
     if name is None or not wants_help:
-        known, _ = common_parser(command).parse_known_args(arguments)
+        parser = common_parser(command, show_all=all_wanted(arguments))
+        known, _ = parser.parse_known_args(arguments)
         common = {**written, **vars(known)}
         if command != "describe" and "env" not in common:
             example = architectures.example_env(name or "")
@@ -284,7 +286,7 @@ def _options_of(
 
             warm_up()
     assert name is not None  # help without one has been printed
-    given = run_parser(command, name).parse(arguments)
+    given = run_parser(command, name, all_wanted(arguments)).parse(arguments)
     del given["architecture"]
     return name, given
 
@@ -304,7 +306,8 @@ def _overview() -> str:
         "Distributed reinforcement learning, one short file per architecture.\n\n"
         f"{commands}\n\n"
         "  veldt train impala --env CartPole-v1 --target-return 475\n"
-        "  veldt COMMAND --help shows the options of a command."
+        "  veldt COMMAND --help shows the options of a command; veldt train ARCH --help those\n"
+        "  that people use, and --help all every one."
     )
 
 

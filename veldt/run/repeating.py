@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from veldt import architectures
@@ -12,8 +13,17 @@ from veldt.options import RunOptions
 from veldt.options.fields import flat, leaves
 from veldt.options.text import words
 from veldt.run.config_files import NOT_REPEATED
+from veldt.run.description import describe_plan
+from veldt.run.fine_tuning import ORIGIN, origin, recorded_origin
 from veldt.run.plan import Plan
 from veldt.telemetry.record import CONFIG_FILE
+
+
+def config_of(plan: Plan, command: str | None, run_dir: Path) -> dict[str, Any]:
+    """What config.json says: all options, the command and where the first weights came from. A run
+    that is resumed has not read them again, and keeps what it said."""
+    began_with = origin(plan) or recorded_origin(run_dir)
+    return {**describe_plan(plan), "command": command, ORIGIN: began_with}
 
 
 def repeat_command(plan: Plan, run_dir: str) -> str | None:
