@@ -23,7 +23,7 @@ _BAD = 'architecture = "impala"\nenv = "CartPole-v1"\nlearning_rate = 1e-6\n'
 _TRIALS = 12
 _WORDS = (
     "sweep --config bad.toml --search learning_rate=1e-6..1e-1:log"
-    f" --trials {_TRIALS} --parallel 2 --max-seconds 15 --out sweep"
+    f" --trials {_TRIALS} --parallel 2 --max-seconds 20 --out sweep"
 )
 
 

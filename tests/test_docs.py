@@ -55,7 +55,8 @@ class Snippet:
 
     @property
     def runs(self) -> bool:
-        return self.kind in ("python", "sh") and not self.mark.startswith("not run: ")
+        is_file = self.mark.startswith("file: ")
+        return is_file or (self.kind in ("python", "sh") and not self.mark.startswith("not run: "))
 
 
 def snippets(page: Path) -> list[Snippet]:
@@ -134,7 +135,7 @@ def test_fences_and_marks_are_known(page):
     text = page.read_text(encoding="utf-8")
     assert text.count("```") == 2 * len(snippets(page))
     for snippet in snippets(page):
-        assert snippet.kind in ("python", "sh", "text", "mermaid", "yaml")
+        assert snippet.kind in ("python", "sh", "text", "toml", "mermaid", "yaml")
         assert not snippet.mark or snippet.mark.startswith(("not run: ", "file: "))
 
 

@@ -94,7 +94,9 @@ class _Runs:
                     self._look(number, run)
                 time.sleep(_LOOK_SECONDS)
         finally:
-            for number, run in list(self._running.items()):
+            for run in self._running.values():
+                run.ask_to_end()
+            for number, run in self._running.items():
                 run.end()
                 self._study.lose(number)
 

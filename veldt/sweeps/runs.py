@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +116,10 @@ class TrialRun:
             spent.append(steps / self._options["total_env_steps"])
         return max(spent), float(score)
 
+    def ask_to_end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGTERM)
+
     def end(self) -> None:
         """Ask the run to end, and make it."""
         _end(self._process.pid, lambda: self.has_ended)
@@ -127,7 +131,7 @@ class TrialRun:
         return lines[-1] if lines else f"exit code {self._process.returncode}"
 
 
-def _end(pid: int, has_ended: Any) -> None:
+def _end(pid: int, has_ended: Callable[[], bool]) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _PATIENCE_SECONDS

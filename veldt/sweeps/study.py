@@ -125,8 +125,8 @@ class Study:
         self._study.tell(number, score, state=self._optuna.trial.TrialState[state])
 
     def _note(self, number: int, key: str, value: object) -> None:
-        trial = self.trials[number]
-        self._study._storage.set_trial_user_attr(trial._trial_id, key, value)
+        stored = self.trials[number]._trial_id  # of a sweep that was killed nothing else is left
+        self._optuna.trial.Trial(self._study, stored).set_user_attr(key, value)
 
     def _enqueue_lost(self) -> None:
         """Derived from what is written, so that being killed in between loses nothing."""
