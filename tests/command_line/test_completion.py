@@ -65,8 +65,17 @@ def test_bash_completes_commands_architectures_and_values(complete):
 def test_bash_completes_run_directories(complete, tmp_path):
     (tmp_path / "run-7").mkdir()
     (tmp_path / "run-file").touch()
-    for words in (("resume",), ("evaluate",), ("watch",), ("train", "dqn", "--run-dir")):
+    train = ("train", "dqn")
+    for words in (
+        ("resume",),
+        ("evaluate",),
+        ("watch",),
+        (*train, "--run-dir"),
+        (*train, "--from"),
+    ):
         assert complete(*words, f"{tmp_path}/run") == {f"{tmp_path}/run-7"}, words
+    found = complete("sweep", "dqn", "--config", f"{tmp_path}/run")
+    assert found == {f"{tmp_path}/run-7", f"{tmp_path}/run-file"}
 
 
 def options_of(parser):
