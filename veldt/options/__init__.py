@@ -38,6 +38,10 @@ class RunOptions(Options):
     target_return: float | None = None
     """Stop when fresh evaluation episodes reach it: those played once the last 100 training
     episodes do, or two rounds of those played every few seconds (process, ray)."""
+    from_run: str | None = field(default=None, metadata={"flag": "--from"})
+    """Fine-tune: begin with the weights of RUN_DIR, or RUN_DIR:best|last|ENV_STEPS [best]."""
+    from_part: Literal["all", "encoder"] = "all"
+    """What is taken from there: all, or the encoder with its normaliser; the rest is drawn."""
     num_actors: Annotated[int, Bounds(1, 10_000)] | None = None
     """Actors; default: from the number of cores."""
     envs_per_actor: Annotated[int, Bounds(1, 65_536)] | None = None
@@ -112,5 +116,7 @@ class RunOptions(Options):
         super().__post_init__()
         if self.chaos is not None and self.backend != "process":
             raise ConfigurationError("chaos strikes processes; use --backend process with --chaos")
+        if self.from_part != "all" and self.from_run is None:
+            raise ConfigurationError("from_part says what is taken of a run; name it with --from")
         if self.target_return is not None and self.evaluation_episodes < 1:
             raise ConfigurationError("target_return needs evaluation_episodes of 1 or more")

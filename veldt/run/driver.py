@@ -27,7 +27,6 @@ from veldt.run.description import (
     check_spaces,
     choices,
     choices_line,
-    describe_plan,
     goal_of,
     telemetry_of,
 )
@@ -35,6 +34,7 @@ from veldt.run.directory import RunDirectory
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
+from veldt.run.repeating import config_of, repeat_command
 from veldt.run.signals import OutOfTime, Signals
 from veldt.run.summary import judge_best, summarise
 from veldt.run.surroundings import Surroundings
@@ -90,6 +90,7 @@ class Run:
             options.seed,
             run_dir=self._directory.shown,
             chosen=choices(plan),
+            command=repeat_command(plan, self._directory.shown),
         )
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         path, has_events = self._directory.path, "tensorboard" in options.trackers
@@ -124,7 +125,7 @@ class Run:
                 self._best.load()
                 self._around.curriculum.load()
                 self._around.trackers.restore(meta)
-            self._directory.write_config(describe_plan(plan))
+            self._directory.write_config(config_of(plan, self._result.command, path))
         except ConfigurationError:
             self._backend.stop()
             self._directory.close()

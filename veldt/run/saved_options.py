@@ -25,7 +25,7 @@ def saved_options(
     try:
         stored = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
         if not trust_code:
-            check_code(run_dir, stored)
+            check_code(run_dir / "config.json", stored)
         check_kinds(RunOptions, stored["options"])
         options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
         sizes, trackers = tuple(options.hidden_sizes), tuple(options.trackers)
