@@ -32,6 +32,7 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import RunDirectory
+from veldt.run.external import attendance
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
@@ -110,6 +111,7 @@ class Run:
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
         self._nodes_are_alive = False
+        self._attendance = attendance(plan.problem.environment)
         self._target = self._make_target()
         self._next_metrics = 0.0
 
@@ -184,6 +186,7 @@ class Run:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
+                self._look_for_clients(elapsed)
                 self._best.watch(self._telemetry, self._weights)
                 self._best.write_if_due(elapsed)
                 if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
@@ -204,6 +207,11 @@ class Run:
         telemetry = self._telemetry
         for text in self._alarm.look(telemetry.snapshots, telemetry.updates, elapsed):
             self._record.note("alarm", text)
+
+    def _look_for_clients(self, elapsed: float) -> None:
+        text = self._attendance and self._attendance.look(self._telemetry.snapshots, elapsed)
+        if text:
+            self._record.note("clients", text)
 
     def _observe(self) -> None:
         names = (node.name for node in self._plan.topology.nodes)
@@ -233,7 +241,7 @@ class Run:
             options.target_return,
             options.evaluation_episodes,
             has_looks=options.backend != "serial",
-            play=self._play,
+            play=None if self._attendance else self._play,
         )
 
     def _play(self, attempt: int, seconds: float | None) -> np.ndarray:
@@ -312,7 +320,7 @@ class Run:
         add_league_result(self._result, self._plan, self._backend)
 
     def _evaluate_last(self) -> None:
-        if not self._options.evaluation_episodes:
+        if not self._options.evaluation_episodes or self._attendance:
             return
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
