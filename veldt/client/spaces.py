@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -43,7 +43,7 @@ def _word(value: float) -> float | str:
     return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
 
 
-_WRITERS = {
+_WRITERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "Dict": lambda space: {"spaces": {key: described(each) for key, each in space.spaces.items()}},
     "Tuple": lambda space: {"spaces": [described(each) for each in space.spaces]},
     "Discrete": _discrete,

@@ -240,7 +240,7 @@ class Run:
         return Target(
             options.target_return,
             options.evaluation_episodes,
-            has_looks=options.backend != "serial",
+            has_looks=options.backend != "serial" and not self._attendance,
             play=None if self._attendance else self._play,
         )
 

@@ -47,7 +47,12 @@ class Target:
         if self._training_reaches_it(telemetry):
             self._next_episode = telemetry.episodes + _EPISODES_BETWEEN_EVALUATIONS
             return self._holds(0, seconds_left)
-        if not self.has_looks or self.play is None or telemetry.updates == 0 or elapsed_seconds < self._next_look:
+        if (
+            not self.has_looks
+            or self.play is None
+            or telemetry.updates == 0
+            or elapsed_seconds < self._next_look
+        ):
             return False
         began = time.monotonic()
         limit = max(_LONGEST_LOOK_SECONDS, _LONGEST_LOOK_SHARE * elapsed_seconds)

@@ -54,13 +54,13 @@ class _Asking:
 class _DeclarationServicer:
     def __init__(self) -> None:
         self.found: Declaration | None = None
-        self.refused: dict[str, int] = Counter()
+        self.refused: Counter[str] = Counter()
 
     def connect(self, send: Callable[[bytes], None]) -> _Asking:
         return _Asking(self)
 
     def refuse(self, reason: str) -> None:
-        self.refused[reason] = self.refused.get(reason, 0) + 1
+        self.refused[reason] += 1
 
     def take(self) -> Declaration | None:
         return self.found

@@ -47,7 +47,7 @@ class ExternalSession:
         self.places: list[int] = []
         self._steps = 0
         self._unanswered = 0
-        self._has_left = False
+        self._has_left = self.has_ended = False
 
     def receive(self, message: bytes) -> None:
         """Take one message; raises Refused, after which the stream must end."""
@@ -95,6 +95,8 @@ class ExternalSession:
         return [(place, slice(i * width, (i + 1) * width)) for i, place in enumerate(self.places)]
 
     def answer(self, part: slice, actions: np.ndarray) -> None:
+        if self.has_ended:
+            return
         self._actions[part] = actions
         self._unanswered -= 1
         if not self._unanswered:
@@ -102,6 +104,7 @@ class ExternalSession:
 
     def close(self) -> None:
         """The stream has ended, in whatever way; its places are free once that was read."""
+        self.has_ended = True
         for place, part in self._parts():
             self._servicer.put(ExternalRow(place, self.number, self, part, left=True))
 
@@ -124,7 +127,7 @@ class ExternalServicer:
         self._num_places = num_places
         self._inbox: deque[ExternalRow] = deque()
         self._connections = 0
-        self.refused: dict[str, int] = Counter()
+        self.refused: Counter[str] = Counter()
         """Messages refused so far, by reason."""
 
     @property
@@ -140,7 +143,7 @@ class ExternalServicer:
         return ExternalSession(self, self._connections, send)
 
     def refuse(self, reason: str) -> None:
-        self.refused[reason] = self.refused.get(reason, 0) + 1
+        self.refused[reason] += 1
 
     def admit(self, environments: int) -> list[int]:
         """The places of a stream of so many environments, or Refused."""

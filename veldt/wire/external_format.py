@@ -200,9 +200,7 @@ def parsed(message: bytes) -> pb.Request:
 
 def check_hello(hello: pb.Hello) -> None:
     if hello.protocol != PROTOCOL:
-        raise Refused(
-            "malformed", f"protocol {hello.protocol} came, this server speaks {PROTOCOL}"
-        )
+        raise Refused("malformed", f"protocol {hello.protocol} came, this server speaks {PROTOCOL}")
     if hello.environments < 1:
         raise Refused("malformed", "Hello.environments is 0, expected was 1 or more")
 

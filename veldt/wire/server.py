@@ -62,7 +62,8 @@ Request = TypeVar("Request")
 class Servicer(Protocol[Request]):
     """What happens on the streams, without any transport."""
 
-    refused: dict[str, int]
+    @property
+    def refused(self) -> dict[str, int]: ...
 
     def connect(self, send: Callable[[bytes], None]) -> Session: ...
 

@@ -63,7 +63,7 @@ class ExternalInference(StreamInference):
     """Answers clients that come and go. `rule.most` is the number of places; a forward pass begins
     when half of those that are held have asked. `gamma` as in Actor."""
 
-    stream: ExternalServer  # type: ignore[assignment]
+    stream: ExternalServer
     gamma: float = 0.99
     reward_clip: float | None = None
     scales_rewards: bool = False
