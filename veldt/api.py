@@ -135,7 +135,7 @@ def _planned(
         limit = max(limit - spent, _PLANNING_SECONDS)
     try:
         with time_limit(limit):
-            return make_plan(architecture, declared(options, say), own)
+            return make_plan(architecture, declared(architecture, options, say), own)
     except OutOfTime:
         raise ConfigurationError(
             f"max_seconds {options.max_seconds:g} were over before the network was built and the"

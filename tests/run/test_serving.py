@@ -169,6 +169,12 @@ def _masked(address: str) -> None:
             raise Refused(error.details()) from None
 
 
+def test_a_port_is_served_by_one_only():
+    with served(policy_of("discrete")) as (_, address), pytest.raises(ConfigurationError) as error:
+        PolicyService(policy_of("discrete"), address)
+    assert f"cannot listen on {address}" in str(error.value)
+
+
 def test_a_token_is_asked_for_where_one_is_set(monkeypatch):
     monkeypatch.setenv("VELDT_TOKEN", "a secret")
     with served(policy_of("discrete")) as (_, address):

@@ -35,6 +35,8 @@ _FINAL = (
     grpc.StatusCode.UNIMPLEMENTED,
 )
 """Answers that trying again would not change."""
+_TOO_MANY = "Concurrent RPC limit"
+"""gRPC's words for streams that have to wait; what else is too much stays so."""
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -136,8 +138,7 @@ class PolicyClient:
             try:
                 list(self._replies)
             except grpc.RpcError as error:
-                if error.code() in _FINAL:
-                    raise Refused(error.details()) from None
+                _cause(error)
         self.close()
 
     def close(self) -> None:
@@ -156,11 +157,13 @@ class PolicyClient:
         final: Any,
         mask: Any,
     ) -> pb.Step:
-        if mask is None and self.welcome.action_mask_size:
-            mask = _mask_in(observation)
         if self._is_one:
             observation, reward, mask = [observation], _one(reward), _one(mask)
             terminated, truncated, final = _one(terminated), _one(truncated), _one(final)
+        elif not self._has_tuples():
+            observation, final = _listed(observation), _listed(final)
+        if mask is None and self.welcome.action_mask_size:
+            mask = _mask_in(observation)
         ended = self._ends(terminated, truncated)
         step = pb.Step(observation=self._arrays(observation), ended=ended)
         if reward is not None:
@@ -171,6 +174,10 @@ class PolicyClient:
         if TRUNCATED in ended and self.welcome.learns:
             step.final_observation.extend(self._arrays(_filled(final, observation, ended)))
         return step
+
+    def _has_tuples(self) -> bool:
+        """Whether an observation is a tuple itself, so that one is no list of observations."""
+        return all(entry.path and entry.path[0].isdecimal() for entry in self.welcome.observation)
 
     def _ends(self, terminated: Any, truncated: Any) -> bytes:
         ends = bytearray(self._width)
@@ -234,9 +241,11 @@ class PolicyClient:
 def _cause(error: BaseException) -> str:
     """Why a stream ended, where another one may help; Refused where none would."""
     if isinstance(error, grpc.RpcError):
-        if error.code() in _FINAL:
-            raise Refused(error.details()) from None
-        return f"{error.code().name}: {error.details()}"
+        code, words = error.code(), error.details() or ""
+        is_too_large = code == grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_MANY not in words
+        if code in _FINAL or is_too_large:
+            raise Refused(words) from None
+        return f"{code.name}: {words}"
     return "the server ended the stream"
 
 
@@ -246,6 +255,10 @@ def _text(space: Any) -> str:
 
 def _one(value: Any) -> Any:
     return None if value is None else [value]
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _mask_in(observations: Any) -> Any:

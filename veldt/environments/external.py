@@ -14,7 +14,9 @@ from veldt.environments.spaces import action_spec, leaf_readers
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, EnvironmentSpec
 
-_REMEDY = "write external:HOST:PORT, such as external:127.0.0.1:5000, or .../?spaces=FILE behind it"
+_REMEDY = (
+    "write external:HOST:PORT, such as external:127.0.0.1:5000, and ?spaces=FILE behind it or not"
+)
 _MOST_PORT = 65_535
 
 

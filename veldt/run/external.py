@@ -5,13 +5,21 @@ there."""
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from veldt import architectures
 from veldt.environments import EnvironmentFactory, Interface
-from veldt.environments.external import external_address, external_interface, external_spec
+from veldt.environments.external import (
+    ExternalAddress,
+    external_address,
+    external_interface,
+    external_spec,
+)
 from veldt.environments.lookup import EXTERNAL_PREFIX
 from veldt.environments.space_text import described, space_from
 from veldt.errors import ConfigurationError
@@ -32,14 +40,15 @@ def is_external(options: RunOptions) -> bool:
     return isinstance(options.env, str) and options.env.startswith(EXTERNAL_PREFIX)
 
 
-def declared(options: RunOptions, say: Callable[[str], None]) -> RunOptions:
+def declared(architecture: str, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
     """The options of a run with the spaces of its external environment in them: from a file, or
     from the first client, which is waited for. Other runs' options stay as they are."""
-    if not is_external(options) or _SPACES in options.env_options:
+    if not is_external(options):
         return options
-    if options.backend == "serial":
-        raise ConfigurationError(_NOT_SERIAL)
-    address = external_address(str(options.env))
+    address = _checked(options, takes_external(architectures.load(architecture)))
+    _check_free(address.listen)
+    if _SPACES in options.env_options:
+        return options
     if address.spaces_file is not None:
         return _with(options, _read(address.spaces_file), None)
     from veldt.wire.declaration import first_declaration
@@ -57,6 +66,18 @@ def declared(options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         "action_masks": found.action_masks,
     }
     return _with(options, spaces, found.environments)
+
+
+def _check_free(listen: str) -> None:
+    """Refuse an address that cannot be listened on before anything starts."""
+    host, _, port = listen.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host.strip("[]"), int(port)), family=family).close()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {listen}: {error}; choose another port, or end what listens there"
+        ) from error
 
 
 def _with(options: RunOptions, spaces: Mapping[str, Any], environments: int | None) -> RunOptions:
@@ -77,10 +98,6 @@ def _read(file: str) -> Mapping[str, Any]:
     return found
 
 
-_NOT_SERIAL = (
-    "clients come and go by the clock, and the serial backend repeats every bit of a run; use"
-    " --backend process with external:"
-)
 _TAKES_NONE = {
     "frame_stack": 1,
     "time_limit": None,
@@ -91,20 +108,34 @@ _TAKES_NONE = {
 """Options that have no meaning where a simulator drives, with their defaults."""
 
 
-def known(options: RunOptions, takes_external: bool) -> tuple[EnvironmentSpec, Interface]:
-    """The external environment of a run as it was declared."""
-    if not takes_external:
+def takes_external(module: ModuleType) -> bool:
+    """Whether an architecture learns from simulators elsewhere."""
+    return bool(getattr(module, "TAKES_EXTERNAL", False))
+
+
+def _checked(options: RunOptions, is_taken: bool) -> ExternalAddress:
+    """Where the run listens, if its options go together."""
+    if not is_taken:
         raise ConfigurationError(
             "only seed_rl takes external:, since its actors hold no weights; other architectures"
             " step their environments themselves"
         )
     if options.backend == "serial":
-        raise ConfigurationError(_NOT_SERIAL)
+        raise ConfigurationError(
+            "clients come and go by the clock, and the serial backend repeats every bit of a run;"
+            " use --backend process with external:"
+        )
     for name, default in _TAKES_NONE.items():
         if vars(options).get(name, default) != default:
             raise ConfigurationError(
                 f"{name} does not go with external:, where the simulator decides; leave it out"
             )
+    return external_address(str(options.env))
+
+
+def known(options: RunOptions, is_taken: bool) -> tuple[EnvironmentSpec, Interface]:
+    """The external environment of a run as it was declared."""
+    _checked(options, is_taken)
     name = str(options.env)
     spaces = options.env_options.get(_SPACES)
     if not isinstance(spaces, dict):
@@ -126,26 +157,21 @@ def sizes(options: RunOptions) -> tuple[int, int]:
     return options.num_actors or max(1, DEFAULT_ENVIRONMENTS // per_place), per_place
 
 
-def attendance(environment: EnvironmentFactory) -> Attendance | None:
-    """Of a run whose simulators are elsewhere."""
-    if not environment.is_external:
-        return None
-    return Attendance(external_address(environment.name).listen)
-
-
 class Attendance:
     """Says when clients come and go, and from time to time that none is there."""
 
-    def __init__(self, listen: str) -> None:
-        self._listen, self._before, self._next_reminder = listen, -1, 0.0
+    def __init__(self, environment: EnvironmentFactory, note: Callable[[str], None]) -> None:
+        self._listen = external_address(environment.name).listen if environment.is_external else ""
+        self._note, self._before, self._next_reminder = note, -1, 0.0
 
-    def look(self, snapshots: Mapping[str, NodeSnapshot], elapsed_seconds: float) -> str | None:
-        """One line, if there is something to say."""
+    def look(self, snapshots: Mapping[str, NodeSnapshot], elapsed_seconds: float) -> None:
+        """Nothing to see where actors step the environments."""
+        if not self._listen:
+            return
         now = sum(int(each.counters.get(CONNECTED, 0)) for each in snapshots.values())
         changed, self._before = now != self._before, now
-        if now:
-            return f"{now} environments of clients at {self._listen}" if changed else None
-        if not changed and elapsed_seconds < self._next_reminder:
-            return None
-        self._next_reminder = elapsed_seconds + _REMIND_SECONDS
-        return f"no client is there: waiting at {self._listen}"
+        if now and changed:
+            self._note(f"{now} environments of clients at {self._listen}")
+        if not now and (changed or elapsed_seconds >= self._next_reminder):
+            self._next_reminder = elapsed_seconds + _REMIND_SECONDS
+            self._note(f"no client is there: waiting at {self._listen}")

@@ -86,7 +86,7 @@ def _checked_plan(
     environment = _environment(options)
     known = remembered
     if known is None and environment.is_external:
-        known = external.known(options, getattr(module, "TAKES_EXTERNAL", False))
+        known = external.known(options, external.takes_external(module))
     if known is not None:
         environment = environment.remembering(*known)
     spec = environment.spec()

@@ -85,14 +85,14 @@ class PolicyService:
     def _actions(self, rows: list[ExternalRow]) -> np.ndarray:
         policy = self._policy
         names = [entry.name for entry in policy.leaves]
-        joined = {name: _joined([row.arrays[name] for row in rows]) for name in names}
+        joined = {name: np.concatenate([row.arrays[name] for row in rows]) for name in names}
         if any(ACTION_MASK in row.arrays for row in rows):
-            joined[ACTION_MASK] = _joined([self._mask(row) for row in rows])
+            joined[ACTION_MASK] = np.concatenate([self._mask(row) for row in rows])
         if not policy.has_memory:
             return policy.act_on_rows(joined, None, self._deterministic)
         states = [self._state(row) for row in rows]
         state = PolicyState.joined(states)
-        reward = _joined([row.arrays["reward"] for row in rows])
+        reward = np.concatenate([row.arrays["reward"] for row in rows])
         actions = policy.act_on_rows(joined, state, self._deterministic, reward)
         state.divide(states)
         return actions
@@ -116,10 +116,6 @@ class PolicyService:
     def close(self) -> None:
         """End all streams."""
         self._server.close()
-
-
-def _joined(arrays: list[np.ndarray]) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def serve_run(

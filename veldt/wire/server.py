@@ -136,7 +136,11 @@ class RpcServer(Generic[Request]):
 
     def _make_server(self, address: str) -> grpc.aio.Server:
         server = grpc.aio.server(
-            options=keepalive_options(self._max_request_bytes + _COUNTED_EXCESS_BYTES),
+            options=[
+                *keepalive_options(self._max_request_bytes + _COUNTED_EXCESS_BYTES),
+                # Two servers on one port would each get some of the streams.
+                ("grpc.so_reuseport", 0),
+            ],
             maximum_concurrent_rpcs=self._max_streams,
         )
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
