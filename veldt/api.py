@@ -17,7 +17,7 @@ from veldt.options.fields import with_values
 from veldt.run import output
 from veldt.run.main_guard import check_main_is_guarded
 from veldt.run.saved_options import saved_options
-from veldt.telemetry.result import RunResult
+from veldt.telemetry.result import RunResult, dumps
 
 if TYPE_CHECKING:
     from veldt.policy import TrainedPolicy
@@ -126,8 +126,9 @@ def _planned(
     from veldt.run.signals import OutOfTime, time_limit
 
     def say(text: str) -> None:
-        if not options.quiet and not options.json:
-            print(text, file=output.stream(), flush=True)
+        if not options.quiet:
+            line = dumps({"event": "note", "text": text}) if options.json else text
+            print(line, file=output.stream(), flush=True)
 
     limit = options.max_seconds
     if limit is not None:
