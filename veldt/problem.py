@@ -9,11 +9,13 @@ from math import prod
 
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
+from veldt.environments.external import external_address
 from veldt.errors import ConfigurationError
 from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
 from veldt.objectives.actor_critic import TargetOptions
 from veldt.objectives.ppo import ClippedOptions, SynchronousOptions
 from veldt.objectives.q_learning import QLearningOptions
+from veldt.topology import Door
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
 
 _FEW_INPUTS = 8
@@ -81,6 +83,13 @@ class Problem:
                 " groups; choose a multiple with --envs-per-actor, or other --groups-per-actor"
             )
         return Environments(self.environment, self.envs_per_actor, num_groups)
+
+    def door(self) -> Door | None:
+        """Where simulators connect; None where actors step the environments."""
+        if not self.environment.is_external:
+            return None
+        interface, has_masks = self.environment.interface(), self.spec.action_mask_size > 0
+        return Door(external_address(self.environment.name).listen, interface, has_masks)
 
     def trajectory_layout(
         self,

@@ -31,6 +31,7 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import RunDirectory
+from veldt.run.external import Attendance
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
@@ -113,6 +114,9 @@ class Run:
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
         self._nodes_are_alive = False
+        self._attendance = Attendance(
+            plan.problem.environment, partial(self._record.note, "clients")
+        )
         self._target = self._make_target()
         self._next_metrics = 0.0
 
@@ -191,6 +195,7 @@ class Run:
                 self._around.look(self._telemetry)
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
+                self._attendance.look(self._telemetry.snapshots, elapsed)
                 self._best.watch(self._telemetry, self._weights)
                 self._best.write_if_due(elapsed)
                 if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
@@ -233,14 +238,14 @@ class Run:
         return None
 
     def _make_target(self) -> Target | None:
-        options = self._options
+        options, is_external = self._options, self._plan.problem.environment.is_external
         if options.target_return is None:
             return None
         return Target(
             options.target_return,
             options.evaluation_episodes,
-            has_looks=options.backend != "serial",
-            play=self._play,
+            has_looks=options.backend != "serial" and not is_external,
+            play=None if is_external else self._play,
         )
 
     def _play(self, attempt: int, seconds: float | None) -> np.ndarray:
@@ -320,8 +325,8 @@ class Run:
         add_league_result(self._result, self._plan, self._backend)
 
     def _evaluate_last(self) -> None:
-        if not self._options.evaluation_episodes:
-            return
+        if not self._options.evaluation_episodes or self._plan.problem.environment.is_external:
+            return  # nobody can play there but its clients
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
         limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS

@@ -26,6 +26,7 @@ from veldt.problem import Problem
 from veldt.resources import usable_cores
 from veldt.roles.actor import Actor
 from veldt.roles.learner import rows_per_batch
+from veldt.run import external
 from veldt.topology import Topology
 from veldt.types import EnvironmentSpec
 
@@ -86,8 +87,11 @@ def _checked_plan(
         raise ConfigurationError(module.WHY_NOT_EVERYWHERE)
     options = _with_an_end(options)
     environment = _environment(options)
-    if remembered is not None:
-        environment = environment.remembering(*remembered)
+    known = remembered
+    if known is None and environment.is_external:
+        known = external.known(options, external.takes_external(module))
+    if known is not None:
+        environment = environment.remembering(*known)
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
@@ -99,9 +103,13 @@ def _checked_plan(
     is_r2d2 = flat(config).get("algorithm") == "r2d2"
     if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
         environment = replace(environment, reward_clip=1.0)
+        environment = environment if known is None else environment.remembering(*known)
     device = _device(options, module, is_image)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     num_actors = _num_actors(options, module)
+    if environment.is_external:
+        num_actors, per_actor = external.sizes(options)
+        options = replace(options, num_actors=num_actors, envs_per_actor=per_actor)
     problem = Problem(
         environment,
         spec,
