@@ -7,9 +7,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_OUT_OF_DOCS = re.compile(r"\[([^\]]+)\]\(\.\./[^)\s]+\)")
-
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Called for each page; those in folders may mean other pages by "../"."""
-    return markdown if "/" in page.file.src_uri else _OUT_OF_DOCS.sub(r"\1", markdown)
+    """Called for each page; those in folders mean other pages by "../"."""
+    up = r"\.\./" * (page.file.src_uri.count("/") + 1)
+    return re.sub(rf"\[([^\]]+)\]\({up}[^)\s]+\)", r"\1", markdown)
