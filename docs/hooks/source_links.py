@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hook of mkdocs: links from a page into the source tree lead nowhere on the site, which has only
-docs/. There they become plain text, and notebooks their pages; in the repository both stay links."""
+docs/. There they become plain text, and links to notebooks lead to their pages; in the repository
+both stay as they are."""
 
 from __future__ import annotations
 
