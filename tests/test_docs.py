@@ -25,7 +25,11 @@ from veldt.command_line import parsers
 from veldt.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "howto").glob("*.md")),
+]
 GENERATED = sorted((ROOT / "docs" / "architectures").glob("*.md"))
 EXAMPLES = {
     "own_environment_and_network.py": ("--backend", "serial", "--env-steps", "2000"),

@@ -219,8 +219,14 @@ def serve_parser() -> Parser:
 
 
 def watch_parser() -> Parser:
-    parser = Parser("veldt watch", "Watch: a live page of a run that goes on or has ended")
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
+    parser = Parser("veldt watch", "Watch: a live page of runs that go on or have ended")
+    parser.usage = "veldt watch RUN_DIR [RUN_DIR ...] [--port N]"
+    parser.add_argument(
+        "run_dir",
+        nargs="+",
+        metavar="RUN_DIR",
+        help="directory of a run, or a folder of runs; several are shown side by side",
+    )
     parser.add_argument(
         "--port", type=whole_number, default=0, help="port on this machine; 0: any that is free [0]"
     )

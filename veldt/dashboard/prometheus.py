@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's newest metrics in Prometheus's text format."""
+"""The newest metrics of runs in Prometheus's text format."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +17,35 @@ _FAMILIES = ("info", "environment", "queue", "busy", "counter")
 """Metrics "family/name" whose names depend on the run: the name becomes a label."""
 
 
-def exposition(view: RunView, run_dir: Path) -> str:
+Samples = dict[str, list[tuple[dict[str, Any], float]]]
+
+
+def exposition(runs: Iterable[tuple[RunView, Path]]) -> str:
     """One gauge or counter per metric, with the run as labels."""
+    samples: Samples = {}
+    for view, run_dir in runs:
+        _add(samples, view, run_dir)
+    lines = []
+    for name, found in samples.items():
+        lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
+        lines += [f"{name}{{{_written(own)}}} {value!r}" for own, value in found]
+    return "\n".join(lines) + "\n"
+
+
+def _add(samples: Samples, view: RunView, run_dir: Path) -> None:
     labels = {
         "run": run_dir.name,
         "architecture": view.config["architecture"],
         "env": view.option("env"),
         "seed": view.option("seed"),
     }
-    samples: dict[str, list[tuple[dict[str, Any], float]]] = {
-        "veldt_up": [(labels, float(view.state in ("starting", "running")))]
-    }
+    is_up = float(view.state in ("starting", "running"))
+    samples.setdefault("veldt_up", []).append((labels, is_up))
     for metric, value in view.latest.items():
         if not isinstance(value, int | float) or not math.isfinite(value):
             continue
         name, more = _named(metric)
         samples.setdefault(name, []).append(({**labels, **more}, float(value)))
-    lines = []
-    for name, found in samples.items():
-        lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
-        lines += [f"{name}{{{_written(own)}}} {value!r}" for own, value in found]
-    return "\n".join(lines) + "\n"
 
 
 def _named(metric: str) -> tuple[str, dict[str, str]]:
