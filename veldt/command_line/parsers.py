@@ -9,10 +9,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from veldt import architectures
-from veldt.api import MAY_CHANGE
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line.options import Parser, add_fields, whole_number
 from veldt.options import RunOptions
+from veldt.run.changing import MAY_CHANGE
 from veldt.run.saved_options import saved_options
 from veldt.run.trust import FLAG
 

@@ -66,7 +66,12 @@ class Run:
         self._page, self._callbacks = LivePage(options), Callbacks(callbacks)
         self._began = time.monotonic() if began is None else began
         self._directory = RunDirectory(
-            options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
+            options.run_dir,
+            plan.topology.architecture,
+            plan.problem.environment.name,
+            resume,
+            base,
+            options.local_dir,
         )
         self._backend: Backend = make_backend(
             options.backend,
@@ -118,7 +123,7 @@ class Run:
         try:
             if resume:
                 check_spaces(path, plan)
-                self._checkpoints.begin_from_newest(plan.topology.num_weights)
+                self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
             self._directory.write_config(describe_plan(plan))
         except ConfigurationError:
@@ -128,6 +133,8 @@ class Run:
 
     def record_tuning(self, trials: list[Proposal]) -> None:
         """Keep what was tried before the run and why this setting was chosen."""
+        if not trials:
+            return
         with open(self._directory.path / TUNING_LOG, "a", encoding="utf-8") as file:
             for trial in trials:
                 file.write(trial.to_json() + "\n")

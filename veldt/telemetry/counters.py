@@ -191,6 +191,11 @@ class NodeTelemetry:
         self._lengths[places] = lengths[-kept:]
         self._head[EPISODES_DONE] = total
 
+    def skip_episodes(self, count: int) -> None:
+        """Count episodes that others have played and that nobody will read here."""
+        total = self._head[EPISODES_DONE] + count
+        self._tail[EPISODES_BEGUN] = self._head[EPISODES_DONE] = total
+
     def lag(self, lags: np.ndarray) -> None:
         """Count the policy lag of rows, in updates."""
         rows = np.asarray(lags, dtype=np.int64).ravel()
