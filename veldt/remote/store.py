@@ -4,10 +4,11 @@ store may answer late, wrongly or never."""
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -117,21 +118,16 @@ class RemoteStore:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """The file system and the path in it. Listings are never cached: others write, too."""
-    try:
-        import fsspec
-    except ImportError:
-        raise ConfigurationError(
-            f'a run directory like {url} needs an extra: pip install "veldt[remote]"'
-        ) from None
+    """The file system and the path in it."""
     scheme = url.partition("://")[0].lower()
-    settings: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
-    if scheme in ("s3", "s3a"):
-        settings["config_kwargs"] = _S3
-    if scheme in ("file", "local"):
-        settings["auto_mkdir"] = True
+    # What says where a store is and who asks; another value needs another client.
+    known = ("AWS_", "FSSPEC_", "GOOGLE_", "GCSFS_", "STORAGE_", "AZURE_")
+    where = tuple(sorted(item for item in os.environ.items() if item[0].startswith(known)))
     try:
-        return fsspec.core.url_to_fs(url, **settings)
+        files = _file_system(scheme, where)
+        return files, files._strip_protocol(url)
+    except ConfigurationError:
+        raise
     except ImportError as error:
         text = " ".join(str(error).split())
         raise ConfigurationError(f"{scheme}:// needs another package: {text}") from error
@@ -139,3 +135,21 @@ def _opened(url: str) -> tuple[Any, str]:
         raise ConfigurationError(
             f"{url} cannot be used as a run directory ({error}); s3://, gs:// and file:// are known"
         ) from error
+
+
+@lru_cache(maxsize=8)
+def _file_system(scheme: str, where: tuple[tuple[str, str], ...]) -> Any:
+    """Made once: a client of S3 takes a good part of a second. Listings are never remembered, since
+    others write, too."""
+    try:
+        import fsspec
+    except ImportError:
+        raise ConfigurationError(
+            f'a run directory like {scheme}://... needs an extra: pip install "veldt[remote]"'
+        ) from None
+    settings: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+    if scheme in ("s3", "s3a"):
+        settings["config_kwargs"] = _S3
+    if scheme in ("file", "local"):
+        settings["auto_mkdir"] = True
+    return fsspec.filesystem(scheme, **settings)
