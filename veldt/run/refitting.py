@@ -26,6 +26,7 @@ from veldt.backends.saving import (
 from veldt.checkpoints.store import Checkpoint
 from veldt.roles.gradients.hogwild import UPDATES_SUFFIX
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
+from veldt.telemetry.episode_info import with_nothing_seen
 from veldt.topology import Node, Topology
 
 _REPLAY = "replay"
@@ -56,7 +57,8 @@ def refitted(checkpoint: Checkpoint, topology: Topology) -> tuple[Parts, list[st
         lacks.append(f"{_listed(fresh)} begin{'s' if len(fresh) == 1 else ''} anew")
     seen = [snapshot_in(parts[name]).episodes_total for name in now]
     parts[WEIGHTS] = checkpoint.load(WEIGHTS)
-    parts[RUN] = {**checkpoint.load(RUN), "episodes_seen": np.array(seen, np.int64)}
+    window = with_nothing_seen(checkpoint.load(RUN))
+    parts[RUN] = {**window, "episodes_seen": np.array(seen, np.int64)}
     return parts, lacks
 
 
