@@ -68,7 +68,7 @@ def test_four_actors_become_one_and_four_again(case, tmp_path):
 def test_dqn_has_one_actor_and_says_so(tmp_path):
     small = {**SMALL, "run_dir": str(tmp_path), "total_env_steps": 100}
     veldt.train("dqn", env="CartPole-v1", **small)
-    with pytest.raises(veldt.ConfigurationError, match="num_actors"):
+    with pytest.raises(veldt.ConfigurationError, match="dqn has one actor"):
         veldt.resume(tmp_path, num_actors=4)
 
 
