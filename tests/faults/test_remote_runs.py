@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import left_after, start
+from commands import left_after, start, wait_for_training
 from object_store import ENVIRONMENT, FAULTS, SECRET, FlakyProxy, s3_server
 
 import veldt
@@ -287,6 +287,20 @@ def test_a_start_that_left_no_checkpoint_begins_anew(tmp_path, capsys):
     shutil.rmtree(path / "checkpoints")
     assert train(str(path), "--resume", "auto", steps=500) == 0
     assert "left no checkpoint; it begins anew" in said(capsys)
+
+
+def test_a_signalled_run_is_whole_in_its_store(tmp_path, machine):
+    """Budget without end, checkpoints a minute apart: what is committed is the last checkpoint."""
+    url = f"file://{tmp_path}/store/run"
+    words = ("--run-dir", url, "--total-env-steps", "1e9", "--checkpoint-env-steps", "1e8")
+    process = start(tmp_path, "train", "impala", *SMALL, *words)
+    local = local_copy(url)
+    wait_for_training(local, process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert result(url).stopped_by == "interrupt"
+    assert newest_step(url) == result(url).env_steps
 
 
 def test_file_urls_need_no_server(tmp_path, machine):

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veldt.callbacks import Callback
 from veldt.checkpoints.format import DAMAGE, META
@@ -19,15 +19,16 @@ from veldt.files import lock
 from veldt.options import RunOptions
 from veldt.remote.places import checked_url, is_remote, local_copy
 from veldt.run.changing import ENDS, MAY_CHANGE
-from veldt.run.description import describe_plan, goal_of
 from veldt.run.directory import CHECKPOINTS
 from veldt.run.output import stream
-from veldt.run.plan import Plan
 from veldt.run.trust import check_code
 from veldt.telemetry.progress import make_progress
 from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE
 from veldt.telemetry.result import RunResult, dumps
 from veldt.telemetry.writers import alarm_to_stderr
+
+if TYPE_CHECKING:
+    from veldt.run.plan import Plan
 
 _OF_THE_START = {"run_dir", "resume", "autotune", "autotune_seconds"}
 _BY_MACHINE = ("num_actors", "envs_per_actor")
@@ -43,7 +44,6 @@ class Home:
     path: Path | None
     """Of its files on this machine; None: a new one will be made."""
     holds_run: bool
-    store_seconds: float
 
     def placed(self, options: RunOptions) -> RunOptions:
         """The options with this place in them."""
@@ -68,6 +68,8 @@ class Home:
             raise ConfigurationError(f"{error}; nothing was started") from error
         try:
             result = run([*callbacks, mirror])
+        except ConfigurationError:
+            raise  # nothing was started
         except BaseException:
             try:
                 mirror.finish()
@@ -83,7 +85,7 @@ def home_of(run_dir: str | None, base: Path, local_dir: str | None, store_second
     if not is_remote(run_dir):
         path = None if run_dir is None else base / run_dir
         holds = path is not None and (path / CONFIG_FILE).exists()
-        return Home(run_dir, path, holds, store_seconds)
+        return Home(run_dir, path, holds)
     from veldt.remote.copying import bring_here
     from veldt.remote.store import RemoteStore, StoreError
 
@@ -93,7 +95,7 @@ def home_of(run_dir: str | None, base: Path, local_dir: str | None, store_second
         holds = bring_here(RemoteStore(url, store_seconds), local, alarm_to_stderr)
     except StoreError as error:
         raise ConfigurationError(f"{error}; nothing was started") from error
-    return Home(url, local, holds, store_seconds)
+    return Home(url, local, holds)
 
 
 def to_go_on_with(home: Home, mode: str | None) -> dict[str, Any] | None:
@@ -160,6 +162,8 @@ def with_sizes_of(options: RunOptions, stored: dict[str, Any]) -> RunOptions:
 
 def check_same(home: Home, plan: Plan, stored: dict[str, Any]) -> None:
     """Refuse to go on with a run of other options, by the name of the first that differs."""
+    from veldt.run.description import describe_plan  # with torch, which others must not wait for
+
     now = json.loads(dumps(describe_plan(plan)))
     pairs = {"architecture": (stored.get("architecture"), now["architecture"])}
     for part in ("options", "config"):
@@ -202,6 +206,8 @@ def finished(home: Home, plan: Plan, stored: dict[str, Any]) -> RunResult | None
 
 def shown(plan: Plan, result: RunResult) -> RunResult:
     """Say how a run ended that has ended before."""
+    from veldt.run.description import goal_of
+
     options = plan.options
     make_progress(goal_of(plan), options.quiet, options.json, stream()).finish(result)
     return result
