@@ -102,8 +102,9 @@ def resume(
     from veldt.run import home as homes
 
     base = Path.cwd()
-    place = {name: changes[name] for name in ("local_dir", "store_seconds") if name in changes}
-    asked = with_values(_ANY, place)
+    asked = with_values(
+        _ANY, {name: changes[name] for name in changes if name in ("local_dir", "store_seconds")}
+    )
     home = homes.home_of(str(run_dir), base, asked.local_dir, asked.store_seconds)
     assert home.path is not None
     architecture, options, own = saved_options(home.path, trust_code)

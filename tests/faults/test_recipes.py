@@ -70,7 +70,7 @@ def test_a_signalled_slurm_job_saves_itself_and_is_queued_again(tmp_path, cluste
     before = json.loads((tmp_path / "run" / "result.json").read_text())
     assert before["stopped_by"] == "interrupt"
 
-    second = job(tmp_path, cluster, before["env_steps"] + 500)
+    second = job(tmp_path, cluster, before["env_steps"] + 5000)
     _, err = second.communicate(timeout=60)
     assert second.returncode == 0, err
     after = json.loads((tmp_path / "run" / "result.json").read_text())

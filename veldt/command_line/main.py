@@ -111,7 +111,7 @@ def _resume(arguments: list[str], began: float) -> int:
     if is_remote(run_dir):
         from veldt.run.home import local_run
 
-        known = str(local_run(str(run_dir)))
+        known: str | None = str(local_run(str(run_dir)))
     else:
         known = run_dir
     changes = resume_parser(known, FLAG in arguments).parse(arguments)

@@ -94,7 +94,7 @@ def _share(counted: list[NodeSnapshot], place: int, among: int) -> dict[str, flo
     names = dict.fromkeys(
         name for one in counted for name in one.counters if name not in one.gauges
     )
-    totals = {name: sum(one.counters.get(name, 0.0) for one in counted) for name in names}
+    totals = {name: float(sum(one.counters.get(name, 0.0) for one in counted)) for name in names}
     return {
         name: _whole_share(int(total), place, among) if total.is_integer() else total / among
         for name, total in totals.items()
