@@ -7,13 +7,16 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veldt.errors import ConfigurationError
 from veldt.files import lock, write_atomically
 from veldt.remote.places import is_remote, local_copy
 from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE
 from veldt.telemetry.result import dumps
+
+if TYPE_CHECKING:
+    from veldt.run.plan import Plan
 
 CHECKPOINTS = "checkpoints"
 
@@ -78,6 +81,13 @@ class RunDirectory:
 
     def close(self) -> None:
         os.close(self._lock)
+
+
+def directory_of(plan: Plan, resume: bool, base: Path | None) -> RunDirectory:
+    """The directory of one run."""
+    options, env = plan.options, plan.problem.environment.name
+    architecture = plan.topology.architecture
+    return RunDirectory(options.run_dir, architecture, env, resume, base, options.local_dir)
 
 
 def _default_path(base: Path, architecture: str, env: str) -> Path:

@@ -32,7 +32,7 @@ from veldt.run.description import (
     goal_of,
     telemetry_of,
 )
-from veldt.run.directory import RunDirectory
+from veldt.run.directory import directory_of
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
@@ -66,14 +66,7 @@ class Run:
         self._plan, self._options = plan, options
         self._page, self._callbacks = LivePage(options), Callbacks(callbacks)
         self._began = time.monotonic() if began is None else began
-        self._directory = RunDirectory(
-            options.run_dir,
-            plan.topology.architecture,
-            plan.problem.environment.name,
-            resume,
-            base,
-            options.local_dir,
-        )
+        self._directory = directory_of(plan, resume, base)
         self._backend: Backend = make_backend(
             options.backend,
             plan.topology,
