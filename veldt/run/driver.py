@@ -94,7 +94,7 @@ class Run:
         self._curriculum = Curriculum(
             plan.problem.environment, self._backend, partial(self._record.note, "environment")
         )
-        on_serial = options.backend == "serial"
+        on_serial, note = options.backend == "serial", partial(self._record.note, "checkpoint")
         self._checkpoints = RunCheckpoints(
             self._directory.checkpoints,
             self._backend,
@@ -103,11 +103,9 @@ class Run:
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
             keep=options.keep_checkpoints,
             saved=self._callbacks.checkpoint,
-            note=partial(self._record.note, "checkpoint"),
+            note=note,
         )
-        self._best = BestWeights(
-            self._directory.path / BEST, partial(self._record.note, "checkpoint")
-        )
+        self._best = BestWeights(self._directory.path / BEST, note)
         self._begin_directory(resume)
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
