@@ -19,10 +19,13 @@ from object_store import ENVIRONMENT, FAULTS, SECRET, FlakyProxy, s3_server
 
 import veldt
 from veldt.command_line import main as cli
+from veldt.dashboard.reading import RunReader
 from veldt.remote.commits import Commit, commits_in
+from veldt.remote.copying import refresh_files
 from veldt.remote.mirror import Mirror
 from veldt.remote.places import local_copy
 from veldt.remote.store import RemoteStore
+from veldt.run.home import local_run
 
 STEPS = 4000
 SMALL = (
@@ -301,6 +304,18 @@ def test_a_signalled_run_is_whole_in_its_store(tmp_path, machine):
     assert process.returncode == 0, err
     assert result(url).stopped_by == "interrupt"
     assert newest_step(url) == result(url).env_steps
+
+
+def test_a_page_elsewhere_shows_the_run_as_it_goes_on(tmp_path, machine):
+    url = f"file://{tmp_path}/store/run"
+    assert train(url, steps=500) == 0
+    copy = local_run(url)
+    page = RunReader(copy)
+    assert page.read().status["env_steps"] == 500
+    assert train(url, steps=1000) == 0
+    refresh_files(RemoteStore(url), copy)
+    assert page.read().status["env_steps"] == 1000
+    assert page.read().state == "ended"
 
 
 def test_file_urls_need_no_server(tmp_path, machine):
