@@ -55,7 +55,8 @@ class Snippet:
 
     @property
     def runs(self) -> bool:
-        return self.kind in ("python", "sh") and not self.mark.startswith("not run: ")
+        is_file = self.mark.startswith("file: ")
+        return is_file or (self.kind in ("python", "sh") and not self.mark.startswith("not run: "))
 
 
 def snippets(page: Path) -> list[Snippet]:
@@ -109,8 +110,9 @@ def test_every_command_is_one_that_veldt_understands(page, folder):
 
 def _parse(command: list[str]) -> None:
     assert command[0] in cli.COMMANDS, command
-    if command[0] in ("train", "describe"):
-        parsers.run_parser(command[0], command[1]).parse(command[1:])
+    if command[0] in ("train", "sweep", "describe"):
+        named = command[1:] if not command[1].startswith("-") else ["impala", *command[1:]]
+        parsers.run_parser(command[0], named[0]).parse(named)
     elif command[0] in ("evaluate", "export"):
         parsers.PARSERS[command[0]]().parse(command[1:])
     elif command[0] == "claims":
@@ -133,7 +135,7 @@ def test_fences_and_marks_are_known(page):
     text = page.read_text(encoding="utf-8")
     assert text.count("```") == 2 * len(snippets(page))
     for snippet in snippets(page):
-        assert snippet.kind in ("python", "sh", "text", "mermaid", "yaml")
+        assert snippet.kind in ("python", "sh", "text", "toml", "mermaid", "yaml")
         assert not snippet.mark or snippet.mark.startswith(("not run: ", "file: "))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from nicegui import ui
 
-from veldt.dashboard import charts, league
+from veldt.dashboard import charts, episode_info, league
 from veldt.dashboard.overlay import LiveNumbers, compact
 from veldt.dashboard.reading import RunView
 from veldt.diagram.svg import STYLE as DIAGRAM_STYLE
@@ -74,6 +74,8 @@ class Page:
             with _card("Speed: env steps per second", "narrow"):
                 self._speed = ui.echart(charts.speed(view)).classes("chart")
             self._league = self._make_league_charts(view)
+            with _card("Episodes: what environments said, mean of the last 100", "narrow") as card:
+                self._said_card, self._said = card, ui.html(sanitize=False).classes("events")
             with _card("Busy share and restarts", "narrow"):
                 self._roles = ui.html(sanitize=False).classes("events")
             with _card("Alarms and events", "narrow"):
@@ -114,6 +116,8 @@ class Page:
                 element.options.update(options)
         self._timeline_card.set_visibility(bool(view.timeline))
         self._timeline.set_content(view.timeline)
+        self._said_card.set_visibility(episode_info.has_episode_info(view))
+        self._said.set_content(episode_info.table(view))
         self._roles.set_content(_roles(view))
         self._events.set_content(_events(view))
 

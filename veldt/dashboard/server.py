@@ -13,8 +13,10 @@ import uvicorn
 from fastapi import FastAPI
 from nicegui import Client, app, background_tasks, ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import Response
 
 from veldt.dashboard.page import Page
+from veldt.dashboard.prometheus import CONTENT_TYPE, exposition
 from veldt.dashboard.reading import RunReader, RunView
 
 _REFRESH_SECONDS = 1.0
@@ -46,6 +48,11 @@ def serve(reader: RunReader, listener: socket.socket, beside_run: bool) -> None:
         ui.timer(_REFRESH_SECONDS, lambda: page.refresh(looks.newest()))
 
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @outer.get("/metrics")
+    async def metrics() -> Response:
+        return Response(exposition(looks.newest(), reader.run_dir), media_type=CONTENT_TYPE)
+
     # A page of another site must not reach this one by a name that it lets point here.
     outer.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
     ui.run_with(

@@ -19,4 +19,5 @@ MAY_CHANGE = {
     "port",
     "quiet",
     "store_seconds",
+    "trackers",
 }
