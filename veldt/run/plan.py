@@ -13,6 +13,7 @@ import torch
 from veldt import architectures
 from veldt.backends.process.chaos import Chaos
 from veldt.backends.process.sending import check_can_be_sent
+from veldt.backends.shared_memory.fabric import bytes_of
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Interface
 from veldt.errors import ConfigurationError, did_you_mean
@@ -22,7 +23,7 @@ from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat, leaves, with_values
 from veldt.population import HasPopulation, population_builder
 from veldt.problem import Problem
-from veldt.resources import usable_cores
+from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
 from veldt.roles.learner import rows_per_batch
 from veldt.topology import Topology
@@ -112,6 +113,11 @@ def _checked_plan(
     topology.architecture = architectures.label(architecture)
     if options.extra_lag:
         add_lag(topology, options.extra_lag)
+    require_bytes(
+        bytes_of(topology),
+        "what travels between the nodes",
+        "use fewer --num-actors or --envs-per-actor, or shorter or fewer trajectories",
+    )
     if options.backend == "process":
         check_can_be_sent(topology)
     return Plan(architecture, options, config, problem, topology, found, preset)
