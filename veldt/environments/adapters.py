@@ -22,7 +22,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from veldt.environments import lookup
 from veldt.environments.atari import open_atari
 from veldt.environments.delays import DelayedStepper, DelayedVector, delay_of, is_delayed
+from veldt.environments.envpool_vectors import open_envpool
+from veldt.environments.episode_info import EPISODE_INFO
 from veldt.environments.opened import MODES, OpenedVector
+from veldt.environments.parameters import Values, give
 from veldt.environments.resilience import (
     AbortedEpisodes,
     EnvironmentFailure,
@@ -50,7 +53,7 @@ def open_vector(
         if factory.is_atari:
             return open_atari(factory, options, num_envs)
         if factory.is_envpool:
-            return _open_envpool(factory, options, num_envs, seed)
+            return open_envpool(factory, options, num_envs, seed)
         if factory.is_game:
             return _open_game(factory, options, num_envs)
         if render:
@@ -169,6 +172,10 @@ def _make_called(
 class _InProcessVector(SyncVectorEnv):
     """Gymnasium's in-process vector, gathering only the info that is read."""
 
+    def pass_on(self, values: Values) -> None:
+        for copy in self.envs:
+            give(copy, values)
+
     def _add_info(
         self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int
     ) -> dict[str, Any]:
@@ -176,6 +183,8 @@ class _InProcessVector(SyncVectorEnv):
             if key in env_info:
                 super()._add_info(vector_infos, {key: env_info[key]}, env_num)
         told = env_info.get("final_info", env_info)  # of the step, not of the reset within it
+        if EPISODE_INFO in told:
+            vector_infos.setdefault(EPISODE_INFO, {})[env_num] = told[EPISODE_INFO]
         for name, part in told.get(REWARD_COMPONENTS, {}).items():
             parts = vector_infos.setdefault(REWARD_COMPONENTS, {})
             parts.setdefault(name, np.zeros(self.num_envs))[env_num] = part
@@ -253,31 +262,3 @@ def _open_native(
             f"{factory.autoreset}; leave autoreset at default or use vectorization in_process"
         )
     return OpenedVector(env, AutoresetMode(mode))
-
-
-def _open_envpool(
-    factory: EnvironmentFactory, options: dict[str, Any], num_envs: int, seed: int
-) -> OpenedVector:
-    """EnvPool always resets on the next step and takes its seed when it is made."""
-    if factory.vectorization not in ("auto", "native") or factory.autoreset not in (
-        "default",
-        "next_step",
-    ):
-        raise ConfigurationError(
-            f"'{factory.name}' runs on EnvPool, which resets on the next step; "
-            "leave vectorization at auto and autoreset at default"
-        )
-    envpool = lookup.envpool_module()
-    task = factory.name.removeprefix(lookup.ENVPOOL_PREFIX)
-    lookup.check_envpool_task(envpool, task)
-    if factory.time_limit is not None:
-        options["max_episode_steps"] = factory.time_limit
-    options.setdefault("num_threads", 1)
-    env = envpool.make(task, env_type="gymnasium", num_envs=num_envs, seed=seed, **options)
-    return OpenedVector(
-        env,
-        AutoresetMode.NEXT_STEP,
-        frames_per_step=int(env.config.get("frame_skip", 1)),
-        seeded=True,
-        life_loss="resets" if options.get("episodic_life") else "none",
-    )

@@ -15,9 +15,11 @@ from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
 from veldt.environments.atari import open_atari_groups
 from veldt.environments.delays import is_delayed
+from veldt.environments.envpool_vectors import open_envpool_groups
 from veldt.environments.frame_stack import stacked
 from veldt.environments.masks import MaskReader, joined_mask
 from veldt.environments.opened import OpenedVector
+from veldt.environments.parameters import Accepted
 from veldt.environments.resilience import EnvironmentFailure
 from veldt.environments.vector import VectorEnvironment
 from veldt.errors import ConfigurationError
@@ -49,7 +51,7 @@ class _Reading:
     interface: Interface
     mask_in_info: bool
     is_native: bool
-    """Of the one reset and the one step that were tried; 0 where none was."""
+    accepted: Accepted | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,11 @@ class EnvironmentFactory:
         """The spaces as Gymnasium has them; cached like `spec`."""
         return self._reading().interface
 
+    @property
+    def parameters(self) -> Accepted | None:
+        """What it may be told while a run goes on; None where it has no set_parameters."""
+        return self._reading().accepted
+
     def remembering(self, spec: EnvironmentSpec, interface: Interface) -> EnvironmentFactory:
         """The same for whoever only asks what the environment is like, as it was once read: no
         instance is made for that."""
@@ -150,11 +157,14 @@ class EnvironmentFactory:
         self, num_groups: int, num_envs: int, seed: int
     ) -> list[VectorEnvironment] | None:
         """Groups of `num_envs` environments that take turns on one thread, in a fixed order (see
-        open_atari_groups); None where the environment does not offer that."""
-        groups = open_atari_groups(self, num_groups, num_envs) if self.is_atari else None
+        turns.py); None where the environment does not offer that."""
+        seed, groups = seed % (_LARGEST_SEED - num_groups * num_envs), None
+        if self.is_atari:
+            groups = open_atari_groups(self, num_groups, num_envs)
+        elif self.is_envpool:
+            groups = open_envpool_groups(self, num_groups, num_envs, seed)
         if groups is None:
             return None
-        seed = seed % (_LARGEST_SEED - num_groups * num_envs)
         return [self._over(self._reading(), opened, seed) for opened in groups]
 
     def _over(self, reading: _Reading, opened: OpenedVector, seed: int) -> VectorEnvironment:
@@ -224,7 +234,7 @@ class EnvironmentFactory:
             observation_space, env.single_action_space, in_observation, self._stack_depth
         )
         one_by_one = not is_native or self.name.startswith(lookup.PETTINGZOO_GAMES)
-        return _Reading(spec, interface, in_info, not one_by_one)
+        return _Reading(spec, interface, in_info, not one_by_one, Accepted.by(env))
 
 
 def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> None:
