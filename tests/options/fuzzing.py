@@ -32,6 +32,7 @@ from veldt import architectures
 from veldt.api import split_options
 from veldt.command_line.main import main
 from veldt.command_line.parsers import run_parser
+from veldt.environments.lifeline import die_with, kill_group, lead_group
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import Bounds
@@ -47,12 +48,23 @@ _KEPT = ("env", "run_dir", "backend", "dashboard", "port", "autotune", "json", "
 
 NUMBERS = (0, 1, -1, 2, 3, 1e-9, 0.5, -0.5, 1e308, -1e308, 2**31, 2**63, 10**30, 65_537, 1e9)
 NOT_NUMBERS = (math.nan, math.inf, -math.inf)
-WORDS = ("", " ", "nonsense", "none", "None", "true", "0x10", "1e6", "1_000", "--", "-", "*", "a=b")
-UNICODE = ("naïve", "日本", "\u202e", "١٢", "🜁", "a\nb", "a\tb", "%s%n", "'; --", "../..", "x" * 5000)
+WORDS = ("", " ", "nonsense", "none", "None", "true", "0x10", "1e6", "1_000", "--", "*", "a=b")
+UNICODE = (
+    "naïve",
+    "日本",
+    "\u202e",
+    "\u0661",
+    "a\nb",
+    "a\tb",
+    "%s%n",
+    "'; --",
+    "../..",
+    "x" * 5000,
+)
 OBJECTS = (None, True, (), (0,), ("a",), [1], {}, {"a": 1}, b"bytes", object(), 1j)
 ENVIRONMENTS = (
-    ("CartPole-v1", "veldt:kuhn", "NoSuch-v9", "ALE/NoSuch-v5", "veldt:", "pettingzoo:", "os:getcwd")
-    + ("no.such:thing", ":", "veldt:no_such_game", "json:loads", "envpool:none")
+    *("CartPole-v1", "veldt:kuhn", "NoSuch-v9", "ALE/NoSuch-v5", "veldt:", "pettingzoo:", ":"),
+    *("no.such:thing", "veldt:no_such_game", "os:getcwd", "json:loads", "envpool:none"),
 )
 
 
@@ -210,9 +222,12 @@ def _without_values(case: Case, error: Exception) -> str:
 def train(case: Case, account: Account) -> None:
     """Train it for a moment on the serial backend, in a process of its own."""
     folder = Path(tempfile.mkdtemp(prefix="veldt-fuzz-"))
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        _train_and_exit(case, folder)
+        os.close(writer)
+        _train_and_exit(case, folder, reader)
+    os.close(reader)
     began = time.monotonic()
     try:
         code = _wait(child, _TRAINING_SECONDS + 3 * LONGEST_SECONDS)
@@ -220,6 +235,8 @@ def train(case: Case, account: Account) -> None:
         account.longest_start_seconds = max(account.longest_start_seconds, seconds)
         _judge_training(case, account, code, folder, seconds)
     finally:
+        os.close(writer)  # ends what is left, as this process's own end would
+        kill_group(child)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -244,9 +261,10 @@ def _judge_training(
         account.faults.append(f"{case}: exit {code}, {words[-1:]}")
 
 
-def _train_and_exit(case: Case, folder: Path) -> None:
+def _train_and_exit(case: Case, folder: Path, lifeline: int) -> None:
     """Never returns."""
-    os.setsid()
+    lead_group()
+    assert die_with(lifeline)
     os.chdir(folder)
     errors = os.open(folder / "errors", os.O_CREAT | os.O_WRONLY)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -275,7 +293,7 @@ def _wait(child: int, seconds: float) -> int | None:
         if done:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
+    kill_group(child)
     os.waitpid(child, 0)
     return None
 

@@ -24,7 +24,6 @@ def test_no_value_ends_in_a_trace_a_hang_or_a_run_that_cannot_work() -> None:
     assert account.trained
 
 
-
 def test_what_raises_and_what_spins_is_found() -> None:
     """The judge itself: an environment that raises is refused, one that spins is a fault."""
     account = fuzzing.Account()

@@ -231,7 +231,8 @@ def make_encoder(
 
 def last_layer(config: NetworkOptions, spec: EnvironmentSpec) -> tuple[int, str]:
     """Width and activation of the layer that `make_encoder(..., last_layer=False)` leaves out."""
-    if is_ready_made(config.encoder) and any(_is_image(leaf, config.encoder) for leaf in spec.observation):
+    sees_images = any(_is_image(leaf, config.encoder) for leaf in spec.observation)
+    if is_ready_made(config.encoder) and sees_images:
         return 512, "relu"
     return config.hidden_sizes[-1], config.activation
 

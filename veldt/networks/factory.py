@@ -19,7 +19,7 @@ from veldt.types import EnvironmentSpec
 _MAY_BE_LARGE = 2048  # units of a layer
 _COPIES = 16
 """Of the weights in the smallest run: the first ones, two on a board, an actor's, a learner's with
-its gradient, what its optimizer keeps and computes with, and those on their way into a checkpoint."""
+its gradient, what its optimizer keeps and computes with, and those on their way to disk."""
 
 
 @dataclass(frozen=True)

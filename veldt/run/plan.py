@@ -27,6 +27,7 @@ from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
 from veldt.roles.learner import rows_per_batch
+from veldt.run.placing import check_devices, place
 from veldt.topology import Topology
 from veldt.types import EnvironmentSpec
 
@@ -97,6 +98,7 @@ def _checked_plan(
     is_r2d2 = flat(config).get("algorithm") == "r2d2"
     if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
         environment = replace(environment, reward_clip=1.0)
+    check_devices(options, getattr(module, "WHY_NOT_ON_CUDA", None))
     device = _device(options, module, is_image)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     num_actors = _num_actors(options, module)
@@ -112,6 +114,7 @@ def _checked_plan(
     )
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)
+    place(topology, options)
     if environment.parameters is not None:
         _add_parameters(topology)
     if options.extra_lag:

@@ -53,7 +53,11 @@ class RayBackend:
         verify: bool = False,
         hang_seconds: float = 60.0,
         timeline_seconds: float = 0.0,
+        share_memory: bool = True,
     ) -> None:
+        """`share_memory`: where all processes are on one machine. Without it they send messages
+        there, too."""
+        self._may_share = share_memory
         self._seed, self._verify = seed, verify
         self._timeline_seconds = timeline_seconds
         self._wiring = Wiring(topology)
@@ -96,9 +100,11 @@ class RayBackend:
         self._cluster = ray_cluster.join()
         if warning := ray_cluster.warning_about_token():
             self.notes.append(warning)
-        if ray_cluster.is_one_machine():
+        if self._may_share and ray_cluster.is_one_machine():
             groups = list(self._wiring.groups.values())
-            self._shared = SharedChannels(self._topology, groups, self._verify)
+            boards = [self._newest(board) for board in self._topology.boards]
+            newest = replace(self._topology, boards=boards)
+            self._shared = SharedChannels(newest, groups, self._verify)
         else:
             self._links = self._wiring.links()
         self._head = Head(ray.get_runtime_context().gcs_address)
@@ -211,6 +217,9 @@ class RayBackend:
     def publish(self, board: str, parameters: Parameters) -> None:
         """Who is not there now is told when it is."""
         self._known[board] = parameters
+        if self._shared is not None:
+            self._shared.fabric.boards[board].publish(parameters)
+            return
         for name in self._wiring.ends[board].readers:
             if name in self._hosts:
                 accept = self._hosts[name].handle.accept

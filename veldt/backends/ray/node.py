@@ -86,9 +86,7 @@ class NodeHost:
         self._doorbells = doorbells_of(given.group)
         self._intakes = {s.name: Intake(s, given.verify) for s in given.inbound}
         self._outboxes = {
-            spec.name: Outbox(
-                spec, given.verify, given.group.name, given.incarnation
-            )
+            spec.name: Outbox(spec, given.verify, given.group.name, given.incarnation)
             for spec in given.outbound
         }
         fabric = Fabric(
