@@ -13,7 +13,7 @@ PUBLIC_FACE := $(addprefix veldt/,extend.py architectures ports.py topology.py t
 # These kill processes and look for what is left anywhere on the machine, or watch heartbeats.
 ALONE := $(addprefix tests/,backends dashboard faults architectures/test_seed_rl_on_ray.py)
 
-.PHONY: demo test lint docs bench bench-peers bench-scores
+.PHONY: demo test lint docs release-check bench bench-peers bench-scores
 
 demo: $(VENV)/.installed-core
 	$(BIN)/veldt train impala --env CartPole-v1 --target-return 475
@@ -34,6 +34,15 @@ lint: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict
+
+# Wheel and sdist in dist/, then the wheel in an environment of its own, away from this tree.
+release-check: | $(BIN)/python
+	rm -rf dist build/release
+	$(BIN)/python -m pip install --quiet "build>=1.2"
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet -c constraints.txt dist/*.whl
+	cd build/release && bin/python ../../tests/release/trial.py
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/throughput.py

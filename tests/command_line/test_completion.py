@@ -82,7 +82,7 @@ def test_bash_offers_every_option_of_a_command(complete, command):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("command", ["train", "describe"])
 def test_bash_offers_every_option_of_an_architecture(complete, command, name):
-    assert complete(command, name, "-") == options_of(run_parser(command, name))
+    assert complete(command, name, "-") == options_of(run_parser(command, name, show_all=True))
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")

@@ -19,6 +19,7 @@ import veldt
 from veldt import architectures
 from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
+from veldt.command_line.help import all_wanted
 from veldt.command_line.options import unknown_option
 from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
 from veldt.errors import ConfigurationError, did_you_mean
@@ -224,18 +225,20 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
 def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any]]:
     """The architecture and the options of `train` or `describe`. What needs no torch is checked
     first, and answered at once."""
-    wants_help = bool(set(arguments) & set(_HELP))
+    wants_help = bool({word.partition("=")[0] for word in arguments} & set(_HELP))
     name = _architecture_in(arguments)
     if name is None and not wants_help:
         raise ConfigurationError(f"name an architecture: veldt {command} {'|'.join(ARCHITECTURES)}")
     if name is None or not wants_help:
-        common, _ = common_parser(command).parse_known_args(arguments)
+        common, _ = common_parser(command, show_all=all_wanted(arguments)).parse_known_args(
+            arguments
+        )
         if command == "train" and getattr(common, "backend", "process") == "process":
             from veldt.backends.process.forkserver import warm_up
 
             warm_up()
     assert name is not None  # help without one has been printed
-    given = run_parser(command, name).parse(arguments)
+    given = run_parser(command, name, all_wanted(arguments)).parse(arguments)
     del given["architecture"]
     return name, given
 
@@ -255,7 +258,8 @@ def _overview() -> str:
         "Distributed reinforcement learning, one short file per architecture.\n\n"
         f"{commands}\n\n"
         "  veldt train impala --env CartPole-v1 --target-return 475\n"
-        "  veldt COMMAND --help shows the options of a command."
+        "  veldt COMMAND --help shows the options of a command; veldt train ARCH --help those\n"
+        "  that people use, and --help all every one."
     )
 
 

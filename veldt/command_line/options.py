@@ -20,11 +20,12 @@ from veldt.options.fields import Leaf, flat, leaves
 class Parser(argparse.ArgumentParser):
     """Raises ConfigurationError instead of printing a usage text, and knows near matches."""
 
-    def __init__(self, prog: str, description: str = "") -> None:
+    def __init__(self, prog: str, description: str = "", add_help: bool = True) -> None:
         super().__init__(
             prog=prog,
             description=description,
             allow_abbrev=False,
+            add_help=add_help,
             formatter_class=lambda prog: argparse.HelpFormatter(
                 prog, max_help_position=32, width=96
             ),
@@ -58,22 +59,27 @@ def add_fields(
     presets: Mapping[str, object] | None = None,
     required: bool = True,
     only: Collection[str] | None = None,
+    shown: Collection[str] | None = None,
 ) -> None:
     """One flag per field, also of nested groups; what is not given does not appear in the result.
 
     `presets` are instances by name, whose values the help shows as defaults. `required` is False
-    when fields without a default may be left out; `only` names the fields to offer."""
+    when fields without a default may be left out; `only` names the fields to offer, and `shown`
+    those of them that the help mentions."""
     values = {name: flat(preset) for name, preset in (presets or {}).items()}
     for name, leaf in leaves(config).items():
         if only is not None and name not in only:
             continue
-        shown = _default_text(leaf, {preset: own[name] for preset, own in values.items()})
+        default = _default_text(leaf, {preset: own[name] for preset, own in values.items()})
+        text = f"{leaf.text} [{default}]" if default else leaf.text
         settings: dict[str, Any] = {
             "dest": name,
             "default": argparse.SUPPRESS,
-            "help": (f"{leaf.text} [{shown}]" if shown else leaf.text).replace("%", "%%"),
+            "help": text.replace("%", "%%"),
             "required": required and leaf.entry.default is leaf.entry.default_factory is MISSING,
         }
+        if shown is not None and name not in shown:
+            settings["help"] = argparse.SUPPRESS
         if leaf.kind is bool:
             settings["action"] = argparse.BooleanOptionalAction
         else:

@@ -11,8 +11,10 @@ from pathlib import Path
 from veldt import architectures
 from veldt.api import MAY_CHANGE
 from veldt.architectures import ARCHITECTURES
+from veldt.command_line import help
 from veldt.command_line.options import Parser, add_fields, whole_number
 from veldt.options import RunOptions
+from veldt.options.fields import leaves
 from veldt.run.saved_options import saved_options
 from veldt.run.trust import FLAG
 
@@ -26,43 +28,59 @@ def list_parser() -> Parser:
     return parser
 
 
-def common_parser(command: str, name: str = "ARCH", description: str = "") -> Parser:
+def common_parser(
+    command: str, name: str = "ARCH", description: str = "", show_all: bool = False
+) -> Parser:
     """The options of `train` or `describe` that every architecture has."""
-    parser = Parser(f"veldt {command} {name}", description or f"ARCH: {', '.join(ARCHITECTURES)}")
+    description = description or f"ARCH: {', '.join(ARCHITECTURES)}"
+    parser = Parser(f"veldt {command} {name}", description, add_help=False)
     parser.usage = f"veldt {command} {name} --env ID [options]"
     if command == "describe":
         parser.usage = f"veldt describe {name} [--env ID] [--format text|mermaid] [options]"
     parser.add_argument("architecture", metavar="ARCH", help=f"here: {name}")
-    _add_common_options(parser, command)
+    parser.add_argument("-h", "--help", action=help.HelpAction)
+    _add_common_options(parser, command, show_all)
+    if not show_all:
+        parser.epilog = help.ending(parser.prog)
     return parser
 
 
-def run_parser(command: str, name: str) -> Parser:
-    """All options of `train` or `describe` for one architecture: common ones, then its own."""
-    parser = common_parser(command, name, architectures.summary(name))
-    _add_own_options(parser, name)
+def run_parser(command: str, name: str, show_all: bool = False) -> Parser:
+    """All options of `train` or `describe` for one architecture: common ones, then its own. Help
+    shows those that people use, unless it is to show all."""
+    parser = common_parser(command, name, architectures.summary(name), show_all)
+    _add_own_options(parser, name, show_all)
     return parser
 
 
 def add_run_options(parser: argparse.ArgumentParser, command: str, name: str) -> None:
     """The same options without the architecture's name before them."""
-    _add_common_options(parser, command)
-    _add_own_options(parser, name)
+    _add_common_options(parser, command, show_all=True)
+    _add_own_options(parser, name, show_all=True)
 
 
-def _add_common_options(parser: argparse.ArgumentParser, command: str) -> None:
+def _add_common_options(parser: argparse.ArgumentParser, command: str, show_all: bool) -> None:
     if command == "describe":
         parser.add_argument(
             "--format", choices=("text", "mermaid"), default="text", help="of the diagram [text]"
         )
-    group = parser.add_argument_group("common options")
-    add_fields(group, RunOptions, required=command == "train")
+    groups = help.common_groups() if show_all else {"common options": list(leaves(RunOptions))}
+    for title, names in groups.items():
+        group = parser.add_argument_group(title)
+        shown = None if show_all else help.USUAL
+        required = command == "train"
+        add_fields(group, RunOptions, required=required, only=names, shown=shown)
 
 
-def _add_own_options(parser: argparse.ArgumentParser, name: str) -> None:
-    module = architectures.load(name)
-    group = parser.add_argument_group(f"options of {architectures.label(name)}")
-    add_fields(group, module.Config, module.PRESETS)
+def _add_own_options(parser: argparse.ArgumentParser, name: str, show_all: bool) -> None:
+    module, label = architectures.load(name), architectures.label(name)
+    groups = {f"options of {label}": list(leaves(module.Config))}
+    if show_all:
+        groups = help.own_groups(module.Config, label)
+    for title, names in groups.items():
+        group = parser.add_argument_group(title)
+        shown = None if show_all else help.usual_own(module.Config)
+        add_fields(group, module.Config, module.PRESETS, only=names, shown=shown)
 
 
 def resume_parser(run_dir: str | None = None, trust_code: bool = False) -> Parser:

@@ -61,6 +61,8 @@ def open_vector(
         if isinstance(factory.env, str) and lookup.function_path(factory.env) is None:
             return _open_registered(factory, factory.env, options, num_envs)
         return _open_callable(factory, options, num_envs)
+    except ConfigurationError:
+        raise
     except (TypeError, ImportError, gymnasium.error.Error) as error:
         raise ConfigurationError(
             f"cannot make the environment '{factory.name}': {lookup.one_line(error)}"

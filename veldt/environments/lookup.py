@@ -17,7 +17,9 @@ from veldt.errors import ConfigurationError, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
 GAME_PREFIXES = NATIVE_GAMES, PETTINGZOO_GAMES = "veldt:", "pettingzoo:"
-_RAW_ATARI = re.compile(r"(?P<game>[A-Z][A-Za-z]+?)(-ram)?(Deterministic|NoFrameskip)?-v[04]")
+_RAW_ATARI = re.compile(
+    r"(?P<game>[A-Z][A-Za-z]+?)(-ram)?(?P<frames>Deterministic|NoFrameskip)?-v[04]"
+)
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
 """Which of our extras installs a library, by a word in the error about it."""
 
@@ -48,10 +50,17 @@ def _refuse_raw_atari(name: str) -> None:
     if found is None:
         return
     _register_atari(required=False)
-    if name in gymnasium.registry and f"{ATARI_PREFIX}{found['game']}-v5" in gymnasium.registry:
+    better = f"{ATARI_PREFIX}{found['game']}-v5"
+    spec = gymnasium.registry.get(name)
+    is_ale = spec is None or "ale_py" in str(spec.entry_point)
+    if better in gymnasium.registry and is_ale:
         raise ConfigurationError(
-            f"{name} gives raw frames; use {ATARI_PREFIX}{found['game']}-v5, which Veldt shrinks,"
-            " stacks and steps together (docs/environments.md)"
+            f"{name} gives raw frames; use {better}, which Veldt shrinks, stacks and steps together"
+            " (docs/environments.md)"
+        )
+    if spec is None and found["frames"]:  # a name that only Atari's games have
+        raise ConfigurationError(
+            f'{name} is one of Atari\'s; run: pip install "veldt[atari]", and use {better}'
         )
 
 

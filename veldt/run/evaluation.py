@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from veldt.environments.atari_rules import atari_rules
@@ -110,7 +111,7 @@ def _record(found: Restored, seed: int, stochastic: bool, run_dir: Path) -> Path
     env = found.plan.problem.environment
     try:
         _, frames = _play(found, 1, seed, stochastic, render=True)
-    except ImportError as error:
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         remedy = missing_extra(env.env, error)
         raise ConfigurationError(f"cannot draw {env.name}: {one_line(error)}{remedy}") from error
     if not frames:

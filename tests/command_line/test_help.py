@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--help` shows the options people use, `--help all` every one, under headings."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from veldt.architectures import ARCHITECTURES, load
+from veldt.command_line import main as cli
+from veldt.command_line.help import USUAL, USUAL_OWN, common_groups, own_groups
+from veldt.command_line.parsers import run_parser
+from veldt.options import RunOptions
+from veldt.options.fields import leaves
+
+
+def flags(text: str) -> set[str]:
+    return set(re.findall(r"^  (?:-h, )?--([\w-]+)", text, re.M)) - {"help", "format"}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_short_help_fits_a_screen_and_the_long_one_has_everything(name):
+    short = run_parser("train", name).format_help()
+    everything = {
+        each.replace("_", "-") for each in [*leaves(RunOptions), *leaves(load(name).Config)]
+    }
+    assert 17 <= len(flags(short)) <= 23
+    assert {"env", "learning-rate", "total-env-steps"} <= flags(short)
+    assert f"veldt train {name} --help all" in short
+    assert flags(run_parser("train", name, show_all=True).format_help()) == everything
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help", "all"), ("-h", "all"), ("--help=all",)],
+    ids=" ".join,
+)
+def test_all_is_asked_for_behind_the_architecture(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", "impala", *arguments])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for heading in ("where it runs:", "network:", "options of impala, optimizer:"):
+        assert f"\n{heading}\n" in text
+    assert "--chaos-spares" in text
+    assert "--help all" not in text
+
+
+def test_what_is_not_shown_can_be_given():
+    given = run_parser("train", "impala").parse(["impala", "--env", "X", "--rms-decay", "0.5"])
+    assert given["rms_decay"] == 0.5
+
+
+def test_the_names_in_the_lists_are_options():
+    own = {name for each in ARCHITECTURES for name in leaves(load(each).Config)}
+    assert set(leaves(RunOptions)) >= USUAL
+    assert own >= USUAL_OWN
+    grouped = [name for names in common_groups().values() for name in names]
+    assert sorted(grouped) == sorted(leaves(RunOptions))
+    grouped = [name for names in own_groups(load("apex").Config, "apex").values() for name in names]
+    assert sorted(grouped) == sorted(leaves(load("apex").Config))

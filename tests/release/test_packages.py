@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is shipped: wheel and sdist hold everything the package reads, and say what they are.
+
+`make release-check` also installs the wheel in a fresh environment and trains there."""
+
+from __future__ import annotations
+
+import email
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import veldt
+
+ROOT = Path(veldt.__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Wheel and sdist of the tree, made from a copy so that the tree stays as it is."""
+    folder = tmp_path_factory.mktemp("built")
+    tracked = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    shipped = [name for name in tracked if name.startswith("veldt/") or "/" not in name]
+    for name in shipped:
+        if (ROOT / name).is_file():
+            (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "tree" / name).write_bytes((ROOT / name).read_bytes())
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist")]
+    done = subprocess.run([*build, str(folder / "tree")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return next((folder / "dist").glob("*.whl")), next((folder / "dist").glob("*.tar.gz"))
+
+
+def test_the_wheel_holds_what_the_package_reads(built):
+    with zipfile.ZipFile(built[0]) as wheel:
+        names = set(wheel.namelist())
+    ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "veldt").rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts}  # fmt: skip
+    assert ours <= names
+    assert {name.split("/")[0] for name in names} == {
+        "veldt",
+        f"veldt-{veldt.__version__}.dist-info",
+    }
+
+
+def test_it_says_what_it_is(built):
+    with zipfile.ZipFile(built[0]) as wheel:
+        text = wheel.read(f"veldt-{veldt.__version__}.dist-info/METADATA").decode()
+    found = email.message_from_string(text)
+    assert found["Version"] == veldt.__version__
+    assert found["Requires-Python"] == ">=3.11"
+    pythons = {
+        entry.rpartition(" ")[2] for entry in found.get_all("Classifier") if "Python :: 3." in entry
+    }
+    assert pythons == {"3.11", "3.12", "3.13"}
+    assert {entry.partition(",")[0] for entry in found.get_all("Project-URL")} >= {
+        "Homepage",
+        "Issues",
+    }
+
+
+def test_the_sdist_can_be_built_from(built):
+    with tarfile.open(built[1]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "veldt/py.typed",
+        "veldt/dashboard/style.css",
+    } <= names
+
+
+def test_the_version_stands_in_one_place():
+    assert PROJECT["dynamic"] == ["version"]
+    assert "version" not in PROJECT
+    assert not re.search(r"^version:", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)
+
+
+def test_every_version_that_is_promised_is_tried():
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    tried = re.findall(r"python: \[(.*)\]", workflow)
+    named = [entry for entry in PROJECT["classifiers"] if "Python :: 3." in entry]
+    assert tried
+    for matrix in tried:
+        assert [
+            f"Programming Language :: Python :: {one}"
+            for one in matrix.replace('"', "").split(", ")
+        ] == named
+    for command in re.findall(r"run: make ([\w-]+)", workflow):
+        assert re.search(rf"^{command}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M), (
+            command
+        )
