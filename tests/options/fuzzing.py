@@ -42,8 +42,10 @@ from veldt.run.plan import make_plan
 torch.set_num_threads(1)  # a pool of threads does not survive the fork of a sample
 LONGEST_SECONDS = 5.0
 _TRAINING_SECONDS = 1.0
-_ADDRESS_SPACE = 12 << 30  # of a trained sample
+_MOST_WEIGHTS = 10_000_000  # of a trained sample
+_ADDRESS_SPACE = 12 << 30
 _KEPT = ("env", "run_dir", "backend", "dashboard", "port", "autotune", "json", "quiet", "chaos")
+_KEPT += ("evaluation_episodes",)  # the closing evaluation has 20 s of its own
 """Options that a trained sample has its own values of."""
 
 NUMBERS = (0, 1, -1, 2, 3, 1e-9, 0.5, -0.5, 1e308, -1e308, 2**31, 2**63, 10**30, 65_537, 1e9)
@@ -100,6 +102,8 @@ class Account:
     trained: int = 0
     training_refused: int = 0
     training_ended_with_a_line: int = 0
+    too_large_for_a_moment: int = 0
+    """Plans that fit into the machine, but whose first update alone takes seconds."""
     longest_seconds: float = 0.0
     longest_start_seconds: float = 0.0
     faults: list[str] = field(default_factory=list)
@@ -175,12 +179,12 @@ def fuzz(seed: int, num_values: int, num_trainings: int) -> Account:
 
 
 def judge(case: Case, account: Account, limit_seconds: float = LONGEST_SECONDS) -> bool:
-    """Plan it; whether there is a plan that would be started."""
+    """Plan it; whether there is a plan that can be trained for a moment."""
     account.values += len(case.values)
     began = time.monotonic()
     try:
         with _alarm(limit_seconds), _silence():
-            make_plan(case.architecture, *split_options(_options(case)))
+            plan = make_plan(case.architecture, *split_options(_options(case)))
     except ConfigurationError as error:
         account.refused += 1
         if not str(error).strip() or (not case.typed and "\n" in _without_values(case, error)):
@@ -197,7 +201,9 @@ def judge(case: Case, account: Account, limit_seconds: float = LONGEST_SECONDS) 
     finally:
         account.longest_seconds = max(account.longest_seconds, time.monotonic() - began)
     account.planned += 1
-    return True
+    is_small = plan.topology.num_weights <= _MOST_WEIGHTS
+    account.too_large_for_a_moment += not is_small
+    return is_small
 
 
 def _options(case: Case) -> dict[str, object]:
