@@ -194,9 +194,10 @@ def _export(arguments: list[str], began: float) -> int:
 def _serve(arguments: list[str], began: float) -> int:
     """answer the observations of simulators with the policy of a run, over gRPC"""
     given = PARSERS["serve"]().parse(arguments)
+    from veldt.run.home import local_run
     from veldt.run.serving import serve_run
 
-    return serve_run(Path(given.pop("run_dir")), **given)
+    return serve_run(local_run(given.pop("run_dir"), given["checkpoint"]), **given)
 
 
 def _watch(arguments: list[str], began: float) -> int:
