@@ -121,6 +121,28 @@ def test_noisy_opponents_draw_from_all_that_is_allowed(tmp_path, monkeypatch):
     np.testing.assert_allclose(shares, 1 / 9, atol=0.03)
 
 
+def test_scripted_players_are_opponents_from_the_first_results_on(tmp_path):
+    result = veldt.train(
+        "league",
+        "veldt:tic_tac_toe",
+        backend="serial",
+        run_dir=str(tmp_path / "run"),
+        total_env_steps=6000,
+        freeze_env_steps=3000,
+        scripted_opponents=("random", "minimax"),
+        self_play_share=0.0,
+        opponents_at_once=8,
+        evaluation_episodes=0,
+        **SMALL,
+    )
+    league = result.league
+    assert league["kinds"][:3] == ["main", "scripted", "scripted"]
+    assert league["players"] == 3 + league["frozen"]
+    random, minimax = league["win_rates"][0][1:3]
+    assert minimax <= 0.5  # nobody beats it
+    assert minimax + 0.1 < random
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
     run_dir = tmp_path_factory.mktemp("league") / "run"
