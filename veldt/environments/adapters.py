@@ -22,6 +22,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from veldt.environments import lookup
 from veldt.environments.atari import open_atari
 from veldt.environments.delays import DelayedStepper, DelayedVector, delay_of, is_delayed
+from veldt.environments.envpool_vectors import open_envpool
 from veldt.environments.opened import MODES, OpenedVector
 from veldt.environments.resilience import (
     AbortedEpisodes,
@@ -50,7 +51,7 @@ def open_vector(
         if factory.is_atari:
             return open_atari(factory, options, num_envs)
         if factory.is_envpool:
-            return _open_envpool(factory, options, num_envs, seed)
+            return open_envpool(factory, options, num_envs, seed)
         if factory.is_game:
             return _open_game(factory, options, num_envs)
         if render:
@@ -253,31 +254,3 @@ def _open_native(
             f"{factory.autoreset}; leave autoreset at default or use vectorization in_process"
         )
     return OpenedVector(env, AutoresetMode(mode))
-
-
-def _open_envpool(
-    factory: EnvironmentFactory, options: dict[str, Any], num_envs: int, seed: int
-) -> OpenedVector:
-    """EnvPool always resets on the next step and takes its seed when it is made."""
-    if factory.vectorization not in ("auto", "native") or factory.autoreset not in (
-        "default",
-        "next_step",
-    ):
-        raise ConfigurationError(
-            f"'{factory.name}' runs on EnvPool, which resets on the next step; "
-            "leave vectorization at auto and autoreset at default"
-        )
-    envpool = lookup.envpool_module()
-    task = factory.name.removeprefix(lookup.ENVPOOL_PREFIX)
-    lookup.check_envpool_task(envpool, task)
-    if factory.time_limit is not None:
-        options["max_episode_steps"] = factory.time_limit
-    options.setdefault("num_threads", 1)
-    env = envpool.make(task, env_type="gymnasium", num_envs=num_envs, seed=seed, **options)
-    return OpenedVector(
-        env,
-        AutoresetMode.NEXT_STEP,
-        frames_per_step=int(env.config.get("frame_skip", 1)),
-        seeded=True,
-        life_loss="resets" if options.get("episodic_life") else "none",
-    )

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Atari on ale-py's vector environment, as one vector or as groups that take turns.
-
-Groups that take turns share one thread, which steps one of them while a policy looks at another. A
-thread for each group would have to be woken for every step, and on busy cores waits for its turn.
-"""
+"""Atari on ale-py's vector environment, as one vector or as groups that take turns."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from veldt.environments import lookup
 from veldt.environments.opened import MODES, OpenedVector, Stepper
+from veldt.environments.turns import Received, groups_of
 from veldt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def open_atari(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
-    arguments = _arguments(factory, options)
+    arguments = atari_arguments(factory, options)
     from ale_py.vector_env import AtariVectorEnv
 
     return _opened(AtariVectorEnv(num_envs=num_envs, **arguments), arguments)
@@ -30,53 +27,33 @@ def open_atari(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
 def open_atari_groups(
     factory: EnvironmentFactory, num_groups: int, num_envs: int
 ) -> list[OpenedVector] | None:
-    """`num_groups` groups of `num_envs` environments that take turns on one thread, in the order
-    reset 0, send 0, reset 1, send 1, recv 0, send 0, recv 1, ... None if more threads are wanted:
-    only one keeps the groups apart, by finishing what it was sent first, first."""
-    arguments = _arguments(factory, dict(factory.options))
+    """`num_groups` groups of `num_envs` environments that take turns on one thread; None if more
+    threads are wanted."""
+    arguments = atari_arguments(factory, dict(factory.options))
     if arguments["num_threads"] != 1 or "batch_size" in arguments:
         return None
     from ale_py.vector_env import AtariVectorEnv
 
     shared = AtariVectorEnv(num_envs=num_groups * num_envs, batch_size=num_envs, **arguments)
-    groups = [AtariGroup(shared, index) for index in range(num_groups)]
-    return [_opened(group, arguments, stepper=group) for group in groups]
+    return [_opened(group, arguments, stepper=group) for group in groups_of(AtariTurns(shared))]
 
 
-class AtariGroup(VectorEnv):
-    """A share of the environments of `shared`, which gives actions to those received last."""
+class AtariTurns:
+    """ale-py's vector, which gives actions to those environments that were received last."""
 
-    def __init__(self, shared: Any, index: int) -> None:
-        self._shared, self._index = shared, index
-        self.num_envs = shared.batch_size
-        self.single_observation_space = shared.single_observation_space
-        self.single_action_space = shared.single_action_space
+    def __init__(self, shared: Any) -> None:
+        self.env, self.width = shared, shared.batch_size
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        if self._index:  # the first group's reset has begun it
-            observation, *_, info = self.recv()
-            return observation, info
-        observation, info = self._shared.reset(seed=seed)
-        return observation, self._checked(info)
+    def begin(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed)
+        return observation, info
 
-    def send(self, actions: np.ndarray) -> None:
-        self._shared.send(actions)
+    def send(self, actions: np.ndarray, first: int) -> None:
+        self.env.send(actions)
 
-    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self._shared.recv()
-        return observation, reward, terminated, truncated, self._checked(info)
-
-    def close(self, **_: Any) -> None:
-        self._shared.close()
-
-    def _checked(self, info: dict[str, Any]) -> dict[str, Any]:
-        ids, first = info["env_id"], self._index * self.num_envs
-        if ids[0] != first or ids[-1] != first + self.num_envs - 1:
-            raise RuntimeError(
-                f"group {self._index} was given environments {ids[0]} to {ids[-1]}: groups that"
-                " take turns were used out of order"
-            )
-        return info
+    def recv(self) -> Received:
+        received: Received = self.env.recv()
+        return received
 
 
 def _opened(
@@ -91,7 +68,7 @@ def _opened(
     )
 
 
-def _arguments(factory: EnvironmentFactory, options: dict[str, Any]) -> dict[str, Any]:
+def atari_arguments(factory: EnvironmentFactory, options: dict[str, Any]) -> dict[str, Any]:
     """The standard preprocessing: 84x84 grey, 4 frames stacked, action repeated 4 times, up to 30
     no-ops at the start. Rewards are clipped by us, so that reported returns stay raw."""
     if factory.vectorization not in ("auto", "native"):

@@ -15,6 +15,7 @@ from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
 from veldt.environments.atari import open_atari_groups
 from veldt.environments.delays import is_delayed
+from veldt.environments.envpool_vectors import open_envpool_groups
 from veldt.environments.frame_stack import stacked
 from veldt.environments.masks import MaskReader, joined_mask
 from veldt.environments.opened import OpenedVector
@@ -150,11 +151,14 @@ class EnvironmentFactory:
         self, num_groups: int, num_envs: int, seed: int
     ) -> list[VectorEnvironment] | None:
         """Groups of `num_envs` environments that take turns on one thread, in a fixed order (see
-        open_atari_groups); None where the environment does not offer that."""
-        groups = open_atari_groups(self, num_groups, num_envs) if self.is_atari else None
+        turns.py); None where the environment does not offer that."""
+        seed, groups = seed % (_LARGEST_SEED - num_groups * num_envs), None
+        if self.is_atari:
+            groups = open_atari_groups(self, num_groups, num_envs)
+        elif self.is_envpool:
+            groups = open_envpool_groups(self, num_groups, num_envs, seed)
         if groups is None:
             return None
-        seed = seed % (_LARGEST_SEED - num_groups * num_envs)
         return [self._over(self._reading(), opened, seed) for opened in groups]
 
     def _over(self, reading: _Reading, opened: OpenedVector, seed: int) -> VectorEnvironment:

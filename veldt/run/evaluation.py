@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from veldt.environments.atari_rules import atari_rules
 from veldt.environments.lookup import missing_extra, one_line
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
@@ -32,9 +33,15 @@ class EvaluationResult:
     min: float | None
     max: float | None
     video: str | None = None
+    frames: int | None = None
+    """Frames of training before the checkpoint, where a step is several."""
+    rules: str | None = None
+    """Under which an Atari score was made."""
+    human_normalized: float | None = None
+    """The mean where 0 is a random player and 1 a human, where both are known."""
 
     def text(self) -> str:
-        """The result in a line or two."""
+        """The result in a few lines."""
         what = f"{self.architecture} on {self.env} after {self.env_steps:,} env steps"
         lines = [f"{what}: no episode ended; end them with --time-limit when training"]
         if self.returns:
@@ -42,6 +49,10 @@ class EvaluationResult:
             lines = [
                 f"{what}: mean return {self.mean:.1f} over {len(self.returns)} episodes ({spread})"
             ]
+        if self.human_normalized is not None:
+            lines.append(f"human-normalised {self.human_normalized:.2f} (random 0, human 1)")
+        if self.rules:
+            lines.append(f"after {self.frames:,} frames; {self.rules}")
         return "\n".join([*lines, *([self.video] if self.video else [])])
 
 
@@ -65,6 +76,7 @@ def evaluate_run(
     returns, _ = _play(found, episodes, seed, stochastic)
     path = _record(found, seed, stochastic, run_dir) if video else None
     known = returns.size > 0
+    rules = atari_rules(found.plan.problem.environment)
     return EvaluationResult(
         found.plan.architecture,
         found.plan.problem.environment.name,
@@ -75,6 +87,9 @@ def evaluate_run(
         min=float(returns.min()) if known else None,
         max=float(returns.max()) if known else None,
         video=str(path) if path else None,
+        frames=rules.frames_per_step * found.env_steps if rules else None,
+        rules=rules.text() if rules else None,
+        human_normalized=rules.human_normalized(returns.mean()) if rules and known else None,
     )
 
 

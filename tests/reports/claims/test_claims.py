@@ -160,6 +160,15 @@ SYNTHETIC = {
     "two_learners": two_learners,
     "central_inference": central_inference,
     "double_buffering": double_buffering,
+    "shared_rmsprop": lambda case, gain: points(
+        200
+        - 50
+        * gain
+        * ("shared RMSProp", "RMSProp of each worker", "momentum SGD").index(case["optimizer"])
+    ),
+    "ladder_and_priorities": lambda case, gain: points(
+        100 + 20 * gain * case["arm"].startswith("ladder")
+    ),
     "gorila_dropping": lambda case, gain: points(100 + 50 * gain * case["dropping"]),
 }
 
@@ -175,7 +184,7 @@ def synthetic_rows(claim, gain):
 
 
 def test_every_claim_of_the_issue_is_there():
-    assert len(CLAIMS) == 19
+    assert len(CLAIMS) == 21
     assert set(CLAIMS) == set(SYNTHETIC)
     for name, kind in CLAIMS.items():
         assert kind.name == name
@@ -233,6 +242,13 @@ def test_quick_runs_are_fewer(name):
     assert len(claim.quick().cases()) < len(claim.cases())
     first = [case["seed"] for case in claim.cases()]
     assert first == sorted(first), "an interrupted call has every kind at least once"
+
+
+def test_other_seeds_are_other_cases():
+    first, second = (CLAIMS["two_learners"](first_seed=seed).cases() for seed in (1, 101))
+    assert min(case["seed"] for case in second) == 101
+    assert len(first) == len(second)
+    assert not {case["seed"] for case in first} & {case["seed"] for case in second}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,13 @@ def list_claims() -> int:
     return 0
 
 
-def examine_all(only: Sequence[str], out: str, quick: bool) -> int:
+def examine_all(only: Sequence[str], out: str, quick: bool, first_seed: int | None = None) -> int:
     """Run what is missing, judge it and write the page; 1 if an experiment broke, else 0."""
-    claims = [kind() for kind in chosen(only)]
+    claims: list[Claim] = [kind() for kind in chosen(only)]
+    if first_seed is not None:
+        if first_seed < 0:
+            raise ConfigurationError(f"first_seed is {first_seed}; use a whole number from 0 on")
+        claims = [replace(claim, first_seed=first_seed) for claim in claims]
     check_installed("veldt claims")
     folder = Path(out)
     try:
@@ -48,6 +53,7 @@ def examine_all(only: Sequence[str], out: str, quick: bool) -> int:
     command = shlex.join(
         ["veldt", "claims", *(["--only", *only] if only else []), "--out", out]
         + ["--quick"] * quick
+        + (["--first-seed", str(first_seed)] if first_seed is not None else [])
     )
     with locked(folder / ".lock", f"{folder} is in use by another call, waiting", _say):
         verdicts = [_examine(claim, folder, quick, command) for claim in claims]

@@ -49,7 +49,6 @@ class DroppingProtects(Claim):
         " weights (left) or corrupted ones (right); dropped, not dropped, and no fault at all."
     )
     quick_settings = settings(env_steps=3_000, healthy_gradients=0, points=1, seeds=1)
-    first_seed = 11  # none of the probes in which the faults were chosen
 
     workers: int = 2
     """Bundles of actor, replay and learner; the last one is faulty."""
@@ -68,6 +67,7 @@ class DroppingProtects(Claim):
     """Outlier: one in so many gradients of the faulty worker is corrupted."""
     corruption: float = 1e3
     """Outlier: factor on such a gradient and its loss."""
+    first_seed: int = 11  # none of the probes in which the faults were chosen
 
     def kinds(self) -> list[Row]:
         faults = [(_NONE, True), (_STALE, True), (_STALE, False), (_OUTLIER, True)]

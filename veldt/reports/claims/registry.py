@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.reports.claims.a2c_lag import SynchronousMatches
+from veldt.reports.claims.a3c_optimizers import SharedStatistics
 from veldt.reports.claims.a3c_workers import AsynchronousActors
-from veldt.reports.claims.apex import ActorPriorities, MoreActors
+from veldt.reports.claims.apex import ActorPriorities, LadderAndPriorities, MoreActors
 from veldt.reports.claims.central_inference import CentralInferenceWins
 from veldt.reports.claims.claim import Claim
 from veldt.reports.claims.double_buffering import DoubleBuffering
@@ -27,6 +28,7 @@ CLAIMS: dict[str, type[Claim]] = {
         ManyBundles,
         ReplayTraffic,
         AsynchronousActors,
+        SharedStatistics,
         ManyWorkersAge,
         SynchronousMatches,
         StragglersHurtBarriers,
@@ -34,6 +36,7 @@ CLAIMS: dict[str, type[Claim]] = {
         ControllerFinds,
         ActorPriorities,
         MoreActors,
+        LadderAndPriorities,
         ReplayTolerates,
         VtraceFixedPoint,
         ImportanceVariance,
