@@ -61,7 +61,7 @@ def _nash_conv_below(bound: float) -> Callable[[dict[str, float]], bool]:
 
 TASKS = {
     "leduc": Task(
-        {"env": "veldt:leduc", "total_env_steps": 10_000_000},
+        {"env": "veldt:leduc", "total_env_steps": 4_000_000, "max_frozen": 12},
         "NashConv below 0.8, of the last model or of the mixture",
         _nash_conv_below(0.8),
         every_seed=True,
@@ -69,17 +69,25 @@ TASKS = {
     "connect_four": Task(
         {
             "env": "veldt:connect_four",
+            "env_options": "opening_moves=2",
             "network": "veldt.games.board_networks:connect_four",
             "total_env_steps": 10_000_000,
-            "opponent_noise": 0.1,
-            "trace_lambda": 0.9,
-            "measure_env_steps": 1_000_000,
+            "gamma": 0.99,
+            "trace_lambda": 0.95,
+            "trajectory_steps": 16,
+            "normalize_advantages": True,
+            "entropy_coefficient": 0.03,
+            "final_entropy": 0.005,
+            "opponent_noise": 0.05,
+            "self_play_share": 0.8,
+            "freeze_env_steps": 250_000,
+            "measure_env_steps": 500_000,
         },
         "at least 90% wins against alpha-beta of depth 4",
         lambda found: found["alpha_beta.win_rate"] >= 0.9,
     ),
     "tic_tac_toe": Task(
-        {"env": "veldt:tic_tac_toe", "total_env_steps": 10_000_000, "hidden_sizes": "128,128"},
+        {"env": "veldt:tic_tac_toe", "total_env_steps": 2_500_000, "hidden_sizes": "128,128"},
         "no lost line from either seat, whatever the opponent does",
         lambda found: found["minimax.losses_first"] + found["minimax.losses_second"] == 0,
     ),
@@ -96,10 +104,11 @@ TASKS = {
     "kuhn": Task(
         {
             "env": "veldt:kuhn",
-            "total_env_steps": 10_000_000,
-            "final_entropy": 0.03,
-            "learning_rate": 1e-3,
-            "freeze_env_steps": 100_000,
+            "total_env_steps": 8_000_000,
+            "final_entropy": 0.05,
+            "batch_trajectories": 1,
+            "freeze_env_steps": 40_000,
+            "max_frozen": 80,
         },
         "NashConv below 0.05, of the last model or of the mixture",
         _nash_conv_below(0.05),

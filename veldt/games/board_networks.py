@@ -38,16 +38,22 @@ class FourInARow(nn.Module):
         """[N, 11 * 42] and [N, 4 * 7]."""
         planes = board.view(-1, 3, CELLS)
         empty, stones = planes[:, :1], planes[:, 1:]
+        maps = board.new_empty(len(planes), _MAPS, CELLS)
+        playable, urgent = maps[:, 2:3], maps[:, -_SUMMARIES:]
+        maps[:, :2] = stones
+        playable.copy_(empty)
+        playable[:, :, COLUMNS:] -= empty[:, :, :-COLUMNS]
+        # Nobody can fill a place that both have stones in: 24 is three alone, 16 two alone.
         counts = stones @ self.places
-        counts = counts.masked_fill_(counts.flip(1) > 0, 0.0)  # nobody can fill what both are in
-        growing = [(counts == number).float() @ self.places.T * empty for number in (3, 2)]
-        threats = growing[0].clamp_(max=1.0)
-        below = torch.cat([torch.zeros_like(empty[:, :, :COLUMNS]), empty[:, :, :-COLUMNS]], dim=2)
-        playable = empty - below
-        # One stone up: where the other may play once a stone has been put below.
-        above = torch.cat([torch.zeros_like(below[:, :, :COLUMNS]), playable[:, :, :-COLUMNS]], 2)
-        urgent = torch.cat([threats * playable, threats * above], dim=1)
-        maps = torch.cat([stones, playable, threats, 0.5 * growing[1], urgent], dim=1)
+        counts = 8 * counts + counts.flip(1)
+        alone = torch.cat([counts == 24, counts == 16], dim=1).to(board.dtype)
+        growing = alone @ self.places.T * empty
+        threats = growing[:, :2].clamp_(max=1.0)
+        maps[:, 3:7] = growing
+        torch.mul(threats, playable, out=urgent[:, :2])
+        # One row up: where the other may play once a stone has been put below.
+        urgent[:, 2:, :COLUMNS] = 0.0
+        torch.mul(threats[:, :, COLUMNS:], playable[:, :, :-COLUMNS], out=urgent[:, 2:, COLUMNS:])
         summaries = urgent.view(-1, _SUMMARIES, ROWS, COLUMNS).amax(dim=2)
         return maps.flatten(1), summaries.flatten(1)
 

@@ -35,7 +35,7 @@ class LeagueOptions(Options):
     """Frozen players in the pool; when it is full, the oldest one leaves."""
     payoff_decay: Annotated[float, Bounds(0, 1, above=True)] = 0.99
     """What each new result of a pair leaves of its older ones."""
-    opponents_at_once: Annotated[int, Bounds(1, 1000)] = 4
+    opponents_at_once: Annotated[int, Bounds(1, 1000)] = 2
     """Opponents that an actor plays side by side; each is one more forward pass per row."""
     resident_models: Annotated[int, Bounds(1, 1000)] = 16
     """Models that an actor keeps in memory; those not played for longest are read again later."""
