@@ -61,7 +61,7 @@ def _nash_conv_below(bound: float) -> Callable[[dict[str, float]], bool]:
 
 TASKS = {
     "leduc": Task(
-        {"env": "veldt:leduc", "total_env_steps": 4_000_000, "max_frozen": 12},
+        {"env": "veldt:leduc", "total_env_steps": 6_000_000, "max_frozen": 16},
         "NashConv below 0.8, of the last model or of the mixture",
         _nash_conv_below(0.8),
         every_seed=True,
@@ -107,10 +107,10 @@ TASKS = {
     "kuhn": Task(
         {
             "env": "veldt:kuhn",
-            "total_env_steps": 8_000_000,
-            "final_entropy": 0.05,
+            "total_env_steps": 6_000_000,
+            "final_entropy": 0.03,
             "batch_trajectories": 1,
-            "freeze_env_steps": 40_000,
+            "freeze_env_steps": 30_000,
             "max_frozen": 80,
         },
         "NashConv below 0.05, of the last model or of the mixture",
