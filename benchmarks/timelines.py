@@ -21,8 +21,9 @@ import measuring
 
 from veldt.architectures import ARCHITECTURES
 from veldt.telemetry.block import TELEMETRY_BYTES
-from veldt.telemetry.counters import NodeTelemetry, Stage
+from veldt.telemetry.counters import NodeTelemetry
 from veldt.telemetry.spans import ring_bytes
+from veldt.telemetry.stages import Stage
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "timelines"

@@ -10,8 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+
+
+class EnvironmentControl(Protocol):
+    """What a run lets its callbacks change about its environments."""
+
+    @property
+    def values(self) -> Mapping[str, object]: ...
+
+    def set(self, values: Mapping[str, object]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,27 @@ class Episode:
 
 class Callback:
     """Override what you want to hear. An exception ends the run after a checkpoint."""
+
+    _environment: EnvironmentControl | None = None
+
+    def set_environment(self, **values: object) -> None:
+        """Let all environments of all actors play with `values` (numbers, texts, lists of them)
+        from their next episode on; values set before stay. An environment is told by its method
+        `set_parameters(**values)`."""
+        self._control().set(values)
+
+    @property
+    def environment_parameters(self) -> Mapping[str, object]:
+        """All that was set, also before the run was resumed."""
+        return self._control().values
+
+    def _control(self) -> EnvironmentControl:
+        if self._environment is None:
+            raise RuntimeError("a callback can reach environments only while its run goes on")
+        return self._environment
+
+    def on_start(self) -> None:
+        """Before anything runs; of a resumed run, when its checkpoint has been read."""
 
     def on_progress(self, metrics: Mapping[str, float]) -> bool | None:
         """About once per second, with what metrics.jsonl gets and "env_steps"; True ends the
@@ -54,6 +85,14 @@ class Callbacks:
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
         self._callbacks = tuple(callbacks)
+
+    def start(self, environment: EnvironmentControl) -> None:
+        for callback in self._callbacks:
+            callback._environment = environment
+            try:
+                callback.on_start()
+            except Exception as error:
+                raise CallbackFailure(callback, "on_start", error) from error
 
     def progress(self, env_steps: int, metrics: Mapping[str, float]) -> bool:
         """Whether one of them wants the run to end."""

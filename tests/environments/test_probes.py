@@ -17,6 +17,7 @@ NAMES = [
     "Memory",
     "MultiDiscrete",
     "NestedDict",
+    "Stairs",
     "Truncation",
     "Value",
 ]
@@ -53,6 +54,10 @@ def right_quarter(environment):
     return (2 * (row // 4) + column // 4 + seen["observation.digit"]) % 4
 
 
+def as_shown(environment):
+    return environment.observations["observation"][:, 0].astype(np.int64)
+
+
 def towards_the_ball(environment):
     board = environment.observations["observation"][:, 0]
     ball, paddle = board[:, :-1].any(axis=1).argmax(axis=1), board[:, -1].argmax(axis=1)
@@ -86,6 +91,7 @@ def test_gymnasium_accepts_the_probe(name):
         ("MultiDiscrete", right_digits, 16.0, 16 * (1 / 2 + 1 / 3 + 1 / 4) / 3),
         ("Memory", Recall(), 1.0, 0.0),
         ("NestedDict", right_quarter, 20.0, 5.0),
+        ("Stairs", as_shown, 1.0, 0.234),
         ("Catch", towards_the_ball, 1.0, -0.6),
         ("Action", lambda environment: np.ones(8, np.int64), 1.0, 0.0),
         ("Value", chance(), 1.0, 1.0),

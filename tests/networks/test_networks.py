@@ -268,7 +268,7 @@ def test_config_survives_pickling():
     [
         (BOX, "q", {}, "needs a Discrete action space"),
         (MULTI_DISCRETE, "q", {}, "needs a Discrete action space"),
-        (DISCRETE, "dpg", {}, "need a bounded Box"),
+        (DISCRETE, "dpg", {}, "are for bounded Box"),
         (BOX, "dpg", {"recurrent": "lstm"}, "set recurrent none"),
         (DISCRETE, "actor", {}, "use policy_value, q, dpg"),
     ],

@@ -55,5 +55,5 @@ def test_unbounded_or_discrete_actions_and_memory_are_refused(head):
     for action in (DISCRETE, endless):
         with pytest.raises(ValueError, match="bounded Box"):
             make_network(CONFIG, make_spec(action=action), head, 0)
-    with pytest.raises(ValueError, match="no core"):
+    with pytest.raises(ValueError, match="without memory"):
         make_network(NetworkOptions(recurrent="lstm"), make_spec(action=BOX), head, 0)

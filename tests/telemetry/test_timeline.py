@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import veldt
-from veldt.telemetry.counters import TELEMETRY_BYTES, NodeTelemetry, Stage
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeTelemetry
 from veldt.telemetry.spans import SpanRing, Spans, ring_bytes
+from veldt.telemetry.stages import Stage
 from veldt.telemetry.timeline import Lane, Timeline
 
 NUMBER, TEXT = {"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}

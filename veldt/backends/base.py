@@ -71,6 +71,9 @@ class Backend(Protocol):
     def parameters(self, board: str) -> Parameters:
         """The newest published weights."""
 
+    def publish(self, board: str, parameters: Parameters) -> None:
+        """Put a newer version on a board that no node writes; also before `start`."""
+
     def queue_fills(self) -> dict[str, float]: ...
 
     def process_ids(self) -> dict[str, int]:

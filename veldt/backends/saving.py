@@ -16,6 +16,7 @@ from veldt.backends.base import RunningNode
 from veldt.backends.shared_memory.fabric import Fabric
 from veldt.checkpoints.store import CheckpointStore
 from veldt.topology import SharedSpec, Topology
+from veldt.types import Parameters
 
 Parts = dict[str, dict[str, np.ndarray]]
 
@@ -49,13 +50,18 @@ def restore_counters(memory: memoryview, part: dict[str, np.ndarray]) -> None:
     memory[: len(counters)] = counters
 
 
-def captured_channels(fabric: Fabric) -> dict[str, np.ndarray]:
-    """What lies on boards and in shared memory."""
+def captured_boards(boards: dict[str, Parameters]) -> dict[str, np.ndarray]:
+    """By board: what lies there and of which version it is."""
     arrays = {}
-    for name, board in fabric.boards.items():
-        parameters = board.newest()
+    for name, parameters in boards.items():
         arrays[f"board.{name}"] = parameters.vector
         arrays[f"version.{name}"] = np.array(parameters.version)
+    return arrays
+
+
+def captured_channels(fabric: Fabric) -> dict[str, np.ndarray]:
+    """What lies on boards and in shared memory."""
+    arrays = captured_boards({name: board.newest() for name, board in fabric.boards.items()})
     for name, block in fabric.shared.items():
         arrays[f"shared.{name}"] = np.frombuffer(block.memory, np.uint8).copy()
     return arrays

@@ -23,7 +23,9 @@ from veldt.environments import lookup
 from veldt.environments.atari import open_atari
 from veldt.environments.delays import DelayedStepper, DelayedVector, delay_of, is_delayed
 from veldt.environments.envpool_vectors import open_envpool
+from veldt.environments.episode_info import EPISODE_INFO
 from veldt.environments.opened import MODES, OpenedVector
+from veldt.environments.parameters import Values, give
 from veldt.environments.resilience import (
     AbortedEpisodes,
     EnvironmentFailure,
@@ -170,6 +172,10 @@ def _make_called(
 class _InProcessVector(SyncVectorEnv):
     """Gymnasium's in-process vector, gathering only the info that is read."""
 
+    def pass_on(self, values: Values) -> None:
+        for copy in self.envs:
+            give(copy, values)
+
     def _add_info(
         self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int
     ) -> dict[str, Any]:
@@ -177,6 +183,8 @@ class _InProcessVector(SyncVectorEnv):
             if key in env_info:
                 super()._add_info(vector_infos, {key: env_info[key]}, env_num)
         told = env_info.get("final_info", env_info)  # of the step, not of the reset within it
+        if EPISODE_INFO in told:
+            vector_infos.setdefault(EPISODE_INFO, {})[env_num] = told[EPISODE_INFO]
         for name, part in told.get(REWARD_COMPONENTS, {}).items():
             parts = vector_infos.setdefault(REWARD_COMPONENTS, {})
             parts.setdefault(name, np.zeros(self.num_envs))[env_num] = part

@@ -19,6 +19,7 @@ from veldt.environments.envpool_vectors import open_envpool_groups
 from veldt.environments.frame_stack import stacked
 from veldt.environments.masks import MaskReader, joined_mask
 from veldt.environments.opened import OpenedVector
+from veldt.environments.parameters import Accepted
 from veldt.environments.resilience import EnvironmentFailure
 from veldt.environments.vector import VectorEnvironment
 from veldt.errors import ConfigurationError
@@ -50,7 +51,7 @@ class _Reading:
     interface: Interface
     mask_in_info: bool
     is_native: bool
-    """Of the one reset and the one step that were tried; 0 where none was."""
+    accepted: Accepted | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,11 @@ class EnvironmentFactory:
     def interface(self) -> Interface:
         """The spaces as Gymnasium has them; cached like `spec`."""
         return self._reading().interface
+
+    @property
+    def parameters(self) -> Accepted | None:
+        """What it may be told while a run goes on; None where it has no set_parameters."""
+        return self._reading().accepted
 
     def remembering(self, spec: EnvironmentSpec, interface: Interface) -> EnvironmentFactory:
         """The same for whoever only asks what the environment is like, as it was once read: no
@@ -228,7 +234,7 @@ class EnvironmentFactory:
             observation_space, env.single_action_space, in_observation, self._stack_depth
         )
         one_by_one = not is_native or self.name.startswith(lookup.PETTINGZOO_GAMES)
-        return _Reading(spec, interface, in_info, not one_by_one)
+        return _Reading(spec, interface, in_info, not one_by_one, Accepted.by(env))
 
 
 def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> None:

@@ -15,7 +15,11 @@ from gymnasium.vector import VectorEnv
 
 from veldt.environments.counting import CountingEnvironment, CountingVectorEnvironment
 from veldt.environments.probe import Probe, StepResult
-from veldt.environments.small_tasks import CatchEnvironment, NestedDictEnvironment
+from veldt.environments.small_tasks import (
+    CatchEnvironment,
+    NestedDictEnvironment,
+    StairsEnvironment,
+)
 
 
 class MemoryEnvironment(Probe):
@@ -168,6 +172,7 @@ def register_probes() -> None:
         "Memory": MemoryEnvironment,
         "NestedDict": NestedDictEnvironment,
         "MultiDiscrete": MultiDiscreteEnvironment,
+        "Stairs": StairsEnvironment,
         "Truncation": TruncationProbe,
         "Value": ValueProbe,
     }

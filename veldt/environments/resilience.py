@@ -18,7 +18,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from veldt.environments.episode_info import EPISODE_INFO, numbers_of
 from veldt.environments.finite import cleared, is_finite
+from veldt.environments.parameters import Values, give
 from veldt.types import ACTION_MASK
 
 _MOST_FAILURES = 10
@@ -110,6 +112,12 @@ class ResilientEnvironment(gymnasium.Wrapper):
         self._seed: int | None = None
         self._times_rebuilt = 0
         self._is_new = False
+        self._parameters: Values = {}
+        self._is_told = True
+
+    def pass_on(self, values: Values) -> None:
+        """Before its next episode begins."""
+        self._parameters, self._is_told = values, False
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
@@ -132,7 +140,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
         self._last = answer
         self._was_stepped = True
         self._failures.well()
-        return answer
+        return _with_numbers(*answer) if answer[2] or answer[3] else answer
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -155,6 +163,9 @@ class ResilientEnvironment(gymnasium.Wrapper):
     def _reset(
         self, seed: int | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
+        if not self._is_told:
+            give(self.env, self._parameters)
+            self._is_told = True
         answer = self.env.reset(seed=seed, options=options)
         if not isinstance(answer, tuple) or len(answer) != _RESET_VALUES:
             raise MalformedError("reset() did not return two values (observation, info)")
@@ -194,6 +205,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
                 error = another
                 continue
             self._step = self.env.step
+            self._is_told = not self._parameters
             self._times_rebuilt += 1
             self._is_new = True
             return
@@ -203,6 +215,16 @@ class ResilientEnvironment(gymnasium.Wrapper):
         if self._seed is None:
             return None
         return (self._seed + _SEED_STRIDE * self._times_rebuilt) % _SEEDS
+
+
+def _with_numbers(
+    observation: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]
+) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    """The answer that ends an episode, with what its info says in numbers."""
+    numbers = numbers_of(info)
+    if numbers:
+        info = {**info, EPISODE_INFO: numbers}
+    return observation, reward, terminated, truncated, info
 
 
 def described(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks with known best scores that show a small image: alone, or deep in a dictionary."""
+"""Tasks with known best scores: a small image, alone or deep in a dictionary, and stairs whose
+height can be set while a run goes on."""
 
 from __future__ import annotations
 
@@ -77,3 +78,35 @@ class NestedDictEnvironment(Probe):
 
     def _reward(self, action: Any) -> float:
         return float(int(action) == (self._quarter + self._digit) % 4)
+
+
+class StairsEnvironment(gymnasium.Env):
+    """Every step shows 0 or 1; doing the same leads up a stair, anything else ends the
+    episode. Best 1 (the top, a share of it for each stair), chance about 1 / height. Its height is
+    a parameter, and its info says at the end whether the top was reached."""
+
+    def __init__(self, height: int = 4) -> None:
+        self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._height = height
+
+    def set_parameters(self, height: int) -> None:
+        self._height = height
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._stair = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> StepResult:
+        is_right = int(action) == self._shown
+        self._stair += is_right
+        at_top = self._stair == self._height
+        info = {"is_success": at_top, "height": self._height, "episode": {"stairs": self._stair}}
+        return self._observe(), is_right / self._height, at_top or not is_right, False, info
+
+    def _observe(self) -> np.ndarray:
+        self._shown = int(self.np_random.integers(2))
+        return np.array([self._shown], np.float32)

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import write_to_shared_memory
 
+from veldt.environments.episode_info import EPISODE_INFO
 from veldt.environments.lifeline import die_with, lead_group, leave_signals_to_the_run
+from veldt.environments.parameters import Values
 from veldt.environments.processes import Connection
 from veldt.environments.resilience import AbortedEpisodes, EnvironmentFailure, ResilientEnvironment
 from veldt.types import ACTION_MASK, REWARD_COMPONENTS
 
-_INFO_KEYS = ("final_info", "final_obs", ACTION_MASK, REWARD_COMPONENTS)
+_INFO_KEYS = ("final_info", "final_obs", ACTION_MASK, REWARD_COMPONENTS, EPISODE_INFO)
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,11 @@ class Command:
     @staticmethod
     def step(action: Any) -> Command:
         return Command("step", action)
+
+    @staticmethod
+    def parameters(values: Values) -> Command:
+        """The only one without an answer."""
+        return Command("parameters", values)
 
     @staticmethod
     def render() -> Command:
@@ -55,6 +62,7 @@ class Job:
     seed: int | None = None
     times_rebuilt: int = 0
     """More than 0: a worker before this one died."""
+    parameters: Values = field(default_factory=dict)
 
     def taken_over(self, seed: int | None, times_rebuilt: int) -> Job:
         return replace(self, seed=seed, times_rebuilt=times_rebuilt)
@@ -86,6 +94,8 @@ def _serve(job: Job, pipe: Connection) -> None:
     env.aborted = AbortedEpisodes()
     if job.times_rebuilt:
         env.take_over(job.seed, job.times_rebuilt)
+    if job.parameters:
+        env.pass_on(job.parameters)
     pipe.send(True)
     resets_next = job.times_rebuilt > 0 and job.mode == AutoresetMode.NEXT_STEP
 
@@ -97,6 +107,9 @@ def _serve(job: Job, pipe: Connection) -> None:
         if command.what == "close":
             env.close()
             return
+        if command.what == "parameters":
+            env.pass_on(command.data)
+            continue
         if command.what == "render":
             pipe.send(env.render())
             continue

@@ -7,17 +7,19 @@ flags and observations come out with fixed names and types; episodes are counted
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from veldt.environments.episode_info import Found, read_episode_info
 from veldt.environments.finite import bad_rows, cleared
 from veldt.environments.frame_stack import FrameStack
 from veldt.environments.masks import MaskReader
 from veldt.environments.opened import OpenedVector
+from veldt.environments.parameters import Values, give
 from veldt.environments.resilience import AbortedEpisodes
 from veldt.environments.spaces import LeafReader, action_offset, random_actions
 from veldt.types import ACTION_MASK, EnvironmentSpec
@@ -61,6 +63,8 @@ class Step:
     """Environments whose action was used."""
     aborted_episodes: int = 0
     """Episodes that ended, truncated, because their environment failed; they are no results."""
+    episode_info: Found = field(default_factory=dict)
+    """Numbers that the infos of the ended episodes hold, by name; often empty."""
 
 
 class VectorEnvironment:
@@ -138,6 +142,10 @@ class VectorEnvironment:
             self._lives = np.array(info["lives"])
         self._prepare_buffers(observation)
         self._observe(observation, info)
+
+    def set_parameters(self, values: Values) -> None:
+        """Play the episodes that begin from now on with these; between two steps only."""
+        give(self._env, values)
 
     def step(self, env_action: np.ndarray) -> Step:
         """Step all environments; afterwards `observations` and `first` are the new ones."""
@@ -299,7 +307,9 @@ class VectorEnvironment:
     def _count_episodes(self, over: np.ndarray, num_ended: int) -> None:
         step = self._step
         step.over, step.episode_returns, step.episode_lengths = over, _NO_RETURNS, _NO_LENGTHS
+        step.episode_info = {}
         if num_ended:
+            step.episode_info = read_episode_info(self.info, over) if self.info else {}
             step.episode_returns, step.episode_lengths = self._returns[over], self._lengths[over]
             self._returns[over] = 0.0
             self._lengths[over] = 0

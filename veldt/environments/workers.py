@@ -12,6 +12,7 @@ import os
 import signal
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
 )
 
+from veldt.environments.episode_info import EPISODE_INFO
 from veldt.environments.lifeline import kill_group
+from veldt.environments.parameters import Values
 from veldt.environments.processes import pipe, process_context, start
 from veldt.environments.resilience import (
     AbortedEpisodes,
@@ -110,12 +113,18 @@ class SubprocessVector(VectorEnv):
         terminated = np.zeros(self.num_envs, dtype=bool)
         truncated = np.zeros(self.num_envs, dtype=bool)
         infos: dict[str, Any] = {}
+        ended: dict[int, dict[str, float]] = {}
         for row in range(self.num_envs):
             answer = self._answer(row)
             rewards[row], terminated[row], truncated[row], info, aborted = answer
+            numbers = info.get("final_info", info).pop(EPISODE_INFO, None)
+            if numbers:
+                ended[row] = numbers
             infos = self._add_info(infos, info, row)
             if aborted:
                 self._aborted.rows.append(row)
+        if ended:
+            infos[EPISODE_INFO] = ended
         return self._observations, rewards, terminated, truncated, infos
 
     def _answer(self, row: int) -> tuple[float, bool, bool, dict[str, Any], bool]:
@@ -139,6 +148,10 @@ class SubprocessVector(VectorEnv):
         last = _copied(batch[row])
         worker.send(Command.reset(None, {}))
         return {"final_obs": last, "final_info": {}, **self._first_answer(row)}
+
+    def pass_on(self, values: Values) -> None:
+        for worker in self._workers:
+            worker.pass_on(values)
 
     def render(self) -> tuple[Any, ...] | None:
         for worker in self._workers:
@@ -177,6 +190,11 @@ class _Worker:
             self.receive()
         except _GONE as error:
             self.replace(error)
+
+    def pass_on(self, values: Values) -> None:
+        """To this process, and to those that take its place."""
+        self._job = replace(self._job, parameters=values)
+        self.send(Command.parameters(values))
 
     def send(self, command: Command) -> None:
         # Who cannot be reached any more is found out when its answer is awaited.

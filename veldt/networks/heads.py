@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from veldt.networks.bounded import BoundedActionNetwork
 from veldt.networks.distributions import (
     MASKED_LOGIT,
     Categorical,
     Distribution,
     make_distribution,
-    scale_to_bounds,
 )
 from veldt.networks.encoders import last_layer, make_encoder
 from veldt.networks.layers import MLP, fused_linear
@@ -137,25 +136,17 @@ class QNetwork(Network):
         return QOutput(self.value(value) + advantage - advantage.mean(dim=1, keepdim=True))
 
 
-class DPGNetwork(Network):
+class DPGNetwork(BoundedActionNetwork):
     """Actor and critic with separate trunks. The critic reads the action beside the features of its
     last but one layer. Both see observations through the same normaliser."""
+
+    who = "deterministic policy gradients are"
 
     def __init__(
         self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
     ) -> None:
         super().__init__(config, spec)
-        action = spec.action
-        if action.kind != "box" or not np.isfinite([*action.low, *action.high]).all():
-            raise ValueError(
-                f"deterministic policy gradients need a bounded Box action space; {spec.id} has"
-                f" {action.kind} {action.low} {action.high}. Use another architecture"
-            )
-        if config.recurrent != "none" or config.last_action_and_reward:
-            raise ValueError("the dpg head has no core; set recurrent none, no last action")
-        self._low = np.asarray(action.low, np.float32).reshape(action.shape)
-        self._high = np.asarray(action.high, np.float32).reshape(action.shape)
-        size = len(action.low)
+        size = len(spec.action.low)
         encoder = make_encoder(config, spec, generator)
         mean = fused_linear(encoder.num_features, ((size, 0.01),), generator)
         self.actor_part = nn.ModuleDict({"encoder": encoder, "head": mean})
@@ -167,21 +158,15 @@ class DPGNetwork(Network):
 
     def actor(self, observations: dict[str, Tensor]) -> Tensor:
         """Observations [N, ...] -> actions [N, *shape] in [-1, 1]."""
-        if self.normalizer is not None:
-            observations = self.normalizer(observations)
-        raw = self.actor_part["head"](self.actor_part["encoder"](observations))
+        encoded = self.actor_part["encoder"](self._normalized(observations))
+        raw = self.actor_part["head"](encoded)
         return torch.tanh(raw).reshape(-1, *self.spec.action.shape)
 
     def critic(self, observations: dict[str, Tensor], action: Tensor) -> Tensor:
         """Observations [N, ...], actions [N, *shape] in [-1, 1] -> q [N]."""
-        if self.normalizer is not None:
-            observations = self.normalizer(observations)
-        features = self.critic_part["encoder"](observations)
+        features = self.critic_part["encoder"](self._normalized(observations))
         joined = torch.cat((features, action.reshape(features.shape[0], -1)), dim=1)
         return self.critic_part["head"](self.critic_part["joint"](joined)).squeeze(1)
-
-    def env_action(self, action: np.ndarray) -> np.ndarray:
-        return scale_to_bounds(action, self._low, self._high)
 
     def _features(self, observations: dict[str, Tensor], first: Tensor) -> Tensor:
         return self.actor(observations)

@@ -8,14 +8,13 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from veldt.networks.distributions import TanhGaussian, scale_to_bounds
+from veldt.networks.bounded import BoundedActionNetwork
+from veldt.networks.distributions import TanhGaussian
 from veldt.networks.encoders import make_encoder
 from veldt.networks.layers import MLP, fused_linear
-from veldt.networks.network import Network
 from veldt.networks.options import NetworkOptions
 from veldt.types import EnvironmentSpec
 
@@ -55,8 +54,10 @@ class Critic(nn.Module):
         return self.head(self.joint(joined)).squeeze(1)
 
 
-class TwinCriticNetwork(Network):
+class TwinCriticNetwork(BoundedActionNetwork):
     """What SAC and TD3 share. Actor and critics have separate trunks and one normaliser."""
+
+    who = "sac and td3 are"
 
     def __init__(
         self,
@@ -66,18 +67,8 @@ class TwinCriticNetwork(Network):
         outputs_per_action: int,
     ) -> None:
         super().__init__(config, spec)
-        action = spec.action
-        if action.kind != "box" or not np.isfinite([*action.low, *action.high]).all():
-            raise ValueError(
-                f"sac and td3 need a bounded Box action space; {spec.id} has {action.kind}"
-                f" {action.low} {action.high}. Use another architecture"
-            )
-        if config.recurrent != "none" or config.last_action_and_reward:
-            raise ValueError("sac and td3 have no core; set recurrent none, no last action")
-        self._low = np.asarray(action.low, np.float32).reshape(action.shape)
-        self._high = np.asarray(action.high, np.float32).reshape(action.shape)
         encoder = make_encoder(config, spec, generator)
-        size = outputs_per_action * len(action.low)
+        size = outputs_per_action * len(spec.action.low)
         head = fused_linear(encoder.num_features, ((size, 0.01),), generator)
         self.actor_part = nn.ModuleDict({"encoder": encoder, "head": head})
         critics = [Critic(config, spec, generator) for _ in range(2)]
@@ -91,12 +82,6 @@ class TwinCriticNetwork(Network):
     def critic(self, observations: Observations, action: Tensor) -> Tensor:
         """The lower of both critics [N]: what a policy is improved by and priorities start from."""
         return self.critics(observations, action).amin(0)
-
-    def env_action(self, action: np.ndarray) -> np.ndarray:
-        return scale_to_bounds(action, self._low, self._high)
-
-    def _normalized(self, observations: Observations) -> Observations:
-        return observations if self.normalizer is None else self.normalizer(observations)
 
     def _features(self, observations: Observations, first: Tensor) -> Tensor:
         encoded = self.actor_part["encoder"](self._normalized(observations))

@@ -15,8 +15,9 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.environments import EnvironmentFactory, Environments, Step, VectorEnvironment
+from veldt.environments.parameters import ParameterReader, Values
 from veldt.environments.resilience import EnvironmentFailure
-from veldt.ports import ExperienceSink, Policy
+from veldt.ports import ExperienceSink, ParameterSource, Policy
 from veldt.role import Role
 from veldt.roles.annealing import Gate
 from veldt.roles.update_wait import UpdateWait
@@ -57,12 +58,18 @@ class EnvironmentGroup:
 
     @staticmethod
     def make_all(
-        context: NodeContext, factory: EnvironmentFactory, width: int, num_groups: int
+        context: NodeContext,
+        factory: EnvironmentFactory,
+        width: int,
+        num_groups: int,
+        parameters: Values | None = None,
     ) -> list[EnvironmentGroup]:
         """Groups that are stepped whenever their actions are there."""
         seeds = [context.derived_seed(f"environment-{index}") for index in range(num_groups)]
         groups = [EnvironmentGroup(i, factory.make(width, seed)) for i, seed in enumerate(seeds)]
         for group in groups:
+            if parameters:
+                group.environment.set_parameters(parameters)
             group.environment.reset()
         return groups
 
@@ -149,7 +156,8 @@ class Actor(Role):
     """Steps environments and fills the slots of `sink`, one trajectory after the other.
 
     `synchronous`: each trajectory begins only from weights that have learned from the one before
-    (A2C's barrier). `gamma` is only used for the statistics of return normalisation."""
+    (A2C's barrier). `gamma` is only used for the statistics of return normalisation. `parameters`:
+    where the run says how environments are to be played from their next episode on."""
 
     niceness: ClassVar[int] = 5  # actors may each wait a little; they all wait for a learner
 
@@ -159,9 +167,11 @@ class Actor(Role):
     synchronous: bool = False
     gamma: float = 0.99
     gate: Gate | None = None
+    parameters: ParameterSource | None = None
 
     def open(self, context: NodeContext) -> None:
         self._context, environments = context, self.environments
+        self._told = None if self.parameters is None else ParameterReader(self.parameters)
         self._turns: list[EnvironmentGroup] = []
         self._groups = self._make_groups(context)
         self.policy.open(context, [environments.width] * environments.num_groups)
@@ -186,7 +196,8 @@ class Actor(Role):
         may_take_turns = not self.synchronous and self.gate is None
         made = (context, environments.factory, environments.width, environments.num_groups)
         self._turns = EnvironmentGroup.make_turns(*made) if may_take_turns else []
-        return self._turns or EnvironmentGroup.make_all(*made)
+        told = {} if self._told is None else self._told.values
+        return self._turns or EnvironmentGroup.make_all(*made, told)
 
     def knows_its_version(self) -> bool:
         return self.policy.knows_its_version()
@@ -243,12 +254,21 @@ class Actor(Role):
             return False
         with self._pulling:
             is_fresh = self.policy.refresh(group.minimum_version)
+            if self._told is not None:
+                self._tell_environments(self._told)
         if not is_fresh:
             return False
         group.begin()
         self._stamp(group)
         self._ask(group)
         return True
+
+    def _tell_environments(self, told: ParameterReader) -> None:
+        """Once per trajectory: new values wait in every environment for its next episode."""
+        if told.refresh():
+            for group in self._groups:
+                group.environment.set_parameters(told.values)
+        self._context.telemetry.gauge("environment_version").set(told.version)
 
     def _ask(self, group: EnvironmentGroup) -> None:
         assert group.slot is not None
@@ -274,6 +294,8 @@ class Actor(Role):
         self._env_steps.add(step.env_steps)
         if step.episode_returns.size:
             self._context.telemetry.episode(step.episode_returns, step.episode_lengths)
+        if step.episode_info:
+            self._context.telemetry.episode_info(step.episode_info)
         if step.aborted_episodes:
             self._aborted_episodes.add(step.aborted_episodes)
 

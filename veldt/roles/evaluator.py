@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from veldt.environments import EnvironmentFactory
+from veldt.environments.parameters import Values
 from veldt.networks import NetworkFactory, Player
 
 _MAX_ROWS = 30_000  # longer than any episode of a standard task, so that evaluation always ends
@@ -33,8 +34,12 @@ class Evaluator:
         num_episodes: int = 20,
         render: bool = False,
         stochastic: bool = False,
+        parameters: Values | None = None,
     ) -> None:
+        """`parameters`: what a run has told its environments."""
         self._environment = whole_games(environment).make(num_episodes, seed, render=render)
+        if parameters:
+            self._environment.set_parameters(parameters)
         self._player = Player(network.blank(), seed)
         self.frames: list[np.ndarray] = []
         self._render, self._deterministic = render, not stochastic

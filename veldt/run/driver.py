@@ -23,6 +23,7 @@ from veldt.roles.evaluator import Evaluator
 from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.budget import Budget
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
+from veldt.run.curriculum import Curriculum
 from veldt.run.description import (
     check_spaces,
     choices,
@@ -92,6 +93,9 @@ class Run:
         )
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         self._record = RunRecord(self._directory.path, plan.topology, self._progress.note)
+        self._curriculum = Curriculum(
+            plan.problem.environment, self._backend, partial(self._record.note, "environment")
+        )
         on_serial = options.backend == "serial"
         self._checkpoints = RunCheckpoints(
             self._directory.checkpoints,
@@ -120,6 +124,7 @@ class Run:
                 check_spaces(path, plan)
                 self._checkpoints.begin_from_newest(plan.topology.num_weights)
                 self._best.load()
+                self._curriculum.load()
             self._directory.write_config(describe_plan(plan))
         except ConfigurationError:
             self._backend.stop()
@@ -160,6 +165,7 @@ class Run:
         return self._result
 
     def _start(self) -> None:
+        self._callbacks.start(self._curriculum)
         on_ray = self._options.backend == "ray"  # which may wait minutes for room in a cluster
         with self._signals.interruptible() if on_ray else nullcontext():
             self._backend.start()
@@ -182,6 +188,7 @@ class Run:
             self._attempt("timeline", lambda: self._timeline.write_if_due(self._telemetry))
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
+                self._telemetry.outside = self._curriculum.metrics()
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
                 self._best.watch(self._telemetry, self._weights)
@@ -266,6 +273,7 @@ class Run:
                     self._plan.topology.network,
                     seed=_evaluation_seed(self._options.seed, weights.version, attempt),
                     num_episodes=self._options.evaluation_episodes,
+                    parameters=self._curriculum.values,
                 )
                 try:
                     returns = evaluator.returns(weights.vector, max_seconds)

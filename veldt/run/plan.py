@@ -15,6 +15,7 @@ from veldt.backends.process.chaos import Chaos
 from veldt.backends.process.sending import check_can_be_sent
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Interface
+from veldt.environments.parameters import ENVIRONMENT, to_vector
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.families import family, preset_names
 from veldt.networks import NetworkOptions
@@ -110,6 +111,8 @@ def _checked_plan(
     )
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)
+    if environment.parameters is not None:
+        _add_parameters(topology)
     if options.extra_lag:
         add_lag(topology, options.extra_lag)
     if options.backend == "process":
@@ -124,6 +127,14 @@ def builder(module: ModuleType, config: Any) -> Callable[[Any, Problem], Topolog
         return population_builder(module.__name__.rpartition(".")[2])
     build: Callable[[Any, Problem], Topology] = module.build
     return build
+
+
+def _add_parameters(topology: Topology) -> None:
+    """A board that the run itself writes, read by all actors."""
+    board = topology.board(ENVIRONMENT, to_vector({}))
+    for node in topology.nodes:
+        if isinstance(node.role, Actor):
+            node.role = replace(node.role, parameters=board.source())
 
 
 def add_lag(topology: Topology, updates: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from veldt.telemetry.counters import LagSummary, NodeSnapshot
+from veldt.telemetry.episode_info import EpisodeInfo
 from veldt.telemetry.rates import Sample, Samples, Span
 
 WAIT_STAGE = "wait"
@@ -33,6 +34,9 @@ class RunTelemetry:
         self._episodes_seen = dict.fromkeys(self.kinds, 0)
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
         self._lengths: deque[int] = deque(maxlen=RETURN_WINDOW)
+        self._infos = EpisodeInfo(RETURN_WINDOW)
+        self.outside: dict[str, float] = {}
+        """Metrics that no node counts, by name: of the machine, of the environment's parameters."""
         self.fresh_episodes: list[tuple[float, int]] = []
         """Return and length of those that ended between the last two updates, at most 100."""
         self._samples = Samples()
@@ -50,6 +54,7 @@ class RunTelemetry:
         The first call, at the start of the run, sets the zero of rates."""
         self._snapshots.update(snapshots)
         self._take_episodes(snapshots)
+        self._infos.take(self._snapshots[name] for name in filter(self._counts, self._snapshots))
         if queue_fill is not None:
             self.queue_fill = dict(queue_fill)
             self._num_fills += 1
@@ -192,6 +197,8 @@ class RunTelemetry:
             found |= {"lag/mean": lag.mean, "lag/max": lag.max, "lag/min": lag.min}
         found |= {f"queue/{name}": fill for name, fill in self.queue_fill.items()}
         found |= {f"busy/{kind}": share for kind, share in self.kind_busy_shares().items()}
+        found |= {f"info/{name}": mean for name, mean in self._infos.means().items()}
+        found |= self.outside
         named = {"env_steps", "updates", "heartbeat_seconds"}
         return found | {
             f"counter/{name}": value for name, value in self._totals.items() if name not in named
@@ -207,11 +214,13 @@ class RunTelemetry:
             "returns": np.array(self._returns, np.float64),
             "lengths": np.array(self._lengths, np.int64),
             "episodes_seen": np.array(seen, np.int64),
+            **self._infos.state(),
         }
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         self._returns.extend(state["returns"].tolist())
         self._lengths.extend(state["lengths"].tolist())
+        self._infos.load_state(state)
         self._episodes_seen = dict(zip(self.kinds, state["episodes_seen"].tolist(), strict=True))
 
     def _add_up(self) -> dict[str, float]:

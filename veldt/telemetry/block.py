@@ -13,13 +13,14 @@ import numpy as np
 
 MAX_COUNTERS = 96
 MAX_STAGES = 24
+MAX_INFOS = 32
 MAX_NAME_BYTES = 39
 EPISODE_RING = 2048
 LAG_BINS = 128
 
-NUM_COUNTERS, NUM_STAGES, EPISODES_DONE, LAGS_DONE = range(4)
+NUM_COUNTERS, NUM_STAGES, EPISODES_DONE, LAGS_DONE, NUM_INFOS, INFOS_DONE = range(6)
 """Words of the head."""
-EPISODES_BEGUN, LAGS_BEGUN = range(2)
+EPISODES_BEGUN, LAGS_BEGUN, INFOS_BEGUN = range(3)
 """Words of the tail."""
 LAG_SUM, LAG_MIN, LAG_MAX = range(3)
 """Words of the lag."""
@@ -36,6 +37,8 @@ BLOCK = np.dtype(
         ("histogram", "i8", LAG_BINS),
         ("returns", "f8", EPISODE_RING),
         ("lengths", "i8", EPISODE_RING),
+        ("infos", "f8", 2 * MAX_INFOS),
+        ("info_names", NAME, MAX_INFOS),
         ("tail", "i8", 8),
     ]
 )

@@ -7,9 +7,10 @@ is an empty block, and a restarted node that attaches to its old block continues
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 
 import numpy as np
 
@@ -18,14 +19,18 @@ from veldt.telemetry.block import (
     EPISODES_BEGUN,
     EPISODES_DONE,
     HEAD_BYTES,
+    INFOS_BEGUN,
+    INFOS_DONE,
     LAG_BINS,
     LAG_MAX,
     LAG_MIN,
     LAG_SUM,
     LAGS_BEGUN,
     LAGS_DONE,
+    MAX_INFOS,
     MAX_NAME_BYTES,
     NUM_COUNTERS,
+    NUM_INFOS,
     NUM_STAGES,
     TAIL_AT,
     TELEMETRY_BYTES,
@@ -35,8 +40,11 @@ from veldt.telemetry.block import (
     read_names,
 )
 from veldt.telemetry.spans import SpanRing, Spans
+from veldt.telemetry.stages import RecordedStage, Stage
 
 _COPY_ATTEMPTS = 4
+
+_log = logging.getLogger(__name__)
 
 
 def traffic_name(channel: str, is_writing: bool) -> str:
@@ -64,64 +72,6 @@ class Counter:
         return self._values[self._index]
 
 
-class Stage:
-    """Wall time and number of passes of one stage: `with stage: ...`. It does not nest."""
-
-    __slots__ = ("_index", "_started", "_values")
-
-    def __init__(self, values: memoryview[float], index: int) -> None:
-        self._values = values
-        self._index = 2 * index
-        self._started = 0.0
-
-    def __enter__(self) -> Stage:
-        self._started = perf_counter()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.add(perf_counter() - self._started)
-
-    def add(self, seconds: float) -> None:
-        """Count one pass that took `seconds`."""
-        values, index = self._values, self._index
-        values[index] += seconds
-        values[index + 1] += 1.0
-
-    def around(self, begin: float, left: float, returned: float, end: float) -> None:
-        """Count one pass from `begin` to `end`, less the time from `left` to `returned`."""
-        self.add((end - begin) - (returned - left))
-
-    @property
-    def seconds(self) -> float:
-        return self._values[self._index]
-
-    @property
-    def count(self) -> int:
-        return int(self._values[self._index + 1])
-
-
-class RecordedStage(Stage):
-    """A stage whose passes are also kept one by one."""
-
-    __slots__ = ("_ring", "_stage")
-
-    def __init__(self, values: memoryview[float], index: int, ring: SpanRing) -> None:
-        super().__init__(values, index)
-        self._stage, self._ring = index, ring
-
-    def add(self, seconds: float) -> None:
-        end = perf_counter()
-        values, index = self._values, self._index
-        values[index] += seconds
-        values[index + 1] += 1.0
-        self._ring.add(self._stage, end - seconds, end)
-
-    def around(self, begin: float, left: float, returned: float, end: float) -> None:
-        super().add((end - begin) - (returned - left))
-        self._ring.add(self._stage, begin, left)
-        self._ring.add(self._stage, returned, end)
-
-
 class NodeTelemetry:
     """One node's counters over a fixed block of memory, plain or shared between processes.
 
@@ -142,6 +92,11 @@ class NodeTelemetry:
         self._returns, self._lengths = fields["returns"], fields["lengths"]
         self._counter_names = Names(fields["counter_names"], self._head, NUM_COUNTERS)
         self._stage_names = Names(fields["stage_names"], self._head, NUM_STAGES)
+        self._info_names = Names(fields["info_names"], self._head, NUM_INFOS)
+        self._info_values = numbers(fields["infos"])
+        known = read_names(fields["info_names"], self._head[NUM_INFOS])
+        self._has_left_out_infos = False
+        self._infos = {name: place for place, (name, _) in enumerate(known)}
         self._counters: dict[str, Counter] = {}
         self._stages: dict[str, Stage] = {}
 
@@ -191,6 +146,35 @@ class NodeTelemetry:
         self._lengths[places] = lengths[-kept:]
         self._head[EPISODES_DONE] = total
 
+    def episode_info(self, infos: Mapping[str, Sequence[float]]) -> None:
+        """Count what finished episodes said of themselves, by name. The first MAX_INFOS names have
+        a place; others are left out."""
+        total = self._head[INFOS_DONE] + 1
+        self._tail[INFOS_BEGUN] = total
+        for name, values in infos.items():
+            place = self._info_place(name)
+            if place is not None:
+                self._info_values[2 * place] += sum(values)
+                self._info_values[2 * place + 1] += len(values)
+        self._head[INFOS_DONE] = total
+
+    def _info_place(self, name: str) -> int | None:
+        name = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
+        if name in self._infos or not name:
+            return self._infos.get(name)
+        if len(self._infos) < MAX_INFOS:
+            self._infos[name] = self._info_names.index_of(name)
+            return self._infos[name]
+        if not self._has_left_out_infos:
+            self._has_left_out_infos = True
+            _log.warning(
+                "an environment's info has more than %d names; '%s' and others after it are not"
+                " among the metrics",
+                MAX_INFOS,
+                name,
+            )
+        return None
+
     def lag(self, lags: np.ndarray) -> None:
         """Count the policy lag of rows, in updates."""
         rows = np.asarray(lags, dtype=np.int64).ravel()
@@ -214,7 +198,11 @@ class NodeTelemetry:
             block[:HEAD_BYTES] = head
             block[TAIL_AT:] = self._memory[TAIL_AT:]
             copied = fields_of(block)
-            if copied["head"][LAGS_DONE] == copied["tail"][LAGS_BEGUN]:
+            head_words, tail_words = copied["head"], copied["tail"]
+            if (
+                head_words[LAGS_DONE] == tail_words[LAGS_BEGUN]
+                and head_words[INFOS_DONE] == tail_words[INFOS_BEGUN]
+            ):
                 break
         return bytes(block)
 
@@ -272,6 +260,8 @@ class NodeSnapshot:
     _first_episode: int
     _returns: np.ndarray
     _lengths: np.ndarray
+    infos: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Sum and number of what finished episodes said, by name."""
 
     def new_episodes(self, since: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns and lengths of the episodes from number `since` on that are still in the ring."""
@@ -288,6 +278,8 @@ class NodeSnapshot:
         stages = read_names(fields["stage_names"], head[NUM_STAGES])
         values = fields["counters"].tolist()
         times = fields["stages"].reshape(-1, 2).tolist()
+        info_names = read_names(fields["info_names"], head[NUM_INFOS])
+        infos = fields["infos"].reshape(-1, 2).tolist()
         total = max(0, head[EPISODES_DONE])
         return NodeSnapshot(
             counters={name: values[index] for index, (name, _) in enumerate(counters)},
@@ -302,6 +294,10 @@ class NodeSnapshot:
             _first_episode=max(0, max(total, tail[EPISODES_BEGUN]) - EPISODE_RING),
             _returns=fields["returns"],
             _lengths=fields["lengths"],
+            infos={
+                name: (infos[place][0], _whole(infos[place][1]))
+                for place, (name, _) in enumerate(info_names)
+            },
         )
 
 

@@ -219,6 +219,9 @@ class ProcessBackend:
     def parameters(self, board: str) -> Parameters:
         return newest_parameters(self._fabric, self._topology.shared, board)
 
+    def publish(self, board: str, parameters: Parameters) -> None:
+        self._fabric.boards[board].publish(parameters)
+
     def queue_fills(self) -> dict[str, float]:
         return {name: queue.fill() for name, queue in self._fabric.queues.items()}
 

@@ -178,6 +178,8 @@ class RayBackend:
         if self._head is not None and self._head.is_lost:
             return self._known[board]
         ends = self._wiring.ends[board]
+        if not ends.writers:
+            return self._known[board]  # this process is its writer
         for groups in (ends.writers, ends.readers):
             hosts = [self._hosts[name] for name in groups if name in self._hosts]
             found = answers([host.handle.parameters.remote(board) for host in hosts])
@@ -187,8 +189,18 @@ class RayBackend:
                 break
         return self._known[board]
 
+    def publish(self, board: str, parameters: Parameters) -> None:
+        """Who is not there now is told when it is."""
+        self._known[board] = parameters
+        for name in self._wiring.ends[board].readers:
+            if name in self._hosts:
+                accept = self._hosts[name].handle.accept
+                accept.remote(board, parameters.version, parameters.vector)
+
     def capture(self, patience_seconds: float) -> RayCapture:
-        return RayCapture(self._supervisor, set(self._wiring.groups), self._parts_of_absent)
+        groups = set(self._wiring.groups)
+        own = {board: self._known[board] for board in self._wiring.unwritten()}
+        return RayCapture(self._supervisor, groups, self._parts_of_absent, own)
 
     def _parts_of_absent(self, names: set[str]) -> Parts:
         nodes = (node.name for name in names for node in self._wiring.groups[name].nodes)

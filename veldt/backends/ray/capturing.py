@@ -15,8 +15,9 @@ from veldt.backends.ray.cluster import ray
 from veldt.backends.ray.host import Host, answers
 from veldt.backends.ray.messages import Captured
 from veldt.backends.ray.supervisor import Supervisor
-from veldt.backends.saving import CHANNELS, Parts
+from veldt.backends.saving import CHANNELS, Parts, captured_boards
 from veldt.checkpoints.store import CheckpointError
+from veldt.types import Parameters
 
 _CAPTURE_SECONDS = 60.0
 
@@ -29,9 +30,11 @@ class RayCapture:
         supervisor: Supervisor,
         groups: set[str],
         parts_of_absent: Callable[[set[str]], Parts],
+        own: dict[str, Parameters],
     ) -> None:
         self._supervisor, self._groups = supervisor, groups
         self._parts_of_absent = parts_of_absent
+        self._own = captured_boards(own)
         self._asked: dict[str, tuple[Host, Any]] = {}
         self._found: dict[str, Captured] = {}
         self._deadline = time.monotonic() + _CAPTURE_SECONDS
@@ -53,7 +56,7 @@ class RayCapture:
         return not missing
 
     def parts(self) -> Parts:
-        parts: Parts = {CHANNELS: {}}
+        parts: Parts = {CHANNELS: self._own}
         for group in self._found.values():
             parts |= {name: ray.get(part) for name, part in group.parts.items()}
             parts[CHANNELS] |= group.channels

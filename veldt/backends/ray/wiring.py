@@ -72,11 +72,16 @@ class Wiring:
     def writer(self, board: str) -> str | None:
         return next(iter(self.ends[board].writers), None)
 
+    def unwritten(self) -> list[str]:
+        """Boards that no node writes: the driver does, and knows best what lies there."""
+        return [board for board in self._boards if not self.ends[board].writers]
+
     def owned(self, group: str) -> set[str]:
         """Boards and shared memory of which `group` knows best what lies there."""
         owners = {
             name: next(iter((*self.ends[name].writers, *self.ends[name].readers)), None)
             for name in self._lasting
+            if name not in self.unwritten()
         }
         return {name for name, owner in owners.items() if owner == group}
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every copy of an environment is told new parameters before its next episode, and not before."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import psutil
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from veldt.environments import EnvironmentFactory
+from veldt.environments.counting import CountingVectorEnvironment
+from veldt.environments.parameters import from_vector, to_vector
+from veldt.environments.small_tasks import StairsEnvironment
+from veldt.errors import ConfigurationError
+
+
+def climb(environment) -> list[float]:
+    """Heights of the episodes that end in one step of perfect play."""
+    shown = environment.observations["observation"][:, 0].astype(np.int64)
+    return environment.step(shown).episode_info.get("height", [])
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("vectorization", ["in_process", "subprocess"])
+def test_copies_change_at_their_next_episode(vectorization, mode):
+    factory = EnvironmentFactory(
+        "veldt/Stairs-v0", vectorization=vectorization, autoreset=mode, time_limit=50
+    )
+    assert factory.parameters is not None
+    assert factory.parameters.required == ("height",)
+    environment = factory.make(2, seed=0)
+    environment.set_parameters({"height": 3})
+    environment.reset()
+    assert [climb(environment) for _ in range(2)] == [[], []]
+    environment.set_parameters({"height": 2})
+    heights = [height for _ in range(8) for height in climb(environment)]
+    environment.close()
+    assert heights[:2] == [3.0, 3.0]
+    assert set(heights[2:]) == {2.0}
+
+
+def test_a_worker_that_takes_over_is_told_too():
+    factory = EnvironmentFactory("veldt/Stairs-v0", vectorization="subprocess")
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    environment = factory.make(1, seed=0)
+    environment.reset()
+    environment.set_parameters({"height": 2})
+    for child in psutil.Process().children(recursive=True):
+        if child.pid not in before and len(child.children()) == 0:
+            os.kill(child.pid, signal.SIGKILL)
+    heights = [height for _ in range(8) for height in climb(environment)]
+    environment.close()
+    assert set(heights) == {2.0}
+
+
+class Flimsy(StairsEnvironment):
+    """Breaks down once, when it is told to."""
+
+    is_broken = False
+
+    def step(self, action):
+        if Flimsy.is_broken:
+            Flimsy.is_broken = False
+            raise OSError("broken")
+        return super().step(action)
+
+
+def test_an_environment_that_is_rebuilt_is_told_again():
+    environment = EnvironmentFactory(Flimsy).make(1, seed=0)
+    environment.set_parameters({"height": 2})
+    environment.reset()
+    Flimsy.is_broken = True
+    heights = [height for _ in range(9) for height in climb(environment)]
+    assert set(heights) == {2.0}
+
+
+class Adjustable(CountingVectorEnvironment):
+    """A vector environment that keeps what it is told."""
+
+    told: dict[str, object]
+
+    def set_parameters(self, **values: object) -> None:
+        self.told = values
+
+
+def adjustable(num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP):
+    return Adjustable(num_envs, autoreset_mode=autoreset_mode)
+
+
+def test_a_vector_environment_is_told_as_a_whole():
+    factory = EnvironmentFactory(adjustable)
+    assert factory.parameters is not None
+    assert factory.parameters.takes_any
+    environment = factory.make(2, seed=0)
+    environment.set_parameters({"wind": 0.5, "map": "cliff"})
+    assert environment._env.told == {"wind": 0.5, "map": "cliff"}
+
+
+@pytest.mark.parametrize("env", ["veldt/Stairs-v0", "veldt:sleeping?base=veldt/Stairs-v0"])
+def test_wrapped_environments_are_reached(env):
+    assert EnvironmentFactory(env, time_limit=9).parameters is not None
+
+
+def test_environments_without_the_method_take_nothing():
+    assert EnvironmentFactory("CartPole-v1").parameters is None
+
+
+def test_values_travel_exactly():
+    values = {"wind": 0.1, "seed": 2**53 + 1, "map": "höhle", "size": np.int64(3), "on": True}
+    values["levels"] = np.array([1.5, 2.5])
+    found = from_vector(to_vector(values))
+    assert found == {**values, "size": 3, "levels": [1.5, 2.5]}
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), "x" * 5000])
+def test_what_cannot_travel_is_refused(value):
+    with pytest.raises(ConfigurationError):
+        to_vector({"value": value})

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers in an environment's info when an episode has ended: successes, scores, distances.
+
+A single environment says them in a plain dict; a vector environment in arrays, with or without a
+mask `_name`, in `final_info` where it resets within the step, and older ones in a list of dicts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from veldt.types import ACTION_MASK, REWARD_COMPONENTS
+
+EPISODE_INFO = "veldt.episode_info"
+"""Entry of the info of copies that Veldt makes: {row: {name: number}}, of one copy {name: number},
+only where an episode has ended."""
+_FINAL = "final_info"
+_NOT_SAID = {
+    *("final_obs", ACTION_MASK, REWARD_COMPONENTS, EPISODE_INFO, _FINAL),
+    *("env_id", "players", "elapsed_step", "frame_number", "lives", "reward", "terminated"),
+    *("TimeLimit.truncated", "episode/r", "episode/l", "episode/t"),
+}
+"""What says nothing about an episode, or what is known of it anyway."""
+
+Found = dict[str, list[float]]
+
+
+def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers in one environment's info, those of a dict in it as "dict/name"."""
+    found = {}
+    for name, value in _flat(info):
+        number = _number(value)
+        if number is not None:
+            found[name] = number
+    return found
+
+
+def read_episode_info(info: Mapping[str, Any], over: np.ndarray) -> Found:
+    """By name, the numbers of the episodes that are `over`, bool [E]; an episode without a name
+    leaves it out."""
+    rows: dict[int, dict[str, float]] | None = info.get(EPISODE_INFO)
+    if rows is not None:
+        return _joined(numbers for row, numbers in rows.items() if over[row])
+    final = info.get(_FINAL)
+    if isinstance(final, np.ndarray | list | tuple):
+        ended = (final[row] for row in np.flatnonzero(over))
+        return _joined(numbers_of(told) for told in ended if isinstance(told, Mapping))
+    found: Found = {}
+    for source in (info if final is None else {"episode": info.get("episode", {})}, final or {}):
+        for name, column, given in _columns(source, len(over)):
+            values = _values(column, over if given is None else over & given)
+            if values:
+                found[name] = values
+    return found
+
+
+def _joined(episodes: Iterator[dict[str, float]]) -> Found:
+    found: Found = {}
+    for numbers in episodes:
+        for name, number in numbers.items():
+            found.setdefault(name, []).append(number)
+    return found
+
+
+def _flat(info: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Entries, and entries of entries, by name."""
+    for key, value in info.items():
+        if not isinstance(key, str) or key.startswith("_") or key in _NOT_SAID:
+            continue
+        if not isinstance(value, Mapping):
+            yield key, value
+            continue
+        for inner, entry in value.items():
+            name = f"{key}/{inner}"
+            if not str(inner).startswith("_") and name not in _NOT_SAID:
+                yield name, entry
+
+
+def _columns(
+    info: Mapping[str, Any], num_envs: int
+) -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
+    """Arrays with an entry for each environment, and where it is given."""
+    for name, value in _flat(info):
+        if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
+            continue
+        outer, _, inner = name.partition("/")
+        given = info[outer].get("_" + inner) if inner and outer in info else None
+        if given is None:
+            given = info.get("_" + outer)
+        if not isinstance(given, np.ndarray) or given.shape != (num_envs,):
+            given = None
+        yield name, value, None if given is None else given.astype(bool)
+
+
+def _values(column: np.ndarray, rows: np.ndarray) -> list[float]:
+    if column.dtype.kind not in "biufO":
+        return []
+    numbers = map(_number, column[rows].tolist())
+    return [number for number in numbers if number is not None]
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, whatever it came as; None for anything else."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(-1)[0]
+    if not isinstance(value, bool | int | float | np.bool_ | np.number):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, OverflowError):  # complex numbers, and whole ones beyond all bounds
+        return None
+    return number if math.isfinite(number) else None

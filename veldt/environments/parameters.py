@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run may change about its environments while it goes on, as in a curriculum.
+
+An environment that wants to be told has a method `set_parameters(**values)`. The newest values lie
+on a board, versioned as weights are; every copy gets them before its next episode begins.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import SyncVectorEnv, VectorWrapper
+
+from veldt.errors import ConfigurationError, did_you_mean
+from veldt.ports import ParameterSource
+
+ENVIRONMENT = "environment"
+"""The board's name."""
+_MOST_BYTES = 4095
+
+Values = Mapping[str, Any]
+"""Numbers, texts and lists of them, by name."""
+
+
+@runtime_checkable
+class TakesParameters(Protocol):
+    """An environment, or a vector of them, that can be told."""
+
+    def set_parameters(self, **values: Any) -> None:
+        """Play the episodes that begin from now on with these."""
+
+
+@runtime_checkable
+class PassesOn(Protocol):
+    """Copies of an environment, or one copy: told when their next episode begins."""
+
+    def pass_on(self, values: Values) -> None: ...
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The arguments of an environment's `set_parameters`."""
+
+    names: tuple[str, ...]
+    required: tuple[str, ...]
+    takes_any: bool
+
+    @staticmethod
+    def by(env: object) -> Accepted | None:
+        """Of the first copy where there are several; None if it cannot be told anything."""
+        layers = [layer for layer in _layers(env) if isinstance(layer, TakesParameters)]
+        if not layers:
+            return None
+        taker = layers[0]
+        found = inspect.signature(taker.set_parameters).parameters.values()
+        named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        return Accepted(
+            tuple(p.name for p in named),
+            tuple(p.name for p in named if p.default is p.empty),
+            any(p.kind is p.VAR_KEYWORD for p in found),
+        )
+
+    def check(self, values: Values, environment: str) -> None:
+        """Refuse names that the method does not know, and too few."""
+        for name in values:
+            if name not in self.names and not self.takes_any:
+                raise ConfigurationError(
+                    f"set_parameters of the environment '{environment}' does not take '{name}';"
+                    f" {did_you_mean(name, self.names)}"
+                )
+        missing = [name for name in self.required if name not in values]
+        if missing:
+            raise ConfigurationError(
+                f"set_parameters of the environment '{environment}' also needs"
+                f" {', '.join(missing)}; give it too, or a default there"
+            )
+
+
+def _layers(env: object) -> Iterator[object]:
+    """An environment and what its wrappers hold, of a vector the first copy."""
+    yield env
+    if isinstance(env, gymnasium.Wrapper | VectorWrapper):
+        yield from _layers(env.env)
+    elif isinstance(env, SyncVectorEnv):
+        yield from _layers(env.envs[0])
+
+
+def give(env: object, values: Values) -> None:
+    """Tell an environment, a copy of one, or a vector of them."""
+    for layer in _layers(env):
+        if isinstance(layer, PassesOn):
+            layer.pass_on(values)
+            return
+        if isinstance(layer, TakesParameters):
+            layer.set_parameters(**values)
+            return
+
+
+def to_vector(values: Values) -> np.ndarray:
+    """float32, a byte of JSON each: exact for every number and text, whatever carries it."""
+    try:
+        text = json.dumps(dict(values), default=_plain, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"an environment is given finite numbers, texts and lists of them ({error})"
+        ) from error
+    if len(text) > _MOST_BYTES:
+        raise ConfigurationError(
+            f"the environment's parameters take {len(text):,} bytes as JSON; {_MOST_BYTES:,} fit"
+        )
+    vector = np.zeros(1 + _MOST_BYTES, np.float32)
+    vector[0] = len(text)
+    vector[1 : 1 + len(text)] = np.frombuffer(text, np.uint8)
+    return vector
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is none of these")
+
+
+def from_vector(vector: np.ndarray) -> dict[str, Any]:
+    text = vector[1 : 1 + int(vector[0])].astype(np.uint8).tobytes()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+class ParameterReader:
+    """An actor's look at the board."""
+
+    def __init__(self, board: ParameterSource) -> None:
+        self._board, self._vector = board, to_vector({})
+        self.version = -1
+        self.values: Values = {}
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Whether there are new ones."""
+        version = self._board.pull(self._vector, newer_than=self.version)
+        if version is None:
+            return False
+        self.version, self.values = version, from_vector(self._vector)
+        return True
