@@ -107,10 +107,10 @@ TASKS = {
     "kuhn": Task(
         {
             "env": "veldt:kuhn",
-            "total_env_steps": 6_000_000,
+            "total_env_steps": 4_500_000,
             "final_entropy": 0.03,
             "batch_trajectories": 1,
-            "freeze_env_steps": 30_000,
+            "freeze_env_steps": 22_500,
             "max_frozen": 80,
         },
         "NashConv below 0.05, of the last model or of the mixture",
@@ -137,11 +137,16 @@ class Results:
     def known(self) -> dict[str, dict[str, Any]]:
         if not self.path.exists():
             return {}
-        entries = json.loads(self.path.read_text(encoding="utf-8"))["entries"]
+        payload = json.loads(self.path.read_text(encoding="utf-8"))
+        entries = payload["entries"]
+        for entry in entries:
+            entry.setdefault("machine", payload["machine"])
         return {f"{entry['name']}-{entry['seed']}": entry for entry in entries}
 
     def save(self, entries: dict[str, dict[str, Any]]) -> None:
         listed = [entries[key] for key in sorted(entries)]
+        for entry in listed:
+            entry.setdefault("machine", self.machine)  # others may be of an earlier call
         payload = {
             "machine": self.machine,
             "settings": self.settings,
