@@ -26,6 +26,7 @@ from league_jobs import Job, Lanes
 _ROCK_PAPER_SCISSORS = {
     "env": "veldt:rock_paper_scissors",
     "backend": "serial",
+    "num_actors": 1,
     "total_env_steps": 150_000,
     "envs_per_actor": 32,
     "trajectory_steps": 4,

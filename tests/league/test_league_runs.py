@@ -28,7 +28,7 @@ from veldt.run.loading import find_checkpoint
 from veldt.run.plan import Plan, make_plan
 from veldt.run.play import play_run
 
-SMALL = {"hidden_sizes": (8,), "envs_per_actor": 8}
+SMALL = {"hidden_sizes": (8,), "num_actors": 1, "envs_per_actor": 8}
 PATIENCE_SECONDS = 120.0
 
 
@@ -212,7 +212,7 @@ def test_nash_conv_is_in_the_result(tmp_path):
 @pytest.mark.timeout(300)
 def test_killing_manager_learner_and_actor_loses_no_model_and_no_result(tmp_path):
     warm_up()
-    plan = plan_of("process", {"freeze_env_steps": 2000}, num_actors=1)
+    plan = plan_of("process", {"freeze_env_steps": 2000})
     backend = ProcessBackend(plan.topology, seed=0)
     backend.run_dir = tmp_path
     backend.start()
