@@ -91,7 +91,12 @@ TASKS = {
         lambda found: found["alpha_beta.win_rate"] >= 0.9,
     ),
     "tic_tac_toe": Task(
-        {"env": "veldt:tic_tac_toe", "total_env_steps": 2_500_000, "hidden_sizes": "128,128"},
+        {
+            "env": "veldt:tic_tac_toe",
+            "total_env_steps": 3_000_000,
+            "hidden_sizes": "128,128",
+            "scripted_opponents": "minimax",
+        },
         "no lost line from either seat, whatever the opponent does",
         lambda found: found["minimax.losses_first"] + found["minimax.losses_second"] == 0,
     ),
