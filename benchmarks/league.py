@@ -21,7 +21,7 @@ from typing import Any
 
 import league_arms
 import measuring
-from league_jobs import Job, Lanes
+from league_jobs import Job, Lanes, run_here
 
 _ROCK_PAPER_SCISSORS = {
     "env": "veldt:rock_paper_scissors",
@@ -209,7 +209,7 @@ def compare_arms(arguments: argparse.Namespace) -> None:
         for arm, options in league_arms.arms(entropy, arguments.env_steps).items()
     ]
     results = _results(arguments, league_arms.judged)
-    _lanes(arguments, jobs, results).run()
+    run_here(jobs, arguments.deadline, results.save, results.known())
     for line in league_arms.told(results.judge(results.known())):
         print(line)
     print(results.path)
