@@ -20,7 +20,7 @@ from veldt.command_line import main as cli
 
 ROOT = Path(veldt.__file__).parent.parent
 MESSAGES = {
-    "train ppo --env CartPole-v1": "ppo is a method, not an architecture; use a2c --preset ppo",
+    "train ppo --env CartPole-v1": "ppo is a method, not an architecture; use a2c (synchronous)",
     "train sac --env Pendulum-v1": "use apex --algorithm sac",
     "train TD3 --env Pendulum-v1": "use apex --algorithm td3",
     "train rainbow --env CartPole-v1": "use apex, which has its double, dueling, n-step",

@@ -87,8 +87,9 @@ def test_actions_are_those_of_the_policy(name):
             together = three.act(
                 parts[1], rewards, terminated=flags, mask=None if mask is None else mask[1:]
             )
-            assert np.array_equal(expected[0][0], np.asarray(alone, expected[0].dtype))
-            assert np.array_equal(expected[1], np.asarray(together, expected[1].dtype))
+            # Rows of other clients share the forward pass, which may round the last bits otherwise.
+            np.testing.assert_allclose(np.asarray(alone), expected[0][0], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(np.asarray(together), expected[1], rtol=1e-5, atol=1e-5)
 
 
 def _part(batch, rows):
@@ -132,7 +133,8 @@ def test_a_request_that_makes_no_sense_is_named_and_disturbs_nobody():
         def both_agree(step: int) -> None:
             observation = np.full(4, 0.1 * step, np.float32)
             expected = policy.act(observation, state, reward=float(step))
-            assert np.array_equal(expected, np.array(honest.act(observation, step), np.float32))
+            found = np.array(honest.act(observation, step), np.float32)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
         both_agree(0)
         with pytest.raises(

@@ -82,15 +82,7 @@ class Run:
         self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
-        self._result = RunResult(
-            plan.architecture,
-            plan.problem.environment.name,
-            options.backend,
-            options.seed,
-            run_dir=self._directory.shown,
-            chosen=choices(plan),
-            command=repeat_command(plan, self._directory.shown),
-        )
+        self._result = self._empty_result()
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         path, has_events = self._directory.path, "tensorboard" in options.trackers
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
@@ -117,6 +109,18 @@ class Run:
         )
         self._target = self._make_target()
         self._next_metrics = 0.0
+
+    def _empty_result(self) -> RunResult:
+        plan, options = self._plan, self._options
+        return RunResult(
+            plan.architecture,
+            plan.problem.environment.name,
+            options.backend,
+            options.seed,
+            run_dir=self._directory.shown,
+            chosen=choices(plan),
+            command=repeat_command(plan, self._directory.shown),
+        )
 
     def _begin_directory(self, resume: bool) -> None:
         path, plan = self._directory.path, self._plan

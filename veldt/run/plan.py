@@ -124,7 +124,16 @@ def _checked_plan(
         total_env_steps=options.total_env_steps,
         first=first,
     )
-    topology = builder(module, config)(config, problem)
+    topology = _wired(architecture, builder(module, config)(config, problem), options, environment)
+    if options.backend == "process":
+        check_can_be_sent(topology)
+    return Plan(architecture, options, config, problem, topology, found, preset)
+
+
+def _wired(
+    architecture: str, topology: Topology, options: RunOptions, environment: EnvironmentFactory
+) -> Topology:
+    """An architecture's topology with what any of them may be asked for."""
     topology.architecture = architectures.label(architecture)
     place(topology, options)
     if environment.parameters is not None:
@@ -136,9 +145,7 @@ def _checked_plan(
         "what travels between the nodes",
         "use fewer --num-actors or --envs-per-actor, or shorter or fewer trajectories",
     )
-    if options.backend == "process":
-        check_can_be_sent(topology)
-    return Plan(architecture, options, config, problem, topology, found, preset)
+    return topology
 
 
 def builder(module: ModuleType, config: Any) -> Callable[[Any, Problem], Topology]:
