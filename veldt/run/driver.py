@@ -83,15 +83,7 @@ class Run:
         self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
-        self._result = RunResult(
-            plan.architecture,
-            plan.problem.environment.name,
-            options.backend,
-            options.seed,
-            run_dir=self._directory.shown,
-            chosen=choices(plan),
-            command=repeat_command(plan, self._directory.shown),
-        )
+        self._result = _first_result(plan, self._directory.shown)
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         self._record = RunRecord(self._directory.path, plan.topology, self._progress.note)
         self._curriculum = Curriculum(
@@ -345,6 +337,19 @@ class Run:
         self._result.wall_seconds = self._elapsed()
         self._result.restarts = self._backend.restarts
         summarise(self._result, self._telemetry, self._plan)
+
+
+def _first_result(plan: Plan, run_dir: str) -> RunResult:
+    """What is known of the outcome before the run."""
+    return RunResult(
+        plan.architecture,
+        plan.problem.environment.name,
+        plan.options.backend,
+        plan.options.seed,
+        run_dir=run_dir,
+        chosen=choices(plan),
+        command=repeat_command(plan, run_dir),
+    )
 
 
 def _evaluation_seed(seed: int, version: int, attempt: int) -> int:
