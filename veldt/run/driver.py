@@ -23,7 +23,6 @@ from veldt.roles.evaluator import Evaluator
 from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.budget import Budget
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
-from veldt.run.curriculum import Curriculum
 from veldt.run.description import (
     check_spaces,
     choices,
@@ -31,13 +30,15 @@ from veldt.run.description import (
     goal_of,
     telemetry_of,
 )
-from veldt.run.directory import RunDirectory
+from veldt.run.directory import directory_of
+from veldt.run.external import Attendance
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.repeating import config_of, repeat_command
 from veldt.run.signals import OutOfTime, Signals
 from veldt.run.summary import judge_best, summarise
+from veldt.run.surroundings import Surroundings
 from veldt.run.target import Target
 from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
@@ -66,9 +67,7 @@ class Run:
         self._plan, self._options = plan, options
         self._page, self._callbacks = LivePage(options), Callbacks(callbacks)
         self._began = time.monotonic() if began is None else began
-        self._directory = RunDirectory(
-            options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
-        )
+        self._directory = directory_of(plan, resume, base)
         self._backend: Backend = make_backend(
             options.backend,
             plan.topology,
@@ -85,11 +84,10 @@ class Run:
         self._telemetry = telemetry_of(plan)
         self._result = _first_result(plan, self._directory.shown)
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
-        self._record = RunRecord(self._directory.path, plan.topology, self._progress.note)
-        self._curriculum = Curriculum(
-            plan.problem.environment, self._backend, partial(self._record.note, "environment")
-        )
-        on_serial = options.backend == "serial"
+        path, has_events = self._directory.path, "tensorboard" in options.trackers
+        self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
+        self._around = Surroundings(plan, self._backend, path, self._record)
+        on_serial, note = options.backend == "serial", partial(self._record.note, "checkpoint")
         self._checkpoints = RunCheckpoints(
             self._directory.checkpoints,
             self._backend,
@@ -98,15 +96,17 @@ class Run:
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
             keep=options.keep_checkpoints,
             saved=self._callbacks.checkpoint,
-            note=partial(self._record.note, "checkpoint"),
+            more_meta=self._around.trackers.meta,
+            note=note,
         )
-        self._best = BestWeights(
-            self._directory.path / BEST, partial(self._record.note, "checkpoint")
-        )
+        self._best = BestWeights(path / BEST, note)
         self._begin_directory(resume)
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
         self._nodes_are_alive = False
+        self._attendance = Attendance(
+            plan.problem.environment, partial(self._record.note, "clients")
+        )
         self._target = self._make_target()
         self._next_metrics = 0.0
 
@@ -115,9 +115,10 @@ class Run:
         try:
             if resume:
                 check_spaces(path, plan)
-                self._checkpoints.begin_from_newest(plan.topology.num_weights)
+                meta = self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
-                self._curriculum.load()
+                self._around.curriculum.load()
+                self._around.trackers.restore(meta)
             self._directory.write_config(config_of(plan, self._result.command, path))
         except ConfigurationError:
             self._backend.stop()
@@ -126,6 +127,8 @@ class Run:
 
     def record_tuning(self, trials: list[Proposal]) -> None:
         """Keep what was tried before the run and why this setting was chosen."""
+        if not trials:
+            return
         with open(self._directory.path / TUNING_LOG, "a", encoding="utf-8") as file:
             for trial in trials:
                 file.write(trial.to_json() + "\n")
@@ -136,7 +139,7 @@ class Run:
         progress, page = self._progress, self._page.serving(self._directory.path)
         failure: BaseException | None = None
         try:
-            with progress, self._signals, page:
+            with progress, self._signals, page, self._around.watched():
                 try:
                     self._record.begin()
                     progress.begin(choices_line(self._plan), choices(self._plan))
@@ -158,7 +161,7 @@ class Run:
         return self._result
 
     def _start(self) -> None:
-        self._callbacks.start(self._curriculum)
+        self._callbacks.start(self._around.curriculum)
         on_ray = self._options.backend == "ray"  # which may wait minutes for room in a cluster
         with self._signals.interruptible() if on_ray else nullcontext():
             self._backend.start()
@@ -181,9 +184,10 @@ class Run:
             self._attempt("timeline", lambda: self._timeline.write_if_due(self._telemetry))
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
-                self._telemetry.outside = self._curriculum.metrics()
+                self._around.look(self._telemetry)
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
+                self._attendance.look(self._telemetry.snapshots, elapsed)
                 self._best.watch(self._telemetry, self._weights)
                 self._best.write_if_due(elapsed)
                 if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
@@ -226,14 +230,14 @@ class Run:
         return None
 
     def _make_target(self) -> Target | None:
-        options = self._options
+        options, is_external = self._options, self._plan.problem.environment.is_external
         if options.target_return is None:
             return None
         return Target(
             options.target_return,
             options.evaluation_episodes,
-            has_looks=options.backend != "serial",
-            play=self._play,
+            has_looks=options.backend != "serial" and not is_external,
+            play=None if is_external else self._play,
         )
 
     def _play(self, attempt: int, seconds: float | None) -> np.ndarray:
@@ -266,7 +270,7 @@ class Run:
                     self._plan.topology.network,
                     seed=_evaluation_seed(self._options.seed, weights.version, attempt),
                     num_episodes=self._options.evaluation_episodes,
-                    parameters=self._curriculum.values,
+                    parameters=self._around.curriculum.values,
                 )
                 try:
                     returns = evaluator.returns(weights.vector, max_seconds)
@@ -313,8 +317,8 @@ class Run:
         add_league_result(self._result, self._plan, self._backend)
 
     def _evaluate_last(self) -> None:
-        if not self._options.evaluation_episodes:
-            return
+        if not self._options.evaluation_episodes or self._plan.problem.environment.is_external:
+            return  # nobody can play there but its clients
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
         limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
