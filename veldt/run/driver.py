@@ -35,7 +35,7 @@ from veldt.run.external import Attendance
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
-from veldt.run.repeating import config_of, repeat_command
+from veldt.run.repeating import config_of, first_result
 from veldt.run.signals import OutOfTime, Signals
 from veldt.run.summary import judge_best, summarise
 from veldt.run.surroundings import Surroundings
@@ -82,7 +82,7 @@ class Run:
         self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
-        self._result = _first_result(plan, self._directory.shown)
+        self._result = first_result(plan, self._directory.shown)
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         path, has_events = self._directory.path, "tensorboard" in options.trackers
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
@@ -341,19 +341,6 @@ class Run:
         self._result.wall_seconds = self._elapsed()
         self._result.restarts = self._backend.restarts
         summarise(self._result, self._telemetry, self._plan)
-
-
-def _first_result(plan: Plan, run_dir: str) -> RunResult:
-    """What is known of the outcome before the run."""
-    return RunResult(
-        plan.architecture,
-        plan.problem.environment.name,
-        plan.options.backend,
-        plan.options.seed,
-        run_dir=run_dir,
-        chosen=choices(plan),
-        command=repeat_command(plan, run_dir),
-    )
 
 
 def _evaluation_seed(seed: int, version: int, attempt: int) -> int:

@@ -126,9 +126,15 @@ def _checked_plan(
     )
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)
-    place(topology, options)
     if environment.parameters is not None:
         _add_parameters(topology)
+    _complete(topology, options)
+    return Plan(architecture, options, config, problem, topology, found, preset)
+
+
+def _complete(topology: Topology, options: RunOptions) -> None:
+    """Add what the options ask for beyond the architecture, and refuse what cannot be run here."""
+    place(topology, options)
     if options.extra_lag:
         add_lag(topology, options.extra_lag)
     require_bytes(
@@ -138,7 +144,6 @@ def _checked_plan(
     )
     if options.backend == "process":
         check_can_be_sent(topology)
-    return Plan(architecture, options, config, problem, topology, found, preset)
 
 
 def builder(module: ModuleType, config: Any) -> Callable[[Any, Problem], Topology]:
