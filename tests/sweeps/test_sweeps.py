@@ -17,6 +17,8 @@ import pytest
 import veldt
 from veldt.command_line import main as cli
 from veldt.sweeps.options import SweepOptions
+from veldt.sweeps.report import sweep_result
+from veldt.sweeps.runs import TrialFiles
 from veldt.sweeps.search import search_space
 from veldt.sweeps.study import Study
 
@@ -93,6 +95,26 @@ def test_a_hopeless_trial_is_pruned_and_a_good_one_is_not(tmp_path, pruner):
     assert not study.should_prune(bad, 0.1, 1.0)  # too early to say
     assert study.should_prune(bad, 0.45, 1.0) == (pruner != "none")
     assert not study.should_prune(good, 0.45, 500.0)
+
+
+def test_a_trial_killed_while_it_was_proposed_is_lost_and_its_torn_line_cut(tmp_path):
+    space = search_space(["learning_rate=1e-6..1e-1:log"], "impala")
+    study = Study(tmp_path, space, SweepOptions(), {})
+    number, values = study.ask()
+    with open(tmp_path / "journal.jsonl", "a") as file:
+        file.write('{"op_code": 6, "trial')  # as kill -9 leaves it
+    (tmp_path / "journal.jsonl.lock").symlink_to("journal.jsonl")
+    study = Study(tmp_path, space, SweepOptions(), {})
+    assert study.left_running() == [number]
+    study.lose(number)
+    assert study.counted() == 0
+    assert study.ask() == (number + 1, values)
+    files = [TrialFiles(tmp_path, each) for each in range(2)]
+    options = {"architecture": "impala", "env": "CartPole-v1"}
+    result = sweep_result(study, space, files, options, "out", "median")
+    assert [trial.state for trial in result.trials] == ["lost"]
+    assert "1 lost and tried again" in result.text()
+    assert "no trial has a score" in result.text()
 
 
 def start(folder: Path) -> subprocess.Popen:
