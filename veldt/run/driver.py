@@ -35,7 +35,7 @@ from veldt.run.external import Attendance
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
-from veldt.run.repeating import config_of, repeat_command
+from veldt.run.repeating import config_of, first_result
 from veldt.run.signals import OutOfTime, Signals
 from veldt.run.summary import judge_best, summarise
 from veldt.run.surroundings import Surroundings
@@ -82,7 +82,7 @@ class Run:
         self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
-        self._result = self._empty_result()
+        self._result = first_result(plan, self._directory.shown)
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         path, has_events = self._directory.path, "tensorboard" in options.trackers
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
@@ -109,18 +109,6 @@ class Run:
         )
         self._target = self._make_target()
         self._next_metrics = 0.0
-
-    def _empty_result(self) -> RunResult:
-        plan, options = self._plan, self._options
-        return RunResult(
-            plan.architecture,
-            plan.problem.environment.name,
-            options.backend,
-            options.seed,
-            run_dir=self._directory.shown,
-            chosen=choices(plan),
-            command=repeat_command(plan, self._directory.shown),
-        )
 
     def _begin_directory(self, resume: bool) -> None:
         path, plan = self._directory.path, self._plan

@@ -124,20 +124,17 @@ def _checked_plan(
         total_env_steps=options.total_env_steps,
         first=first,
     )
-    topology = _wired(architecture, builder(module, config)(config, problem), options, environment)
-    if options.backend == "process":
-        check_can_be_sent(topology)
+    topology = builder(module, config)(config, problem)
+    topology.architecture = architectures.label(architecture)
+    if environment.parameters is not None:
+        _add_parameters(topology)
+    _complete(topology, options)
     return Plan(architecture, options, config, problem, topology, found, preset)
 
 
-def _wired(
-    architecture: str, topology: Topology, options: RunOptions, environment: EnvironmentFactory
-) -> Topology:
-    """An architecture's topology with what any of them may be asked for."""
-    topology.architecture = architectures.label(architecture)
+def _complete(topology: Topology, options: RunOptions) -> None:
+    """Add what the options ask for beyond the architecture, and refuse what cannot be run here."""
     place(topology, options)
-    if environment.parameters is not None:
-        _add_parameters(topology)
     if options.extra_lag:
         add_lag(topology, options.extra_lag)
     require_bytes(
@@ -145,7 +142,8 @@ def _wired(
         "what travels between the nodes",
         "use fewer --num-actors or --envs-per-actor, or shorter or fewer trajectories",
     )
-    return topology
+    if options.backend == "process":
+        check_can_be_sent(topology)
 
 
 def builder(module: ModuleType, config: Any) -> Callable[[Any, Problem], Topology]:
