@@ -115,9 +115,7 @@ class Run:
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
         self._nodes_are_alive = False
-        self._attendance = Attendance(
-            plan.problem.environment, partial(self._record.note, "clients")
-        )
+        self._attendance = Attendance(plan.problem.environment, self._record.note)
         self._target = self._make_target()
         self._next_metrics = 0.0
 

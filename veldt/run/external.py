@@ -27,6 +27,7 @@ from veldt.options import RunOptions
 from veldt.roles.inference.external import CONNECTED
 from veldt.run.signals import Terminated, is_ending
 from veldt.telemetry.counters import NodeSnapshot
+from veldt.telemetry.record import EventSort
 from veldt.types import EnvironmentSpec
 
 DEFAULT_ENVIRONMENTS = 64
@@ -160,7 +161,9 @@ def sizes(options: RunOptions) -> tuple[int, int]:
 class Attendance:
     """Says when clients come and go, and from time to time that none is there."""
 
-    def __init__(self, environment: EnvironmentFactory, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, environment: EnvironmentFactory, note: Callable[[EventSort, str], None]
+    ) -> None:
         self._listen = external_address(environment.name).listen if environment.is_external else ""
         self._note, self._before, self._next_reminder = note, -1, 0.0
 
@@ -171,7 +174,7 @@ class Attendance:
         now = sum(int(each.counters.get(CONNECTED, 0)) for each in snapshots.values())
         changed, self._before = now != self._before, now
         if now and changed:
-            self._note(f"{now} environments of clients at {self._listen}")
+            self._note("clients", f"{now} environments of clients at {self._listen}")
         if not now and (changed or elapsed_seconds >= self._next_reminder):
             self._next_reminder = elapsed_seconds + _REMIND_SECONDS
-            self._note(f"no client is there: waiting at {self._listen}")
+            self._note("clients", f"no client is there: waiting at {self._listen}")
