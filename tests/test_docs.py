@@ -25,7 +25,11 @@ from veldt.command_line import parsers
 from veldt.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "howto").glob("*.md")),
+]
 GENERATED = sorted((ROOT / "docs" / "architectures").glob("*.md"))
 EXAMPLES = {
     "own_environment_and_network.py": ("--backend", "serial", "--env-steps", "2000"),
@@ -57,7 +61,8 @@ class Snippet:
 
     @property
     def runs(self) -> bool:
-        return self.kind in ("python", "sh") and not self.mark.startswith("not run: ")
+        is_file = self.mark.startswith("file: ")
+        return is_file or (self.kind in ("python", "sh") and not self.mark.startswith("not run: "))
 
 
 def snippets(page: Path) -> list[Snippet]:
@@ -111,8 +116,9 @@ def test_every_command_is_one_that_veldt_understands(page, folder):
 
 def _parse(command: list[str]) -> None:
     assert command[0] in cli.COMMANDS, command
-    if command[0] in ("train", "describe"):
-        parsers.run_parser(command[0], command[1]).parse(command[1:])
+    if command[0] in ("train", "sweep", "describe"):
+        named = command[1:] if not command[1].startswith("-") else ["impala", *command[1:]]
+        parsers.run_parser(command[0], named[0]).parse(named)
     elif command[0] in ("evaluate", "export", "serve"):
         parsers.PARSERS[command[0]]().parse(command[1:])
     elif command[0] == "claims":
@@ -135,7 +141,7 @@ def test_fences_and_marks_are_known(page):
     text = page.read_text(encoding="utf-8")
     assert text.count("```") == 2 * len(snippets(page))
     for snippet in snippets(page):
-        assert snippet.kind in ("python", "sh", "text", "mermaid", "yaml")
+        assert snippet.kind in ("python", "sh", "text", "toml", "mermaid", "yaml")
         assert not snippet.mark or snippet.mark.startswith(("not run: ", "file: "))
 
 

@@ -32,7 +32,7 @@ LAYERS = (
     {"objectives", "problem", "policy"},
     {"roles", "backends", "wire", "population", "league"},
     {"architectures", "extend"},
-    {"run", "api", "dashboard"},
+    {"run", "api", "dashboard", "sweeps", "trackers"},
     {"reports", "planner"},
     {"command_line", "__main__", "__init__"},
 )  # fmt: skip

@@ -11,7 +11,7 @@ from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.environments.external import Door, external_address
 from veldt.errors import ConfigurationError
-from veldt.networks import NetworkFactory, NetworkOptions
+from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
 from veldt.objectives.actor_critic import TargetOptions
 from veldt.objectives.ppo import ClippedOptions, SynchronousOptions
 from veldt.objectives.q_learning import QLearningOptions
@@ -33,6 +33,8 @@ class Problem:
     envs_per_actor: int = 8
     compute: Compute = Compute()
     total_env_steps: int | None = None
+    first: FirstWeights | None = None
+    """Of a trained network, to begin with."""
 
     def network(
         self, head: str, loss: TargetOptions | QLearningOptions, *, dueling: bool = False
@@ -47,7 +49,7 @@ class Problem:
             and loss.ppo.normalize_values,
             dueling=dueling,
         )
-        return NetworkFactory(shape, self.spec, head, self.seed)
+        return NetworkFactory(shape, self.spec, head, self.seed, self.first)
 
     def memory_network(self, loss: TargetOptions) -> NetworkFactory:
         """A dueling Q network with a memory; on images it also has R2D2's size and inputs."""

@@ -12,11 +12,13 @@ from veldt import architectures
 from veldt.api import MAY_CHANGE
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line import help
-from veldt.command_line.options import Parser, add_fields, whole_number
+from veldt.command_line.options import Parser, add_fields
 from veldt.options import RunOptions
 from veldt.options.fields import leaves
+from veldt.options.text import whole_number
 from veldt.run.saved_options import saved_options
 from veldt.run.trust import FLAG
+from veldt.sweeps.options import SweepOptions
 
 SHELLS = ("bash", "zsh", "fish")
 _TRUST = "run Python files that config.json names, also if they have changed since"
@@ -37,6 +39,8 @@ def common_parser(
     parser.usage = f"veldt {command} {name} --env ID [options]"
     if command == "describe":
         parser.usage = f"veldt describe {name} [--env ID] [--format text|mermaid] [options]"
+    if command == "sweep":
+        parser.usage = f"veldt sweep {name} --env ID --search NAME=VALUES ... [options]"
     parser.add_argument("architecture", metavar="ARCH", help=f"here: {name}")
     parser.add_argument("-h", "--help", action=help.HelpAction)
     _add_common_options(parser, command, show_all)
@@ -64,12 +68,39 @@ def _add_common_options(parser: argparse.ArgumentParser, command: str, show_all:
         parser.add_argument(
             "--format", choices=("text", "mermaid"), default="text", help="of the diagram [text]"
         )
+    if command == "sweep":
+        sweep = parser.add_argument_group("the search")
+        sweep.add_argument(
+            "--search",
+            action="append",
+            default=argparse.SUPPRESS,
+            metavar="NAME=VALUES",
+            help="an option and its values: LOW..HIGH, LOW..HIGH:log or A,B,C; several times",
+        )
+        add_fields(sweep, SweepOptions)
+    if command != "describe":
+        _add_config_options(parser, show_all)
     groups = help.common_groups() if show_all else {"common options": list(leaves(RunOptions))}
     for title, names in groups.items():
         group = parser.add_argument_group(title)
         shown = None if show_all else help.USUAL
-        required = command == "train"
-        add_fields(group, RunOptions, required=required, only=names, shown=shown)
+        add_fields(group, RunOptions, required=False, only=names, shown=shown)
+
+
+def _add_config_options(parser: argparse.ArgumentParser, show_all: bool) -> None:
+    group = parser.add_argument_group("options in a file")
+    group.add_argument(
+        "--config",
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="options in TOML, YAML or JSON, or config.json of a run; those given here win",
+    )
+    group.add_argument(
+        FLAG,
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help=f"{_TRUST}; also that of --from" if show_all else argparse.SUPPRESS,
+    )
 
 
 def _add_own_options(parser: argparse.ArgumentParser, name: str, show_all: bool) -> None:
@@ -188,8 +219,14 @@ def serve_parser() -> Parser:
 
 
 def watch_parser() -> Parser:
-    parser = Parser("veldt watch", "Watch: a live page of a run that goes on or has ended")
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
+    parser = Parser("veldt watch", "Watch: a live page of runs that go on or have ended")
+    parser.usage = "veldt watch RUN_DIR [RUN_DIR ...] [--port N]"
+    parser.add_argument(
+        "run_dir",
+        nargs="+",
+        metavar="RUN_DIR",
+        help="directory of a run, or a folder of runs; several are shown side by side",
+    )
     parser.add_argument(
         "--port", type=whole_number, default=0, help="port on this machine; 0: any that is free [0]"
     )

@@ -154,7 +154,4 @@ def goal_of(plan: Plan) -> RunGoal:
 
 
 def _spaces(spec: EnvironmentSpec) -> dict[str, str]:
-    leaves = (f"{leaf.name} {leaf.kind}{list(leaf.shape)}" for leaf in spec.observation)
-    action = spec.action
-    sizes = list(action.sizes) if action.sizes else list(action.shape)
-    return {"observation": ", ".join(leaves), "action": f"{action.kind}{sizes}"}
+    return {"observation": spec.observed(), "action": spec.acted()}

@@ -18,7 +18,7 @@ from veldt.environments import EnvironmentFactory, Interface
 from veldt.environments.parameters import ENVIRONMENT, to_vector
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.families import family, preset_names
-from veldt.networks import NetworkOptions
+from veldt.networks import FirstWeights, NetworkOptions
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat, leaves, with_values
 from veldt.population import HasPopulation, population_builder
@@ -62,11 +62,13 @@ def make_plan(
     options: RunOptions,
     own: Mapping[str, Any],
     remembered: tuple[EnvironmentSpec, Interface] | None = None,
+    first: FirstWeights | None = None,
 ) -> Plan:
     """Check everything and wire the topology; `own` are the architecture's fields by name. With
-    `remembered` the environment is what it was said to be, and none is made."""
+    `remembered` the environment is what it was said to be, and none is made. `first`: weights to
+    begin with."""
     try:
-        return _checked_plan(architecture, options, own, remembered)
+        return _checked_plan(architecture, options, own, remembered, first)
     except ConfigurationError:
         raise
     except ValueError as error:  # a network or environment that cannot be made
@@ -78,6 +80,7 @@ def _checked_plan(
     options: RunOptions,
     own: Mapping[str, Any],
     remembered: tuple[EnvironmentSpec, Interface] | None,
+    first: FirstWeights | None,
 ) -> Plan:
     module = architectures.load(architecture)
     if options.backend not in getattr(module, "BACKENDS", BACKENDS):
@@ -116,6 +119,7 @@ def _checked_plan(
         envs_per_actor=_envs_per_actor(options, environment, flat(config), num_actors, asks_device),
         compute=Compute(device, options.learner_threads),
         total_env_steps=options.total_env_steps,
+        first=first,
     )
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)

@@ -32,11 +32,15 @@ class RunRecord:
     """Writes the files. A write that fails is reported once and never stops training."""
 
     def __init__(
-        self, run_dir: Path, topology: Topology, show: Callable[[str], None] = lambda text: None
+        self,
+        run_dir: Path,
+        topology: Topology,
+        show: Callable[[str], None] = lambda text: None,
+        tensorboard: bool = True,
     ) -> None:
         self._run_dir, self._show = run_dir, show
         self._guard = Guard()
-        self._metrics = MetricsWriter(run_dir)
+        self._metrics = MetricsWriter(run_dir, tensorboard=tensorboard)
         self._description = describe(topology)
         self._group_of = {
             node.name: group.name for group in topology.groups() for node in group.nodes
