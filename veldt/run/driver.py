@@ -31,7 +31,6 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import RunDirectory
-from veldt.run.external import Attendance
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
@@ -97,8 +96,18 @@ class Run:
         path, has_events = self._directory.path, "tensorboard" in options.trackers
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
         self._around = Surroundings(plan, self._backend, path, self._record)
-        on_serial = options.backend == "serial"
-        self._checkpoints = RunCheckpoints(
+        self._checkpoints = self._make_checkpoints()
+        self._best = BestWeights(path / BEST, partial(self._record.note, "checkpoint"))
+        self._begin_directory(resume)
+        self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
+        self._signals = Signals()
+        self._nodes_are_alive = False
+        self._target = self._make_target()
+        self._next_metrics = 0.0
+
+    def _make_checkpoints(self) -> RunCheckpoints:
+        options, on_serial = self._options, self._options.backend == "serial"
+        return RunCheckpoints(
             self._directory.checkpoints,
             self._backend,
             self._telemetry,
@@ -109,14 +118,6 @@ class Run:
             more_meta=self._around.trackers.meta,
             note=partial(self._record.note, "checkpoint"),
         )
-        self._best = BestWeights(path / BEST, partial(self._record.note, "checkpoint"))
-        self._begin_directory(resume)
-        self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
-        self._signals = Signals()
-        self._nodes_are_alive = False
-        self._attendance = Attendance(plan.problem.environment, self._record.note)
-        self._target = self._make_target()
-        self._next_metrics = 0.0
 
     def _begin_directory(self, resume: bool) -> None:
         path, plan = self._directory.path, self._plan
@@ -193,7 +194,6 @@ class Run:
                 self._around.look(self._telemetry)
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
-                self._attendance.look(self._telemetry.snapshots, elapsed)
                 self._best.watch(self._telemetry, self._weights)
                 self._best.write_if_due(elapsed)
                 if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -167,14 +168,15 @@ class Attendance:
         self._listen = external_address(environment.name).listen if environment.is_external else ""
         self._note, self._before, self._next_reminder = note, -1, 0.0
 
-    def look(self, snapshots: Mapping[str, NodeSnapshot], elapsed_seconds: float) -> None:
+    def look(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
         """Nothing to see where actors step the environments."""
         if not self._listen:
             return
         now = sum(int(each.counters.get(CONNECTED, 0)) for each in snapshots.values())
         changed, self._before = now != self._before, now
+        seconds = time.monotonic()
         if now and changed:
             self._note("clients", f"{now} environments of clients at {self._listen}")
-        if not now and (changed or elapsed_seconds >= self._next_reminder):
-            self._next_reminder = elapsed_seconds + _REMIND_SECONDS
+        if not now and (changed or seconds >= self._next_reminder):
+            self._next_reminder = seconds + _REMIND_SECONDS
             self._note("clients", f"no client is there: waiting at {self._listen}")
