@@ -30,7 +30,7 @@ from veldt.run.description import (
     goal_of,
     telemetry_of,
 )
-from veldt.run.directory import RunDirectory
+from veldt.run.directory import directory_of
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
@@ -66,9 +66,7 @@ class Run:
         self._plan, self._options = plan, options
         self._page, self._callbacks = LivePage(options), Callbacks(callbacks)
         self._began = time.monotonic() if began is None else began
-        self._directory = RunDirectory(
-            options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
-        )
+        self._directory = directory_of(plan, resume, base)
         self._backend: Backend = make_backend(
             options.backend,
             plan.topology,
@@ -96,18 +94,8 @@ class Run:
         path, has_events = self._directory.path, "tensorboard" in options.trackers
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
         self._around = Surroundings(plan, self._backend, path, self._record)
-        self._checkpoints = self._make_checkpoints()
-        self._best = BestWeights(path / BEST, partial(self._record.note, "checkpoint"))
-        self._begin_directory(resume)
-        self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
-        self._signals = Signals()
-        self._nodes_are_alive = False
-        self._target = self._make_target()
-        self._next_metrics = 0.0
-
-    def _make_checkpoints(self) -> RunCheckpoints:
-        options, on_serial = self._options, self._options.backend == "serial"
-        return RunCheckpoints(
+        on_serial, note = options.backend == "serial", partial(self._record.note, "checkpoint")
+        self._checkpoints = RunCheckpoints(
             self._directory.checkpoints,
             self._backend,
             self._telemetry,
@@ -116,15 +104,22 @@ class Run:
             keep=options.keep_checkpoints,
             saved=self._callbacks.checkpoint,
             more_meta=self._around.trackers.meta,
-            note=partial(self._record.note, "checkpoint"),
+            note=note,
         )
+        self._best = BestWeights(path / BEST, note)
+        self._begin_directory(resume)
+        self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
+        self._signals = Signals()
+        self._nodes_are_alive = False
+        self._target = self._make_target()
+        self._next_metrics = 0.0
 
     def _begin_directory(self, resume: bool) -> None:
         path, plan = self._directory.path, self._plan
         try:
             if resume:
                 check_spaces(path, plan)
-                meta = self._checkpoints.begin_from_newest(plan.topology.num_weights)
+                meta = self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
                 self._around.curriculum.load()
                 self._around.trackers.restore(meta)
@@ -136,6 +131,8 @@ class Run:
 
     def record_tuning(self, trials: list[Proposal]) -> None:
         """Keep what was tried before the run and why this setting was chosen."""
+        if not trials:
+            return
         with open(self._directory.path / TUNING_LOG, "a", encoding="utf-8") as file:
             for trial in trials:
                 file.write(trial.to_json() + "\n")
