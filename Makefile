@@ -8,7 +8,7 @@ TEST_EXTRAS := test,atari,box2d,classic,dashboard,docs,export,mujoco,pettingzoo,
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
 # What others build on, and the architectures: typed strictly. tests/test_layout.py checks the same.
-PUBLIC_FACE := $(addprefix veldt/,extend.py architectures ports.py channels.py topology.py types.py role.py \
+PUBLIC_FACE := $(addprefix veldt/,extend.py architectures ports.py topology.py types.py role.py \
   problem.py api.py options errors.py context.py)
 # These kill processes and look for what is left anywhere on the machine, or watch heartbeats.
 ALONE := $(addprefix tests/,backends dashboard faults architectures/test_seed_rl_on_ray.py)

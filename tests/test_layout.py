@@ -28,7 +28,7 @@ LAYERS = (
     {"role"},
     {"ports"},
     {"algorithms", "networks", "environments", "games", "telemetry", "replay", "optimizers",
-     "channels", "topology", "diagram", "checkpoints", "context", "options", "devices", "families"},
+     "topology", "diagram", "checkpoints", "context", "options", "devices", "families"},
     {"objectives", "problem", "policy"},
     {"roles", "backends", "wire", "population", "league", "remote"},
     {"architectures", "extend"},
@@ -174,7 +174,7 @@ def test_the_readme_has_the_table():
 
 # What others build on, and the architectures; `make lint` checks the same files.
 PUBLIC_FACE = (
-    "extend.py", "architectures", "ports.py", "channels.py", "topology.py", "types.py", "role.py", "problem.py",
+    "extend.py", "architectures", "ports.py", "topology.py", "types.py", "role.py", "problem.py",
     "api.py", "options", "errors.py", "context.py",
 )  # fmt: skip
 STRICT = ("mypy", "--strict", "--follow-imports=silent", "--cache-dir=.mypy_cache/strict",

@@ -15,17 +15,6 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from veldt.channels import (
-    UPDATES_SUFFIX,
-    BoardSpec,
-    Channel,
-    Door,
-    QueueSpec,
-    RequestsSpec,
-    SharedSpec,
-    StreamSpec,
-    numbered,
-)
 from veldt.errors import ConfigurationError
 from veldt.ports import (
     ExperienceSink,
@@ -42,34 +31,73 @@ from veldt.role import EndLike, Role, leaves_of
 from veldt.types import Layout
 
 if TYPE_CHECKING:
+    from veldt.environments.external import Door
     from veldt.networks import NetworkFactory
 
 
-__all__ = [
-    "READING_SIDES",
-    "UPDATES_SUFFIX",
-    "WRITING_SIDES",
-    "Board",
-    "BoardSpec",
-    "Channel",
-    "Door",
-    "End",
-    "Group",
-    "Handle",
-    "Node",
-    "Queue",
-    "QueueSpec",
-    "Requests",
-    "RequestsSpec",
-    "Shared",
-    "SharedSpec",
-    "Side",
-    "Stream",
-    "StreamSpec",
-    "Topology",
-    "lagging",
-    "numbered",
-]
+@dataclass(frozen=True)
+class QueueSpec:
+    """A bounded FIFO of `num_slots` preallocated slots: many producers, one consumer."""
+
+    name: str
+    layout: Layout
+    num_slots: int
+
+
+@dataclass(frozen=True)
+class BoardSpec:
+    """The newest weights of one network: one writer, many readers, the latest wins."""
+
+    name: str
+    size: int
+    history: int
+    """How many versions stay readable; more than two only where actors lag on purpose."""
+
+
+@dataclass(frozen=True)
+class SharedSpec:
+    """Memory that several nodes read and write without locks (Hogwild)."""
+
+    name: str
+    size: int
+    dtype: str
+
+
+def numbered(stem: str, count: int) -> list[str]:
+    """Names of channels of which there are several; the first has no number."""
+    return [f"{stem}-{number}" if number else stem for number in range(count)]
+
+
+UPDATES_SUFFIX = ".updates"  # beside shared weights, under their name: counts of updates, int64
+
+
+@dataclass(frozen=True)
+class RequestsSpec:
+    """Questions of actors to inference servers about rows of the slots of `queue`.
+
+    A message is the number of a row: the server reads the observation where the actor wrote it and
+    writes the action beside it, so both need the same memory."""
+
+    name: str
+    queue: QueueSpec
+    num_clients: int
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """Messages of fixed layouts between clients and one server that may be on other machines: one
+    `request` per group of a client at a time, answered by one `reply`."""
+
+    name: str
+    request: Layout
+    reply: Layout
+    num_clients: int
+    groups_per_client: int
+    door: Door | None = None
+
+
+Channel = QueueSpec | BoardSpec | SharedSpec | RequestsSpec | StreamSpec
+
 
 Side = Literal["sink", "source", "both", "client", "server"]
 WRITING_SIDES = ("sink", "both", "client")
