@@ -5,7 +5,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veldt.api import evaluate, export, load, resume, train
+    from veldt.api import evaluate, export, load, resume, sweep, train
     from veldt.callbacks import Callback, CallbackFailure, Episode
     from veldt.errors import ConfigurationError
     from veldt.policy import PolicyState, TrainedPolicy
@@ -23,12 +23,13 @@ __all__ = [
     "export",
     "load",
     "resume",
+    "sweep",
     "train",
 ]
 __version__ = "0.1.0"
 
 _MODULES = {
-    "veldt.api": ("evaluate", "export", "load", "resume", "train"),
+    "veldt.api": ("evaluate", "export", "load", "resume", "sweep", "train"),
     "veldt.callbacks": ("Callback", "CallbackFailure", "Episode"),
     "veldt.errors": ("ConfigurationError",),
     "veldt.policy": ("PolicyState", "TrainedPolicy"),

@@ -14,14 +14,19 @@ from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import with_values
+from veldt.run import output
+from veldt.run.config_files import read_config, with_config
 from veldt.run.main_guard import check_main_is_guarded
 from veldt.run.saved_options import saved_options
-from veldt.telemetry.result import RunResult
+from veldt.telemetry.result import RunResult, dumps
+from veldt.trackers.child import check_trackers
 
 if TYPE_CHECKING:
+    from veldt.networks import FirstWeights
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
     from veldt.run.evaluation import EvaluationResult
+    from veldt.sweeps.report import SweepResult
 
 MAY_CHANGE = {
     "checkpoint_env_steps",
@@ -35,6 +40,7 @@ MAY_CHANGE = {
     "quiet",
     "target_return",
     "total_env_steps",
+    "trackers",
 }
 """Options that a run may be resumed with other values of."""
 _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
@@ -42,17 +48,24 @@ _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
 def train(
-    architecture: str,
-    env: str | Callable[..., object],
+    architecture: str | None = None,
+    env: str | Callable[..., object] | None = None,
     callbacks: Sequence[Callback] = (),
+    config: str | Path | None = None,
+    trust_code: bool = False,
     **options: object,
 ) -> RunResult:
     """Train `architecture` on `env`; options by name, the common ones and the architecture's own.
-    `callbacks` hear of the run while it goes on, and can end it.
+    `callbacks` hear of the run while it goes on, and can end it. `config`: a file with options, or
+    config.json of a run, for what is not given here. `trust_code` as in resume, for that file and
+    for `from_run`.
 
     >>> result = train("impala", env="CartPole-v1", target_return=475)  # doctest: +SKIP
     """
-    return train_from(architecture, {"env": env, "quiet": True, **options}, None, callbacks)
+    given = options if env is None else {"env": env, **options}
+    file = None if config is None else read_config(config, trust_code)
+    name, everything = with_config(architecture, {"quiet": True, **given}, file)
+    return train_from(name, everything, None, callbacks, trust_code)
 
 
 def train_from(
@@ -60,10 +73,14 @@ def train_from(
     options: dict[str, Any],
     began: float | None = None,
     callbacks: Sequence[Callback] = (),
+    trust_code: bool = False,
 ) -> RunResult:
     """Train with all options in one mapping; `began` is when the process started."""
+    if "env" not in options:
+        raise ConfigurationError(f"name an environment: veldt train {architecture} --env ID")
     if options.get("dashboard"):
         check_installed()
+    check_trackers(options.get("trackers", ()))
     if options.get("backend", "process") == "process":
         check_main_is_guarded()
         # Nodes import torch while this process does: start their server before anything heavy.
@@ -72,16 +89,45 @@ def train_from(
         warm_up()
     from veldt.run.autotune import autotuned
     from veldt.run.driver import Run
+    from veldt.run.fine_tuning import first_weights
 
     common, own = split_options(options)
     base = Path.cwd()  # an environment may change it, even while it is tried
+    weights = first_weights(common, trust_code)
     if not common.autotune:
-        plan = _planned(architecture, common, own, began)
+        plan = _planned(architecture, common, own, began, weights)
         return Run(plan, began, base=base, callbacks=callbacks).execute()
-    plan, trials = autotuned(architecture, common, own)
+    plan, trials = autotuned(architecture, common, own, weights)
     run = Run(plan, began, base=base, callbacks=callbacks)
     run.record_tuning(trials)
     return run.execute()
+
+
+def sweep(
+    architecture: str | None = None,
+    env: str | None = None,
+    search: Sequence[str] = (),
+    config: str | Path | None = None,
+    trust_code: bool = False,
+    **options: Any,
+) -> SweepResult:
+    """Search options: `search` has words such as "learning_rate=1e-5..1e-1:log". Options by name:
+    `trials`, `parallel`, `pruner`, `startup_trials`, `out`, and those of every run. A sweep whose
+    folder exists goes on. `config` and `trust_code` as in train.
+
+    >>> words = ["learning_rate=1e-5..1e-1:log"]
+    >>> result = sweep("impala", "CartPole-v1", words, max_seconds=20)  # doctest: +SKIP
+    """
+    from veldt.sweeps.command import sweep as run_sweep
+    from veldt.sweeps.options import take_sweep_options
+
+    settings = take_sweep_options(options)
+    file = None if config is None else read_config(config, trust_code)
+    given = options if env is None else {"env": env, **options}
+    name, everything = with_config(architecture, given, file)
+    if "env" not in everything:
+        raise ConfigurationError(f"name an environment: sweep({name!r}, env=...)")
+    return run_sweep(name, everything, search, settings, trust_code=trust_code)
 
 
 def resume(
@@ -105,6 +151,7 @@ def resume(
     options = with_values(options, {"run_dir": str(run_dir), **changes})
     if options.dashboard:
         check_installed()
+    check_trackers(options.trackers)
     if options.backend == "process":
         check_main_is_guarded()
         from veldt.backends.process.forkserver import warm_up
@@ -117,11 +164,21 @@ def resume(
 
 
 def _planned(
-    architecture: str, options: RunOptions, own: dict[str, Any], began: float | None
+    architecture: str,
+    options: RunOptions,
+    own: dict[str, Any],
+    began: float | None,
+    weights: FirstWeights | None = None,
 ) -> Any:
     """The plan of a run, within the run's own time: an environment may take long to be made."""
+    from veldt.run.external import declared
     from veldt.run.plan import make_plan
     from veldt.run.signals import OutOfTime, time_limit
+
+    def say(text: str) -> None:
+        if not options.quiet:
+            line = dumps({"event": "note", "text": text}) if options.json else text
+            print(line, file=output.stream(), flush=True)
 
     limit = options.max_seconds
     if limit is not None:
@@ -129,11 +186,13 @@ def _planned(
         limit = max(limit - spent, _PLANNING_SECONDS)
     try:
         with time_limit(limit):
-            return make_plan(architecture, options, own)
+            given = declared(architecture, options, say)
+            return make_plan(architecture, given, own, first=weights)
     except OutOfTime:
         raise ConfigurationError(
             f"max_seconds {options.max_seconds:g} were over before the network was built and the"
-            f" environment '{options.env}' made, reset and stepped once; nothing was trained"
+            f" environment '{options.env}' made, reset and stepped once, or a client for it came;"
+            " nothing was trained"
         ) from None
 
 

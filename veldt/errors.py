@@ -28,6 +28,8 @@ _ALSO_CALLED = {
     "gpu": "device",
     "logdir": "run_dir",
     "ent_coef": "entropy_coefficient",
+    "from": "from_run",
+    "load": "from_run",
 }
 """Options by their names in other libraries."""
 

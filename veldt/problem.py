@@ -9,11 +9,13 @@ from math import prod
 
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
+from veldt.environments.external import external_address
 from veldt.errors import ConfigurationError
-from veldt.networks import NetworkFactory, NetworkOptions
+from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
 from veldt.objectives.actor_critic import TargetOptions
 from veldt.objectives.ppo import ClippedOptions, SynchronousOptions
 from veldt.objectives.q_learning import QLearningOptions
+from veldt.topology import Door
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
 
 _FEW_INPUTS = 8
@@ -32,6 +34,8 @@ class Problem:
     envs_per_actor: int = 8
     compute: Compute = Compute()
     total_env_steps: int | None = None
+    first: FirstWeights | None = None
+    """Of a trained network, to begin with."""
 
     def network(
         self, head: str, loss: TargetOptions | QLearningOptions, *, dueling: bool = False
@@ -46,7 +50,7 @@ class Problem:
             and loss.ppo.normalize_values,
             dueling=dueling,
         )
-        return NetworkFactory(shape, self.spec, head, self.seed)
+        return NetworkFactory(shape, self.spec, head, self.seed, self.first)
 
     def memory_network(self, loss: TargetOptions) -> NetworkFactory:
         """A dueling Q network with a memory; on images it also has R2D2's size and inputs."""
@@ -79,6 +83,13 @@ class Problem:
                 " groups; choose a multiple with --envs-per-actor, or other --groups-per-actor"
             )
         return Environments(self.environment, self.envs_per_actor, num_groups)
+
+    def door(self) -> Door | None:
+        """Where simulators connect; None where actors step the environments."""
+        if not self.environment.is_external:
+            return None
+        interface, has_masks = self.environment.interface(), self.spec.action_mask_size > 0
+        return Door(external_address(self.environment.name).listen, interface, has_masks)
 
     def trajectory_layout(
         self,

@@ -18,6 +18,7 @@ from veldt.errors import ConfigurationError
 from veldt.ports import (
     ExperienceSink,
     ExperienceSource,
+    ExternalServer,
     ParameterSink,
     ParameterSource,
     RequestClient,
@@ -29,6 +30,7 @@ from veldt.role import EndLike, Role, leaves_of
 from veldt.types import Layout
 
 if TYPE_CHECKING:
+    from veldt.environments import Interface
     from veldt.networks import NetworkFactory
 
 
@@ -81,6 +83,16 @@ class RequestsSpec:
 
 
 @dataclass(frozen=True)
+class Door:
+    """Where simulators elsewhere connect to a stream, and what their environments are like. They
+    are no nodes of the run."""
+
+    address: str
+    interface: Interface
+    takes_masks: bool
+
+
+@dataclass(frozen=True)
 class StreamSpec:
     """Messages of fixed layouts between clients and one server that may be on other machines: one
     `request` per group of a client at a time, answered by one `reply`."""
@@ -90,6 +102,7 @@ class StreamSpec:
     reply: Layout
     num_clients: int
     groups_per_client: int
+    door: Door | None = None
 
 
 Channel = QueueSpec | BoardSpec | SharedSpec | RequestsSpec | StreamSpec
@@ -192,6 +205,11 @@ class Stream:
     def server(self) -> StreamServer:
         return cast(StreamServer, End(self.spec, "server"))
 
+    @property
+    def external_server(self) -> ExternalServer:
+        """Of a stream with a door."""
+        return cast(ExternalServer, End(self.spec, "server"))
+
 
 Handle = Queue | Board | Shared | Requests | Stream
 
@@ -287,9 +305,10 @@ class Topology:
         reply: Layout,
         num_clients: int,
         groups_per_client: int = 1,
+        door: Door | None = None,
     ) -> Stream:
         """A channel for questions that carry all they are about."""
-        spec = StreamSpec(name, request, reply, num_clients, groups_per_client)
+        spec = StreamSpec(name, request, reply, num_clients, groups_per_client, door)
         self.streams.append(Stream(spec))
         return self.streams[-1]
 

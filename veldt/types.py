@@ -150,6 +150,15 @@ class EnvironmentSpec:
     that follows is a reset row whose action is ignored (NEXT_STEP)."""
     frames_per_step: int = 1
 
+    def observed(self) -> str:
+        """The observation in words."""
+        return ", ".join(f"{leaf.name} {leaf.kind}{list(leaf.shape)}" for leaf in self.observation)
+
+    def acted(self) -> str:
+        """The action in words."""
+        action = self.action
+        return f"{action.kind}{list(action.sizes) if action.sizes else list(action.shape)}"
+
 
 @dataclass(frozen=True)
 class Parameters:

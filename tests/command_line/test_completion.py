@@ -65,8 +65,17 @@ def test_bash_completes_commands_architectures_and_values(complete):
 def test_bash_completes_run_directories(complete, tmp_path):
     (tmp_path / "run-7").mkdir()
     (tmp_path / "run-file").touch()
-    for words in (("resume",), ("evaluate",), ("watch",), ("train", "dqn", "--run-dir")):
+    train = ("train", "dqn")
+    for words in (
+        ("resume",),
+        ("evaluate",),
+        ("watch",),
+        (*train, "--run-dir"),
+        (*train, "--from"),
+    ):
         assert complete(*words, f"{tmp_path}/run") == {f"{tmp_path}/run-7"}, words
+    found = complete("sweep", "dqn", "--config", f"{tmp_path}/run")
+    assert found == {f"{tmp_path}/run-7", f"{tmp_path}/run-file"}
 
 
 def options_of(parser):
@@ -80,7 +89,7 @@ def test_bash_offers_every_option_of_a_command(complete, command):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-@pytest.mark.parametrize("command", ["train", "describe"])
+@pytest.mark.parametrize("command", ["train", "sweep", "describe"])
 def test_bash_offers_every_option_of_an_architecture(complete, command, name):
     assert complete(command, name, "-") == options_of(run_parser(command, name, show_all=True))
 
@@ -103,4 +112,4 @@ def test_zsh_can_read_its_script(capsys):
 
 
 def test_every_command_is_known_to_completion():
-    assert set(cli.COMMANDS) == {*PARSERS, "train", "describe"}
+    assert set(cli.COMMANDS) == {*PARSERS, "train", "sweep", "describe"}

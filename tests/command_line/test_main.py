@@ -16,9 +16,10 @@ import pytest
 
 from veldt.architectures import ARCHITECTURES, load
 from veldt.command_line import main as cli
-from veldt.command_line.options import Parser, add_fields, read_mapping
+from veldt.command_line.options import Parser, add_fields
 from veldt.options import ENCODERS, RunOptions
 from veldt.options.fields import flat, leaves
+from veldt.options.text import read_mapping
 
 CARTPOLE = ("--env", "CartPole-v1")
 ENVIRONMENT = {

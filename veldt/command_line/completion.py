@@ -13,7 +13,8 @@ from veldt.architectures import ARCHITECTURES
 from veldt.command_line.parsers import PARSERS, add_run_options
 from veldt.options import ENCODERS
 
-_DIRECTORIES = ("run", "run_dir", "out")
+_DIRECTORIES = ("run", "run_dir", "out", "from_run")
+_FILES = ("config",)
 
 
 def script(shell: str, summaries: Mapping[str, str]) -> str:
@@ -22,8 +23,8 @@ def script(shell: str, summaries: Mapping[str, str]) -> str:
 
 
 def _program(summaries: Mapping[str, str]) -> argparse.ArgumentParser:
-    """The whole command line as one parser. `train` and `describe` have a level more, since their
-    options depend on the architecture."""
+    """The whole command line as one parser. `train`, `sweep` and `describe` have a level more,
+    since their options depend on the architecture."""
     values = {
         "network": ENCODERS,
         "env": environment_ids(),
@@ -54,6 +55,8 @@ def _offer(parser: argparse.ArgumentParser, values: Mapping[str, tuple[str, ...]
             action.choices = values[action.dest]
         elif action.dest in _DIRECTORIES:
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        elif action.dest in _FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
 def environment_ids() -> tuple[str, ...]:

@@ -31,7 +31,7 @@ _COMMON_GROUPS = {
     ),
     "network": (
         *("network", "hidden_sizes", "activation", "recurrent", "recurrent_size"),
-        *("last_action_and_reward", "distribution"),
+        *("last_action_and_reward", "distribution", "from_run", "from_part"),
     ),
     "results": (
         *("run_dir", "dashboard", "port", "timeline", "quiet", "json"),

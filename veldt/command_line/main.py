@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import veldt
@@ -20,12 +21,14 @@ from veldt import architectures
 from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line.help import all_wanted
-from veldt.command_line.options import unknown_option
+from veldt.command_line.options import Parser, unknown_option
 from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.run import output
+from veldt.run.config_files import read_config, with_config
 from veldt.run.signals import Terminated, process_start
 from veldt.run.trust import FLAG
+from veldt.sweeps.options import take_sweep_options
 from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -56,7 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _prepare_process(arguments: list[str]) -> None:
     """What is changed for the whole process, which is nobody else's."""
     command = arguments[0] if arguments else ""
-    if command in ("train", "resume", "evaluate") and "--json" in arguments:
+    answers = ("train", "sweep", "resume", "evaluate", "serve")
+    if command in answers and "--json" in arguments:
         output.reserve()
 
 
@@ -100,8 +104,25 @@ def _describe(arguments: list[str], began: float) -> int:
 
 def _train(arguments: list[str], began: float) -> int:
     """train an architecture on an environment"""
-    name, options = _options_of("train", arguments)
-    return _finish(lambda: train_from(name, options, began))
+    name, options, trust_code = _training_options("train", arguments)
+    return _finish(lambda: train_from(name, options, began, trust_code=trust_code))
+
+
+def _sweep(arguments: list[str], began: float) -> int:
+    """search options over many runs; bad ones are ended early"""
+    name, options, trust_code = _training_options("sweep", arguments)
+    as_json, quiet = options.pop("json", False), options.pop("quiet", False)
+    search = options.pop("search", [])
+    settings = take_sweep_options(options)
+    from veldt.sweeps.command import plain, sweep
+
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr if as_json else output.stream(), flush=True)
+
+    result = sweep(name, options, search, settings, say, trust_code)
+    _say(dumps(plain(result)) if as_json else result.text())
+    return EXIT_FAILURE if result.best is None else 0
 
 
 def _resume(arguments: list[str], began: float) -> int:
@@ -160,6 +181,14 @@ def _export(arguments: list[str], began: float) -> int:
     return _say(export(**given).text())
 
 
+def _serve(arguments: list[str], began: float) -> int:
+    """answer the observations of simulators with the policy of a run, over gRPC"""
+    given = PARSERS["serve"]().parse(arguments)
+    from veldt.run.serving import serve_run
+
+    return serve_run(Path(given.pop("run_dir")), **given)
+
+
 def _watch(arguments: list[str], began: float) -> int:
     """a live page of a run that goes on or has ended"""
     given = PARSERS["watch"]().parse(arguments)
@@ -209,11 +238,13 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "list": _list,
     "describe": _describe,
     "train": _train,
+    "sweep": _sweep,
     "resume": _resume,
     "evaluate": _evaluate,
     "exploit": _exploit,
     "play": _play,
     "export": _export,
+    "serve": _serve,
     "watch": _watch,
     "compare": _compare,
     "claims": _claims,
@@ -222,18 +253,45 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
 }
 
 
-def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any]]:
-    """The architecture and the options of `train` or `describe`. What needs no torch is checked
-    first, and answered at once."""
+def _training_options(command: str, arguments: list[str]) -> tuple[str, dict[str, Any], bool]:
+    """The architecture, all options, those of a file among them, and whether code is trusted."""
+    config = _config_in(arguments)
+    file = None if config is None else read_config(config, FLAG in arguments)
+    if file is not None and file.architecture and _architecture_in(arguments) is None:
+        arguments = [file.architecture, *arguments]
+    name, given = _options_of(command, arguments, {} if file is None else file.options)
+    given.pop("config", None)
+    trust_code = given.pop("trust_code", False)
+    name, options = with_config(name, given, file)
+    return name, options, trust_code
+
+
+def _config_in(arguments: list[str]) -> str | None:
+    """The file after --config, before the architecture and its options are known."""
+    parser = Parser("veldt", add_help=False)
+    parser.add_argument("--config")
+    given, _ = parser.parse_known_args(arguments)
+    found: str | None = given.config
+    return found
+
+
+def _options_of(
+    command: str, arguments: list[str], written: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[str, dict[str, Any]]:
+    """The architecture and the options of a command that has those of `train`. What needs no torch
+    is checked first, and answered at once. `written`: what a file says."""
     wants_help = bool({word.partition("=")[0] for word in arguments} & set(_HELP))
     name = _architecture_in(arguments)
     if name is None and not wants_help:
         raise ConfigurationError(f"name an architecture: veldt {command} {'|'.join(ARCHITECTURES)}")
     if name is None or not wants_help:
-        common, _ = common_parser(command, show_all=all_wanted(arguments)).parse_known_args(
-            arguments
-        )
-        if command == "train" and getattr(common, "backend", "process") == "process":
+        parser = common_parser(command, show_all=all_wanted(arguments))
+        known, _ = parser.parse_known_args(arguments)
+        common = {**written, **vars(known)}
+        if command != "describe" and "env" not in common:
+            example = architectures.example_env(name or "")
+            raise ConfigurationError(f"name an environment with --env, such as --env {example}")
+        if command == "train" and common.get("backend", "process") == "process":
             from veldt.backends.process.forkserver import warm_up
 
             warm_up()

@@ -7,14 +7,13 @@ One definition serves Python, the command line, its help and shell completion.
 from __future__ import annotations
 
 import argparse
-import math
-import types
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING
-from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.options.fields import Leaf, flat, leaves
+from veldt.options.text import flag_of, reader, written
 
 
 class Parser(argparse.ArgumentParser):
@@ -83,95 +82,24 @@ def add_fields(
         if leaf.kind is bool:
             settings["action"] = argparse.BooleanOptionalAction
         else:
-            settings["type"], settings["metavar"] = _reader(leaf.kind)
+            settings["type"], settings["metavar"] = reader(leaf.kind)
             if get_origin(leaf.kind) is Literal:
                 settings["choices"] = get_args(leaf.kind)
-        parser.add_argument("--" + name.replace("_", "-"), **settings)
+        parser.add_argument(flag_of(leaf), **settings)
 
 
 def _default_text(leaf: Leaf, presets: Mapping[str, Any]) -> str:
-    values = {name: _written(value) for name, value in presets.items()}
+    values = {name: _shown(value) for name, value in presets.items()}
     if len(set(values.values())) > 1:
         return ", ".join(f"{name}: {value}" for name, value in values.items())
     if values:
         return next(iter(values.values()))
     if leaf.entry.default in (MISSING, None):
         return ""  # the text under the field says what happens then
-    return _written(leaf.entry.default)
+    return _shown(leaf.entry.default)
 
 
-def _written(value: Any) -> str:
+def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return "none" if value is None else str(value)
-
-
-def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
-    """The function that reads a value of this type, and what the help calls such a value."""
-    if get_origin(kind) is Annotated:
-        return _reader(get_args(kind)[0])
-    if get_origin(kind) in (Union, types.UnionType):
-        members = [member for member in get_args(kind) if member is not types.NoneType]
-        # A callable can be given from Python only; on the command line its name stands for it.
-        members = [member for member in members if get_origin(member) is not Callable] or [str]
-        read, metavar = _reader(members[0])
-        if types.NoneType in get_args(kind):
-            return (lambda text: None if text == "none" else read(text)), metavar
-        return read, metavar
-    if get_origin(kind) is Literal:
-        return str, "|".join(get_args(kind))
-    if get_origin(kind) is tuple:
-        read, metavar = _reader(get_args(kind)[0])
-        return (lambda text: tuple(read(part) for part in text.split(","))), f"{metavar},..."
-    if get_origin(kind) is dict or kind is dict:
-        return read_mapping, "KEY=VALUE,..."
-    return {int: (whole_number, "N"), float: (_number, "X")}.get(kind, (str, "TEXT"))
-
-
-def whole_number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        value = float(text)  # 1e6 is how people write a million
-    except ValueError:
-        value = 0.5
-    if not value.is_integer():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number")
-    return int(value)
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a finite number")
-    return value
-
-
-def read_mapping(text: str) -> dict[str, Any]:
-    """key=value,key=value with numbers, true, false and none read as such."""
-    pairs = {}
-    for part in filter(None, text.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip().isidentifier():
-            raise argparse.ArgumentTypeError(f"'{part}' is not key=value")
-        pairs[key.strip()] = _value(value.strip())
-    return pairs
-
-
-def _value(text: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
+    return written(value)

@@ -12,11 +12,13 @@ from veldt import architectures
 from veldt.api import MAY_CHANGE
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line import help
-from veldt.command_line.options import Parser, add_fields, whole_number
+from veldt.command_line.options import Parser, add_fields
 from veldt.options import RunOptions
 from veldt.options.fields import leaves
+from veldt.options.text import whole_number
 from veldt.run.saved_options import saved_options
 from veldt.run.trust import FLAG
+from veldt.sweeps.options import SweepOptions
 
 SHELLS = ("bash", "zsh", "fish")
 _TRUST = "run Python files that config.json names, also if they have changed since"
@@ -37,6 +39,8 @@ def common_parser(
     parser.usage = f"veldt {command} {name} --env ID [options]"
     if command == "describe":
         parser.usage = f"veldt describe {name} [--env ID] [--format text|mermaid] [options]"
+    if command == "sweep":
+        parser.usage = f"veldt sweep {name} --env ID --search NAME=VALUES ... [options]"
     parser.add_argument("architecture", metavar="ARCH", help=f"here: {name}")
     parser.add_argument("-h", "--help", action=help.HelpAction)
     _add_common_options(parser, command, show_all)
@@ -64,12 +68,39 @@ def _add_common_options(parser: argparse.ArgumentParser, command: str, show_all:
         parser.add_argument(
             "--format", choices=("text", "mermaid"), default="text", help="of the diagram [text]"
         )
+    if command == "sweep":
+        sweep = parser.add_argument_group("the search")
+        sweep.add_argument(
+            "--search",
+            action="append",
+            default=argparse.SUPPRESS,
+            metavar="NAME=VALUES",
+            help="an option and its values: LOW..HIGH, LOW..HIGH:log or A,B,C; several times",
+        )
+        add_fields(sweep, SweepOptions)
+    if command != "describe":
+        _add_config_options(parser, show_all)
     groups = help.common_groups() if show_all else {"common options": list(leaves(RunOptions))}
     for title, names in groups.items():
         group = parser.add_argument_group(title)
         shown = None if show_all else help.USUAL
-        required = command == "train"
-        add_fields(group, RunOptions, required=required, only=names, shown=shown)
+        add_fields(group, RunOptions, required=False, only=names, shown=shown)
+
+
+def _add_config_options(parser: argparse.ArgumentParser, show_all: bool) -> None:
+    group = parser.add_argument_group("options in a file")
+    group.add_argument(
+        "--config",
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="options in TOML, YAML or JSON, or config.json of a run; those given here win",
+    )
+    group.add_argument(
+        FLAG,
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help=f"{_TRUST}; also that of --from" if show_all else argparse.SUPPRESS,
+    )
 
 
 def _add_own_options(parser: argparse.ArgumentParser, name: str, show_all: bool) -> None:
@@ -165,6 +196,28 @@ def export_parser() -> Parser:
     return parser
 
 
+def serve_parser() -> Parser:
+    parser = Parser("veldt serve", "Serve the policy of a run to simulators, over gRPC")
+    parser.usage = "veldt serve RUN_DIR [--checkpoint best|last|N] [--host HOST] [--port PORT]"
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
+    parser.add_argument(
+        "--checkpoint", default="best", metavar="best|last|N", help="as in evaluate [best]"
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="beyond this machine with token and TLS only [127.0.0.1]",
+    )
+    parser.add_argument(
+        "--port", type=whole_number, default=0, help="0: any that is free, which is printed [0]"
+    )
+    parser.add_argument("--stochastic", action="store_true", help="draw actions, as in evaluate")
+    parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
+    parser.add_argument(FLAG, action="store_true", help=_TRUST)
+    parser.add_argument("--json", action="store_true", help="print address and end as JSON lines")
+    return parser
+
+
 def watch_parser() -> Parser:
     parser = Parser("veldt watch", "Watch: a live page of runs that go on or have ended")
     parser.usage = "veldt watch RUN_DIR [RUN_DIR ...] [--port N]"
@@ -228,6 +281,7 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "exploit": exploit_parser,
     "play": play_parser,
     "export": export_parser,
+    "serve": serve_parser,
     "watch": watch_parser,
     "compare": compare_parser,
     "claims": claims_parser,

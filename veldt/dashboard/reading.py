@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from veldt.errors import ConfigurationError
+from veldt.telemetry.line_file import LineFile
 from veldt.telemetry.record import (
     CONFIG_FILE,
     EVENTS_FILE,
@@ -66,6 +67,8 @@ class RunView:
     """Only of the run that `status` is about, not of one that was resumed since."""
     curve: list[Point] = field(default_factory=list)
     """Evenly thinned to at most CURVE_POINTS."""
+    latest: dict[str, Any] = field(default_factory=dict)
+    """The newest line of metrics.jsonl."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """The newest, oldest first."""
     timeline: str = ""
@@ -96,12 +99,13 @@ class RunReader:
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
         self._json_files: dict[str, tuple[Any, dict[str, Any]]] = {}
-        self._metrics = _LineFile(self.run_dir / METRICS_FILE)
-        self._events_file = _LineFile(self.run_dir / EVENTS_FILE)
+        self._metrics = LineFile(self.run_dir / METRICS_FILE)
+        self._events_file = LineFile(self.run_dir / EVENTS_FILE)
         self._timeline = ""
         folder = self.run_dir / LEAGUE_FOLDER
         self._league = [_History(folder / name) for name in (LEAGUE_LOG, MEASURES_LOG)]
         self._points: list[Point] = []
+        self._latest: dict[str, Any] = {}
         self._events: list[dict[str, Any]] = []
         if not self._read_json(CONFIG_FILE):
             raise ConfigurationError(
@@ -121,6 +125,7 @@ class RunReader:
             topology=self._read_json(TOPOLOGY_FILE),
             result=RunResult.from_mapping(result) if state == "ended" and result else None,
             curve=_thinned(self._points),
+            latest=self._latest,
             events=list(self._events),
             timeline=self._read_timeline(),
             freezings=self._league[0].read(),
@@ -155,6 +160,7 @@ class RunReader:
         if anew:
             self._points = []
         for line in lines:
+            self._latest = line
             steps = line.get("env_steps", 0)
             # A resumed run goes on from its checkpoint; what came after that is no part of it.
             while self._points and self._points[-1].env_steps > steps:
@@ -176,34 +182,9 @@ def runs_in(paths: Sequence[str | Path]) -> dict[str, Path]:
         inside = [] if (path / CONFIG_FILE).exists() else path.glob(f"*/{CONFIG_FILE}")
         newest = sorted(inside, key=lambda file: file.stat().st_mtime, reverse=True)
         found += [file.parent for file in newest[:MOST_RUNS]] or [path]
-    short = [path.name for path in found]
+    short = [path.resolve().name for path in found]
     names = short if len(set(short)) == len(short) else list(map(str, found))
     return dict(zip(names, found, strict=True))
-
-
-class _LineFile:
-    """A file of JSON lines that grows, read from where the last reading ended."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._end = 0
-        self._inode: int | None = None
-
-    def new_lines(self) -> tuple[list[dict[str, Any]], bool]:
-        """Whole lines since the last call, and whether it is another file than before."""
-        try:
-            with open(self._path, "rb") as file:
-                found = os.fstat(file.fileno())
-                anew = found.st_ino != self._inode or found.st_size < self._end
-                if anew:
-                    self._end, self._inode = 0, found.st_ino
-                file.seek(self._end)
-                data = file.read()
-        except OSError:
-            return [], False
-        whole = data[: data.rfind(b"\n") + 1]
-        self._end += len(whole)
-        return [json.loads(line) for line in whole.splitlines()], anew
 
 
 class _History:
@@ -211,7 +192,7 @@ class _History:
     after its checkpoint."""
 
     def __init__(self, path: Path) -> None:
-        self._file, self._lines = _LineFile(path), list[dict[str, Any]]()
+        self._file, self._lines = LineFile(path), list[dict[str, Any]]()
 
     def read(self) -> list[dict[str, Any]]:
         lines, anew = self._file.new_lines()

@@ -14,9 +14,11 @@ import uvicorn
 from fastapi import FastAPI
 from nicegui import Client, app, background_tasks, ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import Response
 
 from veldt.dashboard.overview import Overview
 from veldt.dashboard.page import Page
+from veldt.dashboard.prometheus import CONTENT_TYPE, exposition
 from veldt.dashboard.reading import RunReader, RunView
 
 _REFRESH_SECONDS = 1.0
@@ -65,6 +67,11 @@ def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run:
         show(min(max(number, 0), len(looks) - 1))
 
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @outer.get("/metrics")
+    async def metrics() -> Response:
+        return Response(exposition(newest()), media_type=CONTENT_TYPE)
+
     # A page of another site must not reach this one by a name that it lets point here.
     outer.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
     ui.run_with(

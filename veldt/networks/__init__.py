@@ -11,6 +11,7 @@ from veldt.networks.distributions import (
     make_distribution,
 )
 from veldt.networks.factory import NetworkFactory
+from veldt.networks.first_weights import FirstWeights, tensors_of
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import (
     DPGNetwork,
@@ -42,6 +43,7 @@ __all__ = [
     "DPGNetwork",
     "DPGOutput",
     "Distribution",
+    "FirstWeights",
     "FlatParameters",
     "Gaussian",
     "Memory",
@@ -66,4 +68,5 @@ __all__ = [
     "make_network",
     "masked_q",
     "moment_sums",
+    "tensors_of",
 ]

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from veldt.networks.first_weights import FirstWeights
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import make_network
 from veldt.networks.network import Network
@@ -23,9 +24,16 @@ class NetworkFactory:
     head: str
     """ "policy_value", "q" or "dpg"."""
     seed: int = 0
+    first: FirstWeights | None = field(default=None, repr=False, compare=False)
+    """What is not drawn from the seed, because it was trained before."""
 
     def make(self) -> Network:
-        return make_network(self.config, self.spec, self.head, self.seed)
+        if self.first is None:
+            return make_network(self.config, self.spec, self.head, self.seed)
+        seed = None if self.first.part == "all" else self.seed
+        network = make_network(self.config, self.spec, self.head, seed)
+        self.first.fill(network, self.config, self.spec, self.head)
+        return network
 
     def blank(self) -> Network:
         """The same network with arbitrary weights: for those who take them from a board, or only

@@ -11,6 +11,7 @@ from veldt.errors import ConfigurationError
 from veldt.options.checked import Bounds, Count, CountOrNone, Options, Positive
 
 Backend = Literal["serial", "process", "ray"]
+Tracker = Literal["tensorboard", "wandb", "mlflow", "none"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
 ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000
@@ -37,6 +38,10 @@ class RunOptions(Options):
     target_return: float | None = None
     """Stop when fresh evaluation episodes reach it: those played once the last 100 training
     episodes do, or two rounds of those played every few seconds (process, ray)."""
+    from_run: str | None = field(default=None, metadata={"flag": "--from"})
+    """Fine-tune: begin with the weights of RUN_DIR, or RUN_DIR:best|last|ENV_STEPS [best]."""
+    from_part: Literal["all", "encoder"] = "all"
+    """What is taken from there: all, or the encoder with its normaliser; the rest is drawn."""
     num_actors: Annotated[int, Bounds(1, 10_000)] | None = None
     """Actors; default: from the number of cores."""
     envs_per_actor: Annotated[int, Bounds(1, 65_536)] | None = None
@@ -99,6 +104,9 @@ class RunOptions(Options):
     """Serve a live page of the run on this machine while it goes; needs the extra dashboard."""
     port: Annotated[int, Bounds(0, 65_535)] = 0
     """Port of the live page; 0: any that is free."""
+    trackers: tuple[Tracker, ...] = ("tensorboard",)
+    """Where metrics go beside metrics.jsonl, comma separated: tensorboard, wandb, mlflow (the last
+    two need the extra trackers); none: nowhere. Prometheus reads /metrics of the live page."""
     quiet: bool = False
     """Print nothing but errors."""
     json: bool = False
@@ -108,5 +116,7 @@ class RunOptions(Options):
         super().__post_init__()
         if self.chaos is not None and self.backend != "process":
             raise ConfigurationError("chaos strikes processes; use --backend process with --chaos")
+        if self.from_part != "all" and self.from_run is None:
+            raise ConfigurationError("from_part says what is taken of a run; name it with --from")
         if self.target_return is not None and self.evaluation_episodes < 1:
             raise ConfigurationError("target_return needs evaluation_episodes of 1 or more")

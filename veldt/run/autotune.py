@@ -15,6 +15,7 @@ from typing import Any
 from veldt.algorithms.hill_climbing import Proposal, climb
 from veldt.backends import make_backend
 from veldt.errors import ConfigurationError
+from veldt.networks import FirstWeights
 from veldt.options import RunOptions
 from veldt.resources import usable_cores
 from veldt.run.plan import Plan, make_plan
@@ -27,12 +28,16 @@ _FEWEST_ENVS, _MOST_ENVS, _MOST_BATCH = 8, 512, 8
 
 
 def autotuned(
-    architecture: str, options: RunOptions, own: Mapping[str, Any]
+    architecture: str,
+    options: RunOptions,
+    own: Mapping[str, Any],
+    weights: FirstWeights | None = None,
 ) -> tuple[Plan, list[Proposal]]:
-    """The plan with the fastest sizes found from where the defaults are, and the trials."""
+    """The plan with the fastest sizes found from where the defaults are, and the trials. `weights`
+    are those to begin with."""
     if options.backend == "serial":
         raise ConfigurationError("autotune measures speed; use --backend process with --autotune")
-    first = make_plan(architecture, options, own)
+    first = make_plan(architecture, options, own, first=weights)
     start = {
         "num_actors": first.problem.num_actors,
         "envs_per_actor": first.problem.envs_per_actor,
@@ -45,7 +50,7 @@ def autotuned(
         sized = replace(
             options, num_actors=setting["num_actors"], envs_per_actor=setting["envs_per_actor"]
         )
-        return make_plan(architecture, sized, {**own, **batch})
+        return make_plan(architecture, sized, {**own, **batch}, first=weights)
 
     def measure(setting: dict[str, int]) -> float:
         try:

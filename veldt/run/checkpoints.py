@@ -84,10 +84,11 @@ class RunCheckpoints:
         note: Callable[[str], None],
         keep: int = 2,
         saved: Callable[[Path, int], None] = lambda path, env_steps: None,
+        more_meta: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._store = CheckpointStore(directory, keep)
         self._backend, self._telemetry, self.note = backend, telemetry, note
-        self._saved = saved
+        self._saved, self._more_meta = saved, more_meta
         self._every_seconds, self._every_env_steps = every_seconds, every_env_steps
         self._next_seconds = every_seconds or 0.0
         self._next_env_steps = every_env_steps or 0
@@ -225,6 +226,7 @@ class RunCheckpoints:
             "generation": self._generation,
             "version": weights.version,
             "env_steps": env_steps,
+            **self._more_meta(),
         }
         own = {WEIGHTS: {"vector": weights.vector}, RUN: self._telemetry.state()}
         return lambda nodes: self._store.save(env_steps, {**nodes, **own}, meta)

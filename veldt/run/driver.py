@@ -23,21 +23,22 @@ from veldt.roles.evaluator import Evaluator
 from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.budget import Budget
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
-from veldt.run.curriculum import Curriculum
 from veldt.run.description import (
     check_spaces,
     choices,
     choices_line,
-    describe_plan,
     goal_of,
     telemetry_of,
 )
 from veldt.run.directory import RunDirectory
+from veldt.run.external import Attendance
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
+from veldt.run.repeating import config_of, repeat_command
 from veldt.run.signals import OutOfTime, Signals
 from veldt.run.summary import judge_best, summarise
+from veldt.run.surroundings import Surroundings
 from veldt.run.target import Target
 from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
@@ -90,12 +91,12 @@ class Run:
             options.seed,
             run_dir=self._directory.shown,
             chosen=choices(plan),
+            command=repeat_command(plan, self._directory.shown),
         )
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
-        self._record = RunRecord(self._directory.path, plan.topology, self._progress.note)
-        self._curriculum = Curriculum(
-            plan.problem.environment, self._backend, partial(self._record.note, "environment")
-        )
+        path, has_events = self._directory.path, "tensorboard" in options.trackers
+        self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
+        self._around = Surroundings(plan, self._backend, path, self._record)
         on_serial = options.backend == "serial"
         self._checkpoints = RunCheckpoints(
             self._directory.checkpoints,
@@ -105,15 +106,17 @@ class Run:
             every_env_steps=options.checkpoint_env_steps if on_serial else None,
             keep=options.keep_checkpoints,
             saved=self._callbacks.checkpoint,
+            more_meta=self._around.trackers.meta,
             note=partial(self._record.note, "checkpoint"),
         )
-        self._best = BestWeights(
-            self._directory.path / BEST, partial(self._record.note, "checkpoint")
-        )
+        self._best = BestWeights(path / BEST, partial(self._record.note, "checkpoint"))
         self._begin_directory(resume)
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
         self._nodes_are_alive = False
+        self._attendance = Attendance(
+            plan.problem.environment, partial(self._record.note, "clients")
+        )
         self._target = self._make_target()
         self._next_metrics = 0.0
 
@@ -122,10 +125,11 @@ class Run:
         try:
             if resume:
                 check_spaces(path, plan)
-                self._checkpoints.begin_from_newest(plan.topology.num_weights)
+                meta = self._checkpoints.begin_from_newest(plan.topology.num_weights)
                 self._best.load()
-                self._curriculum.load()
-            self._directory.write_config(describe_plan(plan))
+                self._around.curriculum.load()
+                self._around.trackers.restore(meta)
+            self._directory.write_config(config_of(plan, self._result.command, path))
         except ConfigurationError:
             self._backend.stop()
             self._directory.close()
@@ -143,7 +147,7 @@ class Run:
         progress, page = self._progress, self._page.serving(self._directory.path)
         failure: BaseException | None = None
         try:
-            with progress, self._signals, page:
+            with progress, self._signals, page, self._around.watched():
                 try:
                     self._record.begin()
                     progress.begin(choices_line(self._plan), choices(self._plan))
@@ -165,7 +169,7 @@ class Run:
         return self._result
 
     def _start(self) -> None:
-        self._callbacks.start(self._curriculum)
+        self._callbacks.start(self._around.curriculum)
         on_ray = self._options.backend == "ray"  # which may wait minutes for room in a cluster
         with self._signals.interruptible() if on_ray else nullcontext():
             self._backend.start()
@@ -188,9 +192,10 @@ class Run:
             self._attempt("timeline", lambda: self._timeline.write_if_due(self._telemetry))
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
-                self._telemetry.outside = self._curriculum.metrics()
+                self._around.look(self._telemetry)
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
+                self._attendance.look(self._telemetry.snapshots, elapsed)
                 self._best.watch(self._telemetry, self._weights)
                 self._best.write_if_due(elapsed)
                 if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
@@ -233,14 +238,14 @@ class Run:
         return None
 
     def _make_target(self) -> Target | None:
-        options = self._options
+        options, is_external = self._options, self._plan.problem.environment.is_external
         if options.target_return is None:
             return None
         return Target(
             options.target_return,
             options.evaluation_episodes,
-            has_looks=options.backend != "serial",
-            play=self._play,
+            has_looks=options.backend != "serial" and not is_external,
+            play=None if is_external else self._play,
         )
 
     def _play(self, attempt: int, seconds: float | None) -> np.ndarray:
@@ -273,7 +278,7 @@ class Run:
                     self._plan.topology.network,
                     seed=_evaluation_seed(self._options.seed, weights.version, attempt),
                     num_episodes=self._options.evaluation_episodes,
-                    parameters=self._curriculum.values,
+                    parameters=self._around.curriculum.values,
                 )
                 try:
                     returns = evaluator.returns(weights.vector, max_seconds)
@@ -320,8 +325,8 @@ class Run:
         add_league_result(self._result, self._plan, self._backend)
 
     def _evaluate_last(self) -> None:
-        if not self._options.evaluation_episodes:
-            return
+        if not self._options.evaluation_episodes or self._plan.problem.environment.is_external:
+            return  # nobody can play there but its clients
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
         limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS

@@ -18,7 +18,7 @@ from veldt.environments import EnvironmentFactory, Interface
 from veldt.environments.parameters import ENVIRONMENT, to_vector
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.families import family, preset_names
-from veldt.networks import NetworkOptions
+from veldt.networks import FirstWeights, NetworkOptions
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat, leaves, with_values
 from veldt.population import HasPopulation, population_builder
@@ -26,6 +26,7 @@ from veldt.problem import Problem
 from veldt.resources import usable_cores
 from veldt.roles.actor import Actor
 from veldt.roles.learner import rows_per_batch
+from veldt.run import external
 from veldt.topology import Topology
 from veldt.types import EnvironmentSpec
 
@@ -61,11 +62,13 @@ def make_plan(
     options: RunOptions,
     own: Mapping[str, Any],
     remembered: tuple[EnvironmentSpec, Interface] | None = None,
+    first: FirstWeights | None = None,
 ) -> Plan:
     """Check everything and wire the topology; `own` are the architecture's fields by name. With
-    `remembered` the environment is what it was said to be, and none is made."""
+    `remembered` the environment is what it was said to be, and none is made. `first`: weights to
+    begin with."""
     try:
-        return _checked_plan(architecture, options, own, remembered)
+        return _checked_plan(architecture, options, own, remembered, first)
     except ConfigurationError:
         raise
     except ValueError as error:  # a network or environment that cannot be made
@@ -77,14 +80,18 @@ def _checked_plan(
     options: RunOptions,
     own: Mapping[str, Any],
     remembered: tuple[EnvironmentSpec, Interface] | None,
+    first: FirstWeights | None,
 ) -> Plan:
     module = architectures.load(architecture)
     if options.backend not in getattr(module, "BACKENDS", BACKENDS):
         raise ConfigurationError(module.WHY_NOT_EVERYWHERE)
     options = _with_an_end(options)
     environment = _environment(options)
-    if remembered is not None:
-        environment = environment.remembering(*remembered)
+    known = remembered
+    if known is None and environment.is_external:
+        known = external.known(options, external.takes_external(module))
+    if known is not None:
+        environment = environment.remembering(*known)
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
@@ -96,9 +103,13 @@ def _checked_plan(
     is_r2d2 = flat(config).get("algorithm") == "r2d2"
     if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
         environment = replace(environment, reward_clip=1.0)
+        environment = environment if known is None else environment.remembering(*known)
     device = _device(options, module, is_image)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     num_actors = _num_actors(options, module)
+    if environment.is_external:
+        num_actors, per_actor = external.sizes(options)
+        options = replace(options, num_actors=num_actors, envs_per_actor=per_actor)
     problem = Problem(
         environment,
         spec,
@@ -108,6 +119,7 @@ def _checked_plan(
         envs_per_actor=_envs_per_actor(options, environment, flat(config), num_actors, asks_device),
         compute=Compute(device, options.learner_threads),
         total_env_steps=options.total_env_steps,
+        first=first,
     )
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)

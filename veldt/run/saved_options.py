@@ -25,10 +25,11 @@ def saved_options(
     try:
         stored = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
         if not trust_code:
-            check_code(run_dir, stored)
+            check_code(run_dir / "config.json", stored)
         check_kinds(RunOptions, stored["options"])
         options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
-        options = replace(options, hidden_sizes=tuple(options.hidden_sizes))
+        sizes, trackers = tuple(options.hidden_sizes), tuple(options.trackers)
+        options = replace(options, hidden_sizes=sizes, trackers=trackers)
         check_kinds(architectures.load(stored["architecture"]).Config, stored["config"])
         own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
         return stored["architecture"], options, own

@@ -35,15 +35,15 @@ def _hash(files: list[Path]) -> str:
     return digest.hexdigest()
 
 
-def check_code(run_dir: Path, stored: dict[str, Any]) -> None:
+def check_code(config: Path, stored: dict[str, Any]) -> None:
     """Refuse to run what config.json names if it is not what was trained with."""
     options = stored["options"]
     names = (stored["architecture"], options.get("env"), options.get("network"))
     for name, files in _sources(*names):
-        problem = _problem(run_dir, name, files, stored.get("code"))
+        problem = _problem(config.parent, name, files, stored.get("code"))
         if problem:
             raise ConfigurationError(
-                f"{run_dir / 'config.json'} asks to run '{name}', but {problem}; look at it, and"
+                f"{config} asks to run '{name}', but {problem}; look at it, and"
                 f" say {FLAG} if it may run"
             )
 

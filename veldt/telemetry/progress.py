@@ -199,7 +199,9 @@ def closing_lines(result: RunResult) -> list[str]:
         )
     troubles = [f"restarts: {result.restarts}"] if result.restarts else []
     troubles += [f"{count:,} dropped ({why})" for why, count in result.dropped.items() if count]
-    lines = [outcome, collapse, work, ", ".join(troubles), result.bottleneck, result.run_dir]
+    repeat = f"repeat it: {result.command}" if result.command else ""
+    lines = [outcome, collapse, work, ", ".join(troubles), result.bottleneck]
+    lines += [repeat, result.run_dir]
     return [line for line in lines if line]
 
 

@@ -25,18 +25,22 @@ LEAGUE_FOLDER = "league"
 LEAGUE_LOG, MEASURES_LOG = "league.jsonl", "measures.jsonl"
 """In that folder: a line for each freezing, and one for each measurement of strength."""
 
-EventSort = Literal["node", "alarm", "checkpoint", "environment", "end"]
+EventSort = Literal["node", "alarm", "checkpoint", "clients", "environment", "end"]
 
 
 class RunRecord:
     """Writes the files. A write that fails is reported once and never stops training."""
 
     def __init__(
-        self, run_dir: Path, topology: Topology, show: Callable[[str], None] = lambda text: None
+        self,
+        run_dir: Path,
+        topology: Topology,
+        show: Callable[[str], None] = lambda text: None,
+        tensorboard: bool = True,
     ) -> None:
         self._run_dir, self._show = run_dir, show
         self._guard = Guard()
-        self._metrics = MetricsWriter(run_dir)
+        self._metrics = MetricsWriter(run_dir, tensorboard=tensorboard)
         self._description = describe(topology)
         self._group_of = {
             node.name: group.name for group in topology.groups() for node in group.nodes

@@ -56,6 +56,8 @@ class RunResult:
     dropped: dict[str, int] = field(default_factory=dict)
     """What was thrown away, by reason."""
     run_dir: str = ""
+    command: str | None = None
+    """The one that repeats the run; None where it was made from Python objects without a name."""
     chosen: dict[str, Any] = field(default_factory=dict)
     """Family, preset, sizes and rows per update: what the task and the machine led to."""
     parameters_sha256: str = ""

@@ -47,8 +47,13 @@ class MetricsWriter:
     `alarm` receives one line the first time a file cannot be written. The TensorBoard package is
     imported by the first `write`, so that it costs the start of a run nothing."""
 
-    def __init__(self, run_dir: str | Path, alarm: Callable[[str], None] = alarm_to_stderr) -> None:
-        self._run_dir = Path(run_dir)
+    def __init__(
+        self,
+        run_dir: str | Path,
+        alarm: Callable[[str], None] = alarm_to_stderr,
+        tensorboard: bool = True,
+    ) -> None:
+        self._run_dir, self._has_events = Path(run_dir), tensorboard
         self._guarded = Guard(alarm)
         self._lines: AppendLog | None = None
         self._events: _EventLog | None = None
@@ -56,7 +61,8 @@ class MetricsWriter:
     def write(self, env_steps: int, metrics: Mapping[str, Any]) -> None:
         """Record `metrics` at `env_steps`. What is no number goes to the JSON lines only."""
         self._guarded(METRICS_FILE, self._write_line, env_steps, metrics)
-        self._guarded("TensorBoard events", self._write_event, env_steps, metrics)
+        if self._has_events:
+            self._guarded("TensorBoard events", self._write_event, env_steps, metrics)
 
     def close(self) -> None:
         """Close the files; a later `write` opens them again."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from veldt.backends.ray.streams import ClusterLink
-from veldt.backends.shared_memory.streams import Link, LocalLink, unix_link
+from veldt.backends.shared_memory.streams import Link, link_for, unix_link
 from veldt.errors import ConfigurationError
 from veldt.topology import (
     READING_SIDES,
@@ -141,12 +141,9 @@ class Wiring:
         """What carries each stream: a socket where its ends are in different processes."""
         found: dict[str, Link] = {}
         for name, spec in self._streams.items():
-            if len(self.ends[name].groups) == 1:
-                found[name] = LocalLink(spec)
-            elif one_machine:
-                found[name] = unix_link(spec)
-            else:
-                found[name] = ClusterLink(spec)
+            crosses = len(self.ends[name].groups) > 1
+            between = unix_link if one_machine else ClusterLink
+            found[name] = link_for(spec, between if crosses else None)
         return found
 
     def uses(self, group: str, channel: str) -> bool:

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--from`: a run begins with what another one has learned, or says which part does not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+import veldt
+from veldt.command_line import main as cli
+from veldt.networks import FlatParameters, tensors_of
+from veldt.run.loading import restored
+
+SMALL = {"num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
+STILL = {"learning_rate": 1e-30, "total_env_steps": 200, **SMALL}
+"""Too slow to change a weight: what a run ends with is what it began with."""
+
+
+def make_long_pole() -> gymnasium.Env:
+    env = gymnasium.make("CartPole-v1")
+    env.unwrapped.length = 1.0
+    return env
+
+
+def tensors(run: Path) -> dict[str, np.ndarray]:
+    found = restored(run, "last")
+    flat = FlatParameters(found.plan.topology.network.blank())
+    flat.load(found.weights.vector)
+    return {name: entry.detach().numpy() for name, entry in tensors_of(flat.module).items()}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    run = tmp_path_factory.mktemp("source") / "run"
+    veldt.train(
+        "impala",
+        "CartPole-v1",
+        backend="serial",
+        total_env_steps=800,
+        normalize_observations=True,
+        run_dir=str(run),
+        seed=5,
+        **SMALL,
+    )
+    return run
+
+
+@pytest.mark.parametrize(
+    "backend", ["serial", "process", pytest.param("ray", marks=pytest.mark.ray)]
+)
+def test_all_weights_and_statistics_come_along(source, tmp_path, backend):
+    run = tmp_path / "run"
+    veldt.train(
+        "impala",
+        make_long_pole if backend == "serial" else "CartPole-v1",
+        from_run=f"{source}:last",
+        backend=backend,
+        normalize_observations=True,
+        time_limit=50,
+        run_dir=str(run),
+        **STILL,
+    )
+    before, after = tensors(source), tensors(run)
+    trained = [name for name in before if "moments" not in name]
+    assert len(trained) > 4
+    for name in trained:
+        np.testing.assert_allclose(after[name], before[name], atol=1e-20, err_msg=name)
+    counts = [float(side["normalizer.moments.0.count"]) for side in (before, after)]
+    assert counts[1] > counts[0] > 100  # it counts on from there
+    origin = json.loads((run / "config.json").read_text())["from"]
+    assert (origin["run"], origin["part"]) == (f"{source}:last", "all")
+    assert (
+        origin["parameters_sha256"]
+        == veldt.RunResult.load(source / "result.json").parameters_sha256
+    )
+
+
+@pytest.mark.parametrize("name", ["dqn", "gorila", "a3c", "sample_factory", "seed_rl"])
+def test_an_encoder_serves_another_head_and_architecture(source, tmp_path, name):
+    run, fresh = tmp_path / "run", tmp_path / "fresh"
+    options = {"normalize_observations": True, "backend": "serial", "preset": "control", **STILL}
+    veldt.train(
+        name, "CartPole-v1", from_run=str(source), from_part="encoder", run_dir=str(run), **options
+    )
+    veldt.train(name, "CartPole-v1", run_dir=str(fresh), **options)
+    before, after, drawn = tensors(source), tensors(run), tensors(fresh)
+    shared = [key for key in after if "encoder" in key and "moments" not in key]
+    assert shared
+    for key in after:
+        if "moments" not in key:
+            expected = (before if key in shared else drawn)[key]
+            np.testing.assert_allclose(after[key], expected, atol=1e-20, err_msg=key)
+
+
+def test_a_resumed_run_does_not_look_back(source, tmp_path):
+    moved, run = tmp_path / "moved", tmp_path / "run"
+    options = {"backend": "serial", "normalize_observations": True, **SMALL}
+    shutil.copytree(source, moved)
+    first = veldt.train(
+        "impala",
+        "CartPole-v1",
+        from_run=str(moved),
+        total_env_steps=400,
+        run_dir=str(run),
+        **options,
+    )
+    origin = json.loads((run / "config.json").read_text())["from"]
+    shutil.rmtree(moved)
+    more = veldt.resume(run, total_env_steps=600)
+    assert more.env_steps > first.env_steps
+    assert more.parameters_sha256 != first.parameters_sha256
+    assert json.loads((run / "config.json").read_text())["from"] == origin
+    assert veldt.evaluate(run, episodes=1).returns
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("impala --env Acrobot-v1", "its observation is observation vector[4]"),
+        ("impala --env CartPole-v1", "observation normaliser differs"),
+        ("impala --env CartPole-v1", "train with --normalize-observations"),
+        ("dqn --env CartPole-v1", "its head is policy_value, here it is q;"),
+        ("dqn --env CartPole-v1", "or use --from-part encoder"),
+        ("impala --env CartPole-v1 --hidden-sizes 8,8", "the encoder differs (encoder.mlp"),
+        ("impala --env CartPole-v1 --hidden-sizes 8,8", "--hidden-sizes 64,64"),
+        ("impala --env CartPole-v1 --activation relu", "activation is tanh, here it is relu"),
+        ("impala --env CartPole-v1 --recurrent gru", "train with --recurrent none"),
+    ],
+)
+def test_what_does_not_fit_is_named_before_anything_starts(
+    source, tmp_path, monkeypatch, capsys, arguments, says
+):
+    monkeypatch.chdir(tmp_path)
+    words = arguments.split()
+    if "normaliser" not in says and says != "train with --normalize-observations":
+        words.append("--normalize-observations")
+    assert cli.main(["train", *words, "--from", str(source), "--backend", "serial"]) == 2
+    printed = capsys.readouterr().err
+    assert says in printed
+    assert printed.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("nowhere", "nowhere is not a run directory"),
+        ("{source}:77", "has no checkpoint '77'; use best, last"),
+    ],
+)
+def test_a_run_that_is_not_there_is_named(source, tmp_path, given, says):
+    with pytest.raises(veldt.ConfigurationError, match=says):
+        veldt.train("impala", "CartPole-v1", from_run=given.format(source=source))
+    with pytest.raises(veldt.ConfigurationError, match="name it with --from"):
+        veldt.train("impala", "CartPole-v1", from_part="encoder")

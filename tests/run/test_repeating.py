@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options in files, and the command that repeats a run."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+import veldt
+from veldt.command_line import main as cli
+from veldt.options import RunOptions
+from veldt.options.fields import leaves
+from veldt.options.text import words
+from veldt.run.config_files import read_config
+
+SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
+TOML = """
+architecture = "impala"
+env = "CartPole-v1"
+backend = "serial"
+num-actors = 1
+envs_per_actor = 4
+evaluation_episodes = 0
+total_env_steps = 2e2
+hidden_sizes = [8, 8]
+time_limit = "none"
+learning_rate = 1e-3
+"""
+YAML = TOML.replace(" = ", ": ")
+
+
+def make_pole(length: float = 0.5, name: str = "pole") -> gymnasium.Env:
+    env = gymnasium.make("CartPole-v1")
+    env.unwrapped.length = length
+    return env
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def saved(run: str) -> dict:
+    return json.loads((Path(run) / "result.json").read_text())
+
+
+def test_toml_yaml_json_and_a_runs_config_say_the_same(here, capsys):
+    Path("a.toml").write_text(TOML)
+    Path("a.yaml").write_text(YAML)
+    flat = read_config("a.toml").checked("impala")
+    Path("a.json").write_text(json.dumps({"architecture": "impala", **flat}))
+    assert (
+        read_config("a.yaml").checked("impala") == flat == read_config("a.json").checked("impala")
+    )
+    assert (flat["total_env_steps"], flat["hidden_sizes"], flat["time_limit"]) == (
+        200,
+        (8, 8),
+        None,
+    )
+
+    assert cli.main(["train", "--config", "a.toml", "--run-dir", "first", "--seed", "3"]) == 0
+    command = saved("first")["command"]
+    assert f"repeat it: {command}" in capsys.readouterr().out
+    config = json.loads(Path("first/config.json").read_text())
+    assert (config["options"]["seed"], config["config"]["learning_rate"]) == (3, 1e-3)
+    assert config["command"] == command
+
+    repeated = [*shlex.split(command)[1:], "--run-dir", "second", "--quiet"]
+    assert cli.main(repeated) == 0
+    from_run = ["train", "--config", "first/config.json", "--run-dir", "third", "--quiet"]
+    assert cli.main(from_run) == 0
+    other = veldt.train(config="first/config.json", run_dir="fourth", seed=4)
+    hashes = [saved(name)["parameters_sha256"] for name in ("first", "second", "third")]
+    assert len(set(hashes)) == 1
+    assert other.parameters_sha256 != hashes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "remedy"),
+    [
+        ("a.toml", "learning_rat = 1.0", "a.toml: unknown option 'learning_rat'; did you mean"),
+        ("a.toml", "lr = 1.0", "a.toml: unknown option 'lr'; did you mean learning_rate?"),
+        ("a.toml", "learning_rate = -1.0", "a.toml: learning_rate is -1.0; use 0 to 100"),
+        ("a.toml", 'seed = "x"', "a.toml: seed is 'x', which this option cannot be"),
+        ("a.toml", "seed = = 1", "a.toml is not valid toml"),
+        ("a.yaml", "seed: [", "a.yaml is not valid yaml"),
+        ("a.json", "[1]", "a.json: there must be options by name"),
+        ("a.ini", "seed=1", "is none of .toml, .json, .yaml, .yml"),
+        ("b/a.toml", None, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_bad_file_is_one_line_that_names_it(name, content, remedy, capsys):
+    if content is not None:
+        Path(name).write_text(content)
+    before = set(Path.cwd().rglob("*"))
+    assert cli.main(["train", "impala", "--env", "CartPole-v1", "--config", name]) == 2
+    printed = capsys.readouterr()
+    assert remedy in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert set(Path.cwd().rglob("*")) == before
+
+
+def test_what_a_file_does_not_say_is_asked_for(capsys):
+    Path("a.toml").write_text('env = "CartPole-v1"')
+    Path("b.toml").write_text("seed = 1")
+    assert cli.main(["train", "--config", "a.toml"]) == 2
+    assert cli.main(["train", "impala", "--config", "b.toml"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "name an architecture" in first
+    assert "name an environment with --env" in second
+    with pytest.raises(veldt.ConfigurationError, match=r"architecture = in a\.toml"):
+        veldt.train(config="a.toml")
+
+
+def test_a_preset_beside_a_file_with_every_option_is_refused():
+    options = {"options": {"env": "CartPole-v1"}, "config": {}, "architecture": "impala"}
+    Path("config.json").write_text(json.dumps(options))
+    with pytest.raises(veldt.ConfigurationError, match="names every option"):
+        veldt.train(config="config.json", preset="paper")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("hidden_sizes", (64, 32)),
+        ("target_return", -1e-3),
+        ("target_return", -200.0),
+        ("time_limit", None),
+        ("quiet", False),
+        ("env", "a b:$HOME'\"`x`;"),
+        ("env_options", {"length": 0.7, "name": "it's", "on": True}),
+        ("from_run", "runs/my run:best"),
+    ],
+)
+def test_words_survive_the_shell_and_the_parser(option, value):
+    from veldt.command_line.options import Parser, add_fields
+
+    parser = Parser("veldt train")
+    add_fields(parser, RunOptions, required=False)
+    text = shlex.join(words(leaves(RunOptions)[option], value))
+    assert parser.parse(shlex.split(text)) == {option: value}
+
+
+def test_what_words_cannot_say_is_repeated_from_the_file():
+    options = {"length": 0.7, "name": "a,b=c"}
+    first = veldt.train(
+        "impala", make_pole, env_options=options, total_env_steps=100, run_dir="a run", **SMALL
+    )
+    assert first.command == "veldt train --config 'a run/config.json'"
+    again = [*shlex.split(first.command)[1:], "--run-dir", "b", "--quiet"]
+    assert cli.main(again) == 0
+    assert saved("b")["parameters_sha256"] == first.parameters_sha256
+
+
+def test_an_environment_without_a_name_has_no_command():
+    make = functools.partial(make_pole, length=0.7)
+    assert veldt.train("impala", make, total_env_steps=50, **SMALL).command is None

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`veldt sweep`: words are checked, trials are pruned, and kill -9 costs the trials under way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import veldt
+from veldt.command_line import main as cli
+from veldt.sweeps.options import SweepOptions
+from veldt.sweeps.search import search_space
+from veldt.sweeps.study import Study
+
+pytest.importorskip("optuna")
+RUN = ("--env", "CartPole-v1", "--backend", "serial", "--num-actors", "1", "--envs-per-actor", "8")
+BUDGET = ("--total-env-steps", "15000", "--evaluation-episodes", "2")
+SEARCH = ("--search", "learning_rate=1e-6..1e-1:log", "--search", "trajectory_steps=5,10")
+COMMAND = ["sweep", "impala", *RUN, *BUDGET, *SEARCH, "--trials", "3", "--parallel", "2"]
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("learning_rat=1..2", "'learning_rat' is no option of impala; did you mean learning_rate?"),
+        ("learning_rate=-1..1", "learning_rate is -1.0; use 0 to 100"),
+        ("learning_rate=1e-3..1e-5", "0.001 is not below 1e-05"),
+        ("learning_rate=0..1:log", "a log scale begins above 0"),
+        ("learning_rate=1..2:lin", "'lin' is no scale; use NAME=LOW..HIGH"),
+        ("learning_rate=few..many", "'few' is not a finite number"),
+        ("learning_rate", "has no values; use NAME=LOW..HIGH"),
+        ("trajectory_steps=1.5..3", "'1.5' is not a whole number"),
+        ("optimizer=adam,foo", "'foo' is none of adam"),
+        ("optimizer=a..b", "has no range; list its values"),
+        ("decay_learning_rate=yes,no", "'yes' is not true or false"),
+        ("hidden_sizes=64,64", "has one value; name several: NAME=64,64/256,256"),
+        ("env=a,b", "it must be the same for all trials"),
+    ],
+)
+def test_bad_words_are_one_line_before_anything_starts(word, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sweep", "impala", *RUN, *BUDGET, "--search", word]) == 2
+    printed = capsys.readouterr().err
+    assert says in printed
+    assert printed.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_needs_a_budget_something_to_search_and_its_own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(veldt.ConfigurationError, match="give every trial a budget"):
+        veldt.sweep("impala", "CartPole-v1", ["gamma=0.9,0.99"])
+    with pytest.raises(veldt.ConfigurationError, match="nothing is searched"):
+        veldt.sweep("impala", "CartPole-v1", max_seconds=1)
+    Path("sweeps/impala-CartPole-v1").mkdir(parents=True)
+    held = {"search": {"gamma": "0.5,0.6"}, "options": {}}
+    Path("sweeps/impala-CartPole-v1/sweep.json").write_text(json.dumps(held))
+    with pytest.raises(veldt.ConfigurationError, match=r"holds a sweep with gamma 0\.5,0\.6, not"):
+        veldt.sweep("impala", "CartPole-v1", ["gamma=0.9,0.99"], max_seconds=1)
+
+
+def test_values_have_the_type_of_their_option():
+    words = ["hidden_sizes=64,64/256,256", "recurrent=none,gru", "seed=1..9", "gamma=0.9..0.99"]
+    sizes, recurrent, seed, gamma = search_space([*words, "decay-learning-rate=on,off"][:4], "a2c")
+    assert sizes.value("256,256") == (256, 256)
+    assert sizes.proposal((64, 64)) == "64,64"
+    assert recurrent.value("none") == "none"
+    assert (seed.whole, gamma.whole, gamma.proposal(0.5)) == (True, False, None)
+    [decay] = search_space(["decay-learning-rate=on,off"], "a2c")
+    assert (decay.value("False"), decay.proposal(True)) == (False, "True")
+
+
+@pytest.mark.parametrize("pruner", ["median", "halving", "none"])
+def test_a_hopeless_trial_is_pruned_and_a_good_one_is_not(tmp_path, pruner):
+    space = search_space(["learning_rate=1e-6..1e-1:log"], "impala")
+    study = Study(tmp_path, space, SweepOptions(pruner=pruner), {"learning_rate": 1e-3})
+    first, values = study.ask()
+    assert (first, values) == (0, {"learning_rate": 1e-3})
+    for number in (first, study.ask()[0], study.ask()[0]):
+        verdicts = [study.should_prune(number, rung / 10, 100.0 * rung) for rung in range(1, 10)]
+        assert not any(verdicts)
+        study.complete(number, 1000.0)
+    bad, good = study.ask()[0], study.ask()[0]
+    assert not study.should_prune(bad, 0.1, 1.0)  # too early to say
+    assert study.should_prune(bad, 0.45, 1.0) == (pruner != "none")
+    assert not study.should_prune(good, 0.45, 500.0)
+
+
+def start(folder: Path) -> subprocess.Popen:
+    root = str(Path(veldt.__file__).parent.parent)
+    return subprocess.Popen(
+        [sys.executable, "-m", "veldt", *COMMAND],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.timeout(240)
+def test_a_sweep_survives_kill_9(tmp_path):
+    folder = tmp_path / "sweeps" / "impala-CartPole-v1"
+    process = start(tmp_path)
+    deadline = time.monotonic() + 100
+    while not list(folder.glob("trials/*/metrics.jsonl")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    stored = [json.loads(path.read_text()) for path in folder.glob("trials/*.pid")]
+    assert stored
+
+    process = start(tmp_path)
+    printed, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    assert "was running when the sweep was killed" in printed or "finished after" in printed
+    assert not [each for each in stored if psutil.pid_exists(each["pid"])]
+
+    result = json.loads((folder / "result.json").read_text())
+    states = [trial["state"] for trial in result["trials"]]
+    assert len(states) - states.count("lost") == 3
+    lost = [trial for trial in result["trials"] if trial["state"] == "lost"]
+    for trial in lost:
+        again = [t for t in result["trials"] if t["note"] == f"again trial {trial['number']}"]
+        assert [t["values"] for t in again] == [trial["values"]]
+    # The first trial is what would have been without a search.
+    assert result["trials"][0]["values"] == {"learning_rate": 0.005, "trajectory_steps": 10}
+    assert result["command"].startswith("veldt train impala --env CartPole-v1")
+    assert f"repeat it: {result['command']}" in printed
+    best = max(t["score"] for t in result["trials"] if t["state"] == "complete")
+    assert result["best"]["score"] == best
+
+    # The same command on a sweep that has ended makes no more trials.
+    process = start(tmp_path)
+    again, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    assert again.splitlines()[-1] == printed.splitlines()[-1]
+    assert json.loads((folder / "result.json").read_text())["trials"] == result["trials"]
+
+
+def test_interrupting_a_sweep_ends_its_runs(tmp_path):
+    process = start(tmp_path)
+    folder = tmp_path / "sweeps" / "impala-CartPole-v1" / "trials"
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("*.pid")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    for path in folder.glob("*.pid"):
+        assert not psutil.pid_exists(json.loads(path.read_text())["pid"])

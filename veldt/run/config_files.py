@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options in a file: TOML, YAML or JSON, by the names they have in Python, or config.json of a run.
+
+What the file says stands below what is given beside it, on the command line or in Python.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from veldt import architectures
+from veldt.errors import ConfigurationError, did_you_mean
+from veldt.options import RunOptions
+from veldt.options.checked import unfit
+from veldt.options.fields import Leaf, leaves
+from veldt.run.trust import check_code
+
+ARCHITECTURE = "architecture"
+NOT_REPEATED = {
+    "autotune",
+    "autotune_seconds",
+    "dashboard",
+    "json",
+    "port",
+    "quiet",
+    "run_dir",
+}
+"""Options that say where a run goes and how it shows itself, or what led to others: a run is
+repeated without them."""
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What a file says, by the names of the options."""
+
+    path: Path
+    options: dict[str, Any]
+    architecture: str | None
+    is_run: bool
+    """It is config.json of a run, which names every option."""
+
+    def checked(self, architecture: str) -> dict[str, Any]:
+        """The options, for this architecture; refuses keys and values that are none of its."""
+        own, common = leaves(architectures.load(architecture).Config), leaves(RunOptions)
+        known = {**common, **own}
+        for name in self.options:
+            if name not in known:
+                of = "" if self.architecture in (None, architecture) else f" of {architecture}"
+                hint = did_you_mean(name, known, f"see veldt train {architecture} --help")
+                raise ConfigurationError(f"{self.path}: unknown option '{name}'{of}; {hint}")
+        return {
+            name: self._fitting(known[name], value)
+            for name, value in self.options.items()
+            if not (self.is_run and name in NOT_REPEATED)
+        }
+
+    def _fitting(self, leaf: Leaf, value: Any) -> Any:
+        """The value as Python would give it: files have lists, and no None."""
+        if isinstance(value, list):
+            value = tuple(value)
+        if value == "none" and unfit(None, leaf.kind) is None:
+            value = None
+        trouble = unfit(value, leaf.kind)
+        if trouble is None:
+            return value
+        # 1e6 is how people write a million.
+        if isinstance(value, float) and value.is_integer() and not unfit(int(value), leaf.kind):
+            return int(value)
+        raise ConfigurationError(f"{self.path}: {leaf.name} {trouble}")
+
+
+def read_config(path: str | Path, trust_code: bool = False) -> ConfigFile:
+    """Refuses what cannot be read. A run's config.json may name files of code: they run only while
+    they are what the run was trained with, unless `trust_code`."""
+    path = Path(path)
+    content = _parsed(path)
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path}: there must be options by name, such as env and seed")
+    is_run = isinstance(content.get("options"), dict) and isinstance(content.get("config"), dict)
+    if is_run:
+        if not trust_code:
+            check_code(path, content)
+        options = {**content["options"], **content["config"]}
+        return ConfigFile(path, options, str(content.get(ARCHITECTURE)), True)
+    options = {str(name).replace("-", "_"): value for name, value in content.items()}
+    architecture = options.pop(ARCHITECTURE, None)
+    if architecture is not None and not isinstance(architecture, str):
+        raise ConfigurationError(f"{path}: architecture is {architecture!r}; use a name")
+    return ConfigFile(path, options, architecture, False)
+
+
+def with_config(
+    architecture: str | None, given: Mapping[str, Any], file: ConfigFile | None
+) -> tuple[str, dict[str, Any]]:
+    """The architecture and all options: those of the file, then those that were `given`."""
+    name = architecture or (None if file is None else file.architecture)
+    if name is None:
+        where = "" if file is None else f", or say architecture = in {file.path}"
+        raise ConfigurationError(
+            f"name an architecture: {', '.join(architectures.ARCHITECTURES)}{where}"
+        )
+    if file is None:
+        return name, dict(given)
+    if file.is_run and "preset" in given:
+        raise ConfigurationError(
+            f"{file.path} names every option, so that --preset would change nothing; leave one out"
+        )
+    return name, {**file.checked(name), **given}
+
+
+def _parsed(path: Path) -> Any:
+    readers: dict[str, Callable[[str], Any]]
+    readers = {".toml": tomllib.loads, ".json": json.loads, ".yaml": _yaml, ".yml": _yaml}
+    read = readers.get(path.suffix.lower())
+    if read is None:
+        raise ConfigurationError(
+            f"config {path} is none of {', '.join(readers)}; a run's config.json can be given, too"
+        )
+    try:
+        return read(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"config {path} cannot be read ({error.strerror}); give the path of a file"
+        ) from error
+    except ConfigurationError:
+        raise
+    except ValueError as error:
+        place = " ".join(str(error).split())
+        raise ConfigurationError(
+            f"config {path} is not valid {path.suffix[1:]}: {place}"
+        ) from error
+
+
+def _yaml(text: str) -> Any:
+    try:
+        import yaml
+    except ImportError as error:
+        raise ConfigurationError(
+            'YAML is read with pyyaml; run: pip install "veldt[yaml]", or write TOML'
+        ) from error
+
+    class Loader(yaml.SafeLoader):
+        """YAML 1.1 takes 1e-3 for a word."""
+
+    number = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d+)[eE][-+]?\d+")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(error) from error

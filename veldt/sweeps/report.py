@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sweep has found: a table of its trials, the best one, and the command that repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from veldt.options.text import written
+from veldt.sweeps.runs import TrialFiles, score_of
+from veldt.sweeps.search import Dimension
+from veldt.sweeps.study import NOTE, RETRY_OF, Study, is_lost
+
+
+@dataclass(frozen=True)
+class SweepTrial:
+    """One trial. What is not known is None."""
+
+    number: int
+    state: str
+    """complete, pruned, failed or lost: running when the sweep was killed."""
+    values: dict[str, Any]
+    """Of the options that are searched."""
+    score: float | None
+    """Of a pruned trial: its mean training return when it was ended."""
+    env_steps: int | None
+    seconds: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The outcome of a sweep, as far as it has come."""
+
+    architecture: str
+    env: str
+    out: str
+    pruner: str
+    search: dict[str, str]
+    trials: list[SweepTrial] = field(default_factory=list)
+    best: SweepTrial | None = None
+    best_run: str | None = None
+    command: str | None = None
+    """Repeats the best run."""
+
+    def count(self, state: str) -> int:
+        return sum(trial.state == state for trial in self.trials)
+
+    def text(self) -> str:
+        """A table, then the best trial."""
+        names = list(self.search)
+        rows = [["trial", "state", *names, "score", "env steps", "seconds", ""]]
+        rows += [_row(trial, names) for trial in sorted(self.trials, key=_order)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        counts = (f"{self.count(state)} {state}" for state in ("complete", "pruned", "failed"))
+        lines.append(f"{', '.join(counts)}; {self.count('lost')} lost and tried again")
+        if self.best is None:
+            return "\n".join([*lines, "no trial has a score; the logs beside the runs say why"])
+        lines.append(f"best: trial {self.best.number}, score {_number(self.best.score)}")
+        lines.append(f"repeat it: {self.command or self.best_run}")
+        return "\n".join(lines)
+
+
+def sweep_result(
+    study: Study,
+    dimensions: Sequence[Dimension],
+    files: Sequence[TrialFiles],
+    options: dict[str, Any],
+    out: str,
+    pruner: str,
+) -> SweepResult:
+    trials = [_trial(each, dimensions, files[each.number]) for each in study.trials]
+    trials = [trial for trial in trials if trial.state]
+    complete = [trial for trial in trials if trial.state == "complete"]
+    best = min(complete, key=_order, default=None)
+    result = None if best is None else files[best.number].result()
+    return SweepResult(
+        str(options["architecture"]),
+        str(options["env"]),
+        out,
+        pruner,
+        {each.name: each.text for each in dimensions},
+        trials,
+        best,
+        None if best is None else str(files[best.number].run_dir),
+        None if result is None else result.command,
+    )
+
+
+def _trial(found: Any, dimensions: Sequence[Dimension], files: TrialFiles) -> SweepTrial:
+    state = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}.get(found.state.name, "")
+    state = "lost" if is_lost(found) else state
+    result = files.result()
+    values = {each.name: each.value(found.params[each.name]) for each in dimensions}
+    note = str(found.user_attrs.get(NOTE, ""))
+    if RETRY_OF in found.user_attrs:
+        note = "; ".join(filter(None, [f"again trial {found.user_attrs[RETRY_OF]}", note]))
+    score = found.value
+    if score is None and result is not None:
+        score = result.mean_return_100 if state == "pruned" else score_of(result)
+    return SweepTrial(
+        found.number,
+        state,
+        values,
+        score,
+        None if result is None else result.env_steps,
+        None if result is None else result.wall_seconds,
+        note,
+    )
+
+
+def _order(trial: SweepTrial) -> tuple[int, float, float]:
+    """Complete ones first, the best at the top; of equal scores the one with fewer env steps."""
+    states = ("complete", "pruned", "failed", "lost")
+    score = float("-inf") if trial.score is None else trial.score
+    return states.index(trial.state), -score, trial.env_steps or 0
+
+
+def _row(trial: SweepTrial, names: list[str]) -> list[str]:
+    values = [_number(trial.values[name]) for name in names]
+    steps = "-" if trial.env_steps is None else f"{trial.env_steps:,}"
+    seconds = "-" if trial.seconds is None else f"{trial.seconds:.1f}"
+    numbers = [_number(trial.score), steps, seconds]
+    return [str(trial.number), trial.state, *values, *numbers, trial.note]
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "-" if value is None else written(value)

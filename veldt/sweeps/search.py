@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is searched: words such as learning_rate=1e-5..1e-1:log, checked against the options."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from veldt import architectures
+from veldt.errors import ConfigurationError, did_you_mean
+from veldt.options import RunOptions
+from veldt.options.checked import unfit
+from veldt.options.fields import Leaf, leaves
+from veldt.options.text import reader, written
+
+_FORMS = "use NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C"
+_NOT_SEARCHED = {
+    "autotune", "autotune_seconds", "chaos", "chaos_spares", "checkpoint_env_steps",
+    "checkpoint_seconds", "dashboard", "env", "evaluation_episodes", "hang_seconds", "json",
+    "keep_checkpoints", "max_seconds", "port", "quiet", "run_dir", "target_return", "timeline",
+    "total_env_steps",
+}  # fmt: skip
+"""They change the task, the budget or what is shown, so that scores could not be compared."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One option and the values it may have: a range, or choices as they are written."""
+
+    leaf: Leaf
+    text: str
+    """As the user wrote it."""
+    choices: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.leaf.name
+
+    def value(self, found: Any) -> Any:
+        """The option's value for what the search has proposed."""
+        return _read(self.leaf, found) if self.choices else found
+
+    def proposal(self, value: Any) -> Any:
+        """What the search would have to propose for this value; None if it never would."""
+        if self.choices:
+            return written(value) if written(value) in self.choices else None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value if is_number and self.low <= value <= self.high else None
+
+
+def search_space(words: Iterable[str], architecture: str) -> list[Dimension]:
+    """Refuses, before anything starts, what is no option, no range or not among its values."""
+    own = leaves(architectures.load(architecture).Config)
+    known = {n: leaf for n, leaf in leaves(RunOptions).items() if n not in _NOT_SEARCHED} | own
+    found: dict[str, Dimension] = {}
+    for word in words:
+        name, equals, values = word.partition("=")
+        name = name.strip().lstrip("-").replace("-", "_")
+        if not equals or not values.strip():
+            raise ConfigurationError(f"search '{word}' has no values; {_FORMS}")
+        if name in _NOT_SEARCHED:
+            raise ConfigurationError(
+                f"search {name}: it must be the same for all trials; give it as an option"
+            )
+        if name not in known:
+            hint = did_you_mean(name, known, f"see veldt train {architecture} --help")
+            raise ConfigurationError(f"search '{name}' is no option of {architecture}; {hint}")
+        if name in found:
+            raise ConfigurationError(f"search {name} is given twice; give all its values at once")
+        found[name] = _dimension(known[name], values.strip())
+    if not found:
+        raise ConfigurationError(f"nothing is searched; {_FORMS} with --search")
+    return list(found.values())
+
+
+def _dimension(leaf: Leaf, text: str) -> Dimension:
+    if ".." not in text:
+        return _choices(leaf, text)
+    span, _, scale = text.partition(":")
+    if scale not in ("", "log"):
+        raise ConfigurationError(f"search {leaf.name}: '{scale}' is no scale; {_FORMS}")
+    low, high = (_read(leaf, end) for end in span.split("..", 1))
+    if not all(isinstance(e, int | float) and not isinstance(e, bool) for e in (low, high)):
+        raise ConfigurationError(f"search {leaf.name} has no range; list its values: NAME=A,B")
+    for end in (low, high):
+        _check(leaf, end)
+    if not low < high:
+        raise ConfigurationError(f"search {leaf.name}: {low} is not below {high}; {_FORMS}")
+    if scale == "log" and low <= 0:
+        raise ConfigurationError(f"search {leaf.name}: a log scale begins above 0, not at {low}")
+    whole = isinstance(low, int) and isinstance(high, int)
+    return Dimension(leaf, text, low=low, high=high, log=scale == "log", whole=whole)
+
+
+def _choices(leaf: Leaf, text: str) -> Dimension:
+    """Of lists, such as hidden_sizes, each is a value: they are told apart by slashes."""
+    of_lists = get_origin(leaf.kind) is tuple
+    parts = [part.strip() for part in text.split("/" if of_lists else ",")]
+    values = [_read(leaf, part) for part in parts]
+    for value in values:
+        _check(leaf, value)
+    if len(set(map(written, values))) < 2:
+        form = "NAME=64,64/256,256" if of_lists else "NAME=A,B"
+        raise ConfigurationError(f"search {leaf.name} has one value; name several: {form}")
+    return Dimension(leaf, text, choices=tuple(dict.fromkeys(map(written, values))))
+
+
+def _read(leaf: Leaf, text: str) -> Any:
+    try:
+        if leaf.kind is bool:
+            return {"true": True, "on": True, "false": False, "off": False}[text.lower()]
+        return reader(leaf.kind)[0](text)
+    except KeyError:
+        raise ConfigurationError(f"search {leaf.name}: '{text}' is not true or false") from None
+    except (ArgumentTypeError, ValueError) as error:
+        raise ConfigurationError(f"search {leaf.name}: {error}; {_FORMS}") from error
+
+
+def _check(leaf: Leaf, value: Any) -> None:
+    trouble = unfit(value, leaf.kind)
+    if get_origin(leaf.kind) is Literal and trouble:
+        trouble = f"'{value}' is none of {', '.join(get_args(leaf.kind))}"
+    if trouble:
+        raise ConfigurationError(f"search {leaf.name} {trouble}")
