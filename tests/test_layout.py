@@ -30,7 +30,7 @@ LAYERS = (
     {"algorithms", "networks", "environments", "games", "telemetry", "replay", "optimizers",
      "topology", "diagram", "checkpoints", "context", "options", "devices", "families"},
     {"objectives", "problem", "policy"},
-    {"roles", "backends", "wire", "population", "league"},
+    {"roles", "backends", "wire", "population", "league", "remote"},
     {"architectures", "extend"},
     {"run", "api", "dashboard", "sweeps", "trackers"},
     {"reports", "planner"},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from veldt.api import evaluate, export, load, resume, sweep, train
     from veldt.callbacks import Callback, CallbackFailure, Episode
-    from veldt.errors import ConfigurationError
+    from veldt.errors import ConfigurationError, UploadFailure
     from veldt.policy import PolicyState, TrainedPolicy
     from veldt.telemetry.result import RunResult
 
@@ -19,6 +19,7 @@ __all__ = [
     "PolicyState",
     "RunResult",
     "TrainedPolicy",
+    "UploadFailure",
     "evaluate",
     "export",
     "load",
@@ -31,7 +32,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "veldt.api": ("evaluate", "export", "load", "resume", "sweep", "train"),
     "veldt.callbacks": ("Callback", "CallbackFailure", "Episode"),
-    "veldt.errors": ("ConfigurationError",),
+    "veldt.errors": ("ConfigurationError", "UploadFailure"),
     "veldt.policy": ("PolicyState", "TrainedPolicy"),
     "veldt.telemetry.result": ("RunResult",),
 }

@@ -15,6 +15,7 @@ from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import with_values
 from veldt.run import output
+from veldt.run.changing import MAY_CHANGE
 from veldt.run.config_files import read_config, with_config
 from veldt.run.main_guard import check_main_is_guarded
 from veldt.run.saved_options import saved_options
@@ -22,28 +23,15 @@ from veldt.telemetry.result import RunResult, dumps
 from veldt.trackers.child import check_trackers
 
 if TYPE_CHECKING:
+    from veldt.algorithms.hill_climbing import Proposal
     from veldt.networks import FirstWeights
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
     from veldt.run.evaluation import EvaluationResult
     from veldt.sweeps.report import SweepResult
 
-MAY_CHANGE = {
-    "checkpoint_env_steps",
-    "checkpoint_seconds",
-    "dashboard",
-    "evaluation_episodes",
-    "json",
-    "keep_checkpoints",
-    "max_seconds",
-    "port",
-    "quiet",
-    "target_return",
-    "total_env_steps",
-    "trackers",
-}
-"""Options that a run may be resumed with other values of."""
 _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
+_ANY = RunOptions(env="")  # whose defaults hold before a run's own are known
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
@@ -87,20 +75,35 @@ def train_from(
         from veldt.backends.process.forkserver import warm_up
 
         warm_up()
+    from veldt.run import home as homes
     from veldt.run.autotune import autotuned
     from veldt.run.driver import Run
     from veldt.run.fine_tuning import first_weights
 
     common, own = split_options(options)
     base = Path.cwd()  # an environment may change it, even while it is tried
-    weights = first_weights(common, trust_code)
-    if not common.autotune:
+    home = homes.home_of(common.run_dir, base, common.local_dir, common.store_seconds)
+    stored = homes.to_go_on_with(home, common.resume)
+    common = home.placed(common)
+    trials: list[Proposal] = []
+    weights = first_weights(common, trust_code) if stored is None else None
+    if stored is not None:
+        plan = _planned(architecture, homes.with_sizes_of(common, stored), own, began)
+        homes.check_same(home, plan, stored)
+        if result := homes.finished(home, plan, stored):
+            ended = result  # what a store lacks of it is uploaded
+            return home.keeping(common, (), lambda _: homes.shown(plan, ended))
+    elif common.autotune:
+        plan, trials = autotuned(architecture, common, own, weights)
+    else:
         plan = _planned(architecture, common, own, began, weights)
-        return Run(plan, began, base=base, callbacks=callbacks).execute()
-    plan, trials = autotuned(architecture, common, own, weights)
-    run = Run(plan, began, base=base, callbacks=callbacks)
-    run.record_tuning(trials)
-    return run.execute()
+
+    def execute(callbacks: Sequence[Callback]) -> RunResult:
+        run = Run(plan, began, resume=stored is not None, base=base, callbacks=callbacks)
+        run.record_tuning(trials)
+        return run.execute()
+
+    return home.keeping(common, callbacks, execute)
 
 
 def sweep(
@@ -138,17 +141,25 @@ def resume(
     **changes: object,
 ) -> RunResult:
     """Go on with a run from its newest valid checkpoint; budgets may change, nothing else.
+    `run_dir`: a directory, or the URL of a run that lives in a store, as everywhere here.
     `trust_code`: run the Python files that config.json names even if they have changed.
     `callbacks` as in train."""
-    run_dir, base = Path(run_dir), Path.cwd()
-    architecture, options, own = saved_options(run_dir, trust_code)
+    from veldt.run import home as homes
+
+    base = Path.cwd()
+    asked = with_values(
+        _ANY, {name: changes[name] for name in changes if name in ("local_dir", "store_seconds")}
+    )
+    home = homes.home_of(str(run_dir), base, asked.local_dir, asked.store_seconds)
+    assert home.path is not None
+    architecture, options, own = saved_options(home.path, trust_code)
     for name in changes:
         if name not in MAY_CHANGE:
             raise ConfigurationError(
                 f"{name} cannot change when a run is resumed (it is"
                 f" {getattr(options, name, own.get(name))}); train anew with another --run-dir"
             )
-    options = with_values(options, {"run_dir": str(run_dir), **changes})
+    options = home.placed(with_values(options, changes))
     if options.dashboard:
         check_installed()
     check_trackers(options.trackers)
@@ -160,7 +171,11 @@ def resume(
     from veldt.run.driver import Run
 
     plan = _planned(architecture, options, own, began)
-    return Run(plan, began, resume=True, base=base, callbacks=callbacks).execute()
+    return home.keeping(
+        options,
+        callbacks,
+        lambda all: Run(plan, began, resume=True, base=base, callbacks=all).execute(),
+    )
 
 
 def _planned(
@@ -219,9 +234,19 @@ def evaluate(
     side by side; without it, the best. `stochastic`: draw actions instead of taking the likeliest.
     `env`: play another environment of the same spaces. `trust_code` as in resume."""
     from veldt.run.evaluation import evaluate_run
+    from veldt.run.home import local_run
 
+    run = local_run(run_dir, checkpoint)
     return evaluate_run(
-        Path(run_dir), episodes, seed, video, policy, trust_code, checkpoint, stochastic, env
+        run,
+        episodes,
+        seed,
+        video,
+        policy,
+        trust_code,
+        checkpoint,
+        stochastic,
+        env,
     )
 
 
@@ -238,9 +263,10 @@ def load(
     >>> policy = load("runs/first")  # doctest: +SKIP
     >>> action = policy.act(observation)  # doctest: +SKIP
     """
+    from veldt.run.home import local_run
     from veldt.run.loading import loaded
 
-    return loaded(Path(run_dir), checkpoint, policy, seed, trust_code)
+    return loaded(local_run(run_dir, checkpoint), checkpoint, policy, seed, trust_code)
 
 
 def export(
@@ -255,5 +281,7 @@ def export(
     to act as the policy does on 1,000 observations."""
     from veldt import __version__
     from veldt.run.exporting import export_run
+    from veldt.run.home import local_run
 
-    return export_run(Path(run_dir), format, Path(out), __version__, checkpoint, policy, trust_code)
+    run = local_run(run_dir, checkpoint)
+    return export_run(run, format, Path(out), __version__, checkpoint, policy, trust_code)

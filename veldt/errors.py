@@ -11,6 +11,10 @@ class ConfigurationError(ValueError):
     """Bad input. The message names the remedy; the command line prints it and exits with 2."""
 
 
+class UploadFailure(RuntimeError):  # noqa: N818 - it reads as what it is
+    """A run has ended, and the store it lives in does not have all of it."""
+
+
 def nearest(given: str, known: Iterable[str], most: int = 1) -> list[str]:
     """The known names that look most like this one; none if none is near."""
     return difflib.get_close_matches(given, list(known), n=most)

@@ -8,6 +8,7 @@ nodes run and binds each end to a live port; the topology never knows which back
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
@@ -269,6 +270,8 @@ class Topology:
     streams: list[Stream] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     colocated: list[Group] = field(default_factory=list)
+    _counted: Counter[str] = field(default_factory=Counter)
+    """Nodes by kind."""
 
     def queue(self, name: str, layout: Layout, num_slots: int) -> Queue:
         self.queues.append(Queue(QueueSpec(name, layout, num_slots)))
@@ -314,7 +317,8 @@ class Topology:
 
     def add(self, kind: str, role: Role) -> Node:
         """Add a node; a backend binds and opens its role where it runs."""
-        index = sum(node.kind == kind for node in self.nodes)
+        index = self._counted[kind]
+        self._counted[kind] += 1
         node = Node(f"{kind}-{index}", role, index, kind)
         self.nodes.append(node)
         return node
@@ -333,14 +337,12 @@ class Topology:
 
     def groups(self) -> list[Group]:
         """All nodes as process groups, in the order they were added."""
-        groups: list[Group] = []
+        homes = {id(node): group for group in reversed(self.colocated) for node in group.nodes}
+        groups: dict[int, Group] = {}
         for node in self.nodes:
-            home = next((group for group in self.colocated if node in group.nodes), None)
-            if home is None:
-                groups.append(Group([node]))
-            elif home not in groups:
-                groups.append(home)
-        return groups
+            home = homes.get(id(node)) or Group([node])
+            groups[id(home)] = home
+        return list(groups.values())
 
     def describe(self, format: str = "text") -> str:
         """The diagram of the real wiring, as text or Mermaid."""

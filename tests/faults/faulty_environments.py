@@ -204,3 +204,14 @@ class Wider(Faulty):
 
     def _observation(self) -> np.ndarray:
         return np.zeros(self._width, np.float32)
+
+
+class _Leisurely(gymnasium.Wrapper):
+    def step(self, action: Any) -> Any:
+        time.sleep(0.0005)
+        return self.env.step(action)
+
+
+def leisurely_cart_pole(**options: Any) -> gymnasium.Env:
+    """CartPole that takes its time, so that a short run lasts a while."""
+    return _Leisurely(gymnasium.make("CartPole-v1", **options))

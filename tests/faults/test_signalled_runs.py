@@ -115,3 +115,20 @@ def test_a_killed_fork_server_is_replaced_and_no_node_notices(tmp_path):
     assert result["restarts"] == 1
     assert complete
     assert commands.left_after(process.pid) == []
+
+
+@pytest.mark.ray
+def test_a_run_on_ray_hears_the_signal_and_not_only_ray(tmp_path):
+    """Ray's library takes SIGTERM over when a process joins a cluster."""
+    small = ("--backend", "ray", "--num-actors", "1", "--checkpoint-seconds", "60")
+    process = commands.start(tmp_path, *TRAIN, *small)
+    try:
+        commands.wait_for_training(tmp_path / "run", process)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
+    finally:
+        commands.end(process)
+    assert process.returncode == 0, err
+    result, complete = commands.saved(tmp_path / "run")
+    assert result["stopped_by"] == "interrupt"
+    assert complete

@@ -25,7 +25,7 @@ from veldt.objectives import Objective
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.objectives.r2d2 import R2D2, R2D2Options
 from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import Count, CountOrNone, NotNegative, Options
+from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -61,7 +61,7 @@ class Config(Options):
     """Environment steps per trajectory; r2d2: unroll_steps is a multiple of it."""
     batch_trajectories: CountOrNone = 0
     """vtrace: trajectories joined into one batch; 0: one of each group, which keeps lag low."""
-    groups_per_actor: Count = 1
+    groups_per_actor: Nodes = 1
     """Groups of environments per actor; 2 hides inference behind stepping."""
     patience_seconds: NotNegative = 0.02
     """How long the server waits for half of all groups before it answers those that asked."""

@@ -15,12 +15,14 @@ import numpy as np
 from veldt.backends.base import RunningNode
 from veldt.backends.shared_memory.fabric import Fabric
 from veldt.checkpoints.store import CheckpointStore
+from veldt.telemetry.counters import NodeSnapshot
 from veldt.topology import SharedSpec, Topology
 from veldt.types import Parameters
 
 Parts = dict[str, dict[str, np.ndarray]]
 
-CHANNELS = "channels"
+CHANNELS, WEIGHTS, RUN = "channels", "weights", "run"
+"""Parts that are no node's; the run itself adds the last two."""
 _COUNTERS = "telemetry"
 _ROLE = "role."
 
@@ -37,9 +39,19 @@ def part_of_absent(counters: bytes, last: dict[str, np.ndarray]) -> dict[str, np
     return {**last, _COUNTERS: np.frombuffer(counters, np.uint8)}
 
 
+def role_state(part: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a node's role has saved, without its counters."""
+    return {name.removeprefix(_ROLE): array for name, array in part.items() if name != _COUNTERS}
+
+
+def snapshot_in(part: dict[str, np.ndarray]) -> NodeSnapshot:
+    """What a node had counted."""
+    return NodeSnapshot.from_bytes(part[_COUNTERS].tobytes())
+
+
 def restore_role(node: RunningNode, part: dict[str, np.ndarray]) -> None:
     """Nothing happens where the role has no state, or had none when the checkpoint was made."""
-    state = {name.removeprefix(_ROLE): array for name, array in part.items() if name != _COUNTERS}
+    state = role_state(part)
     if state:
         node.role.load_state(state)
 

@@ -230,6 +230,16 @@ class CheckpointStore:
                     self._note(name, f"could not be deleted: {_text(error)}")
 
 
+def ordered_names(directory: Path) -> list[str]:
+    """Of the checkpoints in a directory, valid or not, oldest first."""
+    return CheckpointStore(directory)._names()
+
+
+def step_of(name: str) -> int:
+    """The step in the name of a checkpoint."""
+    return _order(name)[0]
+
+
 def _opened(path: Path) -> Checkpoint:
     try:
         manifest, meta = verify(path)

@@ -34,7 +34,8 @@ _COMMON_GROUPS = {
         *("last_action_and_reward", "distribution", "from_run", "from_part"),
     ),
     "results": (
-        *("run_dir", "dashboard", "port", "timeline", "quiet", "json"),
+        *("run_dir", "local_dir", "resume", "store_seconds", "dashboard", "port", "timeline"),
+        *("quiet", "json"),
         *("checkpoint_seconds", "checkpoint_env_steps", "keep_checkpoints"),
     ),
     "faults and experiments": ("hang_seconds", "chaos", "chaos_spares", "extra_lag"),

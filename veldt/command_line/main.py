@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -23,7 +22,8 @@ from veldt.architectures import ARCHITECTURES
 from veldt.command_line.help import all_wanted
 from veldt.command_line.options import Parser, unknown_option
 from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
-from veldt.errors import ConfigurationError, did_you_mean
+from veldt.errors import ConfigurationError, UploadFailure, did_you_mean
+from veldt.remote.places import is_remote
 from veldt.run import output
 from veldt.run.config_files import read_config, with_config
 from veldt.run.signals import Terminated, process_start
@@ -130,7 +130,13 @@ def _resume(arguments: list[str], began: float) -> int:
     run_dir = next((word for word in arguments if not word.startswith("-")), None)
     if set(arguments) & set(_HELP):
         run_dir = None
-    changes = resume_parser(run_dir, FLAG in arguments).parse(arguments)
+    if is_remote(run_dir):
+        from veldt.run.home import local_run
+
+        known: str | None = str(local_run(str(run_dir)))
+    else:
+        known = run_dir
+    changes = resume_parser(known, FLAG in arguments).parse(arguments)
     path = changes.pop("run")
     return _finish(lambda: resume(path, began, **changes))
 
@@ -144,6 +150,8 @@ def _finish(run: Callable[[], object]) -> int:
     except NodeFailure as failure:
         for line in failure.trace.strip().splitlines()[-_TRACE_LINES:]:
             print(line, file=sys.stderr)
+        return _complain(str(failure), EXIT_FAILURE)
+    except UploadFailure as failure:
         return _complain(str(failure), EXIT_FAILURE)
     return 0
 
@@ -161,17 +169,19 @@ def _exploit(arguments: list[str], began: float) -> int:
     given = PARSERS["exploit"]().parse(arguments)
     as_json = given.pop("json")
     from veldt.run.exploit import exploit_run
+    from veldt.run.home import local_run
 
-    result = exploit_run(Path(given.pop("run_dir")), **given)
+    result = exploit_run(local_run(given.pop("run_dir"), "last"), **given)
     return _say(dumps(vars(result)) if as_json else result.text())
 
 
 def _play(arguments: list[str], began: float) -> int:
     """play a game against a run's newest model, in the terminal"""
     given = PARSERS["play"]().parse(arguments)
+    from veldt.run.home import local_run
     from veldt.run.play import play_run
 
-    play_run(Path(given.pop("run_dir")), **given)
+    play_run(local_run(given.pop("run_dir"), "last"), **given)
     return 0
 
 
@@ -184,9 +194,10 @@ def _export(arguments: list[str], began: float) -> int:
 def _serve(arguments: list[str], began: float) -> int:
     """answer the observations of simulators with the policy of a run, over gRPC"""
     given = PARSERS["serve"]().parse(arguments)
+    from veldt.run.home import local_run
     from veldt.run.serving import serve_run
 
-    return serve_run(Path(given.pop("run_dir")), **given)
+    return serve_run(local_run(given.pop("run_dir"), given["checkpoint"]), **given)
 
 
 def _watch(arguments: list[str], began: float) -> int:

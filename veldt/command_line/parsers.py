@@ -9,13 +9,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from veldt import architectures
-from veldt.api import MAY_CHANGE
 from veldt.architectures import ARCHITECTURES
 from veldt.command_line import help
 from veldt.command_line.options import Parser, add_fields
 from veldt.options import RunOptions
 from veldt.options.fields import leaves
 from veldt.options.text import whole_number
+from veldt.run.changing import MAY_CHANGE
 from veldt.run.saved_options import saved_options
 from veldt.run.trust import FLAG
 from veldt.sweeps.options import SweepOptions

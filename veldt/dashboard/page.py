@@ -76,9 +76,9 @@ class Page:
             self._metrics: dict[str, Any] = {}
             self._metrics_place = div("charts-more")
             self._league = self._make_league_charts(view)
-            said = "Episodes: what environments said, mean of the last 100"
-            with card(said, "narrow last") as self._said_card:
-                self._said = ui.html(sanitize=False).classes("events")
+            said = card("Episodes: what environments said, mean of the last 100", "narrow last")
+            with said:
+                self._said_card, self._said = said, ui.html(sanitize=False).classes("events")
             with card("Busy share and restarts", "narrow last"):
                 self._roles = ui.html(sanitize=False).classes("events")
             with card("Sizes", "narrow last"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from veldt.dashboard.reading import RunView
@@ -16,28 +17,35 @@ _FAMILIES = ("info", "environment", "queue", "busy", "counter")
 """Metrics "family/name" whose names depend on the run: the name becomes a label."""
 
 
-def exposition(runs: Iterable[tuple[str, RunView]]) -> str:
-    """One gauge or counter per metric, with each run as labels."""
-    samples: dict[str, list[tuple[dict[str, Any], float]]] = {}
-    for run, view in runs:
-        labels = {
-            "run": run,
-            "architecture": view.config["architecture"],
-            "env": view.option("env"),
-            "seed": view.option("seed"),
-        }
-        up = float(view.state in ("starting", "running"))
-        samples.setdefault("veldt_up", []).append((labels, up))
-        for metric, value in view.latest.items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                continue
-            name, more = _named(metric)
-            samples.setdefault(name, []).append(({**labels, **more}, float(value)))
+Samples = dict[str, list[tuple[dict[str, Any], float]]]
+
+
+def exposition(runs: Iterable[tuple[RunView, Path]]) -> str:
+    """One gauge or counter per metric, with the run as labels."""
+    samples: Samples = {}
+    for view, run_dir in runs:
+        _add(samples, view, run_dir)
     lines = []
     for name, found in samples.items():
         lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
         lines += [f"{name}{{{_written(own)}}} {value!r}" for own, value in found]
     return "\n".join(lines) + "\n"
+
+
+def _add(samples: Samples, view: RunView, run_dir: Path) -> None:
+    labels = {
+        "run": run_dir.name,
+        "architecture": view.config["architecture"],
+        "env": view.option("env"),
+        "seed": view.option("seed"),
+    }
+    is_up = float(view.state in ("starting", "running"))
+    samples.setdefault("veldt_up", []).append((labels, is_up))
+    for metric, value in view.latest.items():
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            continue
+        name, more = _named(metric)
+        samples.setdefault(name, []).append(({**labels, **more}, float(value)))
 
 
 def _named(metric: str) -> tuple[str, dict[str, str]]:

@@ -70,7 +70,8 @@ def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run:
 
     @outer.get("/metrics")
     async def metrics() -> Response:
-        return Response(exposition(newest()), media_type=CONTENT_TYPE)
+        runs = ((one.newest(), readers[name].run_dir) for name, one in looks.items())
+        return Response(exposition(runs), media_type=CONTENT_TYPE)
 
     # A page of another site must not reach this one by a name that it lets point here.
     outer.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])

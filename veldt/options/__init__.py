@@ -30,7 +30,17 @@ class RunOptions(Options):
     seed: Annotated[int, Bounds(0, 2**63, below=True)] = 0
     """Fixes weights, environments and exploration; on serial every bit of the run."""
     run_dir: str | None = None
-    """Where results go; default: runs/<architecture>-<env>-<time>."""
+    """Where results go; default: runs/<architecture>-<env>-<time>. A URL (s3://..., gs://...,
+    file://...): written on this machine and uploaded while it goes on; needs the extra remote."""
+    local_dir: str | None = None
+    """Where a run whose run_dir is a URL is written on this machine; default:
+    ~/.cache/veldt/runs/<name>."""
+    resume: Literal["auto", "never"] | None = None
+    """If run_dir already holds a run. auto: one of the same options goes on from its newest
+    checkpoint; never: refuse. Default: auto for a URL, never on this machine."""
+    store_seconds: Positive = 60.0
+    """How long the store of a URL is waited for: at the start for an answer, at the end for the
+    last upload; training never waits."""
     total_env_steps: Steps | None = None
     """Stop after this many environment steps (1,000,000 if no other end is given)."""
     max_seconds: Positive | None = None
@@ -55,6 +65,10 @@ class RunOptions(Options):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where learning happens: auto, cpu or cuda. auto: cuda, if there is one, for images, own
     networks and layers of 512 or more; on smaller ones a core is faster."""
+    learner_devices: tuple[str, ...] = ()
+    """Where each learner computes, one device for each: cuda:0,cuda:1; default: --device."""
+    inference_device: str | None = None
+    """Where an inference server computes: cpu, cuda or cuda:2; default: --device."""
     learner_threads: Annotated[int, Bounds(1, 1024)] = 1
     """CPU threads of the learner."""
     preset: str = "auto"

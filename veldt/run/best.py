@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from veldt.backends.saving import WEIGHTS
 from veldt.checkpoints.store import CheckpointError, CheckpointStore
-from veldt.run.checkpoints import WEIGHTS
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.types import Parameters
 

@@ -13,15 +13,15 @@ import numpy as np
 
 from veldt.backends.background import Background
 from veldt.backends.base import Backend, Capture, NodeFailure, captured
-from veldt.backends.saving import CHANNELS, Parts
+from veldt.backends.saving import CHANNELS, RUN, WEIGHTS, Parts
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.errors import ConfigurationError
 from veldt.population.orders import board_of
+from veldt.run.refitting import refitted
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.topology import Topology
 from veldt.types import ORDERS, Parameters
 
-WEIGHTS, RUN = "weights", "run"
 _PATIENCE_SECONDS = 30.0  # for actors in the midst of a long step, while the run goes on
 _LAST_PATIENCE_SECONDS = 3.0  # the same when the run is over
 _WRITE_SECONDS = 60.0
@@ -95,9 +95,9 @@ class RunCheckpoints:
         self._generation = 0
         self._save: _Save | None = None
 
-    def begin_from_newest(self, num_weights: int | None = None) -> dict[str, Any]:
+    def begin_from_newest(self, topology: Topology | None = None) -> dict[str, Any]:
         """Restore the newest valid checkpoint; its meta. Refuses where there is none, or none of
-        `num_weights`."""
+        the weights of `topology`; for other nodes than it was made with it is written anew."""
         try:
             checkpoint = self._store.newest()
         except CheckpointError as error:
@@ -113,14 +113,31 @@ class RunCheckpoints:
                 f"{checkpoint.path} holds weights only, since the run failed before its first"
                 " checkpoint; train anew, or evaluate it"
             )
-        found = weights_in(checkpoint).vector.size
-        if num_weights not in (None, found):
-            raise ConfigurationError(
-                f"{checkpoint.path} has {found:,} weights but the network now has {num_weights:,};"
-                " the environment or the network has changed since: train anew"
-            )
+        if topology is not None:
+            checkpoint = self._fitted(checkpoint, topology)
         self._begin_from(checkpoint)
         return checkpoint.meta
+
+    def _fitted(self, checkpoint: Checkpoint, topology: Topology) -> Checkpoint:
+        found, expected = weights_in(checkpoint).vector.size, topology.num_weights
+        if expected != found:
+            raise ConfigurationError(
+                f"{checkpoint.path} has {found:,} weights but the network now has {expected:,};"
+                " the environment or the network has changed since: train anew"
+            )
+        other = refitted(checkpoint, topology)
+        if other is None:
+            return checkpoint
+        parts, lacks = other
+        lost = "; ".join(lacks) or "all that is learned is carried over, and episodes begin anew"
+        self.note(f"resumed with other nodes than {checkpoint.path.name} has: {lost}")
+        try:
+            self._store.save(checkpoint.step, parts, checkpoint.meta)
+            newest = self._store.newest()
+        except CheckpointError as error:
+            raise ConfigurationError(str(error)) from error
+        assert newest is not None
+        return newest
 
     def _begin_from(self, checkpoint: Checkpoint) -> None:
         self._generation = int(checkpoint.meta["generation"])

@@ -27,9 +27,12 @@ NOT_REPEATED = {
     "autotune_seconds",
     "dashboard",
     "json",
+    "local_dir",
     "port",
     "quiet",
+    "resume",
     "run_dir",
+    "store_seconds",
 }
 """Options that say where a run goes and how it shows itself, or what led to others: a run is
 repeated without them."""

@@ -30,7 +30,7 @@ from veldt.run.description import (
     goal_of,
     telemetry_of,
 )
-from veldt.run.directory import RunDirectory
+from veldt.run.directory import directory_of
 from veldt.run.external import Attendance
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
@@ -67,9 +67,7 @@ class Run:
         self._plan, self._options = plan, options
         self._page, self._callbacks = LivePage(options), Callbacks(callbacks)
         self._began = time.monotonic() if began is None else began
-        self._directory = RunDirectory(
-            options.run_dir, plan.topology.architecture, plan.problem.environment.name, resume, base
-        )
+        self._directory = directory_of(plan, resume, base)
         self._backend: Backend = make_backend(
             options.backend,
             plan.topology,
@@ -97,7 +95,7 @@ class Run:
         path, has_events = self._directory.path, "tensorboard" in options.trackers
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
         self._around = Surroundings(plan, self._backend, path, self._record)
-        on_serial = options.backend == "serial"
+        on_serial, note = options.backend == "serial", partial(self._record.note, "checkpoint")
         self._checkpoints = RunCheckpoints(
             self._directory.checkpoints,
             self._backend,
@@ -107,9 +105,9 @@ class Run:
             keep=options.keep_checkpoints,
             saved=self._callbacks.checkpoint,
             more_meta=self._around.trackers.meta,
-            note=partial(self._record.note, "checkpoint"),
+            note=note,
         )
-        self._best = BestWeights(path / BEST, partial(self._record.note, "checkpoint"))
+        self._best = BestWeights(path / BEST, note)
         self._begin_directory(resume)
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
@@ -125,7 +123,7 @@ class Run:
         try:
             if resume:
                 check_spaces(path, plan)
-                meta = self._checkpoints.begin_from_newest(plan.topology.num_weights)
+                meta = self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
                 self._around.curriculum.load()
                 self._around.trackers.restore(meta)
@@ -137,6 +135,8 @@ class Run:
 
     def record_tuning(self, trials: list[Proposal]) -> None:
         """Keep what was tried before the run and why this setting was chosen."""
+        if not trials:
+            return
         with open(self._directory.path / TUNING_LOG, "a", encoding="utf-8") as file:
             for trial in trials:
                 file.write(trial.to_json() + "\n")

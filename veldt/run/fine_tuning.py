@@ -14,6 +14,7 @@ from veldt.networks import FirstWeights, FlatParameters, tensors_of
 from veldt.options import RunOptions
 from veldt.run.best import BEST
 from veldt.run.directory import CONFIG_FILE
+from veldt.run.home import local_run
 from veldt.run.loading import LAST, restored
 from veldt.run.plan import Plan
 
@@ -27,7 +28,8 @@ def first_weights(options: RunOptions, trust_code: bool = False) -> FirstWeights
     if options.from_run is None:
         return None
     run_dir, checkpoint = _split(options.from_run)
-    found = restored(Path(run_dir), checkpoint, trust_code=trust_code, without_environment=True)
+    run = local_run(run_dir, checkpoint)
+    found = restored(run, checkpoint, trust_code=trust_code, without_environment=True)
     factory = found.plan.topology.network
     flat = FlatParameters(factory.blank())
     flat.load(torch.from_numpy(found.weights.vector))

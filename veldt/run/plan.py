@@ -13,6 +13,7 @@ import torch
 from veldt import architectures
 from veldt.backends.process.chaos import Chaos
 from veldt.backends.process.sending import check_can_be_sent
+from veldt.backends.shared_memory.fabric import bytes_of
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Interface
 from veldt.environments.parameters import ENVIRONMENT, to_vector
@@ -23,10 +24,11 @@ from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat, leaves, with_values
 from veldt.population import HasPopulation, population_builder
 from veldt.problem import Problem
-from veldt.resources import usable_cores
+from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
 from veldt.roles.learner import rows_per_batch
 from veldt.run import external
+from veldt.run.placing import check_devices, place
 from veldt.topology import Topology
 from veldt.types import EnvironmentSpec
 
@@ -104,6 +106,7 @@ def _checked_plan(
     if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
         environment = replace(environment, reward_clip=1.0)
         environment = environment if known is None else environment.remembering(*known)
+    check_devices(options, getattr(module, "WHY_NOT_ON_CUDA", None))
     device = _device(options, module, is_image)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     num_actors = _num_actors(options, module)
@@ -123,10 +126,16 @@ def _checked_plan(
     )
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)
+    place(topology, options)
     if environment.parameters is not None:
         _add_parameters(topology)
     if options.extra_lag:
         add_lag(topology, options.extra_lag)
+    require_bytes(
+        bytes_of(topology),
+        "what travels between the nodes",
+        "use fewer --num-actors or --envs-per-actor, or shorter or fewer trajectories",
+    )
     if options.backend == "process":
         check_can_be_sent(topology)
     return Plan(architecture, options, config, problem, topology, found, preset)

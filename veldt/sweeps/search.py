@@ -57,7 +57,8 @@ class Dimension:
 def search_space(words: Iterable[str], architecture: str) -> list[Dimension]:
     """Refuses, before anything starts, what is no option, no range or not among its values."""
     own = leaves(architectures.load(architecture).Config)
-    known = {n: leaf for n, leaf in leaves(RunOptions).items() if n not in _NOT_SEARCHED} | own
+    common = {n: leaf for n, leaf in leaves(RunOptions).items() if n not in _NOT_SEARCHED}
+    known = {**common, **own}
     found: dict[str, Dimension] = {}
     for word in words:
         name, equals, values = word.partition("=")

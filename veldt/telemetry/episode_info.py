@@ -65,6 +65,15 @@ class EpisodeInfo:
                 self._seen[name] = (seen_total, int(seen_count))
 
 
+def with_nothing_seen(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same window, for nodes that have counted nothing yet."""
+    nothing = np.array([1.0, 1.0, 0.0, 0.0])
+    return {
+        name: numbers * nothing if name.startswith(_STATE) else numbers
+        for name, numbers in state.items()
+    }
+
+
 def _joined(looks: Iterable[tuple[float, int]]) -> tuple[float, int]:
     totals, counts = zip(*looks, strict=True)
     return sum(totals), sum(counts)

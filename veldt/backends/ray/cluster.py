@@ -10,6 +10,8 @@ import ipaddress
 import logging
 import os
 import secrets
+import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +51,18 @@ def join() -> Cluster:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     else:
         _start_private()
+    _hear_signals_again()
     return Cluster(joined_here=True)
+
+
+def _hear_signals_again() -> None:
+    """Ray's library has taken SIGTERM over, and would end this process before anything is saved;
+    let whoever handled it before do so again."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        handler = signal.getsignal(number)
+        if handler is not None:
+            with suppress(ValueError):  # not the main thread: signals are the host program's
+                signal.signal(number, handler)
 
 
 def warning_about_token() -> str | None:

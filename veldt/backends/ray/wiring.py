@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from veldt.backends.ray.streams import ClusterLink
-from veldt.backends.shared_memory.streams import Link, link_for, unix_link
+from veldt.backends.shared_memory.streams import Link, link_for
 from veldt.errors import ConfigurationError
 from veldt.topology import (
     READING_SIDES,
@@ -137,13 +137,12 @@ class Wiring:
         """How many deliveries may wait in `group`: one per slot."""
         return sum(spec.num_slots for spec in self.inbound(group))
 
-    def links(self, one_machine: bool) -> dict[str, Link]:
+    def links(self) -> dict[str, Link]:
         """What carries each stream: a socket where its ends are in different processes."""
         found: dict[str, Link] = {}
         for name, spec in self._streams.items():
             crosses = len(self.ends[name].groups) > 1
-            between = unix_link if one_machine else ClusterLink
-            found[name] = link_for(spec, between if crosses else None)
+            found[name] = link_for(spec, ClusterLink if crosses else None)
         return found
 
     def uses(self, group: str, channel: str) -> bool:

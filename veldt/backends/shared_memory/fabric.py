@@ -170,6 +170,20 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
     return fabric
 
 
+def bytes_of(topology: Topology) -> int:
+    """What the channels hold, and the batches that their slots are joined into."""
+    queues = sum(QueueMemory.nbytes(queue.spec) for queue in topology.queues)
+    boards = sum(BoardMemory.nbytes(board.spec) for board in topology.boards)
+    shared = sum(memory.initial.nbytes for memory in topology.shared)
+    joined = sum(
+        end.channel.layout.nbytes * end.slots_per_batch
+        for node in topology.nodes
+        for _, end in node.ends()
+        if isinstance(end.channel, QueueSpec) and end.slots_per_batch > 1
+    )
+    return queues + boards + shared + joined
+
+
 def descriptors_of(topology: Topology) -> int:
     """About how many file descriptors a supervisor opens for channels, telemetry and processes."""
     per_channel = 5 * len(topology.queues) + len(topology.boards) + len(topology.shared)

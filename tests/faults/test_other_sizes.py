@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run goes on with another number of actors than it was begun with: for every architecture, with
+all that was counted and learned, and with a line about what could not be carried over."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import veldt
+from veldt.architectures import ARCHITECTURES
+from veldt.checkpoints.store import CheckpointStore
+from veldt.run.checkpoints import weights_in
+
+SMALL = {
+    "backend": "serial",
+    "envs_per_actor": 4,
+    "evaluation_episodes": 0,
+    "hidden_sizes": (16,),
+    "checkpoint_env_steps": 10_000,
+}
+REPLAY = {"min_replay_transitions": 50, "batch_size": 8}
+OWN = {
+    "gorila": REPLAY,
+    "apex": REPLAY,
+    "a2c": {"trajectory_steps": 8},
+    "sample_factory": {"trajectory_steps": 8, "batch_rows": 32},
+    "league": {"freeze_env_steps": 60, "max_frozen": 6},
+}
+CASES = {name: OWN.get(name, {}) for name in ARCHITECTURES if name != "dqn"}
+CASES["gorila, global"] = {**REPLAY, "replay": "global"}
+CASES["impala, recurrent"] = {"recurrent": "gru", "recurrent_size": 8}
+CASES["a3c, own statistics"] = {"shared_statistics": False}
+
+
+def notes(run_dir) -> list[str]:
+    path = run_dir / "events.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [text for text in (json.loads(line)["text"] for line in lines) if "resumed" in text]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_four_actors_become_one_and_four_again(case, tmp_path):
+    architecture = case.partition(",")[0]
+    env = ARCHITECTURES[architecture].example_env
+    options = {**SMALL, **CASES[case], "num_actors": 4}
+    before = veldt.train(
+        architecture, env=env, run_dir=str(tmp_path), total_env_steps=600, **options
+    )
+    for actors in (1, 4):
+        store = CheckpointStore(tmp_path / "checkpoints")
+        saved = weights_in(store.newest())
+        after = veldt.resume(
+            tmp_path, num_actors=actors, total_env_steps=before.env_steps + 300, quiet=True
+        )
+        refitted = weights_in(store.at(before.env_steps))
+        assert refitted.version == saved.version
+        assert np.array_equal(refitted.vector, saved.vector)
+        assert before.env_steps + 300 <= after.env_steps < before.env_steps + 400
+        assert after.updates > before.updates > 0
+        assert after.episodes >= before.episodes > 0
+        before = after
+    assert len(notes(tmp_path)) == 2
+
+
+def test_dqn_has_one_actor_and_says_so(tmp_path):
+    small = {**SMALL, "run_dir": str(tmp_path), "total_env_steps": 100}
+    veldt.train("dqn", env="CartPole-v1", **small)
+    with pytest.raises(veldt.ConfigurationError, match="dqn has one actor"):
+        veldt.resume(tmp_path, num_actors=4)
+
+
+def test_what_a_lost_replay_held_is_named(tmp_path):
+    options = {**SMALL, **REPLAY, "run_dir": str(tmp_path)}
+    veldt.train("gorila", env="CartPole-v1", num_actors=3, total_env_steps=300, **options)
+    veldt.resume(tmp_path, num_actors=1, total_env_steps=400)
+    veldt.resume(tmp_path, num_actors=2, total_env_steps=500)
+    lost, empty = notes(tmp_path)
+    assert lost.endswith(": what replay-1 and replay-2 held is lost")
+    assert empty.endswith(": replay-1 begins empty")
