@@ -16,6 +16,7 @@ import random
 import resource
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -41,6 +42,7 @@ from veldt.run.plan import make_plan
 
 torch.set_num_threads(1)  # a pool of threads does not survive the fork of a sample
 LONGEST_SECONDS = 5.0
+_BUSY = 12.0  # how much longer than it computes something may take on a machine with other work
 _TRAINING_SECONDS = 1.0
 _MOST_WEIGHTS = 10_000_000  # of a trained sample
 _ADDRESS_SPACE = 12 << 30
@@ -181,7 +183,7 @@ def fuzz(seed: int, num_values: int, num_trainings: int) -> Account:
 def judge(case: Case, account: Account, limit_seconds: float = LONGEST_SECONDS) -> bool:
     """Plan it; whether there is a plan that can be trained for a moment."""
     account.values += len(case.values)
-    began = time.monotonic()
+    began = time.process_time()
     try:
         with _alarm(limit_seconds), _silence():
             plan = make_plan(case.architecture, *split_options(_options(case)))
@@ -199,7 +201,7 @@ def judge(case: Case, account: Account, limit_seconds: float = LONGEST_SECONDS) 
         account.faults.append(f"{case}: {type(error).__name__} at {where}: {error}")
         return False
     finally:
-        account.longest_seconds = max(account.longest_seconds, time.monotonic() - began)
+        account.longest_seconds = max(account.longest_seconds, time.process_time() - began)
     account.planned += 1
     is_small = plan.topology.num_weights <= _MOST_WEIGHTS
     account.too_large_for_a_moment += not is_small
@@ -234,10 +236,9 @@ def train(case: Case, account: Account) -> None:
         os.close(writer)
         _train_and_exit(case, folder, reader)
     os.close(reader)
-    began = time.monotonic()
     try:
-        code = _wait(child, _TRAINING_SECONDS + 3 * LONGEST_SECONDS)
-        seconds = time.monotonic() - began - _TRAINING_SECONDS
+        code, seconds = _wait(child, _BUSY * LONGEST_SECONDS)
+        seconds -= _TRAINING_SECONDS
         account.longest_start_seconds = max(account.longest_start_seconds, seconds)
         _judge_training(case, account, code, folder, seconds)
     finally:
@@ -275,6 +276,7 @@ def _train_and_exit(case: Case, folder: Path, lifeline: int) -> None:
     errors = os.open(folder / "errors", os.O_CREAT | os.O_WRONLY)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(errors, 2)
+    sys.stdout = sys.stderr = os.fdopen(errors, "w", buffering=1)  # not what a test captures
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     values = {name: value for name, value in case.values.items() if name not in _KEPT}
     words = Case(case.architecture, values, True).words()
@@ -291,17 +293,17 @@ def _train_and_exit(case: Case, folder: Path, lifeline: int) -> None:
     os._exit(code)
 
 
-def _wait(child: int, seconds: float) -> int | None:
-    """The exit code; None if it had to be killed."""
+def _wait(child: int, seconds: float) -> tuple[int | None, float]:
+    """The exit code, None if it had to be killed, and the seconds that it computed."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        done, status = os.waitpid(child, os.WNOHANG)
+        done, status, usage = os.wait4(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
+            return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
         time.sleep(0.01)
     kill_group(child)
     os.waitpid(child, 0)
-    return None
+    return None, seconds
 
 
 class _Late(BaseException):
@@ -313,13 +315,20 @@ def _alarm(seconds: float) -> Iterator[None]:
     def late(signum: int, frame: object) -> None:
         raise _Late
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Of this process's own time: how busy the machine is must not decide. Sleepers have longer.
+    timers = {
+        signal.SIGPROF: (signal.ITIMER_PROF, seconds),
+        signal.SIGALRM: (signal.ITIMER_REAL, _BUSY * seconds),
+    }
+    before = {number: signal.signal(number, late) for number in timers}
+    for timer, limit in timers.values():
+        signal.setitimer(timer, limit)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0.0)
+            signal.signal(number, before[number])
 
 
 @contextlib.contextmanager
