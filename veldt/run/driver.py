@@ -31,7 +31,6 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import directory_of
-from veldt.run.external import Attendance
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
@@ -104,9 +103,6 @@ class Run:
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
         self._nodes_are_alive = False
-        self._attendance = Attendance(
-            plan.problem.environment, partial(self._record.note, "clients")
-        )
         self._target = self._make_target()
         self._next_metrics = 0.0
 
@@ -187,7 +183,6 @@ class Run:
                 self._around.look(self._telemetry)
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
-                self._attendance.look(self._telemetry.snapshots, elapsed)
                 self._best.watch(self._telemetry, self._weights)
                 self._best.write_if_due(elapsed)
                 if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
