@@ -182,7 +182,7 @@ def runs_in(paths: Sequence[str | Path]) -> dict[str, Path]:
         inside = [] if (path / CONFIG_FILE).exists() else path.glob(f"*/{CONFIG_FILE}")
         newest = sorted(inside, key=lambda file: file.stat().st_mtime, reverse=True)
         found += [file.parent for file in newest[:MOST_RUNS]] or [path]
-    short = [path.name for path in found]
+    short = [path.resolve().name for path in found]
     names = short if len(set(short)) == len(short) else list(map(str, found))
     return dict(zip(names, found, strict=True))
 
