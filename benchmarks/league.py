@@ -113,10 +113,10 @@ TASKS = {
     "kuhn": Task(
         {
             "env": "veldt:kuhn",
-            "total_env_steps": 4_500_000,
+            "total_env_steps": 3_000_000,
             "final_entropy": 0.03,
             "batch_trajectories": 1,
-            "freeze_env_steps": 22_500,
+            "freeze_env_steps": 15_000,
             "max_frozen": 80,
         },
         "NashConv below 0.05, of the last model or of the mixture",

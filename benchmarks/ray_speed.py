@@ -8,6 +8,7 @@ Writes benchmarks/results/ray_speed.json.
 from __future__ import annotations
 
 import argparse
+import math
 from typing import Any
 
 from measuring import machine, median, print_table, save, train
@@ -20,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--architecture", default="impala")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--max-seconds", type=float, default=15.0, help="of each training")
+    parser.add_argument("--max-seconds", type=float, default=20.0, help="of each training")
     arguments = parser.parse_args()
     payload: dict[str, Any] = {"machine": machine(), "runs": []}
     for _ in range(arguments.rounds):
@@ -52,7 +53,7 @@ def measured(arguments: argparse.Namespace, backend: str) -> dict[str, Any]:
         "env_steps_per_second": done.result["env_steps_per_second"],
         "trained_steps_per_second": done.trained_steps_per_second,
         "updates_per_second": done.updates_per_second,
-        "start_seconds": done.result["start_seconds"],
+        "start_seconds": done.result["start_seconds"] or math.nan,
         "lag_mean": done.result["policy_lag"]["mean"],
     }
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from veldt.client import PolicyClient
 
-CLIENTS, SECONDS, WARM_UP_SECONDS = 8, 10.0, 2.0
+CLIENTS, SECONDS, WARM_UP_SECONDS = 8, 8.0, 1.0
 RATES = (1_000, 0)
 """Requests per second of all clients together; 0: each asks again as soon as it is answered."""
 _SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}

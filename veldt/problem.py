@@ -9,13 +9,12 @@ from math import prod
 
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
-from veldt.environments.external import external_address
+from veldt.environments.external import Door, external_address
 from veldt.errors import ConfigurationError
 from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
 from veldt.objectives.actor_critic import TargetOptions
 from veldt.objectives.ppo import ClippedOptions, SynchronousOptions
 from veldt.objectives.q_learning import QLearningOptions
-from veldt.topology import Door
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
 
 _FEW_INPUTS = 8

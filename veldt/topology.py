@@ -31,7 +31,7 @@ from veldt.role import EndLike, Role, leaves_of
 from veldt.types import Layout
 
 if TYPE_CHECKING:
-    from veldt.environments import Interface
+    from veldt.environments.external import Door
     from veldt.networks import NetworkFactory
 
 
@@ -81,16 +81,6 @@ class RequestsSpec:
     name: str
     queue: QueueSpec
     num_clients: int
-
-
-@dataclass(frozen=True)
-class Door:
-    """Where simulators elsewhere connect to a stream, and what their environments are like. They
-    are no nodes of the run."""
-
-    address: str
-    interface: Interface
-    takes_masks: bool
 
 
 @dataclass(frozen=True)

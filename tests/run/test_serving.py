@@ -87,8 +87,15 @@ def test_actions_are_those_of_the_policy(name):
             together = three.act(
                 parts[1], rewards, terminated=flags, mask=None if mask is None else mask[1:]
             )
-            assert np.array_equal(expected[0][0], np.asarray(alone, expected[0].dtype))
-            assert np.array_equal(expected[1], np.asarray(together, expected[1].dtype))
+            assert _alike(expected[0][0], alone)
+            assert _alike(expected[1], together)
+
+
+def _alike(expected: np.ndarray, given) -> bool:
+    """Equal; numbers that torch computed in another thread, up to rounding."""
+    if expected.dtype.kind == "f":
+        return np.allclose(expected, given, atol=1e-5)
+    return np.array_equal(expected, given)
 
 
 def _part(batch, rows):
@@ -132,7 +139,7 @@ def test_a_request_that_makes_no_sense_is_named_and_disturbs_nobody():
         def both_agree(step: int) -> None:
             observation = np.full(4, 0.1 * step, np.float32)
             expected = policy.act(observation, state, reward=float(step))
-            assert np.array_equal(expected, np.array(honest.act(observation, step), np.float32))
+            assert _alike(expected, honest.act(observation, step))
 
         both_agree(0)
         with pytest.raises(

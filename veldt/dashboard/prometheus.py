@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,17 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTED = ("env_steps", "updates", "episodes")
 _FAMILIES = ("info", "environment", "queue", "busy", "counter")
 """Metrics "family/name" whose names depend on the run: the name becomes a label."""
-
-
 Samples = dict[str, list[tuple[dict[str, Any], float]]]
 
 
 def exposition(runs: Iterable[tuple[RunView, Path]]) -> str:
     """One gauge or counter per metric, with the run as labels."""
     samples: Samples = {}
+    runs = list(runs)
+    times = Counter(run_dir.name for _, run_dir in runs)
     for view, run_dir in runs:
-        _add(samples, view, run_dir)
+        # Two runs must not be one: Prometheus would refuse all of both.
+        _add(samples, view, run_dir.name if times[run_dir.name] == 1 else str(run_dir))
     lines = []
     for name, found in samples.items():
         lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
@@ -32,9 +34,9 @@ def exposition(runs: Iterable[tuple[RunView, Path]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _add(samples: Samples, view: RunView, run_dir: Path) -> None:
+def _add(samples: Samples, view: RunView, run: str) -> None:
     labels = {
-        "run": run_dir.name,
+        "run": run,
         "architecture": view.config["architecture"],
         "env": view.option("env"),
         "seed": view.option("seed"),

@@ -28,6 +28,16 @@ class ExternalAddress:
     spaces_file: str | None = None
 
 
+@dataclass(frozen=True)
+class Door:
+    """Where simulators connect to a stream of a topology, and what their environments are like.
+    They are no nodes of the run."""
+
+    address: str
+    interface: Interface
+    takes_masks: bool
+
+
 def external_address(name: str) -> ExternalAddress:
     """What the name of an external environment says."""
     listen, _, setting = name.removeprefix(EXTERNAL_PREFIX).partition("?")

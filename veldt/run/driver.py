@@ -31,11 +31,10 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import directory_of
-from veldt.run.external import Attendance
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
-from veldt.run.repeating import config_of, repeat_command
+from veldt.run.repeating import config_of, first_result
 from veldt.run.signals import OutOfTime, Signals
 from veldt.run.summary import judge_best, summarise
 from veldt.run.surroundings import Surroundings
@@ -82,15 +81,7 @@ class Run:
         self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
-        self._result = RunResult(
-            plan.architecture,
-            plan.problem.environment.name,
-            options.backend,
-            options.seed,
-            run_dir=self._directory.shown,
-            chosen=choices(plan),
-            command=repeat_command(plan, self._directory.shown),
-        )
+        self._result = first_result(plan, self._directory.shown)
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         path, has_events = self._directory.path, "tensorboard" in options.trackers
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
@@ -112,9 +103,6 @@ class Run:
         self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
         self._signals = Signals()
         self._nodes_are_alive = False
-        self._attendance = Attendance(
-            plan.problem.environment, partial(self._record.note, "clients")
-        )
         self._target = self._make_target()
         self._next_metrics = 0.0
 
@@ -195,7 +183,6 @@ class Run:
                 self._around.look(self._telemetry)
                 self._record.tick(self._telemetry, self._backend.restarted)
                 self._look_for_lost_weights(elapsed)
-                self._attendance.look(self._telemetry.snapshots, elapsed)
                 self._best.watch(self._telemetry, self._weights)
                 self._best.write_if_due(elapsed)
                 if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from veldt.options import RunOptions
 from veldt.roles.inference.external import CONNECTED
 from veldt.run.signals import Terminated, is_ending
 from veldt.telemetry.counters import NodeSnapshot
+from veldt.telemetry.record import EventSort
 from veldt.types import EnvironmentSpec
 
 DEFAULT_ENVIRONMENTS = 64
@@ -45,7 +47,7 @@ def declared(architecture: str, options: RunOptions, say: Callable[[str], None])
     from the first client, which is waited for. Other runs' options stay as they are."""
     if not is_external(options):
         return options
-    address = _checked(options, takes_external(architectures.load(architecture)))
+    address = _checked(options, architectures.load(architecture))
     _check_free(address.listen)
     if _SPACES in options.env_options:
         return options
@@ -108,14 +110,9 @@ _TAKES_NONE = {
 """Options that have no meaning where a simulator drives, with their defaults."""
 
 
-def takes_external(module: ModuleType) -> bool:
-    """Whether an architecture learns from simulators elsewhere."""
-    return bool(getattr(module, "TAKES_EXTERNAL", False))
-
-
-def _checked(options: RunOptions, is_taken: bool) -> ExternalAddress:
-    """Where the run listens, if its options go together."""
-    if not is_taken:
+def _checked(options: RunOptions, module: ModuleType) -> ExternalAddress:
+    """Where the run listens, if its options and the architecture go together."""
+    if not getattr(module, "TAKES_EXTERNAL", False):
         raise ConfigurationError(
             "only seed_rl takes external:, since its actors hold no weights; other architectures"
             " step their environments themselves"
@@ -133,9 +130,11 @@ def _checked(options: RunOptions, is_taken: bool) -> ExternalAddress:
     return external_address(str(options.env))
 
 
-def known(options: RunOptions, is_taken: bool) -> tuple[EnvironmentSpec, Interface]:
-    """The external environment of a run as it was declared."""
-    _checked(options, is_taken)
+def known(options: RunOptions, module: ModuleType) -> tuple[EnvironmentSpec, Interface] | None:
+    """The external environment of a run as it was declared; None for others."""
+    if not is_external(options):
+        return None
+    _checked(options, module)
     name = str(options.env)
     spaces = options.env_options.get(_SPACES)
     if not isinstance(spaces, dict):
@@ -149,29 +148,35 @@ def known(options: RunOptions, is_taken: bool) -> tuple[EnvironmentSpec, Interfa
     return external_spec(name, interface, bool(spaces.get("action_masks", False))), interface
 
 
-def sizes(options: RunOptions) -> tuple[int, int]:
-    """How many places there are for clients, and environments at each: as many as the first
-    client has, so that its stream takes one place."""
+def sized(options: RunOptions) -> RunOptions:
+    """With the number of places for clients, and of environments at each: as many as the first
+    client has, so that its stream takes one place. Other runs' options stay as they are."""
+    if not is_external(options):
+        return options
     told = options.env_options.get(_ENVIRONMENTS, 1)
     per_place = options.envs_per_actor or (told if isinstance(told, int) else 1)
-    return options.num_actors or max(1, DEFAULT_ENVIRONMENTS // per_place), per_place
+    num_places = options.num_actors or max(1, DEFAULT_ENVIRONMENTS // per_place)
+    return replace(options, num_actors=num_places, envs_per_actor=per_place)
 
 
 class Attendance:
     """Says when clients come and go, and from time to time that none is there."""
 
-    def __init__(self, environment: EnvironmentFactory, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, environment: EnvironmentFactory, note: Callable[[EventSort, str], None]
+    ) -> None:
         self._listen = external_address(environment.name).listen if environment.is_external else ""
         self._note, self._before, self._next_reminder = note, -1, 0.0
 
-    def look(self, snapshots: Mapping[str, NodeSnapshot], elapsed_seconds: float) -> None:
+    def look(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
         """Nothing to see where actors step the environments."""
         if not self._listen:
             return
         now = sum(int(each.counters.get(CONNECTED, 0)) for each in snapshots.values())
         changed, self._before = now != self._before, now
+        seconds = time.monotonic()
         if now and changed:
-            self._note(f"{now} environments of clients at {self._listen}")
-        if not now and (changed or elapsed_seconds >= self._next_reminder):
-            self._next_reminder = elapsed_seconds + _REMIND_SECONDS
-            self._note(f"no client is there: waiting at {self._listen}")
+            self._note("clients", f"{now} environments of clients at {self._listen}")
+        if not now and (changed or seconds >= self._next_reminder):
+            self._next_reminder = seconds + _REMIND_SECONDS
+            self._note("clients", f"no client is there: waiting at {self._listen}")

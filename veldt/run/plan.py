@@ -87,11 +87,8 @@ def _checked_plan(
     module = architectures.load(architecture)
     if options.backend not in getattr(module, "BACKENDS", BACKENDS):
         raise ConfigurationError(module.WHY_NOT_EVERYWHERE)
-    options = _with_an_end(options)
-    environment = _environment(options)
-    known = remembered
-    if known is None and environment.is_external:
-        known = external.known(options, external.takes_external(module))
+    options = external.sized(_with_an_end(options))
+    environment, known = _environment(options), remembered or external.known(options, module)
     if known is not None:
         environment = environment.remembering(*known)
     spec = environment.spec()
@@ -110,9 +107,6 @@ def _checked_plan(
     device = _device(options, module, is_image)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     num_actors = _num_actors(options, module)
-    if environment.is_external:
-        num_actors, per_actor = external.sizes(options)
-        options = replace(options, num_actors=num_actors, envs_per_actor=per_actor)
     problem = Problem(
         environment,
         spec,
@@ -126,9 +120,15 @@ def _checked_plan(
     )
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)
-    place(topology, options)
     if environment.parameters is not None:
         _add_parameters(topology)
+    _complete(topology, options)
+    return Plan(architecture, options, config, problem, topology, found, preset)
+
+
+def _complete(topology: Topology, options: RunOptions) -> None:
+    """Add what the options ask for beyond the architecture, and refuse what cannot be run here."""
+    place(topology, options)
     if options.extra_lag:
         add_lag(topology, options.extra_lag)
     require_bytes(
@@ -138,7 +138,6 @@ def _checked_plan(
     )
     if options.backend == "process":
         check_can_be_sent(topology)
-    return Plan(architecture, options, config, problem, topology, found, preset)
 
 
 def builder(module: ModuleType, config: Any) -> Callable[[Any, Problem], Topology]:
