@@ -150,7 +150,7 @@ def test_a_resumed_run_comes_back_to_the_same_page(browser, tmp_path):
 
 @pytest.mark.timeout(120)
 def test_runs_stand_side_by_side_on_a_desk_and_on_a_phone(browser, tmp_path):
-    for name in ("a2c", "dqn"):
+    for name in ("a2c", "apex"):
         short = ("--backend", "serial", "--total-env-steps", "1500", "--run-dir", f"runs/{name}")
         with veldt_process("train", name, *SMALL, *short, cwd=tmp_path) as process:
             assert process.wait(60) == 0
@@ -158,7 +158,7 @@ def test_runs_stand_side_by_side_on_a_desk_and_on_a_phone(browser, tmp_path):
         browser.get(address_of(process, process.stdout))
         until(lambda: "2 runs" in text(browser, ".title"), "the first page")
         rows = "return [...document.querySelectorAll('tr[data-run] a')].map(a => a.textContent)"
-        assert set(browser.execute_script(rows)) == {"a2c", "dqn"}
+        assert set(browser.execute_script(rows)) == {"a2c", "apex"}
         assert {"Return over time", "Loss of the value function"} <= titles(browser)
         assert [width_of(browser, window) for window in (1280, 390)] == [1280, 390]
         browser.find_element("css selector", "tr[data-run] a").click()
