@@ -216,8 +216,8 @@ def hang_after_the_start(proxy: FlakyProxy) -> None:
 
 def test_a_torn_upload_is_not_committed(proxy, url, machine, capsys):
     assert train(url, steps=500) == 0
-    proxy.faults, proxy.rate = ("cut request",), 0.4
-    assert train(url, "--store-seconds", "20", steps=1500) == 0
+    proxy.faults, proxy.rate = ("cut request",), 0.3
+    assert train(url, steps=1500) == 0
     proxy.faults = ()
     machine("second")
     assert veldt.load(url, checkpoint="last").env_steps == 1500
