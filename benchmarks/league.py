@@ -21,11 +21,12 @@ from typing import Any
 
 import league_arms
 import measuring
-from league_jobs import Job, Lanes
+from league_jobs import Job, Lanes, run_here
 
 _ROCK_PAPER_SCISSORS = {
     "env": "veldt:rock_paper_scissors",
     "backend": "serial",
+    "num_actors": 1,
     "total_env_steps": 150_000,
     "envs_per_actor": 32,
     "trajectory_steps": 4,
@@ -61,7 +62,7 @@ def _nash_conv_below(bound: float) -> Callable[[dict[str, float]], bool]:
 
 TASKS = {
     "leduc": Task(
-        {"env": "veldt:leduc", "total_env_steps": 10_000_000},
+        {"env": "veldt:leduc", "total_env_steps": 6_000_000, "max_frozen": 16},
         "NashConv below 0.8, of the last model or of the mixture",
         _nash_conv_below(0.8),
         every_seed=True,
@@ -69,17 +70,33 @@ TASKS = {
     "connect_four": Task(
         {
             "env": "veldt:connect_four",
+            "env_options": "opening_moves=2",
             "network": "veldt.games.board_networks:connect_four",
-            "total_env_steps": 10_000_000,
-            "opponent_noise": 0.1,
-            "trace_lambda": 0.9,
-            "measure_env_steps": 1_000_000,
+            "total_env_steps": 8_000_000,
+            "gamma": 0.99,
+            "trace_lambda": 0.95,
+            "trajectory_steps": 16,
+            "normalize_advantages": True,
+            "entropy_coefficient": 0.03,
+            "final_entropy": 0.005,
+            "opponent_noise": 0.05,
+            "matchmaking": "uniform",
+            "scripted_opponents": "alpha_beta:3,alpha_beta:4",
+            "self_play_share": 0.25,
+            "freeze_env_steps": 500_000,
+            "max_frozen": 1,
+            "measure_env_steps": 500_000,
         },
         "at least 90% wins against alpha-beta of depth 4",
         lambda found: found["alpha_beta.win_rate"] >= 0.9,
     ),
     "tic_tac_toe": Task(
-        {"env": "veldt:tic_tac_toe", "total_env_steps": 10_000_000, "hidden_sizes": "128,128"},
+        {
+            "env": "veldt:tic_tac_toe",
+            "total_env_steps": 3_000_000,
+            "hidden_sizes": "128,128",
+            "scripted_opponents": "minimax",
+        },
         "no lost line from either seat, whatever the opponent does",
         lambda found: found["minimax.losses_first"] + found["minimax.losses_second"] == 0,
     ),
@@ -96,10 +113,11 @@ TASKS = {
     "kuhn": Task(
         {
             "env": "veldt:kuhn",
-            "total_env_steps": 10_000_000,
+            "total_env_steps": 3_000_000,
             "final_entropy": 0.03,
-            "learning_rate": 1e-3,
-            "freeze_env_steps": 100_000,
+            "batch_trajectories": 1,
+            "freeze_env_steps": 15_000,
+            "max_frozen": 80,
         },
         "NashConv below 0.05, of the last model or of the mixture",
         _nash_conv_below(0.05),
@@ -125,11 +143,16 @@ class Results:
     def known(self) -> dict[str, dict[str, Any]]:
         if not self.path.exists():
             return {}
-        entries = json.loads(self.path.read_text(encoding="utf-8"))["entries"]
+        payload = json.loads(self.path.read_text(encoding="utf-8"))
+        entries = payload["entries"]
+        for entry in entries:
+            entry.setdefault("machine", payload["machine"])
         return {f"{entry['name']}-{entry['seed']}": entry for entry in entries}
 
     def save(self, entries: dict[str, dict[str, Any]]) -> None:
         listed = [entries[key] for key in sorted(entries)]
+        for entry in listed:
+            entry.setdefault("machine", self.machine)  # others may be of an earlier call
         payload = {
             "machine": self.machine,
             "settings": self.settings,
@@ -186,7 +209,7 @@ def compare_arms(arguments: argparse.Namespace) -> None:
         for arm, options in league_arms.arms(entropy, arguments.env_steps).items()
     ]
     results = _results(arguments, league_arms.judged)
-    _lanes(arguments, jobs, results).run()
+    run_here(jobs, arguments.deadline, results.save, results.known())
     for line in league_arms.told(results.judge(results.known())):
         print(line)
     print(results.path)

@@ -25,6 +25,7 @@ def arms(entropy: float, env_steps: int) -> dict[str, dict[str, Any]]:
     """Options by arm; entropy falls from three times `entropy` to it."""
     shared = {
         "env": "veldt:leduc",
+        "backend": "serial",  # one thread: what else the machine does changes no number
         "total_env_steps": env_steps,
         "entropy_coefficient": 3 * entropy,
         "final_entropy": entropy,

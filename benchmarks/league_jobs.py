@@ -16,6 +16,8 @@ from typing import Any
 
 import measuring
 
+import veldt
+
 _FINISHED = ("env_steps", "seconds")
 _SAVE_SECONDS = 5.0
 _ENDING_SECONDS = 20.0  # what a run may take for its last measures after it was told to end
@@ -44,6 +46,32 @@ class _Running:
     told_to_end: float | None = None
 
 
+def is_finished(job: Job, entries: Mapping[str, dict[str, Any]]) -> bool:
+    known = entries.get(job.key)
+    return known is not None and known["finished"] and known["options"] == _options(job)
+
+
+def run_here(
+    jobs: list[Job],
+    deadline_seconds: float,
+    save: Callable[[dict[str, dict[str, Any]]], None],
+    entries: dict[str, dict[str, Any]],
+) -> None:
+    """Serial leagues one after the other in this process: short ones would mostly import."""
+    end = time.monotonic() + deadline_seconds
+    for job in jobs:
+        if is_finished(job, entries) or time.monotonic() > end:
+            continue
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="veldt-league-") as folder:
+            run_dir, options = Path(folder) / job.key, dict(job.options)
+            env = options.pop("env")
+            veldt.train("league", env, run_dir=str(run_dir), seed=job.seed, **options)
+            entries[job.key] = _entry(job, run_dir, began, ended=True)
+        print(_line(entries[job.key]), flush=True)
+        save(entries)
+
+
 @dataclass
 class Lanes:
     """As many jobs at once as there are lanes of `cores_each`; the first ones first."""
@@ -61,7 +89,7 @@ class Lanes:
 
     def run(self) -> None:
         began = time.monotonic()
-        waiting = [job for job in self.jobs if not self._is_finished(job)]
+        waiting = [job for job in self.jobs if not is_finished(job, self.entries)]
         lanes = self._lanes()
         running: list[_Running] = []
         next_save = 0.0
@@ -77,20 +105,18 @@ class Lanes:
                 for one in [one for one in running if one.process.poll() is not None]:
                     running.remove(one)
                     lanes.append(one.cores)
-                    self.entries[one.job.key] = _entry(one, ended=True)
+                    self.entries[one.job.key] = _entry(one.job, one.run_dir, one.began, ended=True)
                     print(_line(self.entries[one.job.key]), flush=True)
                     next_save = 0.0
                 if time.monotonic() >= next_save:
                     for one in running:
-                        self.entries[one.job.key] = _entry(one, ended=False)
+                        self.entries[one.job.key] = _entry(
+                            one.job, one.run_dir, one.began, ended=False
+                        )
                     self.save(self.entries)
                     next_save = time.monotonic() + _SAVE_SECONDS
                 time.sleep(0.2)
         self.save(self.entries)
-
-    def _is_finished(self, job: Job) -> bool:
-        known = self.entries.get(job.key)
-        return known is not None and known["finished"] and known["options"] == _options(job)
 
     def _lanes(self) -> list[list[int]]:
         cores = sorted(os.sched_getaffinity(0))
@@ -132,20 +158,20 @@ def _options(job: Job) -> dict[str, Any]:
     return json.loads(json.dumps(measuring.plain(dict(job.options))))
 
 
-def _entry(one: _Running, ended: bool) -> dict[str, Any]:
-    job, result = one.job, _json(one.run_dir / "result.json")
-    curve = _curve(one.run_dir / "league" / "measures.jsonl")
+def _entry(job: Job, run_dir: Path, began: float, ended: bool) -> dict[str, Any]:
+    result = _json(run_dir / "result.json")
+    curve = _curve(run_dir / "league" / "measures.jsonl")
     entry: dict[str, Any] = {
         "name": job.name,
         "seed": job.seed,
         "options": _options(job),
         "finished": ended and result.get("stopped_by") in _FINISHED,
-        "seconds": time.monotonic() - one.began,
+        "seconds": time.monotonic() - began,
         "env_steps": curve[-1]["env_steps"] if curve else 0,
         "curve": curve,
     }
     if ended and not result:
-        log = one.run_dir.parent / f"{job.key}.log"
+        log = run_dir.parent / f"{job.key}.log"
         entry["last_words"] = log.read_text(errors="replace").strip().splitlines()[-3:]
     if result and result.get("league"):
         league = result["league"]

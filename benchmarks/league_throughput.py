@@ -27,6 +27,7 @@ PLAYERS = 2
 POOLS = (4, 64)
 _SAME = {
     "backend": "process",
+    "num_actors": 2,
     "evaluation_episodes": 0,
     "trajectory_steps": 8,
     "envs_per_actor": 256,

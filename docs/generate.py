@@ -54,14 +54,14 @@ def page(row: Architecture, results: Path = RESULTS) -> str:
         _docstring(module),
         "## Who talks to whom",
         f"`veldt describe {row.name} --format mermaid` draws this from the real wiring (here for"
-        f" {row.example_env} on the serial backend). Boxes are roles, cylinders are queues of"
-        " slots, hexagons are memory that many read, rounded boxes are requests.",
+        f" {row.example_env} on the serial backend). Boxes are roles; between them lie queues of"
+        " slots, memory that many read, and requests.",
         f"```mermaid\n{_diagram(row.name)}\n```",
         *_timeline(row.name, results),
         "## Options",
         "Defaults by preset; the one for the task is chosen by the kind of its spaces"
         " ([which](../choosing.md#presets)), unless `--preset` says otherwise."
-        f" `veldt train {row.name} --help` shows the common options too.",
+        f" `veldt train {row.name} --help all` shows the common options too.",
         _options_table(module),
         "## Measured",
         measured_block(measured_rows(results, row.name), results),

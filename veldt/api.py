@@ -14,11 +14,12 @@ from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import with_values
+from veldt.run import output
 from veldt.run.changing import MAY_CHANGE
 from veldt.run.config_files import read_config, with_config
 from veldt.run.main_guard import check_main_is_guarded
 from veldt.run.saved_options import saved_options
-from veldt.telemetry.result import RunResult
+from veldt.telemetry.result import RunResult, dumps
 from veldt.trackers.child import check_trackers
 
 if TYPE_CHECKING:
@@ -185,8 +186,14 @@ def _planned(
     weights: FirstWeights | None = None,
 ) -> Any:
     """The plan of a run, within the run's own time: an environment may take long to be made."""
+    from veldt.run.external import declared
     from veldt.run.plan import make_plan
     from veldt.run.signals import OutOfTime, time_limit
+
+    def say(text: str) -> None:
+        if not options.quiet:
+            line = dumps({"event": "note", "text": text}) if options.json else text
+            print(line, file=output.stream(), flush=True)
 
     limit = options.max_seconds
     if limit is not None:
@@ -194,11 +201,13 @@ def _planned(
         limit = max(limit - spent, _PLANNING_SECONDS)
     try:
         with time_limit(limit):
-            return make_plan(architecture, options, own, first=weights)
+            given = declared(architecture, options, say)
+            return make_plan(architecture, given, own, first=weights)
     except OutOfTime:
         raise ConfigurationError(
             f"max_seconds {options.max_seconds:g} were over before the network was built and the"
-            f" environment '{options.env}' made, reset and stepped once; nothing was trained"
+            f" environment '{options.env}' made, reset and stepped once, or a client for it came;"
+            " nothing was trained"
         ) from None
 
 

@@ -107,6 +107,18 @@ class ReceivedRow(Protocol):
     def arrays(self) -> Arrays: ...
 
 
+class ExternalRow(ReceivedRow, Protocol):
+    """One step of a simulator that comes and goes."""
+
+    @property
+    def leaves(self) -> bool:
+        """It wants no answer."""
+
+    @property
+    def left(self) -> bool:
+        """It has gone: there is no step in this."""
+
+
 class StreamClient(Protocol):
     """Sends rows to a server that may be on another machine."""
 
@@ -125,6 +137,19 @@ class StreamServer(Protocol):
         """Messages that were not taken, by reason."""
 
     def take(self) -> ReceivedRow | None: ...
+
+    def answer(self, received: ReceivedRow, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ExternalServer(Protocol):
+    """A StreamServer for simulators that come and go."""
+
+    @property
+    def refused(self) -> dict[str, int]: ...
+
+    def take(self) -> ExternalRow | None: ...
 
     def answer(self, received: ReceivedRow, data: bytes) -> None: ...
 

@@ -9,6 +9,7 @@ from math import prod
 
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
+from veldt.environments.external import Door, external_address
 from veldt.errors import ConfigurationError
 from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
 from veldt.objectives.actor_critic import TargetOptions
@@ -48,7 +49,12 @@ class Problem:
             and loss.ppo.normalize_values,
             dueling=dueling,
         )
-        return NetworkFactory(shape, self.spec, head, self.seed, self.first)
+        return self._fitting(NetworkFactory(shape, self.spec, head, self.seed, self.first))
+
+    @staticmethod
+    def _fitting(network: NetworkFactory) -> NetworkFactory:
+        network.require_memory()
+        return network
 
     def memory_network(self, loss: TargetOptions) -> NetworkFactory:
         """A dueling Q network with a memory; on images it also has R2D2's size and inputs."""
@@ -59,7 +65,7 @@ class Problem:
             shape = replace(shape, recurrent="lstm")
         if any(leaf.kind == "image" for leaf in self.spec.observation):
             shape = replace(shape, recurrent_size=512, last_action_and_reward=True)
-        return replace(network, config=shape)
+        return self._fitting(replace(network, config=shape))
 
     def twin_network(
         self, head: str, loss: QLearningOptions, sizes: tuple[int, ...]
@@ -69,9 +75,8 @@ class Problem:
         network = self.network(head, loss)
         inputs = sum(prod(leaf.shape) for leaf in self.spec.observation) + len(self.spec.action.low)
         sizes = sizes or ((64, 64) if inputs <= _FEW_INPUTS else (256, 256))
-        return replace(
-            network, config=replace(network.config, hidden_sizes=sizes, activation="relu")
-        )
+        shape = replace(network.config, hidden_sizes=sizes, activation="relu")
+        return self._fitting(replace(network, config=shape))
 
     def environments(self, num_groups: int = 1) -> Environments:
         """Those of one actor, in groups that it steps in turn."""
@@ -82,6 +87,13 @@ class Problem:
             )
         return Environments(self.environment, self.envs_per_actor, num_groups)
 
+    def door(self) -> Door | None:
+        """Where simulators connect; None where actors step the environments."""
+        if not self.environment.is_external:
+            return None
+        interface, has_masks = self.environment.interface(), self.spec.action_mask_size > 0
+        return Door(external_address(self.environment.name).listen, interface, has_masks)
+
     def trajectory_layout(
         self,
         network: NetworkFactory,
@@ -91,7 +103,7 @@ class Problem:
     ) -> Layout:
         """Slots for `num_steps` of a group of environments, with what the network's actors store
         and further scalar `outputs` of theirs."""
-        made = network.blank()
+        made = network.outline()
         stored = {**made.output_fields(), **made.input_fields()}
         stored |= dict.fromkeys(outputs, Field((), "float32"))
         if made.return_moments is not None:

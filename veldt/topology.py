@@ -8,6 +8,7 @@ nodes run and binds each end to a live port; the topology never knows which back
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
@@ -18,6 +19,7 @@ from veldt.errors import ConfigurationError
 from veldt.ports import (
     ExperienceSink,
     ExperienceSource,
+    ExternalServer,
     ParameterSink,
     ParameterSource,
     RequestClient,
@@ -29,6 +31,7 @@ from veldt.role import EndLike, Role, leaves_of
 from veldt.types import Layout
 
 if TYPE_CHECKING:
+    from veldt.environments.external import Door
     from veldt.networks import NetworkFactory
 
 
@@ -90,6 +93,7 @@ class StreamSpec:
     reply: Layout
     num_clients: int
     groups_per_client: int
+    door: Door | None = None
 
 
 Channel = QueueSpec | BoardSpec | SharedSpec | RequestsSpec | StreamSpec
@@ -192,6 +196,11 @@ class Stream:
     def server(self) -> StreamServer:
         return cast(StreamServer, End(self.spec, "server"))
 
+    @property
+    def external_server(self) -> ExternalServer:
+        """Of a stream with a door."""
+        return cast(ExternalServer, End(self.spec, "server"))
+
 
 Handle = Queue | Board | Shared | Requests | Stream
 
@@ -251,6 +260,8 @@ class Topology:
     streams: list[Stream] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     colocated: list[Group] = field(default_factory=list)
+    _counted: Counter[str] = field(default_factory=Counter)
+    """Nodes by kind."""
 
     def queue(self, name: str, layout: Layout, num_slots: int) -> Queue:
         self.queues.append(Queue(QueueSpec(name, layout, num_slots)))
@@ -287,15 +298,17 @@ class Topology:
         reply: Layout,
         num_clients: int,
         groups_per_client: int = 1,
+        door: Door | None = None,
     ) -> Stream:
         """A channel for questions that carry all they are about."""
-        spec = StreamSpec(name, request, reply, num_clients, groups_per_client)
+        spec = StreamSpec(name, request, reply, num_clients, groups_per_client, door)
         self.streams.append(Stream(spec))
         return self.streams[-1]
 
     def add(self, kind: str, role: Role) -> Node:
         """Add a node; a backend binds and opens its role where it runs."""
-        index = sum(node.kind == kind for node in self.nodes)
+        index = self._counted[kind]
+        self._counted[kind] += 1
         node = Node(f"{kind}-{index}", role, index, kind)
         self.nodes.append(node)
         return node
@@ -314,14 +327,12 @@ class Topology:
 
     def groups(self) -> list[Group]:
         """All nodes as process groups, in the order they were added."""
-        groups: list[Group] = []
+        homes = {id(node): group for group in reversed(self.colocated) for node in group.nodes}
+        groups: dict[int, Group] = {}
         for node in self.nodes:
-            home = next((group for group in self.colocated if node in group.nodes), None)
-            if home is None:
-                groups.append(Group([node]))
-            elif home not in groups:
-                groups.append(home)
-        return groups
+            home = homes.get(id(node)) or Group([node])
+            groups[id(home)] = home
+        return list(groups.values())
 
     def describe(self, format: str = "text") -> str:
         """The diagram of the real wiring, as text or Mermaid."""

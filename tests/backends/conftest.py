@@ -44,7 +44,12 @@ def make_backend(request: pytest.FixtureRequest) -> Iterator[MakeBackend]:
     made: list[Backend] = []
 
     def make(name: str, topology: Topology, seed: int = 1, **options: float) -> Backend:
-        request.getfixturevalue("ray_cluster" if name == "ray" else "fork_server")
+        request.getfixturevalue("ray_cluster" if name.startswith("ray") else "fork_server")
+        if name == "ray-apart":  # as if each process were on another machine
+            from veldt.backends.ray.backend import RayBackend
+
+            made.append(RayBackend(topology, seed, True, share_memory=False))
+            return made[-1]
         made.append(veldt.backends.make_backend(name, topology, seed, verify=True, **options))
         return made[-1]
 

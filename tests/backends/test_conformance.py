@@ -32,6 +32,8 @@ from veldt.topology import Board, Topology
 
 RAY = pytest.param("ray", marks=pytest.mark.ray)
 every_backend = pytest.mark.parametrize("name", ["serial", "process", RAY])
+RAY_APART = pytest.param("ray-apart", marks=pytest.mark.ray)
+every_transport = pytest.mark.parametrize("name", ["serial", "process", RAY, RAY_APART])
 concurrent_backends = pytest.mark.parametrize("name", ["process", RAY])
 
 BOARD_SIZE = 20_000
@@ -69,7 +71,7 @@ def start_and_advance(backend: Backend) -> None:
     advance_for(backend, 60.0)
 
 
-@every_backend
+@every_transport
 def test_every_record_arrives_once_and_in_its_producers_order(
     name: str, make_backend: MakeBackend
 ) -> None:
@@ -93,7 +95,7 @@ def test_batches_of_several_slots_join_along_each_fields_axis(
     assert counter(backend, 2, "batches") == 100 / slots_per_batch
 
 
-@every_backend
+@every_transport
 @pytest.mark.parametrize("num_producers", [1, 2])
 def test_a_stalled_consumer_holds_its_producers_without_work(
     name: str, num_producers: int, make_backend: MakeBackend
@@ -113,7 +115,7 @@ def test_a_stalled_consumer_holds_its_producers_without_work(
         assert counter(backend, 0, "idle_steps") - before < 50
 
 
-@every_backend
+@every_transport
 def test_all_readers_see_growing_versions_of_whole_vectors(
     name: str, make_backend: MakeBackend
 ) -> None:

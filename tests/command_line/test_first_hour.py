@@ -9,6 +9,7 @@ short help in test_help.py."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +17,16 @@ from pathlib import Path
 import pytest
 
 import veldt
+from veldt.architectures import _METHODS
 from veldt.command_line import main as cli
+from veldt.command_line.parsers import run_parser
+from veldt.options import RunOptions
+from veldt.options.fields import flat
+from veldt.run.plan import make_plan
 
 ROOT = Path(veldt.__file__).parent.parent
 MESSAGES = {
-    "train ppo --env CartPole-v1": "ppo is a method, not an architecture; use a2c --preset ppo",
+    "train ppo --env CartPole-v1": "ppo is a method, not an architecture; use a2c (synchronous)",
     "train sac --env Pendulum-v1": "use apex --algorithm sac",
     "train TD3 --env Pendulum-v1": "use apex --algorithm td3",
     "train rainbow --env CartPole-v1": "use apex, which has its double, dueling, n-step",
@@ -43,6 +49,18 @@ def test_one_line_with_the_remedy_before_anything_starts(command, tmp_path, monk
     assert (out, err.count("\n")) == ("", 1)
     assert MESSAGES[command] in err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("method", _METHODS)
+def test_the_option_that_a_method_is_answered_with_is_there(method):
+    found = re.match(r"(\w+)((?: --\w+ \w+)*)", _METHODS[method])
+    run_parser("train", found[1]).parse([found[1], "--env", "X", *found[2].split()])
+
+
+@pytest.mark.parametrize("name", ["a2c", "sample_factory"])
+def test_ppo_is_what_the_two_that_are_named_for_it_learn_with(name):
+    plan = make_plan(name, RunOptions(env="CartPole-v1", backend="serial"), {})
+    assert flat(plan.config)["epochs"] > 1
 
 
 def ran(folder: Path, *words: str, without: str = "") -> subprocess.CompletedProcess[str]:

@@ -61,6 +61,22 @@ def env_steps(browser) -> int:
     return int(text(browser, '[data-tile="env-steps"]').replace(",", "") or 0)
 
 
+def titles(browser) -> set[str]:
+    """Of the cards on the page."""
+    return set(
+        browser.execute_script(
+            "return [...document.querySelectorAll('.card h2')].map(title => title.textContent)"
+        )
+    )
+
+
+def width_of(browser, window: int) -> int:
+    """How wide the page is in a window of this width."""
+    size = {"width": window, "height": 844, "deviceScaleFactor": 1, "mobile": window < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    return browser.execute_script("return document.documentElement.scrollWidth")
+
+
 def restarts(browser, role: str) -> int:
     found = browser.execute_script(
         "return document.querySelector(arguments[0])?.dataset.restarts", f'[data-role="{role}"]'
@@ -88,7 +104,10 @@ def test_the_page_moves_survives_a_reload_and_shows_restarts_and_the_result(brow
         until(lambda: "/s" in text(browser, '[data-edge="actor to trajectories"]'), "a rate")
         assert text(browser, ".state") == "running"
         assert text(browser, ".title") == "impala"
-        assert browser.execute_script("return document.querySelectorAll('canvas').length") == 3
+        until(
+            lambda: {"Loss", "Entropy of the policy", "Gradient norm"} <= titles(browser), "charts"
+        )
+        assert {"Sizes", "Episode length: mean of the last 100"} <= titles(browser)
 
         before = env_steps(browser)
         browser.refresh()
@@ -127,6 +146,26 @@ def test_a_resumed_run_comes_back_to_the_same_page(browser, tmp_path):
         address_of(process)
         until(lambda: env_steps(browser) > stopped_at, "steps after resuming, without a reload")
         assert text(browser, ".state") == "running"
+
+
+@pytest.mark.timeout(120)
+def test_runs_stand_side_by_side_on_a_desk_and_on_a_phone(browser, tmp_path):
+    for name in ("a2c", "dqn"):
+        short = ("--backend", "serial", "--total-env-steps", "1500", "--run-dir", f"runs/{name}")
+        with veldt_process("train", name, *SMALL, *short, cwd=tmp_path) as process:
+            assert process.wait(60) == 0
+    with veldt_process("watch", "runs", cwd=tmp_path) as process:
+        browser.get(address_of(process, process.stdout))
+        until(lambda: "2 runs" in text(browser, ".title"), "the first page")
+        rows = "return [...document.querySelectorAll('tr[data-run] a')].map(a => a.textContent)"
+        assert set(browser.execute_script(rows)) == {"a2c", "dqn"}
+        assert {"Return over time", "Loss of the value function"} <= titles(browser)
+        assert [width_of(browser, window) for window in (1280, 390)] == [1280, 390]
+        browser.find_element("css selector", "tr[data-run] a").click()
+        until(lambda: text(browser, ".state") == "finished", "the page of one run")
+        assert [width_of(browser, window) for window in (1280, 390)] == [1280, 390]
+        assert text(browser, ".home") == "all runs"
+        assert foreign_requests(browser) == []
 
 
 @pytest.mark.timeout(120)

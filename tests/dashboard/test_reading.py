@@ -9,7 +9,15 @@ import pytest
 from watched_runs import SMALL, until, veldt_process
 
 import veldt
-from veldt.dashboard.reading import CURVE_POINTS, Point, RunReader, _thinned, rate_of
+from veldt.dashboard.metric_charts import METRIC_CHARTS, metric_of, sizes
+from veldt.dashboard.reading import (
+    CURVE_POINTS,
+    Point,
+    RunReader,
+    _thinned,
+    rate_of,
+    runs_in,
+)
 from veldt.errors import ConfigurationError
 from veldt.telemetry.counters import traffic_name
 from veldt.telemetry.record import EVENTS_FILE, STATUS_FILE, TOPOLOGY_FILE
@@ -42,6 +50,43 @@ def test_a_finished_run_shows_its_result(finished):
     assert view.curve[-1].env_steps == result.env_steps
     assert view.restarts == 0
     assert view.option("env") == "CartPole-v1"
+
+
+def test_every_metric_that_is_there_has_its_chart(finished):
+    path = finished[0] / "metrics.jsonl"
+    written = path.read_text(encoding="utf-8")
+    last = json.loads(written.splitlines()[-1])
+    extra = {"system/gpu_0_percent": 91.0, "info/is_success": 0.5}
+    try:
+        path.write_text(written + json.dumps(last | extra) + "\n", encoding="utf-8")
+        view = RunReader(finished[0]).read()
+    finally:
+        path.write_text(written, encoding="utf-8")
+    drawn = {each.title: each.options(view) for each in METRIC_CHARTS}
+    lines = {
+        title: [one["name"] for one in each["series"]] for title, each in drawn.items() if each
+    }
+    assert lines == {
+        "Loss": ["q"],
+        "TD error and estimated value": ["td", "value"],
+        "Gradient norm": ["gradient norm"],
+        "Episode length: mean of the last 100": ["mean length"],
+        "CPU, memory and GPU: percent in use": ["cpu", "memory", "gpu 0"],
+        "Told by the environment at the end of episodes": ["is success"],
+    }
+    assert metric_of("Loss")(view.curve[-1]) == last["counter/loss.q"]
+    assert sizes(view)["envs per actor"] == "4"
+    assert sizes(view)["batch size"] == str(view.config["config"]["batch_size"])
+
+
+def test_a_folder_of_runs_is_its_runs(finished, tmp_path):
+    run_dir = finished[0]
+    assert runs_in([run_dir.parent]) == {"run": run_dir}
+    other = tmp_path / "run"
+    other.mkdir()
+    (other / "config.json").write_text("{}")
+    assert list(runs_in([run_dir, tmp_path]).values()) == [run_dir, other]
+    assert list(runs_in([run_dir, tmp_path])) == [str(run_dir), str(other)], "names were the same"
 
 
 def test_what_passes_an_end_passes_the_other(finished):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -29,12 +30,13 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 @contextmanager
-def veldt_process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`veldt ...` until the block is left. Its errors can be read line by line."""
+def veldt_process(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """`veldt ...` until the block is left. What it prints can be read line by line."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment.pop("PYTEST_CURRENT_TEST", None)  # NiceGUI would take the page for a test of itself
     process = subprocess.Popen(
         [sys.executable, "-m", "veldt", *arguments],
+        cwd=cwd,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -47,10 +49,11 @@ def veldt_process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def address_of(process: subprocess.Popen[str]) -> str:
-    """Where the page of a run is, as the run says."""
-    assert process.stderr is not None
-    line = process.stderr.readline()
+def address_of(process: subprocess.Popen[str], said: IO[str] | None = None) -> str:
+    """Where the page of a run is, as the run says, or `veldt watch` to its standard output."""
+    stream = said or process.stderr
+    assert stream is not None
+    line = stream.readline()
     found = re.search(r"http://127\.0\.0\.1:\d+/", line)
     assert found, line
     return found[0]

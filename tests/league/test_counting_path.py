@@ -40,7 +40,9 @@ class Keeper(Role):
 @pytest.fixture
 def played(tmp_path: Path):
     """Columns [rows, WIDTH] of a run, and the league's state at its end."""
-    options = RunOptions("veldt:counting_game", backend="serial", envs_per_actor=WIDTH)
+    options = RunOptions(
+        "veldt:counting_game", backend="serial", num_actors=1, envs_per_actor=WIDTH
+    )
     plan = make_plan("league", options, {"trajectory_steps": STEPS, "batch_trajectories": 1})
     [learner] = plan.topology.of("learner")
     learner.role = Keeper(learner.role.source)
@@ -111,7 +113,7 @@ def test_results_are_counted_by_seat(played):
 
 
 def test_every_second_player_of_two_begins(tmp_path):
-    options = RunOptions("veldt:kuhn", backend="serial", envs_per_actor=8)
+    options = RunOptions("veldt:kuhn", backend="serial", num_actors=1, envs_per_actor=8)
     plan = make_plan("league", options, {"trajectory_steps": 8, "batch_trajectories": 1})
     [learner] = plan.topology.of("learner")
     learner.role = Keeper(learner.role.source)

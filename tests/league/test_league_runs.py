@@ -28,7 +28,7 @@ from veldt.run.loading import find_checkpoint
 from veldt.run.plan import Plan, make_plan
 from veldt.run.play import play_run
 
-SMALL = {"hidden_sizes": (8,), "envs_per_actor": 8}
+SMALL = {"hidden_sizes": (8,), "num_actors": 1, "envs_per_actor": 8}
 PATIENCE_SECONDS = 120.0
 
 
@@ -121,6 +121,28 @@ def test_noisy_opponents_draw_from_all_that_is_allowed(tmp_path, monkeypatch):
     np.testing.assert_allclose(shares, 1 / 9, atol=0.03)
 
 
+def test_scripted_players_are_opponents_from_the_first_results_on(tmp_path):
+    result = veldt.train(
+        "league",
+        "veldt:tic_tac_toe",
+        backend="serial",
+        run_dir=str(tmp_path / "run"),
+        total_env_steps=6000,
+        freeze_env_steps=3000,
+        scripted_opponents=("random", "minimax"),
+        self_play_share=0.0,
+        opponents_at_once=8,
+        evaluation_episodes=0,
+        **SMALL,
+    )
+    league = result.league
+    assert league["kinds"][:3] == ["main", "scripted", "scripted"]
+    assert league["players"] == 3 + league["frozen"]
+    random, minimax = league["win_rates"][0][1:3]
+    assert minimax <= 0.5  # nobody beats it
+    assert minimax + 0.1 < random
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
     run_dir = tmp_path_factory.mktemp("league") / "run"
@@ -190,7 +212,7 @@ def test_nash_conv_is_in_the_result(tmp_path):
 @pytest.mark.timeout(300)
 def test_killing_manager_learner_and_actor_loses_no_model_and_no_result(tmp_path):
     warm_up()
-    plan = plan_of("process", {"freeze_env_steps": 2000}, num_actors=1)
+    plan = plan_of("process", {"freeze_env_steps": 2000})
     backend = ProcessBackend(plan.topology, seed=0)
     backend.run_dir = tmp_path
     backend.start()

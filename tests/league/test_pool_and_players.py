@@ -12,7 +12,7 @@ from veldt.errors import ConfigurationError
 from veldt.league.learner import EntropySchedule
 from veldt.league.options import LeagueOptions
 from veldt.league.pool import ModelPool, ResidentModels
-from veldt.league.state import LEARNING, LeagueState, Matches
+from veldt.league.state import LEARNING, SCRIPTED_MODELS, LeagueState, Matches
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 
@@ -80,6 +80,18 @@ def test_in_a_full_pool_the_oldest_leaves_and_takes_its_results_along():
     assert state.add_frozen(0, 4, capacity=3) == 2
 
 
+def test_scripted_players_stay_in_a_full_pool():
+    state = LeagueState.start((MAIN,), decay=0.99, num_scripted=2)
+    for model in (1, 2, 3):
+        state.add_frozen(0, model, capacity=5)
+    assert state.models.tolist() == [LEARNING, SCRIPTED_MODELS, SCRIPTED_MODELS - 1, 3, 2]
+    assert state.roster.kinds[1:3] == ["scripted", "scripted"]
+    assert state.roster.snapshots_of(0).tolist() == [3, 4]
+    assert state.num_frozen == 2
+    back = LeagueState.from_vector(state.to_vector(5), 1, 5, 0.99)
+    assert back.roster == state.roster
+
+
 def test_many_results_at_once_weigh_like_one_after_the_other():
     one, many = Payoff(), Payoff()
     for payoff in (one, many):
@@ -102,6 +114,7 @@ def test_many_results_at_once_weigh_like_one_after_the_other():
         ("veldt:kuhn", {"main_exploiters": 2}, "rules of alphastar"),
         ("veldt:kuhn", {"matchmaking": "alphastar", "league_exploiters": 99}, "0 to 16"),
         ("veldt:kuhn", {"resident_models": 2}, "raise --resident-models"),
+        ("veldt:kuhn", {"scripted_opponents": ("minimax",)}, "no scripted opponent 'minimax'"),
         ("veldt:kuhn", {"last_action_and_reward": True}, "not told their rewards"),
         ("veldt:kuhn", {"time_limit": 5}, "time_limit out"),
         ("veldt:kuhn", {"env_options": {"cards": 4}}, "cards"),

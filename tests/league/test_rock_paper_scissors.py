@@ -12,6 +12,7 @@ import veldt
 
 SETTINGS = {
     "backend": "serial",
+    "num_actors": 1,
     "total_env_steps": 150_000,
     "envs_per_actor": 32,
     "trajectory_steps": 4,

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is shipped: wheel and sdist hold everything the package reads, and say what they are.
 
-`make release-check` also installs the wheel in a fresh environment and trains there."""
+The wheel is also tried away from the tree, with the libraries of this environment; `make
+release-check` installs those too."""
 
 from __future__ import annotations
 
 import email
+import os
 import re
+import site
 import subprocess
 import sys
 import tarfile
@@ -51,6 +54,33 @@ def test_the_wheel_holds_what_the_package_reads(built):
         "veldt",
         f"veldt-{veldt.__version__}.dist-info",
     }
+
+
+@pytest.mark.timeout(150)
+def test_the_wheel_trains_away_from_the_tree(built, tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", "fresh"], cwd=tmp_path, check=True
+    )
+    python = tmp_path / "fresh/bin/python"
+    install = [
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--quiet",
+    ]
+    subprocess.run([sys.executable, *install, str(built[0])], check=True)
+    # Paths in such a file are only searched, so what is installed here for editing is not found.
+    packages = next(tmp_path.glob("fresh/lib/python*/site-packages"))
+    (packages / "libraries.pth").write_text("\n".join(site.getsitepackages()))
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    trial = [python, str(ROOT / "tests/release/trial.py")]
+    done = subprocess.run(trial, cwd=tmp_path, env=clean, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"works on Python {sys.version.split()[0]}, from {packages}" in done.stdout
 
 
 def test_it_says_what_it_is(built):

@@ -12,31 +12,30 @@ from pathlib import Path
 
 import veldt
 from veldt.architectures import ARCHITECTURES
+from veldt.command_line.main import main as program
 
 
 def main() -> None:
     home = Path(veldt.__file__).parent
-    assert "site-packages" in home.parts, f"{home} is not an installed package"
+    assert home.is_relative_to(sys.prefix), f"{home} is not what this environment has installed"
     assert metadata.version("veldt") == veldt.__version__
-    program = str(Path(sys.executable).with_name("veldt"))
+    for name in ARCHITECTURES:
+        assert program(["describe", name]) == 0
     with tempfile.TemporaryDirectory() as folder:
-
-        def run(*words: str) -> str:
-            command = [program, *words]
-            return subprocess.run(
-                command, cwd=folder, check=True, stdout=subprocess.PIPE
-            ).stdout.decode()
-
-        assert run("--version").strip() == f"veldt {veldt.__version__}"
-        for name in ARCHITECTURES:
-            run("describe", name)
         for backend in ("serial", "process"):
-            short = ("--backend", backend, "--total-env-steps", "5000", "--run-dir", backend)
-            run("train", "impala", "--env", "CartPole-v1", "--quiet", *short)
-            print(run("evaluate", backend, "--episodes", "3").strip())
+            short = f"--backend {backend} --total-env-steps 3000 --run-dir {backend} --quiet"
+            _run(folder, f"train impala --env CartPole-v1 {short}")
+        print(_run(folder, "evaluate process --episodes 3"))
         policy = veldt.load(Path(folder) / "process")
         print("acts:", int(policy.act([0.0, 0.0, 0.0, 0.0])))
     print(f"veldt {veldt.__version__} works on Python {sys.version.split()[0]}, from {home}")
+
+
+def _run(folder: str, words: str) -> str:
+    """The installed program, as a user starts it."""
+    command = [str(Path(sys.executable).with_name("veldt")), *words.split()]
+    done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -17,14 +17,17 @@ import pytest
 import veldt
 from veldt.command_line import main as cli
 from veldt.sweeps.options import SweepOptions
+from veldt.sweeps.report import sweep_result
+from veldt.sweeps.runs import TrialFiles
 from veldt.sweeps.search import search_space
 from veldt.sweeps.study import Study
 
 pytest.importorskip("optuna")
 RUN = ("--env", "CartPole-v1", "--backend", "serial", "--num-actors", "1", "--envs-per-actor", "8")
-BUDGET = ("--total-env-steps", "15000", "--evaluation-episodes", "2")
+BUDGET = ("--total-env-steps", "8000", "--evaluation-episodes", "2")
 SEARCH = ("--search", "learning_rate=1e-6..1e-1:log", "--search", "trajectory_steps=5,10")
-COMMAND = ["sweep", "impala", *RUN, *BUDGET, *SEARCH, "--trials", "3", "--parallel", "2"]
+COMMAND = ["sweep", "impala", *RUN, *BUDGET, *SEARCH, "--trials", "2", "--parallel", "2"]
+ROOT = str(Path(veldt.__file__).parent.parent)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +97,31 @@ def test_a_hopeless_trial_is_pruned_and_a_good_one_is_not(tmp_path, pruner):
     assert not study.should_prune(good, 0.45, 500.0)
 
 
+def test_a_trial_killed_while_it_was_proposed_is_lost_and_its_torn_line_cut(tmp_path):
+    space = search_space(["learning_rate=1e-6..1e-1:log"], "impala")
+    study = Study(tmp_path, space, SweepOptions(), {})
+    number, values = study.ask()
+    with open(tmp_path / "journal.jsonl", "a") as file:
+        file.write('{"op_code": 6, "trial')  # as kill -9 leaves it
+    (tmp_path / "journal.jsonl.lock").symlink_to("journal.jsonl")
+    study = Study(tmp_path, space, SweepOptions(), {})
+    assert study.left_running() == [number]
+    study.lose(number)
+    assert study.counted() == 0
+    assert study.ask() == (number + 1, values)
+    files = [TrialFiles(tmp_path, each) for each in range(2)]
+    options = {"architecture": "impala", "env": "CartPole-v1"}
+    result = sweep_result(study, space, files, options, "out", "median")
+    assert [trial.state for trial in result.trials] == ["lost"]
+    assert "1 lost and tried again" in result.text()
+    assert "no trial has a score" in result.text()
+
+
 def start(folder: Path) -> subprocess.Popen:
-    root = str(Path(veldt.__file__).parent.parent)
     return subprocess.Popen(
         [sys.executable, "-m", "veldt", *COMMAND],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -108,7 +130,7 @@ def start(folder: Path) -> subprocess.Popen:
 
 
 @pytest.mark.timeout(240)
-def test_a_sweep_survives_kill_9(tmp_path):
+def test_a_sweep_survives_kill_9(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "sweeps" / "impala-CartPole-v1"
     process = start(tmp_path)
     deadline = time.monotonic() + 100
@@ -121,15 +143,16 @@ def test_a_sweep_survives_kill_9(tmp_path):
     stored = [json.loads(path.read_text()) for path in folder.glob("trials/*.pid")]
     assert stored
 
-    process = start(tmp_path)
-    printed, errors = process.communicate(timeout=200)
-    assert process.returncode == 0, errors
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    assert cli.main(COMMAND) == 0
+    printed = capsys.readouterr().out
     assert "was running when the sweep was killed" in printed or "finished after" in printed
     assert not [each for each in stored if psutil.pid_exists(each["pid"])]
 
     result = json.loads((folder / "result.json").read_text())
     states = [trial["state"] for trial in result["trials"]]
-    assert len(states) - states.count("lost") == 3
+    assert len(states) - states.count("lost") == 2
     lost = [trial for trial in result["trials"] if trial["state"] == "lost"]
     for trial in lost:
         again = [t for t in result["trials"] if t["note"] == f"again trial {trial['number']}"]
@@ -142,10 +165,8 @@ def test_a_sweep_survives_kill_9(tmp_path):
     assert result["best"]["score"] == best
 
     # The same command on a sweep that has ended makes no more trials.
-    process = start(tmp_path)
-    again, errors = process.communicate(timeout=100)
-    assert process.returncode == 0, errors
-    assert again.splitlines()[-1] == printed.splitlines()[-1]
+    assert cli.main(COMMAND) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == printed.splitlines()[-1]
     assert json.loads((folder / "result.json").read_text())["trials"] == result["trials"]
 
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import FORMAT, WIDTH, answer_bytes, row_bytes
 
+from veldt.client import policy_pb2
 from veldt.types import Field, Layout
 from veldt.wire import inference_pb2 as pb
 from veldt.wire.messages import Refused, StreamFormat
@@ -122,15 +123,16 @@ def test_the_largest_honest_message_is_within_the_limit():
     assert len(answer) <= FORMAT.max_reply_bytes
 
 
-def test_the_generated_code_is_that_of_the_schema(tmp_path):
+@pytest.mark.parametrize("generated_code", [pb, policy_pb2], ids=lambda module: module.__name__)
+def test_the_generated_code_is_that_of_the_schema(generated_code, tmp_path):
     pytest.importorskip("grpc_tools")
-    schema = Path(pb.__file__).with_name("inference.proto")
+    schema = Path(generated_code.__file__.replace("_pb2.py", ".proto"))
     root = schema.parent.parent.parent
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", str(schema)]
     subprocess.run([*command, f"--descriptor_set_out={tmp_path}/set"], check=True)
     found = descriptor_pb2.FileDescriptorSet.FromString((tmp_path / "set").read_bytes())
     generated = descriptor_pb2.FileDescriptorProto()
-    pb.DESCRIPTOR.CopyToProto(generated)
+    generated_code.DESCRIPTOR.CopyToProto(generated)
     for file in (found.file[0], generated):
         for message in file.message_type:
             for field in message.field:

@@ -15,7 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = "main", "main_exploiter", "league_exploiter"
+SCRIPTED = "scripted"
+"""A frozen player that nobody was frozen into: it follows a rule, and never leaves."""
 KINDS = (MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER)
+_NUMBERED = (*KINDS, SCRIPTED)
 RULES = ("latest", "uniform", "pfsp", "alphastar")
 WEIGHTINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "squared": lambda w: (1.0 - w) ** 2,
@@ -122,13 +125,16 @@ class Roster:
     def add_frozen(self, parent: int) -> int:
         return self._add(self.kinds[parent], parent, frozen=True)
 
+    def add_scripted(self) -> int:
+        return self._add(SCRIPTED, len(self.kinds), frozen=True)
+
     def state(self) -> dict[str, np.ndarray]:
-        kinds = [KINDS.index(kind) for kind in self.kinds]
+        kinds = [_NUMBERED.index(kind) for kind in self.kinds]
         columns = {"kinds": kinds, "parents": self.parents, "frozen": self.frozen}
         return {name: np.array(column, dtype=np.int64) for name, column in columns.items()}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self.kinds = [KINDS[number] for number in state["kinds"].tolist()]
+        self.kinds = [_NUMBERED[number] for number in state["kinds"].tolist()]
         self.parents = state["parents"].tolist()
         self.frozen = [bool(flag) for flag in state["frozen"].tolist()]
 

@@ -117,7 +117,7 @@ def label(name: str) -> str:
     return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
 
 
-_PPO = "a2c --preset ppo (synchronous) or sample_factory --preset ppo (asynchronous)"
+_PPO = "a2c (synchronous) or sample_factory (asynchronous), whose presets learn with PPO"
 _METHODS = {
     "ppo": _PPO,
     "appo": "sample_factory",

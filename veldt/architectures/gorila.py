@@ -22,7 +22,7 @@ from typing import Literal
 
 from veldt.objectives.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import Count, Options
+from veldt.options.checked import Count, Nodes, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -42,7 +42,7 @@ class Config(Options):
 
     replay: Literal["bundled", "global"] = "bundled"
     """bundled: actor, learner and a replay of their own per process; global: one replay for all."""
-    num_learners: Count = 2
+    num_learners: Nodes = 2
     """Learners on the global replay; bundles have one per actor."""
     server: ServerOptions = ServerOptions()
     downpour: DownpourOptions = DownpourOptions()

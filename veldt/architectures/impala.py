@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from veldt.errors import ConfigurationError
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import Count, Options
+from veldt.options.checked import Count, Nodes, Options
 from veldt.options.presets import presets
 from veldt.population.options import PopulationOptions
 from veldt.problem import Problem
@@ -47,7 +47,7 @@ class Config(Options):
     """Trajectories joined into one batch."""
     queue_trajectories: Count = 2
     """Trajectories per actor that may be under way to the learner."""
-    num_learners: Count = 1
+    num_learners: Nodes = 1
     """Learners that take every step together; there are at least as many actors."""
     replay: TrajectoryReplayOptions = TrajectoryReplayOptions()
     population: PopulationOptions = PopulationOptions(pbt_rule="impala")

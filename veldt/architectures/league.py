@@ -69,7 +69,7 @@ PRESETS = presets(__file__, Config())
 
 
 def default_actors(cores: int) -> int:
-    return cores - 1  # one core is the learners'
+    return cores  # small networks: a learner waits most of the time, and actors are the nicer ones
 
 
 def build(config: Config, problem: Problem) -> Topology:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from veldt.objectives.appo import clipped
 from veldt.objectives.ppo import ClippedOptions, PPOOptions
 from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import Count, CountOrNone, NotNegative, Options
+from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
 from veldt.options.presets import presets
 from veldt.population.options import MixedPopulationOptions
 from veldt.problem import Problem
@@ -66,9 +66,9 @@ class Config(Options):
     """Environments of all actors together; 0: by the kind of environment and the cores."""
     synchronous: bool = False
     """Wait for the update after each trajectory; a batch is one of each group, and lag is 0."""
-    groups_per_actor: Count = 2
+    groups_per_actor: Nodes = 2
     """Groups of environments per actor; 2 hides inference behind stepping."""
-    num_policy_workers: Count = 1
+    num_policy_workers: Nodes = 1
     """Inference servers of each policy."""
     enough_requests: Count = 1
     """Requests that start a forward pass at once."""

@@ -12,6 +12,7 @@ One datum: actor -> stream -> inference -> queue [-> replay] -> learner.
 Lag: the wait in the queue and the rows still to come; each row has a version of its own.
 Deviation: the server waits for half of all groups, but at most `patience_seconds`: a dead actor
 cannot stall the others.
+With --env external:HOST:PORT there are no actors: simulators elsewhere stream in what they see.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from veldt.objectives import Objective
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.objectives.r2d2 import R2D2, R2D2Options
 from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import Count, CountOrNone, NotNegative, Options
+from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy
+from veldt.roles.inference.external import ExternalInference
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
 from veldt.roles.policies.selection import LadderOptions, SampleActions
@@ -38,8 +40,10 @@ from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layout
 from veldt.roles.replay.replay import add_replay
 from veldt.roles.replay.tables import SequenceReplayOptions, SequenceTable
 from veldt.topology import Topology
+from veldt.types import DISCOUNTED_RETURN
 
 CENTRAL_INFERENCE = True
+TAKES_EXTERNAL = True
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Config(Options):
     """Environment steps per trajectory; r2d2: unroll_steps is a multiple of it."""
     batch_trajectories: CountOrNone = 0
     """vtrace: trajectories joined into one batch; 0: one of each group, which keeps lag low."""
-    groups_per_actor: Count = 1
+    groups_per_actor: Nodes = 1
     """Groups of environments per actor; 2 hides inference behind stepping."""
     patience_seconds: NotNegative = 0.02
     """How long the server waits for half of all groups before it answers those that asked."""
@@ -92,8 +96,10 @@ def build(config: Config, problem: Problem) -> Topology:
     weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, num_groups + 2 * batch)
     request, answer = stream_layouts(layout, problem.spec.action)
-    stream = topology.stream("stream", request, answer, problem.num_actors, config.groups_per_actor)
-    for index in range(problem.num_actors):
+    stream = topology.stream(
+        "stream", request, answer, problem.num_actors, config.groups_per_actor, problem.door()
+    )
+    for index in range(0 if problem.environment.is_external else problem.num_actors):
         topology.add(
             "actor",
             Actor(
@@ -106,17 +112,23 @@ def build(config: Config, problem: Problem) -> Topology:
     explore = config.exploration.greedy(num_groups * environments.width)
     selection = SampleActions() if config.algorithm == "vtrace" else explore
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
-    topology.add(
-        "inference",
-        StreamInference(
-            stream.server,
+    rule = BatchRule(max(1, num_groups // 2), num_groups, config.patience_seconds)
+    if problem.environment.is_external:
+        inference: StreamInference = ExternalInference(
+            stream.external_server,
             policy,
             trajectories.sink,
-            BatchRule(max(1, num_groups // 2), num_groups, config.patience_seconds),
+            rule,
             answer,
-            config.groups_per_actor,
-        ),
-    )
+            gamma=config.loss.gamma,
+            reward_clip=problem.environment.reward_clip,
+            scales_rewards=DISCOUNTED_RETURN in request,
+        )
+    else:
+        inference = StreamInference(
+            stream.server, policy, trajectories.sink, rule, answer, config.groups_per_actor
+        )
+    topology.add("inference", inference)
     source = trajectories.source(batch)
     objective: Objective = ActorCritic(config.loss)
     if config.algorithm == "r2d2":

@@ -59,7 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _prepare_process(arguments: list[str]) -> None:
     """What is changed for the whole process, which is nobody else's."""
     command = arguments[0] if arguments else ""
-    if command in ("train", "sweep", "resume", "evaluate") and "--json" in arguments:
+    answers = ("train", "sweep", "resume", "evaluate", "serve")
+    if command in answers and "--json" in arguments:
         output.reserve()
 
 
@@ -190,6 +191,15 @@ def _export(arguments: list[str], began: float) -> int:
     return _say(export(**given).text())
 
 
+def _serve(arguments: list[str], began: float) -> int:
+    """answer the observations of simulators with the policy of a run, over gRPC"""
+    given = PARSERS["serve"]().parse(arguments)
+    from veldt.run.home import local_run
+    from veldt.run.serving import serve_run
+
+    return serve_run(local_run(given.pop("run_dir"), given["checkpoint"]), **given)
+
+
 def _watch(arguments: list[str], began: float) -> int:
     """a live page of a run that goes on or has ended"""
     given = PARSERS["watch"]().parse(arguments)
@@ -245,6 +255,7 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "exploit": _exploit,
     "play": _play,
     "export": _export,
+    "serve": _serve,
     "watch": _watch,
     "compare": _compare,
     "claims": _claims,

@@ -196,9 +196,37 @@ def export_parser() -> Parser:
     return parser
 
 
-def watch_parser() -> Parser:
-    parser = Parser("veldt watch", "Watch: a live page of a run that goes on or has ended")
+def serve_parser() -> Parser:
+    parser = Parser("veldt serve", "Serve the policy of a run to simulators, over gRPC")
+    parser.usage = "veldt serve RUN_DIR [--checkpoint best|last|N] [--host HOST] [--port PORT]"
     parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run")
+    parser.add_argument(
+        "--checkpoint", default="best", metavar="best|last|N", help="as in evaluate [best]"
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="beyond this machine with token and TLS only [127.0.0.1]",
+    )
+    parser.add_argument(
+        "--port", type=whole_number, default=0, help="0: any that is free, which is printed [0]"
+    )
+    parser.add_argument("--stochastic", action="store_true", help="draw actions, as in evaluate")
+    parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
+    parser.add_argument(FLAG, action="store_true", help=_TRUST)
+    parser.add_argument("--json", action="store_true", help="print address and end as JSON lines")
+    return parser
+
+
+def watch_parser() -> Parser:
+    parser = Parser("veldt watch", "Watch: a live page of runs that go on or have ended")
+    parser.usage = "veldt watch RUN_DIR [RUN_DIR ...] [--port N]"
+    parser.add_argument(
+        "run_dir",
+        nargs="+",
+        metavar="RUN_DIR",
+        help="directory of a run, or a folder of runs; several are shown side by side",
+    )
     parser.add_argument(
         "--port", type=whole_number, default=0, help="port on this machine; 0: any that is free [0]"
     )
@@ -253,6 +281,7 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "exploit": exploit_parser,
     "play": play_parser,
     "export": export_parser,
+    "serve": serve_parser,
     "watch": watch_parser,
     "compare": compare_parser,
     "claims": claims_parser,

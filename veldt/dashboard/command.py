@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`veldt watch RUN_DIR`: the live page of a run that goes on, has ended, or was lost."""
+"""`veldt watch RUN_DIR ...`: the live page of runs that go on, have ended, or were lost."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from pathlib import Path
 from typing import NoReturn
 
 from veldt.dashboard.child import address, check_installed, listen
-from veldt.dashboard.reading import RunReader
+from veldt.dashboard.reading import RunReader, runs_in
 from veldt.remote.places import is_remote
 
 _REFRESH_SECONDS = 5.0
 
 
-def watch(run_dir: str, port: int = 0, beside_run: int | None = None) -> int:
+def watch(run_dir: list[str], port: int = 0, beside_run: int | None = None) -> int:
     """Serve the page until Ctrl-C. `beside_run` is the listening socket that a run handed down; the
     page then ends with the run."""
     check_installed()
-    if is_remote(run_dir):
-        run_dir = str(_followed(run_dir))
-    reader = RunReader(run_dir)
+    places = [str(_followed(place)) if is_remote(place) else place for place in run_dir]
+    readers = {name: RunReader(path) for name, path in runs_in(places).items()}
     listener = listen(port) if beside_run is None else socket.socket(fileno=beside_run)
     from veldt.dashboard.server import serve
 
     if beside_run is None:
-        print(f"live page of {run_dir}: {address(listener)} (Ctrl-C ends it)", flush=True)
+        print(
+            f"live page of {', '.join(readers)}: {address(listener)} (Ctrl-C ends it)", flush=True
+        )
     with contextlib.suppress(KeyboardInterrupt):
-        serve(reader, listener, beside_run is not None)
+        serve(readers, listener, beside_run is not None)
     return 0
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import time
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from nicegui import ui
 
 from veldt.dashboard import charts, episode_info, league
+from veldt.dashboard.elements import add_styles, card, div
+from veldt.dashboard.metric_charts import METRIC_CHARTS, sizes
 from veldt.dashboard.overlay import LiveNumbers, compact
 from veldt.dashboard.reading import RunView
-from veldt.diagram.svg import STYLE as DIAGRAM_STYLE
 from veldt.diagram.svg import Diagram
 from veldt.telemetry.progress import clock, closing_lines, number
-from veldt.telemetry.timeline_picture import STYLE as TIMELINE_STYLE
 
-_STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 _STATES = {"starting": "starting", "running": "running", "lost": "stopped without a result"}
 _LEAGUE_CHARTS = {
     "Strength of the main player": league.strength,
@@ -31,28 +29,30 @@ _THEMES = (None, True, False)
 
 
 class Page:
-    """The elements of one visitor's page."""
+    """The elements of one visitor's page; `home`: one of several runs, with a way to the others."""
 
-    def __init__(self, view: RunView) -> None:
+    def __init__(self, view: RunView, home: bool = False) -> None:
         self._diagram: Diagram | None = None
         self._drawn_topology: dict[str, Any] = {}
-        ui.add_css(DIAGRAM_STYLE + TIMELINE_STYLE + _STYLE)
+        add_styles()
         self._dark = ui.dark_mode(None)
-        with _div("page"):
-            self._make_header(view)
+        with div("page"):
+            self._make_header(view, home)
             self._outcome = ui.html(sanitize=False)
-            with _div("tiles"):
+            with div("tiles"):
                 self._tiles = {name: _Tile(name) for name in _TILES}
-            with _card("Who talks to whom: items per second, filled slots, busy share", "drawing"):
+            with card("Who talks to whom: items per second, filled slots, busy share", "drawing"):
                 self._topology = ui.html(sanitize=False).classes("diagram")
-            with _card("What each node did", "drawing") as self._timeline_card:
+            with card("What each node did", "drawing") as self._timeline_card:
                 self._timeline = ui.html(sanitize=False)
             self._make_charts(view)
         self.refresh(view)
 
-    def _make_header(self, view: RunView) -> None:
+    def _make_header(self, view: RunView, home: bool) -> None:
         ui.page_title(f"{view.config['architecture']} on {view.option('env')} - Veldt")
-        with _div("top"):
+        with div("top"):
+            if home:
+                ui.link("all runs", "/").classes("chip home")
             ui.label(view.config["architecture"]).classes("title")
             ui.label(str(view.option("env"))).classes("env")
             ui.label(f"{view.option('backend')} backend").classes("chip")
@@ -60,33 +60,51 @@ class Page:
             ui.label(f"{view.config['device']}, {view.config['parameters']:,} weights").classes(
                 "chip"
             )
-            _div("space")
+            div("space")
             self._state = ui.label().classes("chip state")
             button = ui.button(icon="contrast", on_click=self._change_theme)
             button.props('flat round dense aria-label="light or dark"').classes("theme")
 
     def _make_charts(self, view: RunView) -> None:
-        with _div("charts"):
-            with _card("Learning curve: mean return of the last 100 episodes", "wide"):
+        with div("charts"):
+            with card("Learning curve: mean return of the last 100 episodes", "wide"):
                 self._curve = ui.echart(charts.curve(view)).classes("chart")
-            with _card("Policy lag: age of the weights acted with", "narrow"):
+            with card("Policy lag: age of the weights acted with", "narrow"):
                 self._lag = ui.echart(charts.lag(view)).classes("chart")
-            with _card("Speed: env steps per second", "narrow"):
+            with card("Speed: env steps per second", "narrow"):
                 self._speed = ui.echart(charts.speed(view)).classes("chart")
+            self._metrics: dict[str, Any] = {}
+            self._metrics_place = div("charts-more")
             self._league = self._make_league_charts(view)
-            with _card("Episodes: what environments said, mean of the last 100", "narrow") as card:
-                self._said_card, self._said = card, ui.html(sanitize=False).classes("events")
-            with _card("Busy share and restarts", "narrow"):
+            said = card("Episodes: what environments said, mean of the last 100", "narrow last")
+            with said:
+                self._said_card, self._said = said, ui.html(sanitize=False).classes("events")
+            with card("Busy share and restarts", "narrow last"):
                 self._roles = ui.html(sanitize=False).classes("events")
-            with _card("Alarms and events", "narrow"):
+            with card("Sizes", "narrow last"):
+                self._sizes = ui.html(sanitize=False).classes("events")
+            with card("Alarms and events", "narrow last"):
                 self._events = ui.html(sanitize=False).classes("events")
 
     def _make_league_charts(self, view: RunView) -> dict[str, Any]:
         made = {}
         for title, draw in _LEAGUE_CHARTS.items() if league.has_league(view) else ():
-            with _card(title, "narrow"):
+            with card(title, "narrow"):
                 made[title] = ui.echart(draw(view)).classes("chart")
         return made
+
+    def _refresh_metrics(self, view: RunView) -> None:
+        """A chart comes with the first number that it can show."""
+        for place, each in enumerate(METRIC_CHARTS):
+            options = each.options(view)
+            if options is None:
+                continue
+            if each.title not in self._metrics:
+                with self._metrics_place, card(each.title, "narrow").style(f"order: {place + 1}"):
+                    self._metrics[each.title] = ui.echart(options).classes("chart")
+            element = self._metrics[each.title]
+            if dict(element.options) != options:
+                element.options.update(options)
 
     def _change_theme(self) -> None:
         themes = _THEMES
@@ -114,6 +132,8 @@ class Page:
         ):
             if dict(element.options) != options:
                 element.options.update(options)
+        self._refresh_metrics(view)
+        self._sizes.set_content(_sizes(view))
         self._timeline_card.set_visibility(bool(view.timeline))
         self._timeline.set_content(view.timeline)
         self._said_card.set_visibility(episode_info.has_episode_info(view))
@@ -124,13 +144,13 @@ class Page:
 
 class _Tile:
     def __init__(self, name: str) -> None:
-        with _div("card tile"):
+        with div("card tile"):
             ui.html(f"<h2>{name}</h2>", sanitize=False)
             marker = name.lower().replace(" ", "-")
             self._value = ui.label().classes("value").props(f'data-tile="{marker}"')
             self._note = ui.label().classes("note")
-            with _div("meter") as self._meter:
-                self._bar = _div("")
+            with div("meter") as self._meter:
+                self._bar = div("")
 
     def show(self, value: str, note: str, share: float | None) -> None:
         self._value.set_text(value)
@@ -214,6 +234,14 @@ def _roles(view: RunView) -> str:
     return f'<table class="roles">{head}{"".join(rows)}</table>'
 
 
+def _sizes(view: RunView) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
+        for name, value in sizes(view).items()
+    )
+    return f'<table class="roles">{rows}</table>'
+
+
 _SORTS = {"node": "process", "alarm": "alarm", "checkpoint": "checkpoint", "end": "end"}
 
 
@@ -233,14 +261,3 @@ def _events(view: RunView) -> str:
             f'<span class="text">{escape(first)}</span></div>'
         )
     return "".join(lines) or '<div class="calm">None. All is well.</div>'
-
-
-def _div(classes: str) -> ui.element:
-    return ui.element("div").classes(classes)
-
-
-def _card(title: str, classes: str) -> ui.element:
-    card = _div(f"card {classes}")
-    with card:
-        ui.html(f"<h2>{title}</h2>", sanitize=False)
-    return card

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +32,11 @@ from veldt.telemetry.timeline_picture import for_page
 from veldt.telemetry.writers import METRICS_FILE
 
 CURVE_POINTS = 400
+DRAWN = ("counter/", "return/", "system/", "info/")
+"""Beginnings of the names of metrics that are drawn."""
 EVENTS_SHOWN = 60
+MOST_RUNS = 24
+"""Of one folder, on a page that compares."""
 _SILENT_SECONDS = 60.0
 
 State = Literal["starting", "running", "ended", "lost"]
@@ -45,6 +50,8 @@ class Point:
     env_steps: int
     mean_return: float | None
     env_steps_per_second: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What the other charts draw, by name."""
 
 
 @dataclass(frozen=True)
@@ -159,11 +166,25 @@ class RunReader:
             while self._points and self._points[-1].env_steps > steps:
                 self._points.pop()
             rate = line.get("rate/env_steps_per_second") or 0.0
-            self._points.append(Point(line["time"], steps, line.get("return/mean_100"), rate))
+            metrics = {name: line[name] for name in line if name.startswith(DRAWN)}
+            returned = line.get("return/mean_100")
+            self._points.append(Point(line["time"], steps, returned, rate, metrics))
 
     def _read_events(self) -> None:
         lines, anew = self._events_file.new_lines()
         self._events = [*([] if anew else self._events), *lines][-EVENTS_SHOWN:]
+
+
+def runs_in(paths: Sequence[str | Path]) -> dict[str, Path]:
+    """The run directories among `paths` and directly in them, by name; the newest come first."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        inside = [] if (path / CONFIG_FILE).exists() else path.glob(f"*/{CONFIG_FILE}")
+        newest = sorted(inside, key=lambda file: file.stat().st_mtime, reverse=True)
+        found += [file.parent for file in newest[:MOST_RUNS]] or [path]
+    short = [path.resolve().name for path in found]
+    names = short if len(set(short)) == len(short) else list(map(str, found))
+    return dict(zip(names, found, strict=True))
 
 
 class _History:

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 
 import uvicorn
 from fastapi import FastAPI
@@ -15,6 +16,7 @@ from nicegui import Client, app, background_tasks, ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
 
+from veldt.dashboard.overview import Overview
 from veldt.dashboard.page import Page
 from veldt.dashboard.prometheus import CONTENT_TYPE, exposition
 from veldt.dashboard.reading import RunReader, RunView
@@ -38,20 +40,38 @@ class _Looks:
         return self._view
 
 
-def serve(reader: RunReader, listener: socket.socket, beside_run: bool) -> None:
-    """Serve until interrupted or, beside a run, until standard input closes."""
-    looks = _Looks(reader)
+def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run: bool) -> None:
+    """Serve until interrupted or, beside a run, until standard input closes. Several runs stand
+    side by side on the first page, which leads to the page of each."""
+    looks = {name: _Looks(reader) for name, reader in readers.items()}
+    several = len(looks) > 1
+
+    def show(number: int) -> None:
+        one = list(looks.values())[number]
+        page = Page(one.newest(), home=several)
+        ui.timer(_REFRESH_SECONDS, lambda: page.refresh(one.newest()))
+
+    def newest() -> list[tuple[str, RunView]]:
+        return [(name, one.newest()) for name, one in looks.items()]
 
     @ui.page("/")
-    def show() -> None:
-        page = Page(looks.newest())
-        ui.timer(_REFRESH_SECONDS, lambda: page.refresh(looks.newest()))
+    def first() -> None:
+        if not several:
+            show(0)
+            return
+        overview = Overview(newest())
+        ui.timer(_REFRESH_SECONDS, lambda: overview.refresh(newest()))
+
+    @ui.page("/run/{number}")
+    def one_of_several(number: int) -> None:
+        show(min(max(number, 0), len(looks) - 1))
 
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @outer.get("/metrics")
     async def metrics() -> Response:
-        return Response(exposition(looks.newest(), reader.run_dir), media_type=CONTENT_TYPE)
+        runs = ((one.newest(), readers[name].run_dir) for name, one in looks.items())
+        return Response(exposition(runs), media_type=CONTENT_TYPE)
 
     # A page of another site must not reach this one by a name that it lets point here.
     outer.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])

@@ -46,6 +46,12 @@ def open_vector(
     factory: EnvironmentFactory, num_envs: int, seed: int, render: bool = False
 ) -> OpenedVector:
     """The vector environment of `factory`; every refusal is a ConfigurationError of one line."""
+    if factory.is_external:
+        raise ConfigurationError(
+            f"the environment '{factory.name}' is a simulator elsewhere, which only 'veldt train"
+            " seed_rl' can wait for; name one of the same spaces with --env, or let it connect to"
+            " 'veldt serve'"
+        )
     if isinstance(factory.env, str) and is_delayed(factory.env):
         return _open_delayed(factory, factory.env, num_envs, seed, render)
     options = dict(factory.options)

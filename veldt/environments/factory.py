@@ -60,8 +60,9 @@ class EnvironmentFactory:
 
     env: str | Callable[..., object]
     """Gymnasium id, "ALE/...", "envpool:<task>", "veldt:sleeping?...", "module:function", a game of
-    several players ("veldt:<game>", "pettingzoo:<module>"), or a picklable callable that returns a
-    gymnasium.Env (or a gymnasium VectorEnv, if it takes num_envs)."""
+    several players ("veldt:<game>", "pettingzoo:<module>"), simulators that connect to a run
+    ("external:HOST:PORT"), or a picklable callable that returns a gymnasium.Env (or a gymnasium
+    VectorEnv, if it takes num_envs)."""
     options: tuple[tuple[str, Any], ...] = ()
     """Keyword arguments of the environment; a mapping is accepted too."""
     vectorization: str = "auto"
@@ -114,6 +115,11 @@ class EnvironmentFactory:
         """Whether it has several players; one policy then plays all seats, each in a column."""
         is_named = isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
         return is_named and not is_delayed(str(self.env))
+
+    @property
+    def is_external(self) -> bool:
+        """Whether simulators elsewhere step it, and connect by themselves."""
+        return isinstance(self.env, str) and self.env.startswith(lookup.EXTERNAL_PREFIX)
 
     @property
     def is_native(self) -> bool:

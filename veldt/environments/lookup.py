@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from veldt.errors import ConfigurationError, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
+EXTERNAL_PREFIX = "external:"
 GAME_PREFIXES = NATIVE_GAMES, PETTINGZOO_GAMES = "veldt:", "pettingzoo:"
 _RAW_ATARI = re.compile(
     r"(?P<game>[A-Z][A-Za-z]+?)(-ram)?(?P<frames>Deterministic|NoFrameskip)?-v[04]"

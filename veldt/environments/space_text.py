@@ -10,37 +10,16 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from veldt import client
 from veldt.errors import ConfigurationError
 
 
 def described(space: gymnasium.Space) -> dict[str, Any]:
-    """The space as plain values; bounds that are equal everywhere are written once."""
-    if isinstance(space, spaces.Dict):
-        entries = {key: described(entry) for key, entry in space.spaces.items()}
-        return {"type": "Dict", "spaces": entries}
-    if isinstance(space, spaces.Tuple):
-        return {"type": "Tuple", "spaces": [described(entry) for entry in space.spaces]}
-    if isinstance(space, spaces.Discrete):
-        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
-    if isinstance(space, spaces.MultiDiscrete):
-        starts = np.broadcast_to(space.start, space.nvec.shape)
-        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": starts.tolist()}
-    if isinstance(space, spaces.MultiBinary):
-        return {"type": "MultiBinary", "shape": list(space.shape)}
-    if isinstance(space, spaces.Box):
-        bounds = {"low": _bound(space.low), "high": _bound(space.high)}
-        return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
-    raise ConfigurationError(f"the space {space} cannot be written down")
-
-
-def _bound(bound: np.ndarray) -> Any:
-    """JSON has no infinity, so that these are words."""
-    values = [_word(float(value)) for value in bound.reshape(-1)]
-    return values[0] if values and len(set(values)) == 1 else values
-
-
-def _word(value: float) -> float | str:
-    return value if np.isfinite(value) else ("inf" if value > 0 else "-inf")
+    """The space as plain values, as clients write them too."""
+    try:
+        return client.described(space)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def space_from(text: Any) -> gymnasium.Space:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from veldt.games.connect_four import COLUMNS, HEIGHT, ROWS
-from veldt.games.full_width import WIN, WORTH, windows
+from veldt.games.connect_four import COLUMNS, HEIGHT, ROWS, windows
+from veldt.games.full_width import WIN, WORTH
 
 _ORDER = np.array([3, 2, 4, 1, 5, 0, 6])  # the middle first: it cuts most
 _COLUMN = (1 << HEIGHT) - 1

@@ -9,13 +9,32 @@ from __future__ import annotations
 
 import numpy as np
 
+from veldt.errors import ConfigurationError
 from veldt.games.native import NativeGame, game_spec, zero_sum
 
 COLUMNS, ROWS, HEIGHT = 7, 6, 7
+CELLS = COLUMNS * ROWS
 _ROWS, _COLUMNS = np.divmod(np.arange(ROWS * COLUMNS), COLUMNS)
 _BITS = (HEIGHT * _COLUMNS + _ROWS).astype(np.int64)
 """Bit of each cell, row by row from the bottom."""
 _TOPS = np.array([HEIGHT * column + ROWS - 1 for column in range(COLUMNS)])
+
+
+def windows() -> np.ndarray:
+    """int64 [69, 4]: the bits of all places for four in a row."""
+    found = []
+    for column in range(COLUMNS):
+        for row in range(ROWS):
+            for right, up in ((0, 1), (1, 0), (1, 1), (1, -1)):
+                if column + 3 * right < COLUMNS and 0 <= row + 3 * up < ROWS:
+                    bits = [HEIGHT * (column + right * i) + row + up * i for i in range(4)]
+                    found.append(bits)
+    return np.array(found)
+
+
+def cell_windows() -> np.ndarray:
+    """bool [42, 69]: which cells, row by row from the bottom, each of them has."""
+    return (_BITS[:, None, None] == windows()).any(axis=2)
 
 
 def has_four(stones: np.ndarray) -> np.ndarray:
@@ -32,12 +51,30 @@ def cells_of(stones: np.ndarray) -> np.ndarray:
     return (stones[:, None] >> _BITS) & 1 == 1
 
 
+def boards_of(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int64 [N], twice: the own and the other's bitboards of observations [N, 126]."""
+    cells = seen.reshape(-1, 3, ROWS * COLUMNS) > 0
+    own, other = (cells[:, 1:] @ (np.int64(1) << _BITS)).T
+    return own, other
+
+
 class ConnectFour(NativeGame):
-    """Action: the column. Observation (3 x 42): empty cells, own stones, the other's."""
+    """Action: the column. Observation (3 x 42): empty cells, own stones, the other's. The first
+    `opening_moves` of each game are chance's, all as likely."""
 
     state_names = ("stones", "num_moves")
 
-    def __init__(self, num_games: int, seed: int = 0, same_step_reset: bool = False) -> None:
+    def __init__(
+        self,
+        num_games: int,
+        seed: int = 0,
+        same_step_reset: bool = False,
+        opening_moves: int = 0,
+    ) -> None:
+        if not 0 <= opening_moves < ROWS:
+            # Fewer than a column holds, and than it takes to win.
+            raise ConfigurationError(f"opening_moves is {opening_moves}; use 0 to {ROWS - 1}")
+        self.opening_moves, self.num_deals = opening_moves, COLUMNS**opening_moves
         size = 3 * ROWS * COLUMNS
         spec = game_spec("veldt:connect_four", size, COLUMNS, same_step_reset=same_step_reset)
         super().__init__(spec, num_games, seed)
@@ -47,21 +84,29 @@ class ConnectFour(NativeGame):
     def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
         self.stones[games] = 0
         self.num_moves[games] = 0
+        for _ in range(self.opening_moves):
+            self._place(games, deals % COLUMNS)
+            deals = deals // COLUMNS
 
     def _play(
         self, games: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        mover = self.turns[games]
-        taken = self.stones[games, 0] | self.stones[games, 1]
-        column = (taken >> (HEIGHT * actions)) & ((1 << HEIGHT) - 1)
-        # Stones fill a column from below: adding 1 to its bits gives the bit of the next free cell.
-        self.stones[games, mover] |= (column + 1) << (HEIGHT * actions)
-        self.num_moves[games] += 1
-        self.turns[games] = 1 - mover
+        mover = self._place(games, actions)
         won = has_four(self.stones[games, mover])
         over = won | (self.num_moves[games] == ROWS * COLUMNS)
         first = np.where(won, np.where(mover == 0, 1, -1), 0)
         return zero_sum(first), over, np.zeros(len(games), bool)
+
+    def _place(self, games: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Put down the next stones; who did."""
+        mover = self.turns[games]
+        taken = self.stones[games, 0] | self.stones[games, 1]
+        stones = (taken >> (HEIGHT * columns)) & ((1 << HEIGHT) - 1)
+        # Stones fill a column from below: adding 1 to its bits gives the bit of the next free cell.
+        self.stones[games, mover] |= (stones + 1) << (HEIGHT * columns)
+        self.num_moves[games] += 1
+        self.turns[games] = 1 - mover
+        return mover
 
     def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
         own = cells_of(self.stones[games, players])

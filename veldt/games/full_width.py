@@ -8,23 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from veldt.games.connect_four import COLUMNS, HEIGHT, ROWS, has_four
+from veldt.games.connect_four import COLUMNS, HEIGHT, ROWS, has_four, windows
 
 WIN = 10_000
 NO_MOVE = -4 * WIN
 _COLUMN = (1 << HEIGHT) - 1
-
-
-def windows() -> np.ndarray:
-    """int64 [69, 4]: the bits of all places for four in a row."""
-    found = []
-    for column in range(COLUMNS):
-        for row in range(ROWS):
-            for right, up in ((0, 1), (1, 0), (1, 1), (1, -1)):
-                if column + 3 * right < COLUMNS and 0 <= row + 3 * up < ROWS:
-                    bits = [HEIGHT * (column + right * i) + row + up * i for i in range(4)]
-                    found.append(bits)
-    return np.array(found)
 
 
 WORTH = np.array([0, 1, 4, 16, 0])

@@ -37,12 +37,15 @@ def perfect_moves(cells: np.ndarray, mover: int) -> np.ndarray:
     """bool [N, 9]: the moves of `mover` that minimax calls best, for boards with moves left."""
     bits = 1 << np.arange(CELLS)
     owns, others = (cells == mover) @ bits, (cells == 1 - mover) @ bits
-    best = np.zeros(cells.shape, dtype=bool)
-    for row, (own, other) in enumerate(zip(owns.tolist(), others.tolist(), strict=True)):
-        value = minimax_value(own, other)
-        for bit in _free_bits(own, other):
-            best[row, bit.bit_length() - 1] = -minimax_value(other, own | bit) == value
-    return best
+    boards = zip(owns.tolist(), others.tolist(), strict=True)
+    moves = np.array([_perfect_bits(own, other) for own, other in boards], dtype=np.int64)
+    return moves[:, None] & bits > 0
+
+
+@functools.cache
+def _perfect_bits(own: int, other: int) -> int:
+    value = minimax_value(own, other)
+    return sum(b for b in _free_bits(own, other) if -minimax_value(other, own | b) == value)
 
 
 def minimax_policy(observations: np.ndarray, legal: np.ndarray) -> np.ndarray:

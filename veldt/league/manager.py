@@ -42,7 +42,7 @@ class LeagueManager(Role):
     def open(self, context: NodeContext) -> None:
         options, self._context = self.options, context
         self._num_learning, self._capacity = len(options.kinds), options.capacity
-        empty = LeagueState.start(options.kinds, options.payoff_decay).to_vector(self._capacity)
+        empty = options.first_state().to_vector(self._capacity)
         version = self.known.pull(empty, newer_than=-1)
         assert version is not None  # the board begins with the first state
         self._version = version
@@ -159,7 +159,7 @@ class LeagueManager(Role):
 
     def _show(self) -> None:
         state = self._state
-        self._frozen.set(len(state.models) - self._num_learning)
+        self._frozen.set(state.num_frozen)
         self._games.set(state.games)
         for gauge, rating in zip(self._elo, state.elo, strict=False):
             gauge.set(float(rating))

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
+from veldt.games.scripted import Script
 from veldt.league.pool import ModelPool, ResidentModels
-from veldt.league.state import DRAW, LEARNING, LOSS, WIN, Matches
+from veldt.league.state import DRAW, LEARNING, LOSS, SCRIPTED_MODELS, WIN, Matches
 from veldt.networks import MASKED_LOGIT, Network, NetworkFactory, PolicyValueOutput
 from veldt.ports import ExperienceSink, ParameterSource
 from veldt.role import Part
@@ -38,6 +39,8 @@ class Opponents(Part):
     resident_models: int
     noise: float = 0.0
     """Share of moves that are drawn from all that are allowed."""
+    scripts: tuple[Script, ...] = ()
+    """How the scripted players of the league play."""
 
     def open(self, context: NodeContext, num_games: int, num_players: int) -> None:
         self._random, self._pool = context.random("opponents"), ModelPool(context.run_dir)
@@ -83,18 +86,11 @@ class Opponents(Part):
         tensors = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in seen.items()}
         keys = np.where(self._model[games] == LEARNING, ~self._opponent[games], self._model[games])
         seats = torch.from_numpy(games * self._num_players + players)
-        logits = None
         with torch.inference_mode():
-            for key in np.unique(keys).tolist():
-                rows = torch.from_numpy(np.flatnonzero(keys == key))
-                told = self._ask(self._network_of(key), tensors, rows, seats[rows])
-                if logits is None:
-                    logits = np.empty((len(games), told.shape[1]), np.float32)
-                logits[rows.numpy()] = told.numpy()
-        assert logits is not None
+            logits = self._logits(keys, tensors, seats).numpy()
         if self.noise:
             noisy = self._random.random(len(games)) < self.noise
-            logits[noisy] = np.where(logits[noisy] == MASKED_LOGIT, MASKED_LOGIT, 0.0)
+            logits[noisy] = 0.0 if legal is None else np.where(legal[noisy], 0.0, MASKED_LOGIT)
         return self._distribution.env_action(self._distribution.sample(logits, self._random))
 
     def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
@@ -112,7 +108,7 @@ class Opponents(Part):
         np.add.at(self._outcomes, counted, 1)
         self._opponent[games] = self._drawn[games % self.at_once]
         self._model[games] = self._matches.models[self._opponent[games]]
-        for player in range(self._num_players):
+        for player in range(self._num_players if self._states else 0):
             self._first[torch.from_numpy(games * self._num_players + player)] = True
 
     def report(self, env_steps: int) -> bool:
@@ -155,19 +151,38 @@ class Opponents(Part):
         self.weights[player].pull(self._vector, newer_than=-1)
         return self._vector
 
-    def _ask(
-        self,
-        network: Network,
-        tensors: dict[str, torch.Tensor],
-        rows: torch.Tensor,
-        seats: torch.Tensor,
+    def _logits(
+        self, keys: np.ndarray, tensors: dict[str, torch.Tensor], seats: torch.Tensor
     ) -> torch.Tensor:
-        """Logits [N, ...] for some rows; the recurrent state is that of the seat."""
-        seen = {name: tensor[rows] for name, tensor in tensors.items()}
-        state = tuple(memory[seats] for memory in self._states)
-        outputs, state = network.step(seen, state, self._first[seats])
-        for memory, new in zip(self._states, state, strict=True):
-            memory[seats] = new
-        self._first[seats] = False
+        """[N, ...]: each row's, of the model that its key names."""
+        present = np.unique(keys).tolist()
+        if len(present) == 1:
+            return self._ask(present[0], tensors, seats)
+        parts, places = [], []
+        for key in present:
+            rows = torch.from_numpy(np.flatnonzero(keys == key))
+            seen = {name: tensor[rows] for name, tensor in tensors.items()}
+            parts.append(self._ask(key, seen, seats[rows]))
+            places.append(rows)
+        joined = torch.cat(parts)
+        return torch.empty_like(joined).index_copy_(0, torch.cat(places), joined)
+
+    def _ask(self, key: int, seen: dict[str, torch.Tensor], seats: torch.Tensor) -> torch.Tensor:
+        """Logits [N, ...]; the recurrent state is that of the seat."""
+        if key <= SCRIPTED_MODELS:
+            script, legal = self.scripts[SCRIPTED_MODELS - key], seen[ACTION_MASK].numpy()
+            chances = script(seen["observation"].numpy(), legal, self._random)
+            with np.errstate(divide="ignore"):
+                logits = np.maximum(np.log(chances), MASKED_LOGIT).astype(np.float32)
+            return torch.from_numpy(logits)
+        network = self._network_of(key)
+        if not self._states:
+            outputs, _ = network.step(seen, (), self._first[: len(seats)])
+        else:
+            state = tuple(memory[seats] for memory in self._states)
+            outputs, state = network.step(seen, state, self._first[seats])
+            for memory, new in zip(self._states, state, strict=True):
+                memory[seats] = new
+            self._first[seats] = False
         assert isinstance(outputs, PolicyValueOutput)
         return outputs.logits

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from veldt.algorithms.matchmaking import LEAGUE_EXPLOITER, MAIN, MAIN_EXPLOITER
 from veldt.errors import ConfigurationError
+from veldt.league.state import LeagueState
 from veldt.options.checked import Bounds, Count, Options
 
 _ALPHASTAR_EXPLOITERS = (1, 2)  # main exploiters and league exploiters beside one main player
@@ -34,13 +35,16 @@ class LeagueOptions(Options):
     """Frozen players in the pool; when it is full, the oldest one leaves."""
     payoff_decay: Annotated[float, Bounds(0, 1, above=True)] = 0.99
     """What each new result of a pair leaves of its older ones."""
-    opponents_at_once: Annotated[int, Bounds(1, 1000)] = 4
+    opponents_at_once: Annotated[int, Bounds(1, 1000)] = 2
     """Opponents that an actor plays side by side; each is one more forward pass per row."""
     resident_models: Annotated[int, Bounds(1, 1000)] = 16
     """Models that an actor keeps in memory; those not played for longest are read again later."""
     opponent_noise: Annotated[float, Bounds(0, 1)] = 0.0
     """Share of the opponents' moves that are drawn at random: a policy that has become certain goes
     on seeing what follows from mistakes."""
+    scripted_opponents: tuple[str, ...] = ()
+    """Players that follow a rule and are in the pool from the start: random, alpha_beta:4 (Connect
+    Four), minimax (tic-tac-toe)."""
     measure_env_steps: Count = 250_000
     """Env steps of the main player between two measurements of its strength."""
 
@@ -69,4 +73,9 @@ class LeagueOptions(Options):
     @property
     def capacity(self) -> int:
         """Players that there may be at most."""
-        return len(self.kinds) + self.max_frozen
+        return len(self.kinds) + len(self.scripted_opponents) + self.max_frozen
+
+    def first_state(self) -> LeagueState:
+        """What the manager knows before the first game."""
+        scripted = len(self.scripted_opponents)
+        return LeagueState.start(self.kinds, self.payoff_decay, scripted)

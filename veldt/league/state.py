@@ -19,6 +19,8 @@ LEAGUE = "league"
 MATCHES = "matches"
 LEARNING = -1
 """In the place of a model's number: a player that is not frozen."""
+SCRIPTED_MODELS = -1000
+"""In the same place, this number and those below: players that follow a rule and have no model."""
 WIN, DRAW, LOSS = range(3)
 
 
@@ -47,18 +49,28 @@ class LeagueState:
     games: int = 0
 
     @staticmethod
-    def start(kinds: tuple[str, ...], decay: float) -> LeagueState:
+    def start(kinds: tuple[str, ...], decay: float, num_scripted: int = 0) -> LeagueState:
         roster, payoff = Roster(), Payoff(decay)
         for kind in kinds:
             roster.add_learning(kind)
+        for _ in range(num_scripted):
+            roster.add_scripted()
+        for _ in roster.kinds:
             payoff.add_player()
         steps, frozen_at, ordered, resets = np.zeros((4, len(kinds)), np.int64)
-        elo, models = np.full(len(kinds), ELO_START), np.full(len(kinds), LEARNING)
+        elo = np.full(len(roster.kinds), ELO_START)
+        scripted = SCRIPTED_MODELS - np.arange(num_scripted)
+        models = np.append(np.full(len(kinds), LEARNING), scripted)
         return LeagueState(roster, payoff, elo, models, steps, frozen_at, ordered, resets)
 
     @property
     def num_learning(self) -> int:
         return len(self.env_steps)
+
+    @property
+    def num_frozen(self) -> int:
+        """Models in the pool."""
+        return int(np.count_nonzero(self.models > 0))
 
     def add_frozen(self, parent: int, model: int, capacity: int) -> int:
         """The pool has one more model; its number as a player. In a full pool the oldest leaves."""
@@ -69,7 +81,8 @@ class LeagueState:
             self.elo = np.append(self.elo, self.elo[parent])
             self.models = np.append(self.models, model)
             return number
-        number = self.num_learning + int(self.models[self.num_learning :].argmin())
+        pool = np.flatnonzero(self.models > 0)
+        number = int(pool[self.models[pool].argmin()])
         self.roster.kinds[number] = self.roster.kinds[parent]
         self.roster.parents[number] = parent
         self.payoff.forget(number)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from veldt.errors import ConfigurationError
+from veldt.games.scripted import scripted_player
 from veldt.league.learner import LearningPlayer
 from veldt.league.manager import LeagueManager
 from veldt.league.measures import Measures
@@ -17,7 +18,6 @@ from veldt.league.state import (
     LEAGUE,
     LEARNING,
     MATCHES,
-    LeagueState,
     Matches,
     generation_board,
     results_layout,
@@ -33,13 +33,15 @@ class League:
     def __init__(self, topology: Topology, problem: Problem, options: LeagueOptions) -> None:
         _check(problem)
         self._options, self._problem, self._network = options, problem, topology.network
+        game = problem.environment.name
+        self._scripts = tuple(scripted_player(name, game) for name in options.scripted_opponents)
         self.size, self._capacity = len(options.kinds), options.capacity
         network, players = topology.network, range(self.size)
         self.networks = [replace(network, seed=network.seed + player) for player in players]
         self.weights = [
             topology.board(board_of(player), self.networks[player]) for player in players
         ]
-        state = LeagueState.start(options.kinds, options.payoff_decay)
+        state = options.first_state()
         self._state = topology.board(LEAGUE, state.to_vector(self._capacity))
         first = Matches(
             np.eye(self.size, self._capacity),
@@ -66,6 +68,7 @@ class League:
             self._options.opponents_at_once,
             self._options.resident_models,
             self._options.opponent_noise,
+            self._scripts,
         )
 
     def learning_player(self, player: int) -> LearningPlayer:

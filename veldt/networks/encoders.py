@@ -170,7 +170,7 @@ class OwnEncoder(Encoder):
 
     def __init__(self, factory: Callable[..., Any], spec: EnvironmentSpec) -> None:
         super().__init__()
-        self.module = factory(spec)
+        self.module = _made_by_user(factory, factory, spec)
         if not isinstance(self.module, nn.Module):
             raise ValueError(f"{factory!r} must return an nn.Module, not {type(self.module)}")
         self.leaves = spec.observation
@@ -179,7 +179,7 @@ class OwnEncoder(Encoder):
             for leaf in spec.observation
         }
         with torch.no_grad():
-            features = self(sample)
+            features = _made_by_user(factory, self, sample)
         if features.dim() != 2 or features.shape[0] != 2:
             raise ValueError(
                 f"{factory!r}: its module must map observations [N, ...] to features [N, F]; "
@@ -197,6 +197,11 @@ class OwnEncoder(Encoder):
         return self.module(inputs if len(inputs) > 1 else inputs[self.leaves[0].name])
 
 
+def is_ready_made(encoder: str | Callable[..., Any]) -> bool:
+    """Whether it is one of ours and not a user's."""
+    return not callable(encoder) and encoder in ENCODERS
+
+
 def make_encoder(
     config: NetworkOptions,
     spec: EnvironmentSpec,
@@ -205,7 +210,7 @@ def make_encoder(
 ) -> Encoder:
     """The encoder, with `num_features`. Without `last_layer` a head brings its own last hidden
     layer (dueling streams, a critic that reads the action there)."""
-    if callable(config.encoder) or config.encoder not in ENCODERS:
+    if not is_ready_made(config.encoder):
         return OwnEncoder(_factory(config.encoder), spec)
     images = [leaf for leaf in spec.observation if _is_image(leaf, config.encoder)]
     flat = [leaf for leaf in spec.observation if leaf not in images]
@@ -214,7 +219,7 @@ def make_encoder(
             f"network '{config.encoder}' needs an image, and {spec.id} has none; use mlp or auto"
         )
     parts: list[Encoder] = [
-        _image_encoder(config.encoder, leaf, last_layer, generator) for leaf in images
+        _image_encoder(str(config.encoder), leaf, last_layer, generator) for leaf in images
     ]
     if flat:
         sizes = config.hidden_sizes if last_layer else config.hidden_sizes[:-1]
@@ -226,8 +231,8 @@ def make_encoder(
 
 def last_layer(config: NetworkOptions, spec: EnvironmentSpec) -> tuple[int, str]:
     """Width and activation of the layer that `make_encoder(..., last_layer=False)` leaves out."""
-    own = callable(config.encoder) or config.encoder not in ENCODERS
-    if not own and any(_is_image(leaf, config.encoder) for leaf in spec.observation):
+    sees_images = any(_is_image(leaf, config.encoder) for leaf in spec.observation)
+    if is_ready_made(config.encoder) and sees_images:
         return 512, "relu"
     return config.hidden_sizes[-1], config.activation
 
@@ -271,6 +276,15 @@ def _factory(encoder: str | Callable[..., Any]) -> Callable[..., Any]:
         return getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"network '{encoder}' cannot be imported: {error}") from error
+
+
+def _made_by_user(factory: Callable[..., Any], call: Callable[..., Any], given: Any) -> Any:
+    """What a user's code returns; whatever it raises comes out as one line that names it."""
+    try:
+        return call(given)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise ValueError(f"{factory!r} fails with {type(error).__name__}: {text}") from error
 
 
 def _as_vector(leaf: ObservationLeaf, value: Tensor) -> Tensor:

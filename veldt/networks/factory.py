@@ -6,13 +6,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
+from veldt.networks.encoders import is_ready_made
 from veldt.networks.first_weights import FirstWeights
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import make_network
 from veldt.networks.network import Network
 from veldt.networks.options import NetworkOptions
+from veldt.resources import require_bytes
 from veldt.types import EnvironmentSpec
+
+_MAY_BE_LARGE = 2048  # units of a layer
+_COPIES = 16
+"""Of the weights in the smallest run: the first ones, two on a board, an actor's, a learner's with
+its gradient, what its optimizer keeps and computes with, and those on their way to disk."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,18 @@ class NetworkFactory:
     first: FirstWeights | None = field(default=None, repr=False, compare=False)
     """What is not drawn from the seed, because it was trained before."""
 
+    def require_memory(self) -> None:
+        """Refuse layers that no run here could hold, before their memory is touched."""
+        widths = (*self.config.hidden_sizes, self.config.recurrent_size)
+        if max(widths) <= _MAY_BE_LARGE:
+            return
+        num_weights = self.size()
+        require_bytes(
+            4 * _COPIES * num_weights,
+            f"a run with a network of {num_weights:,} weights",
+            "use smaller --hidden-sizes or --recurrent-size",
+        )
+
     def make(self) -> Network:
         if self.first is None:
             return make_network(self.config, self.spec, self.head, self.seed)
@@ -36,9 +56,20 @@ class NetworkFactory:
         return network
 
     def blank(self) -> Network:
-        """The same network with arbitrary weights: for those who take them from a board, or only
-        ask for its shapes. The first weights of a large network take a minute to draw."""
+        """The same network with arbitrary weights: for those who take them from a board."""
         return make_network(self.config, self.spec, self.head, seed=None)
+
+    def outline(self) -> Network:
+        """The same network without memory for its weights, for those who ask for its shapes. A
+        user's own encoder needs its memory: it is called once to see what it returns."""
+        if not is_ready_made(self.config.encoder):
+            return self.blank()
+        with torch.device("meta"):
+            return self.blank()
+
+    def _flat(self) -> FlatParameters:
+        network = self.outline()
+        return FlatParameters(network, next(network.parameters()).device)
 
     def initial_vector(self) -> np.ndarray:
         """All weights and statistics before the first update."""
@@ -46,8 +77,8 @@ class NetworkFactory:
 
     def size(self) -> int:
         """Length of that vector."""
-        return FlatParameters(self.blank()).size
+        return self._flat().size
 
     def num_trained(self) -> int:
         """How many entries of the vector an optimizer steps; running statistics follow them."""
-        return FlatParameters(self.blank()).num_trained
+        return self._flat().num_trained

@@ -16,23 +16,39 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 SQRT2 = math.sqrt(2.0)
+_SLOW_TO_FACTORISE = 2048**3  # multiplications: above half a second
+_SLOW_TO_DRAW = 1 << 22  # entries
 
 
 def orthogonal_(
     weight: Tensor, gain: float = 1.0, generator: torch.Generator | None = None
 ) -> None:
-    """Nothing happens without a generator: for thousands of units this takes most of a minute."""
-    if generator is not None:
+    """Nothing happens without a generator. Thousands of units would take minutes to make
+    orthogonal; the rows of so large a matrix are nearly so when each entry is drawn by itself."""
+    if generator is None:
+        return
+    rows, columns = weight.shape[0], weight[0].numel()
+    if rows * columns * min(rows, columns) > _SLOW_TO_FACTORISE:
+        nn.init.normal_(weight, std=gain / math.sqrt(max(rows, columns)), generator=generator)
+    else:
         nn.init.orthogonal_(weight, gain, generator=generator)
 
 
 def linear(
     num_inputs: int, num_outputs: int, gain: float, generator: torch.Generator | None
 ) -> nn.Linear:
-    layer = nn.Linear(num_inputs, num_outputs)
+    layer = _undrawn(num_inputs, num_outputs)
     orthogonal_(layer.weight, gain, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def _undrawn(num_inputs: int, num_outputs: int) -> nn.Linear:
+    """A large layer is not drawn once by torch and then again: that takes seconds."""
+    if num_inputs * num_outputs <= _SLOW_TO_DRAW:
+        return nn.Linear(num_inputs, num_outputs)
+    layer = nn.Linear(num_inputs, num_outputs, device="meta")
+    return layer.to_empty(device=torch.get_default_device())
 
 
 def fused_linear(

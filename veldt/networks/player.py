@@ -4,7 +4,7 @@ and what is exported are judged by this one object."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -44,6 +44,21 @@ class Memory:
     state: State = ()
     past: dict[str, np.ndarray] = field(default_factory=dict)
     """The last action and reward, for networks that read them."""
+
+    @staticmethod
+    def joined(memories: Sequence[Memory]) -> Memory:
+        """Of all these episodes side by side."""
+        state = tuple(map(torch.cat, zip(*(memory.state for memory in memories), strict=True)))
+        past = {
+            name: np.concatenate([memory.past[name] for memory in memories])
+            for name in memories[0].past
+        }
+        return Memory(sum(memory.width for memory in memories), state, past)
+
+    def rows(self, part: slice) -> Memory:
+        """Of some of the episodes."""
+        past = {name: array[part].copy() for name, array in self.past.items()}
+        return Memory(part.stop - part.start, tuple(each[part] for each in self.state), past)
 
     def received(self, reward: np.ndarray | float) -> None:
         """Keep the reward that followed the last action."""

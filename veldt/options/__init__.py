@@ -65,6 +65,10 @@ class RunOptions(Options):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where learning happens: auto, cpu or cuda. auto: cuda, if there is one, for images, own
     networks and layers of 512 or more; on smaller ones a core is faster."""
+    learner_devices: tuple[str, ...] = ()
+    """Where each learner computes, one device for each: cuda:0,cuda:1; default: --device."""
+    inference_device: str | None = None
+    """Where an inference server computes: cpu, cuda or cuda:2; default: --device."""
     learner_threads: Annotated[int, Bounds(1, 1024)] = 1
     """CPU threads of the learner."""
     preset: str = "auto"

@@ -45,6 +45,8 @@ class Bounds:
 _MOST = 1e9  # more of anything than fits into a machine
 
 Count = Annotated[int, Bounds(1, _MOST)]
+Nodes = Annotated[int, Bounds(1, 1024)]
+"""Of one kind in a run: more than a machine or a cluster of them has cores for."""
 CountOrNone = Annotated[int, Bounds(0, _MOST)]
 Positive = Annotated[float, Bounds(0, 1e12, above=True)]
 NotNegative = Annotated[float, Bounds(0, 1e12)]

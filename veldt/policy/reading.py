@@ -28,6 +28,8 @@ class Entry:
     name: str
     path: Path
     shape: tuple[int, ...]
+    dtype: str
+    """Of the space."""
     origin: np.ndarray
     """A value of that shape which is possible."""
     readers: tuple[LeafReader, ...]
@@ -42,6 +44,10 @@ class Entry:
                 ) from error
         return np.asarray(observation)
 
+    def rows(self, array: np.ndarray) -> dict[str, np.ndarray]:
+        """Leaves [N, ...] by name, of an array [N, ...]."""
+        return {reader.leaf.name: _typed(reader, array) for reader in self.readers}
+
 
 class ObservationReader:
     """Reads what an environment of these spaces returns."""
@@ -55,6 +61,7 @@ class ObservationReader:
                 ".".join(map(str, ("observation", *path))),
                 path,
                 _at(space, path).shape or (),
+                str(_at(space, path).dtype),
                 _origin(_at(space, path)),
                 tuple(reader for reader in readers if reader.path == path),
             )
@@ -83,8 +90,7 @@ class ObservationReader:
                     f" {width or 'a single observation'}; give all entries for the same rows"
                 )
             width = found
-            for reader in entry.readers:
-                rows[reader.leaf.name] = _typed(reader, array)
+            rows |= entry.rows(array)
         return rows, width is not None
 
     def mask(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -17,7 +18,7 @@ from veldt.errors import ConfigurationError
 from veldt.networks import Memory, NetworkFactory, Player
 from veldt.policy.module import PolicyModule
 from veldt.policy.reading import Observation, ObservationReader
-from veldt.types import Parameters
+from veldt.types import ACTION_MASK, ObservationLeaf, Parameters
 
 Action: TypeAlias = "np.ndarray | np.integer"
 """As the environment's step takes it."""
@@ -31,6 +32,31 @@ class PolicyState:
     first: np.ndarray
     """Where an episode begins with the next observation."""
     frames: dict[str, FrameStack] = field(default_factory=dict)
+
+    @staticmethod
+    def joined(states: Sequence[PolicyState]) -> PolicyState:
+        """One state of all these episodes, for one forward pass."""
+        if len(states) == 1:
+            return states[0]
+        memories, first = [state.memory for state in states], states[0]
+        frames = {name: copy(stack) for name, stack in first.frames.items()}
+        for name, stack in frames.items():
+            stack.frames = np.concatenate([state.frames[name].frames for state in states])
+        return PolicyState(
+            Memory.joined(memories), np.concatenate([state.first for state in states]), frames
+        )
+
+    def divide(self, states: Sequence[PolicyState]) -> None:
+        """The reverse of `joined`: bring each of them up to date."""
+        if self is states[0]:
+            return
+        start = 0
+        for state in states:
+            part = slice(start, start + len(state.first))
+            state.memory, state.first = self.memory.rows(part), self.first[part].copy()
+            for name, stack in state.frames.items():
+                stack.frames = self.frames[name].frames[part].copy()
+            start = part.stop
 
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """A new episode begins: everywhere, or in these rows of a batch (numbers or a mask)."""
@@ -62,9 +88,10 @@ class TrainedPolicy:
         self._action = network.spec.action
         self._offset = action_offset(interface.action_space)
         self._dtype = interface.action_space.dtype
-        self._reads_reward = bool(self._network.input_fields())
+        self.reads_reward = bool(self._network.input_fields())
+        """Whether `act` needs the last reward."""
         self.has_memory: bool = (
-            self._network.core is not None or self._reads_reward or interface.frame_stack > 1
+            self._network.core is not None or self.reads_reward or interface.frame_stack > 1
         )
         """Whether `act` needs a state."""
         self._new_rows = np.ones(1, bool)
@@ -76,16 +103,25 @@ class TrainedPolicy:
             f" {self.observation_space} -> {self.action_space})"
         )
 
+    @property
+    def leaves(self) -> list[ObservationLeaf]:
+        """The arrays that are read from an observation."""
+        return [reader.leaf for entry in self._reader.entries for reader in entry.readers]
+
+    @property
+    def num_choices(self) -> int:
+        """Length of a mask of allowed actions; 0 for Box actions."""
+        return sum(self._action.sizes)
+
     def initial_state(self, batch: int | None = None) -> PolicyState:
         """The memory of a new episode, or of `batch` episodes side by side."""
         width = 1 if batch is None else batch
         depth = self.interface.frame_stack
         frames = {}
         if depth > 1:
-            leaves = [reader.leaf for entry in self._reader.entries for reader in entry.readers]
             frames = {
                 leaf.name: FrameStack(leaf, width, depth)
-                for leaf in leaves
+                for leaf in self.leaves
                 if leaf.kind != "discrete"
             }
         return PolicyState(self._player.start(width), np.ones(width, bool), frames)
@@ -108,7 +144,19 @@ class TrainedPolicy:
         width = len(next(iter(rows.values())))
         allowed = self._reader.mask(self._action, observation, mask, width)
         if allowed is not None:
-            rows["action_mask"] = allowed
+            rows[ACTION_MASK] = allowed
+        action = self.act_on_rows(rows, state, deterministic, reward)
+        return action if is_batch else action[0]
+
+    def act_on_rows(
+        self,
+        rows: dict[str, np.ndarray],
+        state: PolicyState | None = None,
+        deterministic: bool = True,
+        reward: np.ndarray | float | None = None,
+    ) -> np.ndarray:
+        """The same for what was read already: leaves [N, ...] by name, and masks."""
+        width = len(next(iter(rows.values())))
         if state is None:
             memory, first = self._without_state(width)
         else:
@@ -120,7 +168,7 @@ class TrainedPolicy:
             action = action + self._offset
         if action.dtype != self._dtype:
             action = action.astype(self._dtype)
-        return action if is_batch else action[0]
+        return action
 
     def _without_state(self, width: int) -> tuple[Memory, np.ndarray]:
         if self.has_memory:
@@ -146,7 +194,7 @@ class TrainedPolicy:
             )
         if reward is not None:
             state.memory.received(reward)
-        elif self._reads_reward and not state.first.all():
+        elif self.reads_reward and not state.first.all():
             raise ConfigurationError(
                 "this policy reads the last reward; pass what env.step returned as reward"
             )

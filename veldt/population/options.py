@@ -23,7 +23,7 @@ from veldt.options.checked import (
 class PopulationOptions(Options):
     """Several policies, each with a learner of its own, trained as a population (PBT)."""
 
-    num_policies: Annotated[int, Bounds(1, 1000)] = 1
+    num_policies: Annotated[int, Bounds(1, 128)] = 1
     """Policies that are trained side by side."""
     pbt_rule: Literal["sample_factory", "impala"] = "sample_factory"
     """Who takes whose weights and how values are perturbed: the rule of this paper."""

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
+import numpy as np
+
+from veldt.resources import require_bytes
 from veldt.types import ACTION_MASK, Field, Layout
 
 
@@ -13,6 +17,16 @@ def observation_leaves(trajectories: Layout) -> list[str]:
     return [
         name for name in trajectories if name == ACTION_MASK or name.split(".")[0] == "observation"
     ]
+
+
+def require_room(trajectories: Layout, rows: int, frame_stack: int, option: str) -> None:
+    """Refuse a replay that could never be filled: each frame of a stack is kept once."""
+    leaves, per_row = observation_leaves(trajectories), 0
+    for name in (*leaves, "action"):
+        spec = trajectories[name]
+        size = prod(spec.shape[2:]) * np.dtype(spec.dtype).itemsize
+        per_row += size // (frame_stack if name in leaves else 1)
+    require_bytes(rows * per_row, "replay", f"lower --{option}")
 
 
 def transition_layout(trajectories: Layout, batch_size: int, outputs: Sequence[str] = ()) -> Layout:

@@ -63,7 +63,8 @@ def choices(plan: Plan) -> dict[str, Any]:
 def choices_line(plan: Plan) -> str:
     """The same in a line."""
     problem = plan.problem
-    actors = f"{problem.num_actors} actor{'s' if problem.num_actors > 1 else ''}"
+    noun = "place" if problem.environment.is_external else "actor"
+    actors = f"{problem.num_actors} {noun}{'s' if problem.num_actors > 1 else ''}"
     return (
         f"{plan.architecture} on {plan.family}: preset {plan.preset}, {actors} x"
         f" {problem.envs_per_actor} environments, {plan.rows_per_update():,} rows per update,"

@@ -34,7 +34,7 @@ from veldt.run.directory import directory_of
 from veldt.run.league import add_league_result
 from veldt.run.output import stream
 from veldt.run.plan import Plan
-from veldt.run.repeating import config_of, repeat_command
+from veldt.run.repeating import config_of, first_result
 from veldt.run.signals import OutOfTime, Signals
 from veldt.run.summary import judge_best, summarise
 from veldt.run.surroundings import Surroundings
@@ -81,15 +81,7 @@ class Run:
         self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
-        self._result = RunResult(
-            plan.architecture,
-            plan.problem.environment.name,
-            options.backend,
-            options.seed,
-            run_dir=self._directory.shown,
-            chosen=choices(plan),
-            command=repeat_command(plan, self._directory.shown),
-        )
+        self._result = first_result(plan, self._directory.shown)
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
         path, has_events = self._directory.path, "tensorboard" in options.trackers
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
@@ -233,14 +225,14 @@ class Run:
         return None
 
     def _make_target(self) -> Target | None:
-        options = self._options
+        options, is_external = self._options, self._plan.problem.environment.is_external
         if options.target_return is None:
             return None
         return Target(
             options.target_return,
             options.evaluation_episodes,
-            has_looks=options.backend != "serial",
-            play=self._play,
+            has_looks=options.backend != "serial" and not is_external,
+            play=None if is_external else self._play,
         )
 
     def _play(self, attempt: int, seconds: float | None) -> np.ndarray:
@@ -320,8 +312,8 @@ class Run:
         add_league_result(self._result, self._plan, self._backend)
 
     def _evaluate_last(self) -> None:
-        if not self._options.evaluation_episodes:
-            return
+        if not self._options.evaluation_episodes or self._plan.problem.environment.is_external:
+            return  # nobody can play there but its clients
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
         limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS

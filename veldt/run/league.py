@@ -45,7 +45,7 @@ def add_league_result(result: RunResult, plan: Plan, backend: Backend) -> None:
         measured = Strength(name, network)(last, Past(ModelPool(Path(result.run_dir)), state))
     result.league = {
         "players": len(state.models),
-        "frozen": int(np.count_nonzero(state.roster.frozen)),
+        "frozen": state.num_frozen,
         "games": state.games,
         "elo": state.elo.round(1).tolist(),
         "kinds": state.roster.kinds,

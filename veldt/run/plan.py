@@ -13,6 +13,7 @@ import torch
 from veldt import architectures
 from veldt.backends.process.chaos import Chaos
 from veldt.backends.process.sending import check_can_be_sent
+from veldt.backends.shared_memory.fabric import bytes_of
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Interface
 from veldt.environments.parameters import ENVIRONMENT, to_vector
@@ -23,9 +24,11 @@ from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat, leaves, with_values
 from veldt.population import HasPopulation, population_builder
 from veldt.problem import Problem
-from veldt.resources import usable_cores
+from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
 from veldt.roles.learner import rows_per_batch
+from veldt.run import external
+from veldt.run.placing import check_devices, place
 from veldt.topology import Topology
 from veldt.types import EnvironmentSpec
 
@@ -84,10 +87,10 @@ def _checked_plan(
     module = architectures.load(architecture)
     if options.backend not in getattr(module, "BACKENDS", BACKENDS):
         raise ConfigurationError(module.WHY_NOT_EVERYWHERE)
-    options = _with_an_end(options)
-    environment = _environment(options)
-    if remembered is not None:
-        environment = environment.remembering(*remembered)
+    options = external.sized(_with_an_end(options))
+    environment, known = _environment(options), remembered or external.known(options, module)
+    if known is not None:
+        environment = environment.remembering(*known)
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
@@ -99,6 +102,8 @@ def _checked_plan(
     is_r2d2 = flat(config).get("algorithm") == "r2d2"
     if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
         environment = replace(environment, reward_clip=1.0)
+        environment = environment if known is None else environment.remembering(*known)
+    check_devices(options, getattr(module, "WHY_NOT_ON_CUDA", None))
     device = _device(options, module, is_image)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     num_actors = _num_actors(options, module)
@@ -117,11 +122,22 @@ def _checked_plan(
     topology.architecture = architectures.label(architecture)
     if environment.parameters is not None:
         _add_parameters(topology)
+    _complete(topology, options)
+    return Plan(architecture, options, config, problem, topology, found, preset)
+
+
+def _complete(topology: Topology, options: RunOptions) -> None:
+    """Add what the options ask for beyond the architecture, and refuse what cannot be run here."""
+    place(topology, options)
     if options.extra_lag:
         add_lag(topology, options.extra_lag)
+    require_bytes(
+        bytes_of(topology),
+        "what travels between the nodes",
+        "use fewer --num-actors or --envs-per-actor, or shorter or fewer trajectories",
+    )
     if options.backend == "process":
         check_can_be_sent(topology)
-    return Plan(architecture, options, config, problem, topology, found, preset)
 
 
 def builder(module: ModuleType, config: Any) -> Callable[[Any, Problem], Topology]:

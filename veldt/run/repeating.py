@@ -13,10 +13,11 @@ from veldt.options import RunOptions
 from veldt.options.fields import flat, leaves
 from veldt.options.text import words
 from veldt.run.config_files import NOT_REPEATED
-from veldt.run.description import describe_plan
+from veldt.run.description import choices, describe_plan
 from veldt.run.fine_tuning import ORIGIN, origin, recorded_origin
 from veldt.run.plan import Plan
 from veldt.telemetry.record import CONFIG_FILE
+from veldt.telemetry.result import RunResult
 
 
 def config_of(plan: Plan, command: str | None, run_dir: Path) -> dict[str, Any]:
@@ -24,6 +25,19 @@ def config_of(plan: Plan, command: str | None, run_dir: Path) -> dict[str, Any]:
     that is resumed has not read them again, and keeps what it said."""
     began_with = origin(plan) or recorded_origin(run_dir)
     return {**describe_plan(plan), "command": command, ORIGIN: began_with}
+
+
+def first_result(plan: Plan, run_dir: str) -> RunResult:
+    """What is known of the outcome before the run."""
+    return RunResult(
+        plan.architecture,
+        plan.problem.environment.name,
+        plan.options.backend,
+        plan.options.seed,
+        run_dir=run_dir,
+        chosen=choices(plan),
+        command=repeat_command(plan, run_dir),
+    )
 
 
 def repeat_command(plan: Plan, run_dir: str) -> str | None:

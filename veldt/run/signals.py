@@ -44,6 +44,11 @@ def defer_termination() -> None:
     signal.signal(signal.SIGTERM, note)
 
 
+def is_ending() -> bool:
+    """Whether a SIGTERM came before the run began."""
+    return _terminated_early
+
+
 def _raise_terminated(*_: object) -> None:
     raise Terminated
 

@@ -34,7 +34,8 @@ class Target:
     target_return: float
     num_episodes: int
     has_looks: bool
-    play: Play
+    play: Play | None
+    """None: nobody can play here, and training episodes decide alone."""
     evaluation_return: float | None = None
     """Mean return of the last evaluation that ended."""
     _next_episode: int = 0
@@ -46,7 +47,12 @@ class Target:
         if self._training_reaches_it(telemetry):
             self._next_episode = telemetry.episodes + _EPISODES_BETWEEN_EVALUATIONS
             return self._holds(0, seconds_left)
-        if not self.has_looks or telemetry.updates == 0 or elapsed_seconds < self._next_look:
+        if (
+            not self.has_looks
+            or self.play is None
+            or telemetry.updates == 0
+            or elapsed_seconds < self._next_look
+        ):
             return False
         began = time.monotonic()
         limit = max(_LONGEST_LOOK_SECONDS, _LONGEST_LOOK_SHARE * elapsed_seconds)
@@ -66,6 +72,8 @@ class Target:
     def _holds(self, attempt: int, seconds: float | None) -> bool:
         """Whether fresh episodes reach it; those that did not end in time are no episodes, and a
         mean without the longest of them says nothing."""
+        if self.play is None:
+            return True
         returns = self.play(attempt, seconds)
         if returns.size < self.num_episodes:
             return False

@@ -30,7 +30,7 @@ from veldt.telemetry.result import dumps
 
 SETTINGS_FILE, RESULT_FILE = "sweep.json", "result.json"
 _LOOK_SECONDS = 0.1
-_OF_THE_SWEEP = ("run_dir", "quiet", "json", "dashboard", "port")
+_OF_THE_SWEEP = ("run_dir", "local_dir", "resume", "quiet", "json", "dashboard", "port")
 Say = Callable[[str], None]
 
 

@@ -96,7 +96,9 @@ def _trial(found: Any, dimensions: Sequence[Dimension], files: TrialFiles) -> Sw
     state = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}.get(found.state.name, "")
     state = "lost" if is_lost(found) else state
     result = files.result()
-    values = {each.name: each.value(found.params[each.name]) for each in dimensions}
+    # One that was killed while it was proposed may not have all of them.
+    proposed = [each for each in dimensions if each.name in found.params]
+    values = {each.name: each.value(found.params[each.name]) for each in proposed}
     note = str(found.user_attrs.get(NOTE, ""))
     if RETRY_OF in found.user_attrs:
         note = "; ".join(filter(None, [f"again trial {found.user_attrs[RETRY_OF]}", note]))
@@ -122,7 +124,7 @@ def _order(trial: SweepTrial) -> tuple[int, float, float]:
 
 
 def _row(trial: SweepTrial, names: list[str]) -> list[str]:
-    values = [_number(trial.values[name]) for name in names]
+    values = [_number(trial.values.get(name)) for name in names]
     steps = "-" if trial.env_steps is None else f"{trial.env_steps:,}"
     seconds = "-" if trial.seconds is None else f"{trial.seconds:.1f}"
     numbers = [_number(trial.score), steps, seconds]

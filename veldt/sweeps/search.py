@@ -19,8 +19,8 @@ _FORMS = "use NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C"
 _NOT_SEARCHED = {
     "autotune", "autotune_seconds", "chaos", "chaos_spares", "checkpoint_env_steps",
     "checkpoint_seconds", "dashboard", "env", "evaluation_episodes", "hang_seconds", "json",
-    "keep_checkpoints", "max_seconds", "port", "quiet", "run_dir", "target_return", "timeline",
-    "total_env_steps",
+    "keep_checkpoints", "local_dir", "max_seconds", "port", "quiet", "resume", "run_dir",
+    "store_seconds", "target_return", "timeline", "total_env_steps", "trackers",
 }  # fmt: skip
 """They change the task, the budget or what is shown, so that scores could not be compared."""
 
@@ -57,7 +57,8 @@ class Dimension:
 def search_space(words: Iterable[str], architecture: str) -> list[Dimension]:
     """Refuses, before anything starts, what is no option, no range or not among its values."""
     own = leaves(architectures.load(architecture).Config)
-    known = {n: leaf for n, leaf in leaves(RunOptions).items() if n not in _NOT_SEARCHED} | own
+    common = {n: leaf for n, leaf in leaves(RunOptions).items() if n not in _NOT_SEARCHED}
+    known = {**common, **own}
     found: dict[str, Dimension] = {}
     for word in words:
         name, equals, values = word.partition("=")

@@ -180,6 +180,8 @@ def _remedy(kind: str, facts: RunFacts) -> str:
 
 def _idle_cause(facts: RunFacts) -> str:
     """Nobody is the limit, so something between the nodes is; the fullest queue tells what."""
+    if str(facts.options.get("env", "")).startswith("external:"):
+        return "the clients are the limit; let more of them connect, or such with more environments"
     wider = ("envs_per_actor", "raise envs_per_actor so that each turn does more")
     if not facts.queue_fill:
         return f"the nodes wait for each other; {facts.advice(wider)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import os
 import secrets
 import subprocess
 import tempfile
@@ -12,11 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from veldt.client.protocol import TLS_NAME, TOKEN_HEADER
 from veldt.errors import ConfigurationError
 
-TOKEN_HEADER = "veldt-token"
-TLS_NAME = "veldt"
-"""The name in the certificate. Nodes have changing addresses, so it is not one of them."""
 _CURVE = "ec_paramgen_curve:P-256"
 
 
@@ -27,6 +26,8 @@ class Security:
     token: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     certificate: bytes | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)
+    admits_all: bool = False
+    """Without a token: only where nobody but this machine can connect."""
 
     @property
     def uses_tls(self) -> bool:
@@ -38,6 +39,8 @@ class Security:
 
     def admits(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Whether a caller knows the token; takes equally long for every wrong one."""
+        if self.admits_all:
+            return True
         given = next((value for name, value in metadata if name == TOKEN_HEADER), "")
         text = given if isinstance(given, bytes) else given.encode()
         return bool(self.token) and hmac.compare_digest(text, self.token.encode())
@@ -65,6 +68,23 @@ def check_address(address: str, security: Security) -> None:
             f"central inference would listen on {address}, which other machines can reach, without"
             " token and TLS; give it a certificate, or keep all nodes on one machine"
         )
+
+
+def from_environment(address: str) -> Security:
+    """What $VELDT_TOKEN, $VELDT_CERTIFICATE and $VELDT_KEY (files) ask of whoever connects to
+    `address`. Beyond this machine all three are needed."""
+    token = os.environ.get("VELDT_TOKEN", "")
+    files = [os.environ.get(name) for name in ("VELDT_CERTIFICATE", "VELDT_KEY")]
+    if not is_on_this_machine(address) and not (token and all(files)):
+        raise ConfigurationError(
+            f"{address} can be reached from other machines; set VELDT_TOKEN, VELDT_CERTIFICATE and"
+            " VELDT_KEY (docs/serving.md), or listen on 127.0.0.1 and let clients come over ssh -L"
+        )
+    try:
+        certificate, key = (Path(file).read_bytes() if file else None for file in files)
+    except OSError as error:
+        raise ConfigurationError(f"the certificate or its key cannot be read: {error}") from error
+    return Security(token, certificate, key, admits_all=not token)
 
 
 def with_certificate(security: Security) -> Security:

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gRPC server of central inference. One event loop serves the streams of all actors, so that
-idle or hostile connections cost no thread."""
+"""The gRPC server of central inference and of simulators elsewhere. One event loop serves all
+streams, so that idle or hostile connections cost no thread."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 import grpc
 
+from veldt.errors import ConfigurationError
 from veldt.wire.event_loop import PolledEventLoop
 from veldt.wire.messages import Refused, StreamFormat
 from veldt.wire.security import Security, check_address
-from veldt.wire.servicer import InferenceRequest, Session, StreamServicer
+from veldt.wire.servicer import InferenceRequest, StreamServicer
 
 SERVICE, METHOD = "veldt.wire.CentralInference", "Infer"
 _GRACE_SECONDS = 0.2
@@ -23,6 +26,8 @@ _CODES = {
     "out_of_turn": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "old_incarnation": grpc.StatusCode.FAILED_PRECONDITION,
     "superseded": grpc.StatusCode.ABORTED,
+    "no_place": grpc.StatusCode.UNAVAILABLE,
+    "other_spaces": grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 
@@ -41,23 +46,50 @@ def keepalive_options(max_receive_bytes: int) -> list[tuple[str, int]]:
     ]
 
 
-class StreamServer:
+class Session(Protocol):
+    """One stream, as a servicer sees it."""
+
+    def receive(self, message: bytes) -> None:
+        """Take one message; raises Refused, after which the stream must end."""
+
+    def close(self) -> None:
+        """The stream has ended."""
+
+
+Request = TypeVar("Request")
+
+
+class Servicer(Protocol[Request]):
+    """What happens on the streams, without any transport."""
+
+    @property
+    def refused(self) -> dict[str, int]: ...
+
+    def connect(self, send: Callable[[bytes], None]) -> Session: ...
+
+    def refuse(self, reason: str) -> None: ...
+
+    def take(self) -> Request | None: ...
+
+    def answer(self, request: Request, data: bytes) -> None: ...
+
+
+class RpcServer(Generic[Request]):
     """The server's end of all streams: `take` a row, `answer` it. Listens from its construction on;
     what comes in is looked at when `take` finds nothing waiting."""
 
     def __init__(
         self,
-        format: StreamFormat,
-        num_clients: int,
-        groups_per_client: int,
+        servicer: Servicer[Request],
+        method: tuple[str, str],
+        max_request_bytes: int,
+        max_streams: int,
         address: str,
         security: Security,
     ) -> None:
         check_address(address, security)
-        self._format, self._security = format, security
-        self._servicer = StreamServicer(format, num_clients, groups_per_client)
-        # A new stream may come before the old one is known to be dead, so each actor has two.
-        self._max_streams = 2 * num_clients + 8
+        self._servicer, self._security, self._method = servicer, security, method
+        self._max_request_bytes, self._max_streams = max_request_bytes, max_streams
         self._answered = False
         self._loop = PolledEventLoop()
         self._loop.run_until_complete(self._listen(address))
@@ -71,7 +103,7 @@ class StreamServer:
         """Readable when something came in."""
         return self._loop.fileno()
 
-    def take(self) -> InferenceRequest | None:
+    def take(self) -> Request | None:
         request = self._servicer.take()
         if request is None:
             if self._answered:
@@ -82,7 +114,7 @@ class StreamServer:
             request = self._servicer.take()
         return request
 
-    def answer(self, request: InferenceRequest, data: bytes) -> None:
+    def answer(self, request: Request, data: bytes) -> None:
         """The answer leaves with the next `take` that finds nothing waiting."""
         self._answered = True
         self._servicer.answer(request, data)
@@ -94,17 +126,27 @@ class StreamServer:
             self._loop.close()
 
     async def _listen(self, address: str) -> None:
-        self._server = self._make_server(address)
+        try:
+            self._server = self._make_server(address)
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"cannot listen on {address}: {error}; is something else listening there?"
+            ) from error
         await self._server.start()
 
     def _make_server(self, address: str) -> grpc.aio.Server:
         server = grpc.aio.server(
-            options=keepalive_options(self._format.max_request_bytes + _COUNTED_EXCESS_BYTES),
+            options=[
+                *keepalive_options(self._max_request_bytes + _COUNTED_EXCESS_BYTES),
+                # Two servers on one port would each get some of the streams.
+                ("grpc.so_reuseport", 0),
+            ],
             maximum_concurrent_rpcs=self._max_streams,
         )
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
+        service, method = self._method
         server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
+            (grpc.method_handlers_generic_handler(service, {method: handler}),)
         )
         security = self._security
         if security.certificate and security.key:
@@ -130,6 +172,29 @@ class StreamServer:
             await context.abort(code, str(refusal))
         finally:
             writing.cancel()
+            session.close()
+
+
+class StreamServer(RpcServer[InferenceRequest]):
+    """The server's end of the streams of all actors."""
+
+    def __init__(
+        self,
+        format: StreamFormat,
+        num_clients: int,
+        groups_per_client: int,
+        address: str,
+        security: Security,
+    ) -> None:
+        super().__init__(
+            StreamServicer(format, num_clients, groups_per_client),
+            (SERVICE, METHOD),
+            format.max_request_bytes,
+            # A new stream may come before the old one is known to be dead: two for each actor.
+            2 * num_clients + 8,
+            address,
+            security,
+        )
 
 
 async def _read(session: Session, context: grpc.aio.ServicerContext) -> None:

@@ -77,6 +77,9 @@ class Session:
             )
         )
 
+    def close(self) -> None:
+        """Who comes back opens a new stream; until then there is nothing to be done."""
+
     def answer(self, request: InferenceRequest, data: bytes) -> None:
         self._asked[request.group] = False
         self._send(self._servicer.format.encode_answer(request.sequence, request.group, data))

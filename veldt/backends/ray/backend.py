@@ -21,6 +21,7 @@ from veldt.backends.ray.cluster import ray
 from veldt.backends.ray.head import Head
 from veldt.backends.ray.host import Host, answers, reports
 from veldt.backends.ray.messages import Assignment, Report
+from veldt.backends.ray.shared import SharedChannels
 from veldt.backends.ray.supervisor import Supervisor
 from veldt.backends.ray.wiring import Wiring, initial_parameters
 from veldt.backends.saving import (
@@ -52,7 +53,11 @@ class RayBackend:
         verify: bool = False,
         hang_seconds: float = 60.0,
         timeline_seconds: float = 0.0,
+        share_memory: bool = True,
     ) -> None:
+        """`share_memory`: where all processes are on one machine. Without it they send messages
+        there, too."""
+        self._may_share = share_memory
         self._seed, self._verify = seed, verify
         self._timeline_seconds = timeline_seconds
         self._wiring = Wiring(topology)
@@ -60,6 +65,8 @@ class RayBackend:
         self._cluster: ray_cluster.Cluster | None = None
         self._head: Head | None = None
         self._links: dict[str, Link] = {}
+        self._shared: SharedChannels | None = None
+        """Where all processes are on this machine."""
         self._telemetry = {node.name: bytes(TELEMETRY_BYTES) for node in topology.nodes}
         self._queue_fills = {queue.spec.name: 0.0 for queue in topology.queues}
         self._supervisor = Supervisor(self._wiring, self)
@@ -93,7 +100,13 @@ class RayBackend:
         self._cluster = ray_cluster.join()
         if warning := ray_cluster.warning_about_token():
             self.notes.append(warning)
-        self._links = self._wiring.links(ray_cluster.is_one_machine())
+        if self._may_share and ray_cluster.is_one_machine():
+            groups = list(self._wiring.groups.values())
+            boards = [self._newest(board) for board in self._topology.boards]
+            newest = replace(self._topology, boards=boards)
+            self._shared = SharedChannels(newest, groups, self._verify)
+        else:
+            self._links = self._wiring.links()
         self._head = Head(ray.get_runtime_context().gcs_address)
         self._supervisor.start(self._generation)
 
@@ -117,6 +130,7 @@ class RayBackend:
             timeline_seconds=self._timeline_seconds,
             saves=self._wiring.owned(name),
             run_dir=self.run_dir,
+            memory=self._shared.part_for(host.group) if self._shared is not None else None,
             parts={node.name: read_part(checkpoint, node.name) for node in host.group.nodes}
             if checkpoint is not None
             else {},
@@ -127,7 +141,9 @@ class RayBackend:
         return replace(board, initial=known.vector, version=known.version)
 
     def newest_for(self, group: Group) -> dict[str, Parameters]:
-        """The newest weights that `group` reads, by board."""
+        """The newest weights that `group` reads, by board; none where it reads them itself."""
+        if self._shared is not None:
+            return {}
         boards = (board.spec.name for board in self._topology.boards)
         read = (board for board in boards if group.name in self._wiring.ends[board].readers)
         return {b: self.parameters(b) for b in read if self._wiring.writer(b) != group.name}
@@ -138,11 +154,17 @@ class RayBackend:
         holds_memory = any(self._wiring.uses(group.name, name) for name in shared)
         return is_restartable(group) and not holds_memory
 
+    def lost(self, group: Group) -> None:
+        if self._shared is not None:
+            self._shared.died(group)
+
     def advance(self, seconds: float) -> None:
         if self._head is not None:
             self._head.check(self._checkpoint)
         self._supervisor.watch(seconds)
         self._exchange_reports()
+        if self._shared is not None:
+            self._shared.look()
 
     def _exchange_reports(self) -> None:
         hosts = list(self._hosts.values())
@@ -171,10 +193,13 @@ class RayBackend:
         return {name: spans for found in answers(calls) for name, spans in found.items()}
 
     def queue_fills(self) -> dict[str, float]:
-        return dict(self._queue_fills)
+        return dict(self._queue_fills) if self._shared is None else self._shared.queue_fills()
 
     def parameters(self, board: str) -> Parameters:
         """The writer's newest weights; where it is gone, the newest that a reader still has."""
+        if self._shared is not None:
+            self._known[board] = self._shared.parameters(board)
+            return self._known[board]
         if self._head is not None and self._head.is_lost:
             return self._known[board]
         ends = self._wiring.ends[board]
@@ -192,6 +217,9 @@ class RayBackend:
     def publish(self, board: str, parameters: Parameters) -> None:
         """Who is not there now is told when it is."""
         self._known[board] = parameters
+        if self._shared is not None:
+            self._shared.fabric.boards[board].publish(parameters)
+            return
         for name in self._wiring.ends[board].readers:
             if name in self._hosts:
                 accept = self._hosts[name].handle.accept
@@ -233,6 +261,11 @@ class RayBackend:
             self._supervisor.close()
         for link in self._links.values():
             link.close()
+        if self._shared is not None:
+            for name in self._known:
+                self.parameters(name)  # they are asked for after the end, too
+            self._shared.close()
+            self._shared = None
         if self._cluster is not None:
             leaving = Background(self._cluster.leave)
             leaving.done(_GRACE_SECONDS if is_lost else None)  # a dead head answers nobody

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from veldt.backends.ray.shared import SharedPart
 from veldt.backends.shared_memory.streams import Link
 from veldt.topology import Board, Group, QueueSpec, RequestsSpec, Shared
 
@@ -39,6 +40,8 @@ class Assignment:
     saves: set[str]
     """Boards and shared memory whose content this group puts into checkpoints."""
     run_dir: Path | None
+    memory: SharedPart | None
+    """All channels, where the processes share them; the five lists above are then not used."""
     parts: dict[str, dict[str, np.ndarray]]
     """By node: the state its role continues from; empty for a fresh start."""
 

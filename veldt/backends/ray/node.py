@@ -66,25 +66,29 @@ class NodeHost:
         self._stopping = threading.Event()
         names = {node.name for node in assignment.group.nodes}
         self._captures = Captures(names, self._channels_of)
-        self._doorbells = doorbells_of(assignment.group)
         ring = bytes(ring_bytes(assignment.timeline_seconds))
         self._telemetry = {
             node.name: NodeTelemetry(memoryview(bytearray(assignment.telemetry[node.name] + ring)))
             for node in assignment.group.nodes
         }
-        self._intakes = {s.name: Intake(s, assignment.verify) for s in assignment.inbound}
-        self._outboxes = {
-            spec.name: Outbox(
-                spec, assignment.verify, assignment.group.name, assignment.incarnation
-            )
-            for spec in assignment.outbound
-        }
-        self._fabric = self._make_fabric()
+        self._intakes: dict[str, Intake] = {}
+        self._outboxes: dict[str, Outbox] = {}
         self._broadcasts: dict[str, Broadcast] = {}
+        memory = assignment.memory
+        self._holder = 1 if memory is None else memory.holder
+        self._fabric = self._make_fabric() if memory is None else memory.open()
+        self._doorbells = {name: self._fabric.doorbells[name] for name in names}
         return os.getpid()
 
     def _make_fabric(self) -> Fabric:
+        """Channels of this process's own, with what carries their content to others."""
         given = self._assignment
+        self._doorbells = doorbells_of(given.group)
+        self._intakes = {s.name: Intake(s, given.verify) for s in given.inbound}
+        self._outboxes = {
+            spec.name: Outbox(spec, given.verify, given.group.name, given.incarnation)
+            for spec in given.outbound
+        }
         fabric = Fabric(
             boards={b.spec.name: board_memory(b, False) for b in given.boards},
             shared={s.spec.name: shared_block(s, False) for s in given.shared},
@@ -107,7 +111,10 @@ class NodeHost:
         return list(dict.fromkeys(self._doorbells[node] for node in nodes))
 
     async def connect(self, peers: Peers) -> None:
-        """Take the handles of processes that this one sends to, or of their successors."""
+        """Take the handles of processes that this one sends to, or of their successors. Who shares
+        their memory needs none."""
+        if self._assignment.memory is not None:
+            return
         for queue, consumer in peers.consumers.items():
             self._outboxes[queue].connect(consumer)
         for board, readers in peers.readers.items():
@@ -128,6 +135,7 @@ class NodeHost:
 
     def _run(self) -> tuple[str, str, str] | None:
         _use_one_core()
+        os.nice(min(node.role.niceness for node in self._assignment.group.nodes))
         self._started = time.monotonic()
         nodes: list[RunningNode] = []
         try:
@@ -155,7 +163,7 @@ class NodeHost:
         return running
 
     def _open(self, node: Node, end: End) -> Any:
-        return self._fabric.open(node, end, holder=1)
+        return self._fabric.open(node, end, self._holder)
 
     async def deliver(
         self, queue: str, producer: str, incarnation: int, number: int, payload: np.ndarray

@@ -38,6 +38,9 @@ class Owner(Protocol):
 
     def may_restart(self, group: Group) -> bool: ...
 
+    def lost(self, group: Group) -> None:
+        """A process is gone and will be replaced."""
+
 
 class Supervisor:
     """The processes of all groups. `hosts` are those that run, by group name."""
@@ -133,6 +136,7 @@ class Supervisor:
         self.notes.append(f"{host.died(error)} and is restarted")
         ray.kill(host.handle)  # it may be out of reach rather than dead
         self.hosts.pop(name, None)
+        self._owner.lost(host.group)
         self._waiting.append((time.monotonic() + delay, host))
 
     def _replace_those_due(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from veldt.backends.ray.streams import ClusterLink
-from veldt.backends.shared_memory.streams import Link, LocalLink, unix_link
+from veldt.backends.shared_memory.streams import Link, link_for
 from veldt.errors import ConfigurationError
 from veldt.topology import (
     READING_SIDES,
@@ -137,16 +137,12 @@ class Wiring:
         """How many deliveries may wait in `group`: one per slot."""
         return sum(spec.num_slots for spec in self.inbound(group))
 
-    def links(self, one_machine: bool) -> dict[str, Link]:
+    def links(self) -> dict[str, Link]:
         """What carries each stream: a socket where its ends are in different processes."""
         found: dict[str, Link] = {}
         for name, spec in self._streams.items():
-            if len(self.ends[name].groups) == 1:
-                found[name] = LocalLink(spec)
-            elif one_machine:
-                found[name] = unix_link(spec)
-            else:
-                found[name] = ClusterLink(spec)
+            crosses = len(self.ends[name].groups) > 1
+            found[name] = link_for(spec, ClusterLink if crosses else None)
         return found
 
     def uses(self, group: str, channel: str) -> bool:

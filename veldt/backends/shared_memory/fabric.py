@@ -24,7 +24,7 @@ from veldt.backends.shared_memory.requests import (
     RequestServer,
 )
 from veldt.backends.shared_memory.signals import Bell, Doorbell, IndexDeque, IndexPipe, Indices
-from veldt.backends.shared_memory.streams import Link, LocalLink, unix_link
+from veldt.backends.shared_memory.streams import Link, LocalLink, link_for, unix_link
 from veldt.topology import (
     READING_SIDES,
     UPDATES_SUFFIX,
@@ -164,10 +164,24 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
             queue = fabric.queues[channel.spec.queue.name]
             fabric.requests[name] = request_memory(channel.spec, queue, crosses)
         elif isinstance(channel, Stream):
-            fabric.streams[name] = unix_link(channel.spec) if crosses else LocalLink(channel.spec)
+            fabric.streams[name] = link_for(channel.spec, unix_link if crosses else None)
         else:
             fabric.shared[name] = shared_block(channel, between_processes)
     return fabric
+
+
+def bytes_of(topology: Topology) -> int:
+    """What the channels hold, and the batches that their slots are joined into."""
+    queues = sum(QueueMemory.nbytes(queue.spec) for queue in topology.queues)
+    boards = sum(BoardMemory.nbytes(board.spec) for board in topology.boards)
+    shared = sum(memory.initial.nbytes for memory in topology.shared)
+    joined = sum(
+        end.channel.layout.nbytes * end.slots_per_batch
+        for node in topology.nodes
+        for _, end in node.ends()
+        if isinstance(end.channel, QueueSpec) and end.slots_per_batch > 1
+    )
+    return queues + boards + shared + joined
 
 
 def descriptors_of(topology: Topology) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from veldt.topology import StreamSpec
 from veldt.wire.local import LocalClient
 from veldt.wire.messages import StreamFormat
-from veldt.wire.security import Security
+from veldt.wire.security import Security, from_environment
 from veldt.wire.servicer import StreamServicer
 
 _PREFIX = "veldt-streams-"
@@ -71,6 +71,37 @@ class SocketLink:
     def close(self) -> None:
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class DoorLink:
+    """A stream whose clients are simulators elsewhere; the server's node listens for them."""
+
+    spec: StreamSpec
+    security: Security
+
+    def client(self, index: int) -> Any:
+        raise AssertionError("clients come through the door")
+
+    def server(self) -> Any:
+        from veldt.wire.external import ExternalServer
+        from veldt.wire.external_format import ExternalFormat
+
+        door = self.spec.door
+        assert door is not None
+        format = ExternalFormat(door.interface, learns=True, takes_masks=door.takes_masks)
+        width = self.spec.request["first"].shape[0]
+        num_places = self.spec.num_clients * self.spec.groups_per_client
+        return ExternalServer(format, door.address, self.security, num_places, width)
+
+    def close(self) -> None: ...
+
+
+def link_for(spec: StreamSpec, crosses: Callable[[StreamSpec], Link] | None) -> Link:
+    """What carries a stream; `crosses` makes it where the ends are in different processes."""
+    if spec.door is not None:
+        return DoorLink(spec, from_environment(spec.door.address))
+    return LocalLink(spec) if crosses is None else crosses(spec)
 
 
 def stream_format(spec: StreamSpec) -> StreamFormat:

@@ -15,7 +15,7 @@ from veldt.context import NodeContext
 from veldt.errors import ConfigurationError
 from veldt.networks import FlatParameters, Network, NetworkFactory
 from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
-from veldt.options.checked import Count, Options
+from veldt.options.checked import Count, Nodes, Options
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Arrays, Part
 from veldt.topology import UPDATES_SUFFIX, Topology
@@ -30,7 +30,7 @@ class HogwildOptions(Options):
 
     shared_statistics: bool = True
     """All workers use and change one mean square; sgd's momentum is always the worker's own."""
-    clusters: Count = 1
+    clusters: Nodes = 1
     """Copies of the weights; more than one is Hogwild++: deltas go around a ring of clusters."""
     ring_period_updates: Count = 8
     """Updates of a cluster's first worker between two turns of the ring."""

@@ -16,7 +16,7 @@ import torch
 from veldt.context import NodeContext
 from veldt.networks import NetworkFactory
 from veldt.optimizers import OptimizerOptions, make_optimizer
-from veldt.options.checked import Count, CountOrNone
+from veldt.options.checked import Count, CountOrNone, Nodes
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
 from veldt.role import Arrays, Role
 from veldt.roles.gradients.outliers import OutlierFilter, OutlierOptions
@@ -29,7 +29,7 @@ from veldt.types import Parameters
 class ServerOptions(OutlierOptions):
     """What a parameter server accepts and how it is cut."""
 
-    num_shards: Count = 2
+    num_shards: Nodes = 2
     """Nodes that share the parameter vector between them."""
     max_gradient_age_updates: CountOrNone = 50
     """The server refuses gradients of weights that are more updates old than this."""

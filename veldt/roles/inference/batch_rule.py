@@ -26,18 +26,18 @@ class OpenRequests(Generic[Request]):
     """Requests that wait for company, in the order they came."""
 
     def __init__(self, rule: BatchRule, clock: Callable[[], float]) -> None:
-        self._rule, self._clock = rule, clock
+        self.rule, self._clock = rule, clock
         self._open: list[Request] = []
         self._opened_at = 0.0
 
     @property
     def patience_seconds(self) -> float:
         """How long a node may sleep although it has something to do soon."""
-        return self._rule.patience_seconds if self._open else float("inf")
+        return self.rule.patience_seconds if self._open else float("inf")
 
     @property
     def is_full(self) -> bool:
-        return len(self._open) >= self._rule.most
+        return len(self._open) >= self.rule.most
 
     def add(self, request: Request) -> None:
         if not self._open:
@@ -55,6 +55,6 @@ class OpenRequests(Generic[Request]):
         return taken
 
     def _is_time(self) -> bool:
-        if len(self._open) >= self._rule.enough:
+        if len(self._open) >= self.rule.enough:
             return True
-        return self._clock() - self._opened_at >= self._rule.patience_seconds
+        return self._clock() - self._opened_at >= self.rule.patience_seconds

@@ -141,7 +141,7 @@ def recurrent_memory(
     network: NetworkFactory, num_groups: int, environments: Environments
 ) -> np.ndarray:
     """Room for the recurrent state of all groups, to be shared by the servers of a policy."""
-    size = state_size(network.blank(), num_groups, environments.width)
+    size = state_size(network.outline(), num_groups, environments.width)
     return np.zeros(max(1, size), np.float32)
 
 

@@ -85,10 +85,40 @@ class TrajectoryAssembler:
         track.row += 1
         if track.slot is not None and track.row == len(track.slot["first"]) - 1:
             self._write_row(track, arrays)
-            self._sink.commit(track.slot)
-            self.committed += 1
-            track.slot, track.row = None, 0
-            track.sequence += 1
+            self._hand_over(track)
+
+    def _hand_over(self, track: _Track) -> None:
+        assert track.slot is not None
+        self._sink.commit(track.slot)
+        self.committed += 1
+        track.slot, track.row = None, 0
+        track.sequence += 1
+
+    def end(self, number: int, last: ReceivedRow | None = None) -> None:
+        """Whoever stepped the group has gone: what is complete of its trajectory is handed over,
+        truncated where no episode has ended; its remaining rows are ignored. `last` has the
+        observation that followed, if it is not written yet."""
+        track = self._tracks[number]
+        slot, row, track.connection = track.slot, track.row, -1
+        if slot is None or row < 1:
+            return
+        if last is not None:
+            self._write_row(track, last.arrays)
+        before = row - 1
+        goes_on = ~(slot["terminated"][before] | slot["truncated"][before])
+        for name in slot.arrays:
+            if name.startswith("final_"):
+                seen = slot[name.removeprefix("final_")][row]
+                slot[name][before, goes_on] = seen[goes_on]
+        slot["truncated"][before] |= goes_on
+        for name, array in slot.arrays.items():
+            if len(array) == len(slot["first"]) and not name.startswith("state."):
+                array[row:] = array[before]
+        for name in ("reward", "terminated", "truncated"):
+            slot[name][row:] = 0
+        for name in ("first", "ignored"):
+            slot[name][row:] = True
+        self._hand_over(track)
 
     def place(self, number: int, row: ReceivedRow) -> tuple[Slot, int] | None:
         """Where the received row lies now and its action will; None while the learner is behind and
@@ -186,13 +216,16 @@ class StreamInference(Role):
             self._place(waiting)
         received = False
         while not self._open.is_full and (row := self.stream.take()) is not None:
-            number = self._number(row)
-            if self._assembler.is_new_connection(number, row):
-                self._begin_anew(number, row)
-            self._assembler.receive(number, row)
-            self._place(row)
+            self._receive(row)
             received = True
         return received
+
+    def _receive(self, row: ReceivedRow) -> None:
+        number = self._number(row)
+        if self._assembler.is_new_connection(number, row):
+            self._begin_anew(number, row)
+        self._assembler.receive(number, row)
+        self._place(row)
 
     def _number(self, row: ReceivedRow) -> int:
         """The group's place among those of all actors."""
@@ -200,13 +233,16 @@ class StreamInference(Role):
 
     def _begin_anew(self, number: int, row: ReceivedRow) -> None:
         """Nobody waits for what the group asked on an earlier connection."""
-        self._open.discard(lambda placed: self._number(placed[0]) == number)
-        self._homeless = [other for other in self._homeless if self._number(other) != number]
+        self._forget_questions(number)
         before = self._assembler.dropped
         self._assembler.begin_anew(number, row)
         self.policy.forget(number)
         self._connections.add()
         self._dropped.add(self._assembler.dropped - before)
+
+    def _forget_questions(self, number: int) -> None:
+        self._open.discard(lambda placed: self._number(placed[0]) == number)
+        self._homeless = [other for other in self._homeless if self._number(other) != number]
 
     def _place(self, row: ReceivedRow) -> None:
         place = self._assembler.place(self._number(row), row)

@@ -25,7 +25,7 @@ from veldt.replay import (
     TransitionStore,
     UniformSampler,
 )
-from veldt.replay.layouts import sequence_layout, transition_layout
+from veldt.replay.layouts import require_room, sequence_layout, transition_layout
 from veldt.role import Part
 from veldt.types import LAST_ACTION, LAST_REWARD, VALUE_BEST, VALUE_TAKEN, Field, Layout
 
@@ -99,6 +99,7 @@ class UniformTable(Table):
         items = transition_layout(self.layout, self.batch_size, self.outputs)
         self.batch_layout = _with_weights(items, self.batch_size)
         room = options.replay_transitions
+        require_room(self.layout, room, self.frame_stack, "replay-transitions")
         if room < max(2 * trajectory, options.min_replay_transitions):
             raise ConfigurationError(
                 f"replay_transitions is {room:,}, less than two trajectories of {trajectory:,} or"
@@ -226,6 +227,8 @@ class SequenceTable(Table):
         self.batch_size, r2d2 = self.options.batch_sequences, self.loss.options
         steps = r2d2.burn_in_steps + r2d2.unroll_steps
         kept = kept_outputs(self.layout)
+        rows = self.options.replay_sequences * r2d2.unroll_steps
+        require_room(self.layout, rows, self.frame_stack, "replay-sequences")
         items = sequence_layout(self.layout, steps, self.batch_size, kept)
         self.batch_layout = _with_weights(items, self.batch_size)
 

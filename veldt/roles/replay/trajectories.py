@@ -11,6 +11,7 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.options.checked import Bounds, Count, Options
 from veldt.ports import ExperiencePart, ExperienceSource
+from veldt.resources import require_bytes
 from veldt.types import Batch, Layout
 
 _LEFT_OUT = ("provenance",)
@@ -30,7 +31,17 @@ def with_replay(
     source: ExperienceSource, layout: Layout, options: TrajectoryReplayOptions
 ) -> ExperienceSource:
     """The source itself, or joined with trajectories of earlier batches where that is asked for."""
-    return TrajectoryReplay(source, layout, options) if options.replay_fraction else source
+    if not options.replay_fraction:
+        return source
+    width = layout["reward"].shape[1]
+    drawn = width * options.replay_fraction / (1.0 - options.replay_fraction)
+    kept = max(options.replay_trajectories, drawn)
+    require_bytes(
+        round((kept + drawn) * layout.nbytes / width),
+        "replay",
+        "lower --replay-trajectories or --replay-fraction",
+    )
+    return TrajectoryReplay(source, layout, options)
 
 
 @dataclass(eq=False)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices by name: each learner and each inference server goes where it was told to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from veldt.errors import ConfigurationError
+from veldt.options import RunOptions
+from veldt.run.plan import make_plan
+
+
+def plan(architecture, own=None, **options):
+    return make_plan(architecture, RunOptions(env="CartPole-v1", **options), own or {})
+
+
+@pytest.mark.parametrize(
+    ("architecture", "own", "options", "told"),
+    [
+        ("impala", {}, {"learner_devices": ("cuda:7",)}, "learner_devices is 'cuda:7', which"),
+        ("impala", {}, {"learner_devices": ("tpu",)}, "there is cpu"),
+        ("seed_rl", {}, {"inference_device": "cuda:99"}, "inference_device is 'cuda:99', which"),
+        ("impala", {}, {"inference_device": "cpu"}, "has no inference server"),
+        ("impala", {}, {"learner_devices": ("cpu", "cpu")}, "2 devices, but impala has 1 learners"),
+        (
+            "impala",
+            {"num_learners": 2},
+            {"learner_devices": ("cpu",)},
+            "1 devices, but impala has 2",
+        ),
+        ("ga3c", {}, {"inference_device": "cpu"}, "shares one model on one device"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line_before_the_start(architecture, own, options, told):
+    with pytest.raises(ConfigurationError) as caught:
+        plan(architecture, own, backend="serial", **options)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_each_learner_and_server_has_the_device_that_was_named():
+    found = plan("impala", {"num_learners": 2}, backend="serial", learner_devices=("cpu", "cpu"))
+    assert [node.role.device() for node in found.topology.of("learner")] == ["cpu", "cpu"]
+    found = plan("seed_rl", backend="serial", inference_device="cpu", learner_devices=("cpu",))
+    assert {node.role.device() for node in found.topology.nodes} == {"cpu"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_learner_on_the_gpu_and_inference_on_the_cpu():
+    found = plan("seed_rl", backend="serial", inference_device="cpu", learner_devices=("cuda:0",))
+    devices = {node.kind: node.role.device() for node in found.topology.nodes}
+    assert devices["learner"] == "cuda:0"
+    assert devices["inference"] == "cpu"

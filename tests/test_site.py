@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the site is built from: every page is in its menu, every diagram is drawn without a library,
+every public name explains itself. `make docs` builds it, strictly."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import veldt
+import veldt.extend
+from veldt.command_line.main import COMMANDS
+
+yaml = pytest.importorskip("yaml", reason="the extra docs is not installed")
+
+ROOT = Path(veldt.__file__).parent.parent
+DOCS = ROOT / "docs"
+SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+DRAWN = [page for page in sorted(DOCS.rglob("*.md")) if "```mermaid" in page.read_text("utf-8")]
+
+
+def hook(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / "hooks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def entries(menu: object) -> list[str]:
+    if isinstance(menu, str):
+        return [menu]
+    inner = menu.values() if isinstance(menu, dict) else menu
+    return [page for each in inner for page in entries(each)]
+
+
+def test_the_menu_has_every_page_once():
+    pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    pages += [f"notebooks/{path.stem}.md" for path in (DOCS / "notebooks").glob("*.ipynb")]
+    assert sorted(entries(SITE["nav"])) == sorted(pages)
+
+
+def test_hooks_and_styles_are_there():
+    assert all((ROOT / path).is_file() for path in SITE["hooks"])
+    assert all((DOCS / path).is_file() for path in SITE["extra_css"])
+
+
+@pytest.fixture(scope="module")
+def drawings():
+    return hook("drawings")
+
+
+@pytest.mark.parametrize("page", DRAWN, ids=lambda page: page.stem)
+def test_diagrams_are_drawn_when_the_site_is_built(drawings, page):
+    """Mermaid's own fences would make a reader's browser fetch its library."""
+    file = SimpleNamespace(src_uri=page.relative_to(DOCS).as_posix())
+    text = page.read_text(encoding="utf-8")
+    shown = drawings.on_page_markdown(text, page=SimpleNamespace(file=file))
+    assert "```mermaid" not in shown
+    assert shown.count("<svg") == text.count("```mermaid")
+
+
+def test_links_out_of_the_documentation_become_text():
+    links = hook("source_links")
+
+    def shown(page: str, text: str) -> str:
+        return links.on_page_markdown(
+            text, page=SimpleNamespace(file=SimpleNamespace(src_uri=page))
+        )
+
+    assert shown("using.md", "[a](../examples/a.py) [b](lag.md)") == "a [b](lag.md)"
+    assert shown("howto/gpu.md", "[a](../../README.md) [b](../lag.md)") == "a [b](../lag.md)"
+    assert shown("index.md", "[n](notebooks/n.ipynb)") == "[n](notebooks/n.md)"
+
+
+def test_every_command_has_its_help_on_the_page_of_commands():
+    pages = hook("command_pages")
+    shown = pages.on_page_markdown((DOCS / "reference/commands.md").read_text(encoding="utf-8"))
+    assert all(f"\n## {name}\n" in shown for name in COMMANDS)
+    assert pages.MARK not in shown
+
+
+@pytest.mark.parametrize("module", [veldt, veldt.extend], ids=lambda module: module.__name__)
+def test_every_public_name_explains_itself(module):
+    found = {name: getattr(module, name) for name in module.__all__}
+    named = {
+        n: each for n, each in found.items() if inspect.isclass(each) or inspect.isfunction(each)
+    }
+    assert named
+    assert [name for name, each in named.items() if not inspect.getdoc(each)] == []

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of nested spaces with masks, as a run that learns reads them from the real client."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from veldt.client import PolicyClient, described
+from veldt.client import policy_pb2 as pb
+from veldt.environments.external import external_interface, external_spec
+from veldt.environments.space_text import space_from
+from veldt.wire.external_format import ExternalFormat, check_hello, declared_interface
+from veldt.wire.messages import Refused
+
+SPACE = spaces.Dict(
+    {
+        "action_mask": spaces.MultiBinary(5),
+        "camera": spaces.Box(0, 255, (6, 5, 3), np.uint8),
+        "place": spaces.Tuple([spaces.Discrete(4, start=1), spaces.Box(-1, 1, (2,), np.float64)]),
+    }
+)
+ACTION = spaces.MultiDiscrete([3, 2], start=[5, 0])
+INTERFACE = external_interface(SPACE, ACTION)
+FORMAT = ExternalFormat(INTERFACE, learns=True)
+
+
+def client(width: int = 2) -> PolicyClient:
+    """One that has been welcomed; no socket is needed to see what it would send."""
+    made = PolicyClient("nowhere", width)
+    made._welcome = pb.Reply.FromString(FORMAT.welcome()).welcome
+    return made
+
+
+def observations(seed: int, count: int = 2) -> list[dict]:
+    SPACE.seed(seed)
+    drawn = [SPACE.sample() for _ in range(count)]
+    for each in drawn:
+        each["action_mask"] = np.array([1, 0, 1, 1, 1], np.int8)
+    return drawn
+
+
+def test_what_the_client_sends_is_what_the_policy_reads():
+    seen, last = observations(1), observations(2)
+    last[1]["place"][1][:] = np.nan  # of an episode that goes on: nobody reads it
+    step = client()._step(seen, [1.5, -2.0], [False, False], [True, False], last, None)
+    arrays = FORMAT.read(step, 2, is_first=False)
+    assert [arrays["truncated"].tolist(), arrays["first"].tolist()] == [[True, False]] * 2
+    assert arrays["reward"].tolist() == [1.5, -2.0]
+    assert arrays["action_mask"].tolist() == [[True, False, True, True, True]] * 2
+    for row, each in enumerate(seen):
+        assert np.array_equal(arrays["observation.camera"][row], each["camera"].transpose(2, 0, 1))
+        assert arrays["observation.place.0"][row] == each["place"][0] - 1
+        assert np.allclose(arrays["observation.place.1"][row], each["place"][1])
+    assert np.allclose(arrays["final_observation.place.1"][0], last[0]["place"][1])
+    assert np.isfinite(arrays["final_observation.place.1"]).all()
+    spec = external_spec("external:here", INTERFACE, False)
+    assert {leaf.name for leaf in spec.observation} <= set(arrays)
+    assert spec.action_mask_size == 5
+
+
+def test_lists_arrays_and_tuples_of_observations_are_the_same_bytes():
+    seen = observations(3)
+    joined = {
+        "action_mask": np.stack([each["action_mask"] for each in seen]),
+        "camera": np.stack([each["camera"] for each in seen]).tolist(),
+        "place": (
+            [int(each["place"][0]) for each in seen],
+            np.stack([each["place"][1] for each in seen]),
+        ),
+    }
+    wanted = client()._step(seen, None, None, None, None, None)
+    for form in (tuple(seen), joined):
+        assert client()._step(form, None, None, None, None, None) == wanted
+
+
+def test_actions_come_as_the_environment_takes_them():
+    reply = pb.Reply.FromString(FORMAT.encode_actions(np.array([[0, 1], [2, 0]])))
+    assert np.frombuffer(reply.actions.action, "<i8").tolist() == [5, 1, 7, 0]
+
+
+def test_values_outside_the_spaces_are_refused():
+    seen = observations(1)
+    seen[0]["place"] = (9, seen[0]["place"][1])
+    step = client()._step(seen, None, None, None, None, None)
+    with pytest.raises(Refused, match="outside of the 4 values"):
+        FORMAT.read(step, 2, is_first=True)
+    step = client()._step(observations(1), None, None, None, None, [[0] * 5, [1] * 5])
+    with pytest.raises(Refused, match="allows no action at all"):
+        FORMAT.read(step, 2, is_first=True)
+    with pytest.raises(ValueError, match="truncated needs final_observation"):
+        client()._step(observations(1), None, None, [True, False], None, None)
+
+
+def test_spaces_travel_as_text():
+    hello = pb.Hello(
+        protocol=1,
+        environments=2,
+        observation_space=json.dumps(described(SPACE)),
+        action_space=json.dumps(described(ACTION)),
+    )
+    assert declared_interface(hello) == INTERFACE
+    FORMAT.check_spaces(hello)
+    by_hand = {"type": "Discrete", "n": 3, "start": 0}
+    assert space_from(described(by_hand)) == spaces.Discrete(3)
+    for text in ("{", '{"type": "Ball"}', '{"type": "Box", "shape": [-3]}', "[" * 5000):
+        hello.action_space = text
+        with pytest.raises(Refused, match="make no sense"):
+            declared_interface(hello)
+    with pytest.raises(Refused, match="takes them from its first client"):
+        declared_interface(pb.Hello(protocol=1, environments=1))
+    with pytest.raises(Refused, match="this server speaks 1"):
+        check_hello(pb.Hello(protocol=2, environments=1))

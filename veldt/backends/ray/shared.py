@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The channels of a run whose processes are all on this machine: memory that they share, as on the
+process backend, instead of messages through Ray.
+
+Ray starts and watches the processes; the descriptors of memory, pipes and doorbells reach them over
+a Unix socket of the driver's, which asks for a key.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from multiprocessing import current_process
+from multiprocessing.reduction import ForkingPickler
+
+from veldt.backends.base import doorbells_of
+from veldt.backends.process.recovery import Recovery
+from veldt.backends.shared_memory.fabric import (
+    Fabric,
+    build_fabric,
+    descriptors_of,
+    newest_parameters,
+)
+from veldt.resources import raise_descriptor_limit, require_descriptors
+from veldt.topology import Group, Topology
+from veldt.types import Parameters
+
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class SharedPart:
+    """What one process is sent. It can be opened once: the socket gives each descriptor away once,
+    while Ray may repeat the call that brings this."""
+
+    key: bytes
+    content: bytes
+    holder: int
+    """The number of the process in the holders of slots."""
+
+    def open(self) -> Fabric:
+        current_process().authkey = self.key
+        fabric: Fabric = ForkingPickler.loads(self.content)
+        return fabric
+
+
+class SharedChannels:
+    """The driver's side: made before the processes start, and closed when they have ended."""
+
+    def __init__(self, topology: Topology, groups: list[Group], verify: bool) -> None:
+        raise_descriptor_limit()
+        require_descriptors(descriptors_of(topology))
+        self._topology = topology
+        self.fabric = build_fabric(topology, between_processes=True, verify=verify)
+        for group in groups:
+            self.fabric.doorbells.update(doorbells_of(group))
+        self._holders = {group.name: number for number, group in enumerate(groups, start=1)}
+        self._recovery, self._next_look = Recovery(self.fabric), 0.0
+
+    def part_for(self, group: Group) -> SharedPart:
+        content = bytes(ForkingPickler.dumps(self.fabric.part_for(group.nodes)))
+        return SharedPart(bytes(current_process().authkey), content, self._holders[group.name])
+
+    def parameters(self, board: str) -> Parameters:
+        return newest_parameters(self.fabric, self._topology.shared, board)
+
+    def queue_fills(self) -> dict[str, float]:
+        return {name: queue.fill() for name, queue in self.fabric.queues.items()}
+
+    def died(self, group: Group) -> None:
+        """Take back what a dead process held, before its successor runs."""
+        self._recovery.died(self._holders[group.name])
+
+    def look(self) -> None:
+        """Now and then: what was lost in the moment of a death."""
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_SECONDS
+            self._recovery.look()
+
+    def close(self) -> None:
+        self.fabric.close()

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`veldt serve`: the policy of a run answers simulators. Whatever has come in is answered with one
+forward pass; what a policy remembers of an episode stays here, with the stream it came from."""
+
+from __future__ import annotations
+
+import select
+import signal
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+
+from veldt.errors import ConfigurationError
+from veldt.policy import PolicyState, TrainedPolicy
+from veldt.run import output
+from veldt.run.best import BEST
+from veldt.run.loading import loaded
+from veldt.telemetry.result import dumps
+from veldt.types import ACTION_MASK
+from veldt.wire.external import ExternalRow, ExternalServer
+from veldt.wire.external_format import ExternalFormat
+from veldt.wire.security import from_environment
+
+_MOST_STREAMS, _MOST_ENVIRONMENTS = 256, 1024
+"""Clients at a time, and environments that one of them steps together."""
+_IDLE_MILLISECONDS = 100
+_MOST_PORT = 65_535
+
+
+class PolicyService:
+    """Answers all clients of `server` with `policy`."""
+
+    def __init__(self, policy: TrainedPolicy, address: str, deterministic: bool = True) -> None:
+        self._policy, self._deterministic = policy, deterministic
+        format = ExternalFormat(policy.interface, learns=False, reads_reward=policy.reads_reward)
+        self._server = ExternalServer(
+            format,
+            address,
+            from_environment(address),
+            _MOST_STREAMS,
+            max_environments=_MOST_ENVIRONMENTS,
+        )
+        self.port = self._server.port
+        self._states: dict[int, PolicyState] = {}
+        """By stream, where the policy has a memory."""
+        self._streams: set[int] = set()
+        self.clients = self.requests = self.forward_passes = 0
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Messages that were not taken, by reason."""
+        return dict(self._server.refused)
+
+    def fileno(self) -> int:
+        """Readable when something came in."""
+        return self._server.fileno()
+
+    def step(self) -> bool:
+        """Answer what has come in; False when there was nothing."""
+        rows: list[ExternalRow] = []
+        while (row := self._server.take()) is not None:
+            if row.left:
+                self._forget(row.connection)
+            elif not row.leaves:
+                rows.append(row)
+        rows = [row for row in rows if not row.session.has_ended]
+        if rows:
+            self._answer(rows)
+        return bool(rows)
+
+    def _answer(self, rows: list[ExternalRow]) -> None:
+        new = {row.connection for row in rows} - self._streams
+        self._streams |= new
+        self.clients += len(new)
+        self.requests += len(rows)
+        self.forward_passes += 1
+        actions = self._actions(rows)
+        start = 0
+        for row in rows:
+            end = start + row.session.width
+            self._server.answer(row, actions[start:end].tobytes())
+            start = end
+
+    def _actions(self, rows: list[ExternalRow]) -> np.ndarray:
+        policy = self._policy
+        names = [entry.name for entry in policy.leaves]
+        joined = {name: np.concatenate([row.arrays[name] for row in rows]) for name in names}
+        if any(ACTION_MASK in row.arrays for row in rows):
+            joined[ACTION_MASK] = np.concatenate([self._mask(row) for row in rows])
+        if not policy.has_memory:
+            return policy.act_on_rows(joined, None, self._deterministic)
+        states = [self._state(row) for row in rows]
+        state = PolicyState.joined(states)
+        reward = np.concatenate([row.arrays["reward"] for row in rows])
+        actions = policy.act_on_rows(joined, state, self._deterministic, reward)
+        state.divide(states)
+        return actions
+
+    def _mask(self, row: ExternalRow) -> np.ndarray:
+        """A client without masks may do anything."""
+        everything = np.ones((row.session.width, self._policy.num_choices), bool)
+        return row.arrays.get(ACTION_MASK, everything)
+
+    def _state(self, row: ExternalRow) -> PolicyState:
+        if row.connection not in self._states:
+            self._states[row.connection] = self._policy.initial_state(row.session.width)
+        state = self._states[row.connection]
+        state.reset(row.arrays["first"])
+        return state
+
+    def _forget(self, connection: int) -> None:
+        self._states.pop(connection, None)
+        self._streams.discard(connection)
+
+    def close(self) -> None:
+        """End all streams."""
+        self._server.close()
+
+
+def serve_run(
+    run_dir: Path,
+    checkpoint: str | int = BEST,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    stochastic: bool = False,
+    policy: int | None = None,
+    trust_code: bool = False,
+    json: bool = False,
+) -> int:
+    """Serve until SIGTERM or Ctrl-C; the exit code."""
+    if port > _MOST_PORT:
+        raise ConfigurationError(f"port is {port}; use 0 to {_MOST_PORT}")
+    stopping: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    found = loaded(run_dir, checkpoint, policy, trust_code=trust_code)
+    service = PolicyService(found, _address(host, port), not stochastic)
+    address = _address(host, service.port)
+    begin = {"event": "serving", "address": address, "host": host, "port": service.port}
+    about = {"architecture": found.architecture, "env": found.env, "env_steps": found.env_steps}
+    _say(f"serving {found} at {address} (Ctrl-C ends it)", {**begin, **about}, json)
+    listening = select.poll()
+    listening.register(service.fileno(), select.POLLIN)
+    try:
+        while not stopping:
+            if not service.step():
+                listening.poll(_IDLE_MILLISECONDS)
+    finally:
+        service.close()
+    counts = {
+        "clients": service.clients,
+        "requests": service.requests,
+        "forward_passes": service.forward_passes,
+        "refused": service.refused,
+    }
+    words = f"{service.requests:,} requests of {service.clients:,} clients answered in"
+    _say(f"{words} {service.forward_passes:,} forward passes", {"event": "end", **counts}, json)
+    return 0
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _say(text: str, event: dict[str, object], as_json: bool) -> None:
+    print(dumps(event) if as_json else text, file=output.stream(), flush=True)
