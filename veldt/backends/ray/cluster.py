@@ -11,7 +11,8 @@ import logging
 import os
 import secrets
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,19 +48,21 @@ def join() -> Cluster:
     if ray.is_initialized():
         return Cluster(joined_here=False)
     address = os.environ.get("RAY_ADDRESS")
-    if address and address != "local":
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    else:
-        _start_private()
-    _hear_signals_again()
+    with _signals_kept():
+        if address and address != "local":
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        else:
+            _start_private()
     return Cluster(joined_here=True)
 
 
-def _hear_signals_again() -> None:
-    """Ray's library has taken SIGTERM over, and would end this process before anything is saved;
-    let whoever handled it before do so again."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        handler = signal.getsignal(number)
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray takes SIGTERM over, and would end this process before anything is saved; afterwards,
+    whoever handled it before does so again."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
         if handler is not None:
             with suppress(ValueError):  # not the main thread: signals are the host program's
                 signal.signal(number, handler)
