@@ -19,6 +19,8 @@ from typing import Any
 
 from veldt.errors import ConfigurationError
 from veldt.files import write_atomically
+from veldt.telemetry.line_file import LineFile
+from veldt.telemetry.writers import METRICS_FILE
 
 STATE_FILE, LOG_FILE = "trackers.json", "trackers.log"
 """In the run directory: ids and how far each tracker has come; what their packages printed."""
@@ -59,9 +61,14 @@ class Trackers:
         return {"trackers": read_state(self._run_dir)} if self._names else {}
 
     def restore(self, meta: Mapping[str, Any]) -> None:
-        """Go on with the runs of a checkpoint's `meta` where the directory has lost them."""
+        """Go on with the runs of a checkpoint's `meta` where the directory has lost them. What was
+        written since that checkpoint counts as sent: twice would be worse than a gap."""
         kept = meta.get("trackers")
         if kept and not read_state(self._run_dir):
+            lines, _ = LineFile(self._run_dir / METRICS_FILE).new_lines()
+            written = max((line["env_steps"] for line in lines), default=-1)
+            for state in kept.values():
+                state["env_steps"] = max(state.get("env_steps", -1), written)
             write_atomically(self._run_dir / STATE_FILE, json.dumps(kept) + "\n")
 
     @contextmanager
