@@ -161,10 +161,12 @@ def test_runs_stand_side_by_side_on_a_desk_and_on_a_phone(browser, tmp_path):
         rows = "return [...document.querySelectorAll('tr[data-run] a')].map(a => a.textContent)"
         assert set(browser.execute_script(rows)) == {"a2c", "apex"}
         assert {"Return over time", "Loss of the value function"} <= titles(browser)
-        assert [width_of(browser, window) for window in (1280, 390)] == [1280, 390]
+        for window in (1280, 390):  # a scroll bar may take a little of it
+            assert window - 20 <= width_of(browser, window) <= window
         browser.find_element("css selector", "tr[data-run] a").click()
         until(lambda: text(browser, ".state") == "finished", "the page of one run")
-        assert [width_of(browser, window) for window in (1280, 390)] == [1280, 390]
+        for window in (1280, 390):  # a scroll bar may take a little of it
+            assert window - 20 <= width_of(browser, window) <= window
         assert text(browser, ".home") == "all runs"
         assert foreign_requests(browser) == []
 
