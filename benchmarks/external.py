@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,12 @@ def fresh_environment(folder: Path) -> Path:
     python = folder / "bin" / "python"
     install = [str(python), "-m", "pip", "install", "--quiet", "--no-warn-script-location"]
     subprocess.run([*install, "grpcio", "protobuf", "gymnasium"], check=True)
-    subprocess.run([*install, "--no-deps", str(ROOT)], check=True)
+    source = folder.with_name("source")  # a build leaves things behind where it is made
+    source.mkdir()
+    shutil.copytree(ROOT / "veldt", source / "veldt")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run([*install, "--no-deps", str(source)], check=True)
     return python
 
 

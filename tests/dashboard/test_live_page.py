@@ -23,6 +23,7 @@ from watched_runs import (
     veldt_process,
 )
 
+import veldt
 from veldt.command_line import main as cli
 
 pytest.importorskip("nicegui", reason="the extra dashboard is not installed")
@@ -150,15 +151,15 @@ def test_a_resumed_run_comes_back_to_the_same_page(browser, tmp_path):
 
 @pytest.mark.timeout(120)
 def test_runs_stand_side_by_side_on_a_desk_and_on_a_phone(browser, tmp_path):
-    for name in ("a2c", "dqn"):
-        short = ("--backend", "serial", "--total-env-steps", "1500", "--run-dir", f"runs/{name}")
-        with veldt_process("train", name, *SMALL, *short, cwd=tmp_path) as process:
-            assert process.wait(60) == 0
+    for name in ("a2c", "apex"):
+        short = {"total_env_steps": 1000, "envs_per_actor": 4, "evaluation_episodes": 0}
+        home = str(tmp_path / "runs" / name)
+        veldt.train(name, env="CartPole-v1", backend="serial", run_dir=home, **short)
     with veldt_process("watch", "runs", cwd=tmp_path) as process:
         browser.get(address_of(process, process.stdout))
         until(lambda: "2 runs" in text(browser, ".title"), "the first page")
         rows = "return [...document.querySelectorAll('tr[data-run] a')].map(a => a.textContent)"
-        assert set(browser.execute_script(rows)) == {"a2c", "dqn"}
+        assert set(browser.execute_script(rows)) == {"a2c", "apex"}
         assert {"Return over time", "Loss of the value function"} <= titles(browser)
         assert [width_of(browser, window) for window in (1280, 390)] == [1280, 390]
         browser.find_element("css selector", "tr[data-run] a").click()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from watched_runs import address_of, is_alive, until, veldt_process
+from watched_runs import is_alive, until, veldt_process
 
 import veldt
 from veldt.run.loading import find_checkpoint
@@ -53,7 +53,7 @@ def scraped(address: str) -> dict[str, dict[str, float]]:
     """By metric: values by the label `name`, or by nothing."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    with urllib.request.urlopen(f"{address}metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"{address}metrics", timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         text = answer.read().decode()
     found: dict[str, dict[str, float]] = {}
@@ -67,28 +67,29 @@ def scraped(address: str) -> dict[str, dict[str, float]]:
 @pytest.mark.timeout(180)
 def test_a_killed_run_goes_on_under_the_same_ids(tmp_path, packages):
     path = tmp_path / "run"
-    words = ("--trackers", "wandb,mlflow", "--checkpoint-env-steps", "4000", "--dashboard")
+    words = ("--trackers", "wandb,mlflow", "--checkpoint-env-steps", "4000")
     with veldt_process("train", "impala", *SMALL, *words, "--run-dir", str(path)) as process:
-        address = address_of(process)
         until(lambda: reached(path) > 0, "both trackers")
         until(lambda: len(saved_ids(path)) == 2, "ids in a checkpoint")
-        before = scraped(address)
         helpers = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGKILL)
         process.wait()
         until(lambda: not any(is_alive(child) for child in helpers), "what ran beside it to end")
-    assert before["veldt_up"] == {"": 1.0}
-    assert before["veldt_info"].keys() == {"is_success", "height", "episode/stairs"}
-    assert before["veldt_info"]["height"] == 4.0
-    assert before["veldt_env_steps_total"][""] > 0
-    assert 0 <= before["veldt_system_memory_percent"][""] <= 100
-
     first, known = reached(path), ids(read_state(path))
     assert saved_ids(path) == known
     (path / "trackers.json").unlink()  # the checkpoint knows them too
     total = first + 20_000
-    with veldt_process("resume", str(path), "--total-env-steps", str(total)) as process:
-        process.wait(120)
+    with veldt_process("watch", str(path)) as page:
+        address = f"http://{page.stdout.readline().split('http://')[1].split()[0]}"
+        before = scraped(address)
+        with veldt_process("resume", str(path), "--total-env-steps", str(total)) as process:
+            process.wait(120)
+        until(lambda: scraped(address)["veldt_env_steps_total"][""] >= total, "the same run")
+    assert before["veldt_up"] == {"": 0.0}
+    assert before["veldt_info"].keys() == {"is_success", "height", "episode/stairs"}
+    assert before["veldt_info"]["height"] == 4.0
+    assert 0 < before["veldt_env_steps_total"][""] < total
+    assert 0 <= before["veldt_system_memory_percent"][""] <= 100
     assert ids(read_state(path)) == known
     assert reached(path) >= total
     check_mlflow(tmp_path, known["mlflow"], first, total)

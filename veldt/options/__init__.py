@@ -52,7 +52,7 @@ class RunOptions(Options):
     """Fine-tune: begin with the weights of RUN_DIR, or RUN_DIR:best|last|ENV_STEPS [best]."""
     from_part: Literal["all", "encoder"] = "all"
     """What is taken from there: all, or the encoder with its normaliser; the rest is drawn."""
-    num_actors: Annotated[int, Bounds(1, 10_000)] | None = None
+    num_actors: Annotated[int, Bounds(1, 4096)] | None = None
     """Actors; default: from the number of cores."""
     envs_per_actor: Annotated[int, Bounds(1, 65_536)] | None = None
     """Environments each actor steps together; default: by its kind and the preset."""

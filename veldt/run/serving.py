@@ -4,12 +4,14 @@ forward pass; what a policy remembers of an episode stays here, with the stream 
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 from pathlib import Path
 from types import FrameType
 
 import numpy as np
+import torch
 
 from veldt.errors import ConfigurationError
 from veldt.policy import PolicyState, TrainedPolicy
@@ -138,6 +140,8 @@ def serve_run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # a few rows are computed sooner than threads agree on them
     found = loaded(run_dir, checkpoint, policy, trust_code=trust_code)
     service = PolicyService(found, _address(host, port), not stochastic)
     address = _address(host, service.port)

@@ -137,7 +137,8 @@ class Study:
                 self._study.enqueue_trial(trial.params, user_attrs={RETRY_OF: trial.number})
 
     def _distributions(self) -> dict[str, Any]:
-        made, found = self._optuna.distributions, {}
+        found: dict[str, Any] = {}
+        made = self._optuna.distributions
         for name, each in self._dimensions.items():
             if each.choices:
                 found[name] = made.CategoricalDistribution(each.choices)
