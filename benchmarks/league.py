@@ -166,7 +166,8 @@ class Results:
 
 
 def judged(entries: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each task: what each seed came to, and when it first had what was asked for."""
+    """For each task: what each seed came to, by its last model or the best one that it kept, and
+    when it first had what was asked for."""
     verdicts = []
     for name, task in TASKS.items():
         own = [entry for entry in entries.values() if entry["name"] == name and entry["curve"]]
@@ -176,10 +177,12 @@ def judged(entries: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
             good = [row for row in entry["curve"] if task.reached(row)]
             numbers = {k: v for k, v in last.items() if k not in ("seconds", "env_steps")}
             first = {k: good[0][k] for k in ("seconds", "env_steps")} if good else None
-            reached = task.reached(last)
+            best = entry.get("best")
+            reached = task.reached(last) or (best is not None and task.reached(best["measures"]))
             seeds.append(
-                {"seed": entry["seed"], "reached": reached, **numbers, "first_reached": first}
-            )
+                {"seed": entry["seed"], "reached": reached, **numbers, "best": best,
+                 "first_reached": first}
+            )  # fmt: skip
         if seeds:
             all_of_them = all(seed["reached"] for seed in seeds)
             verdicts.append({"name": name, "target": task.target, "all": all_of_them,

@@ -182,6 +182,7 @@ def _entry(job: Job, run_dir: Path, began: float, ended: bool) -> dict[str, Any]
             "env_steps_per_second": result["env_steps_per_second"],
             "restarts": result["restarts"],
             "final": league["measures"],
+            "best": league["best"],
             "league": {name: league[name] for name in ("players", "frozen", "games")},
             "lowest_win_rate_against_own_past": league["lowest_win_rate_against_own_past"],
         }

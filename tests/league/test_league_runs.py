@@ -178,6 +178,20 @@ def test_what_a_run_leaves_behind(finished):
     assert "counter/league.minimax.losses_first" in metrics[-1]
 
 
+def test_the_best_model_is_the_one_that_measured_best(finished):
+    """Also where the last one is worse: what training games return says nothing in a league."""
+    measured = lines(finished / "league" / "measures.jsonl")
+    lost = [row["minimax.losses_first"] + row["minimax.losses_second"] for row in measured]
+    best = json.loads((finished / "result.json").read_text())["league"]["best"]
+    assert sum(best["measures"].values()) == min(lost)
+    assert best["env_steps"] == measured[int(np.argmin(lost))]["env_steps"]
+    kept = find_checkpoint(finished, "best")
+    assert kept.meta["env_steps"] == best["env_steps"]
+    np.testing.assert_array_equal(
+        kept.load("weights")["vector"], ModelPool(finished).read_best()[0]
+    )
+
+
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 

@@ -176,12 +176,12 @@ def _exploit(arguments: list[str], began: float) -> int:
 
 
 def _play(arguments: list[str], began: float) -> int:
-    """play a game against a run's newest model, in the terminal"""
+    """play a game against a model of a run, in the terminal"""
     given = PARSERS["play"]().parse(arguments)
     from veldt.run.home import local_run
     from veldt.run.play import play_run
 
-    play_run(local_run(given.pop("run_dir"), "last"), **given)
+    play_run(local_run(given.pop("run_dir"), given["checkpoint"]), **given)
     return 0
 
 

@@ -169,11 +169,14 @@ def exploit_parser() -> Parser:
 
 
 def play_parser() -> Parser:
-    parser = Parser("veldt play", "Play one game against a run's newest model")
+    parser = Parser("veldt play", "Play one game against a model of a run")
     parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of a run on a game")
     parser.add_argument("--env", help="the game; must be the one the run has learned")
     parser.add_argument("--seat", type=whole_number, default=0, help="yours; 0 moves first [0]")
     parser.add_argument("--seed", type=whole_number, default=0, help="fixes cards [0]")
+    parser.add_argument(
+        "--checkpoint", default="last", metavar="best|last|N", help="as in evaluate [last]"
+    )
     return parser
 
 

@@ -54,6 +54,8 @@ class Measures(Part):
         self._vector = np.empty(self.network.initial_vector().size, np.float32)
         self._measuring = context.telemetry.stage("measure")
         self._period: int | None = None
+        best = self._pool.read_best()
+        self._merit = None if best is None else best[1].get("merit")
 
     def update(self, state: LeagueState) -> None:
         """Measure when a period has ended; one that ended before this process began is over."""
@@ -64,11 +66,17 @@ class Measures(Part):
         if began and period:
             return
         with self._measuring:
-            self.weights.pull(self._vector, newer_than=-1)
+            version = self.weights.pull(self._vector, newer_than=-1)
             found = self._strength(self._vector, Past(self._pool, state))
         for name, value in found.items():
             self._context.telemetry.gauge(f"league.{name}").set(value)
-        self._log({"time": time.time(), "env_steps": int(state.env_steps.sum()), **found})
+        env_steps = int(state.env_steps.sum())
+        self._log({"time": time.time(), "env_steps": env_steps, **found})
+        merit = Strength.merit(found)
+        if self._merit is None or merit > self._merit:
+            self._merit = merit
+            facts = {"merit": merit, "env_steps": env_steps, "version": version or 0}
+            self._pool.write_best(self._vector, facts)
 
     def _log(self, entry: Mapping[str, float]) -> None:
         self._pool.folder.mkdir(exist_ok=True)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import io
+import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from veldt.files import write_atomically
 from veldt.networks import FlatParameters, Network, NetworkFactory
 from veldt.telemetry.record import LEAGUE_FOLDER
+
+BEST_MODEL, BEST_FACTS = "best-model.npy", "best-model.json"
 
 
 class ModelPool:
@@ -28,10 +31,28 @@ class ModelPool:
         return self.folder / f"model-{number:06d}.npy"
 
     def write(self, number: int, vector: np.ndarray) -> None:
+        self._write(self.path(number), vector)
+
+    def _write(self, path: Path, vector: np.ndarray) -> None:
         self.folder.mkdir(exist_ok=True)
         content = io.BytesIO()
         np.save(content, np.asarray(vector, np.float32), allow_pickle=False)
-        write_atomically(self.path(number), content.getvalue(), durable=True)
+        write_atomically(path, content.getvalue(), durable=True)
+
+    def write_best(self, vector: np.ndarray, facts: Mapping[str, float]) -> None:
+        """The main player at its best measure, with what was measured. Facts come last: who reads
+        them finds a model that is at least as good."""
+        self._write(self.folder / BEST_MODEL, vector)
+        write_atomically(self.folder / BEST_FACTS, json.dumps(dict(facts)) + "\n")
+
+    def read_best(self) -> tuple[np.ndarray, dict[str, float]] | None:
+        """None where nothing was measured, or what was written cannot be read."""
+        try:
+            vector: np.ndarray = np.load(self.folder / BEST_MODEL, allow_pickle=False)
+            facts = json.loads((self.folder / BEST_FACTS).read_text(encoding="utf-8"))
+            return vector, {name: float(value) for name, value in facts.items()}
+        except (OSError, ValueError, AttributeError):
+            return None
 
     def read(self, number: int) -> np.ndarray:
         try:

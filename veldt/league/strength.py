@@ -60,6 +60,14 @@ class Strength:
         """Not a policy with a memory: its probabilities are no table over information states."""
         return game in MEASURED and network.config.recurrent == "none"
 
+    @staticmethod
+    def merit(measures: Mapping[str, float]) -> float:
+        """One number for the last weights, the larger the better, by which the best are kept."""
+        if "alpha_beta.win_rate" in measures:
+            return measures["alpha_beta.win_rate"]
+        lost = ("minimax.losses_first", "minimax.losses_second", "nash_conv.last", "distance.last")
+        return -float(sum(measures.get(name, 0.0) for name in lost))
+
     def __call__(self, last: np.ndarray, past: Mapping[int, np.ndarray]) -> dict[str, float]:
         """Numbers by name: of the `last` weights and, where the game allows it, of playing them or
         one of `past` (model -> weights), drawn before each game."""

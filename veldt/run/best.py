@@ -103,16 +103,17 @@ class BestWeights:
         if self._kept is None or (
             not self._kept.score.evaluated and score.mean > self._kept.score.mean
         ):
-            self._keep(score, weights(), run.env_steps)
+            self.keep(score, weights(), run.env_steps)
 
     def evaluated(self, score: Score, weights: Parameters, env_steps: int) -> None:
         """Take in the score of fresh episodes with these weights."""
         kept = self._kept
         is_same = kept is not None and kept.weights.version == weights.version
         if kept is None or not kept.score.evaluated or is_same or score.mean > kept.score.mean:
-            self._keep(score, weights, env_steps)
+            self.keep(score, weights, env_steps)
 
-    def _keep(self, score: Score, weights: Parameters, env_steps: int) -> None:
+    def keep(self, score: Score, weights: Parameters, env_steps: int) -> None:
+        """Take these for the best, unless they are broken."""
         if np.isfinite(weights.vector).all():
             own = Parameters(weights.vector.copy(), weights.version)
             self._kept, self._is_written = _Kept(score, own, env_steps), False

@@ -31,7 +31,7 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import directory_of
-from veldt.run.league import add_league_result
+from veldt.run.league import add_league_result, keep_best_of_league
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.repeating import config_of, first_result
@@ -329,6 +329,8 @@ class Run:
             self._record.note("end", "interrupted during the closing evaluation")
 
     def _judge_best(self) -> None:
+        if keep_best_of_league(self._plan, self._directory.path, self._best):
+            return
         self._best.write()
         judge_best(self._result, self._best, training_score(self._telemetry))
 

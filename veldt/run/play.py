@@ -13,7 +13,7 @@ from veldt.games.interface import VectorGame
 from veldt.games.making import make_games
 from veldt.games.text import action_names, drawn
 from veldt.league.match import ModelPlayer
-from veldt.run.loading import restored
+from veldt.run.loading import LAST, restored
 
 _HERE = np.zeros(1, np.int64)
 
@@ -25,9 +25,10 @@ def play_run(
     seed: int = 0,
     ask: Callable[[str], str] = input,
     say: Callable[[str], None] = print,
+    checkpoint: str | int = LAST,
 ) -> float:
     """One game; what the person got. Every seat but `seat` is the model's."""
-    found = restored(run_dir)
+    found = restored(run_dir, checkpoint)
     plan, weights = found.plan, found.weights
     trained = plan.problem.environment
     if env is not None and env != trained.name:
