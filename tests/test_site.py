@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -91,3 +93,18 @@ def test_every_public_name_explains_itself(module):
     }
     assert named
     assert [name for name, each in named.items() if not inspect.getdoc(each)] == []
+
+
+@pytest.mark.timeout(300)
+def test_the_site_builds_strictly(tmp_path):
+    """Links and anchors between pages among it, which nothing else looks at."""
+    pytest.importorskip("mkdocstrings")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "site" / "index.html").is_file()

@@ -60,7 +60,7 @@ def tree(text: str) -> str:
     place = {name: (depth * _INDENT, number * _ROW) for number, (name, depth) in enumerate(rows)}
     parts = [_line(place[old], place[new]) for old in children for new in children[old]]
     parts += [_node(titles[name], changes.get(name, ""), *place[name]) for name, _ in rows]
-    width = max(_width(titles[n]) + 9 + place[n][0] + 6.6 * len(changes.get(n, "")) for n in place)
+    width = max(_width(titles[n]) + 20 + place[n][0] + 7.2 * len(changes.get(n, "")) for n in place)
     return (
         f'<svg class="lineage" viewBox="0 0 {width:.0f} {_ROW * len(rows)}"'
         f' style="max-width:{width:.0f}px" role="img" aria-label="lineage">{"".join(parts)}</svg>'
