@@ -57,7 +57,7 @@ def test_a_module_trains_too(tmp_path):
 def test_its_options_are_on_the_command_line(tmp_path, capsys):
     write(tmp_path / "own_impala.py")
     with pytest.raises(SystemExit):
-        cli.main(["train", "own_impala.py", "--help"])
+        cli.main(["train", "own_impala.py", "--help", "all"])
     assert "--queue-trajectories" in capsys.readouterr().out
 
 

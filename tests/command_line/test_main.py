@@ -83,7 +83,7 @@ def refused(tmp_path, monkeypatch, capsys):
         (("train", "impala", *CARTPOLE, "--num-actors", "x"), "'x' is not a whole number"),
         (("train", "impala", *CARTPOLE, "--num-actors", "1.5"), "not a whole number"),
         (("train", "impala", *CARTPOLE, "--learning-rate", "fast"), "'fast' is not a finite"),
-        (("train", "impala", *CARTPOLE, "--num-actors", "-1"), "use 1 to 10,000"),
+        (("train", "impala", *CARTPOLE, "--num-actors", "-1"), "use 1 to 4,096"),
         (("train", "impala", *CARTPOLE, "--total-env-steps", "0"), "use 1 to "),
         (("train", "impala", *CARTPOLE, "--seed", "-1"), "use 0 or more"),
         (("train", "impala", *CARTPOLE, "--frame-stack", "0"), "use 1 to 256"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,8 @@ def start(folder: Path, *words: str, **settings) -> subprocess.Popen:
         cwd=folder,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{HERE}", "OMP_NUM_THREADS": "1"},
         start_new_session=True,
+        # A shell starts background jobs, and so perhaps this suite, with Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         **given,
     )
 

@@ -34,6 +34,9 @@ class FactoryOf(NetworkFactory):
     def blank(self) -> Any:
         return self._make()
 
+    def outline(self) -> Any:
+        return self._make()
+
 
 def context(name: str = "node-0", index: int = 0, seed: int = 0) -> NodeContext:
     return NodeContext(name, index, seed, NodeTelemetry())

@@ -126,6 +126,8 @@ def start(folder: Path) -> subprocess.Popen:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell starts background jobs, and so perhaps this suite, with Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

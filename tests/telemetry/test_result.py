@@ -20,6 +20,7 @@ DESIGN_FIELDS = {
     "reached_target", "seconds_to_target", "policy_lag", "restarts", "dropped",
 }  # fmt: skip
 OWN_FIELDS = {
+    "command",
     "run_dir",
     "parameters_sha256",
     "stopped_by",

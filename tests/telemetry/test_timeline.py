@@ -160,7 +160,7 @@ def test_a_run_records_what_its_counters_say(tmp_path, backend, architecture):
         architecture,
         env="veldt:sleeping?step_ms=1",
         backend=backend,
-        max_seconds=5.0,
+        max_seconds=9.0,
         timeline=30.0,  # longer than the run: both count all of it
         evaluation_episodes=0,
         run_dir=str(tmp_path / "run"),

@@ -103,6 +103,8 @@ def to_go_on_with(home: Home, mode: str | None) -> dict[str, Any] | None:
     if not home.holds_run or home.path is None:
         return None
     if (mode or ("auto" if is_remote(home.run_dir) else "never")) == "never":
+        if not is_remote(home.run_dir):
+            return None  # its directory will say whether the run has ended or goes on
         raise ConfigurationError(
             f"{home.run_dir} already holds a run; choose another --run-dir, or go on with it:"
             " --resume auto with the same options, or 'veldt resume'"
