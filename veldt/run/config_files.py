@@ -153,7 +153,10 @@ def _yaml(text: str) -> Any:
 
     number = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d+)[eE][-+]?\d+")
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    loader = Loader(text)
     try:
-        return yaml.load(text, Loader)
+        return loader.get_single_data()
     except yaml.YAMLError as error:
         raise ValueError(error) from error
+    finally:
+        loader.dispose()
