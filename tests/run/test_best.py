@@ -147,7 +147,7 @@ def test_what_was_evaluated_counts_more_than_training_returns(tmp_path):
     def weights(version: int) -> Parameters:
         return Parameters(np.full(3, version, np.float32), version)
 
-    best._keep(Score(100.0, 1.0, False), weights(1), 10)
+    best.keep(Score(100.0, 1.0, False), weights(1), 10)
     best.evaluated(Score(60.0, 1.0, True), weights(2), 20)
     assert best.env_steps == 20  # only this one has proved itself
     best.evaluated(Score(50.0, 1.0, True), weights(3), 30)
@@ -166,7 +166,7 @@ def test_what_was_evaluated_counts_more_than_training_returns(tmp_path):
 
 def test_noise_is_no_collapse(tmp_path):
     best = BestWeights(tmp_path / "best", print)
-    best._keep(Score(20.0, 3.0, False), Parameters(np.zeros(1, np.float32), 0), 10)
+    best.keep(Score(20.0, 3.0, False), Parameters(np.zeros(1, np.float32), 0), 10)
     assert not best.has_dropped(Score(10.0, 3.0, False))
     assert best.has_dropped(Score(-10.0, 3.0, False))
 
