@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import veldt
-from veldt.dashboard.episode_info import has_episode_info, table
+from veldt.dashboard.metric_charts import METRIC_CHARTS
 from veldt.dashboard.prometheus import exposition
 from veldt.dashboard.reading import RunReader
 
@@ -29,19 +29,29 @@ def view(tmp_path_factory):
     return RunReader(path).read()
 
 
-def test_the_table_has_a_row_for_each_name(view):
-    assert has_episode_info(view)
-    rows = table(view).split("<tr")
-    assert sum('data-info="info/' in row for row in rows) == 3
-    assert '<tr data-info="info/is_success"><td>is_success</td><td>said</td>' in table(view)
-    [told] = [row for row in rows if "environment/height" in row]
-    assert "<td>told</td><td>3.00</td>" in told
+def lines(view):
+    """Names and last values of what the page draws of environments, by chart."""
+    drawn = {
+        each.title: each.options(view) for each in METRIC_CHARTS if "environment" in each.title
+    }
+    return {
+        title: {one["name"]: one["data"][-1][1] for one in each["series"]}
+        for title, each in drawn.items()
+        if each
+    }
 
 
-def test_a_run_whose_environments_say_nothing_has_no_table(view):
-    silent = replace(view, latest={"return/mean_100": 1.0})
-    assert not has_episode_info(silent)
-    assert table(silent) == ""
+def test_the_page_draws_what_environments_said_and_were_told(view):
+    said, told = lines(view).values()
+    assert set(said) == {"is success", "height", "episode/stairs"}
+    assert said["height"] == 3.0
+    assert told == {"height": 3.0}
+
+
+def test_a_run_whose_environments_say_nothing_has_no_such_chart(view):
+    metrics = {"return/mean_length_100": 1.0}
+    silent = replace(view, curve=[replace(point, metrics=metrics) for point in view.curve])
+    assert lines(silent) == {}
 
 
 def test_prometheus_reads_odd_names_and_several_runs(view):

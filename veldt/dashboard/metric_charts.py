@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charts of what metrics.jsonl has by name: losses, entropy, gradients, lengths, the machine, and
-what the environment tells of itself."""
+what environments tell of themselves and are told."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ METRIC_CHARTS = (
     MetricChart("Episode length: mean of the last 100", re.compile(r"return/(mean_length)_100")),
     MetricChart("CPU, memory and GPU: percent in use", re.compile(r"system/(.+)_percent")),
     MetricChart("Told by the environment at the end of episodes", re.compile(r"info/(.+)")),
+    MetricChart("Told to the environments", re.compile(r"environment/(.+)")),
 )
 """In the order of the page."""
 

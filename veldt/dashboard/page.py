@@ -9,7 +9,7 @@ from typing import Any
 
 from nicegui import ui
 
-from veldt.dashboard import charts, episode_info, league
+from veldt.dashboard import charts, league
 from veldt.dashboard.elements import add_styles, card, div
 from veldt.dashboard.metric_charts import METRIC_CHARTS, sizes
 from veldt.dashboard.overlay import LiveNumbers, compact
@@ -76,9 +76,6 @@ class Page:
             self._metrics: dict[str, Any] = {}
             self._metrics_place = div("charts-more")
             self._league = self._make_league_charts(view)
-            said = card("Episodes: what environments said, mean of the last 100", "narrow last")
-            with said:
-                self._said_card, self._said = said, ui.html(sanitize=False).classes("events")
             with card("Busy share and restarts", "narrow last"):
                 self._roles = ui.html(sanitize=False).classes("events")
             with card("Sizes", "narrow last"):
@@ -136,8 +133,6 @@ class Page:
         self._sizes.set_content(_sizes(view))
         self._timeline_card.set_visibility(bool(view.timeline))
         self._timeline.set_content(view.timeline)
-        self._said_card.set_visibility(episode_info.has_episode_info(view))
-        self._said.set_content(episode_info.table(view))
         self._roles.set_content(_roles(view))
         self._events.set_content(_events(view))
 

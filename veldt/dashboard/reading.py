@@ -32,7 +32,7 @@ from veldt.telemetry.timeline_picture import for_page
 from veldt.telemetry.writers import METRICS_FILE
 
 CURVE_POINTS = 400
-DRAWN = ("counter/", "return/", "system/", "info/")
+DRAWN = ("counter/", "return/", "system/", "environment/", "info/")
 """Beginnings of the names of metrics that are drawn."""
 EVENTS_SHOWN = 60
 MOST_RUNS = 24

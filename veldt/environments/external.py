@@ -17,7 +17,7 @@ from veldt.types import ACTION_MASK, EnvironmentSpec
 _REMEDY = (
     "write external:HOST:PORT, such as external:127.0.0.1:5000, and ?spaces=FILE behind it or not"
 )
-_MOST_PORT = 65_535
+MOST_PORT = 65_535
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def external_address(name: str) -> ExternalAddress:
     """What the name of an external environment says."""
     listen, _, setting = name.removeprefix(EXTERNAL_PREFIX).partition("?")
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) <= _MOST_PORT:
+    if not host or not port.isdecimal() or not 0 < int(port) <= MOST_PORT:
         raise ConfigurationError(f"'{name}' names no host and port; {_REMEDY}")
     key, _, file = setting.partition("=")
     if setting and (key != "spaces" or not file):

@@ -13,6 +13,7 @@ from types import FrameType
 import numpy as np
 import torch
 
+from veldt.environments.external import MOST_PORT
 from veldt.errors import ConfigurationError
 from veldt.policy import PolicyState, TrainedPolicy
 from veldt.run import output
@@ -27,7 +28,6 @@ from veldt.wire.security import from_environment
 _MOST_STREAMS, _MOST_ENVIRONMENTS = 256, 1024
 """Clients at a time, and environments that one of them steps together."""
 _IDLE_MILLISECONDS = 100
-_MOST_PORT = 65_535
 
 
 class PolicyService:
@@ -131,8 +131,8 @@ def serve_run(
     json: bool = False,
 ) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit code."""
-    if port > _MOST_PORT:
-        raise ConfigurationError(f"port is {port}; use 0 to {_MOST_PORT}")
+    if port > MOST_PORT:
+        raise ConfigurationError(f"port is {port}; use 0 to {MOST_PORT}")
     stopping: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
