@@ -61,11 +61,13 @@ def _signals_kept() -> Iterator[None]:
     """Ray takes SIGTERM over, and would end this process before anything is saved; afterwards,
     whoever handled it before does so again."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        if handler is not None:
-            with suppress(ValueError):  # not the main thread: signals are the host program's
-                signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                with suppress(ValueError):  # not the main thread: signals are the host program's
+                    signal.signal(number, handler)
 
 
 def warning_about_token() -> str | None:
