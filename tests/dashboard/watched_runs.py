@@ -59,12 +59,20 @@ def address_of(process: subprocess.Popen[str], said: IO[str] | None = None) -> s
     return found[0]
 
 
+def command_of(process: psutil.Process) -> list[str]:
+    """Empty where it has ended meanwhile: another test's child, say, that nobody has waited for."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
 def page_process(process: subprocess.Popen[str]) -> psutil.Process:
     """The child that serves the page of a run; it is there soon after the address is."""
 
     def found() -> list[psutil.Process]:
         children = psutil.Process(process.pid).children()
-        return [child for child in children if "watch" in child.cmdline()]
+        return [child for child in children if "watch" in command_of(child)]
 
     until(found, "the page's process")
     return found()[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from watched_runs import is_alive, until, veldt_process
+from watched_runs import command_of, is_alive, until, veldt_process
 
 import veldt
 from veldt.run.loading import find_checkpoint
@@ -147,7 +147,7 @@ def test_a_process_that_dies_is_one_warning(tmp_path):
     told: list[str] = []
     trackers = Trackers(["mlflow"], tmp_path, told.append)
     with trackers.following():
-        [child] = [c for c in psutil.Process().children() if "veldt.trackers" in str(c.cmdline())]
+        [child] = [c for c in psutil.Process().children() if "veldt.trackers" in str(command_of(c))]
         child.kill()
         until(lambda: trackers.look() or told, "the warning")
         trackers.look()
