@@ -16,7 +16,7 @@ from veldt.reports.statistics import estimate, interquartile_mean
 
 ARMS = ("latest", "uniform", "pfsp", "alphastar")
 ENTROPIES = (0.05, 0.1, 0.2)
-ENV_STEPS = 3_000_000
+ENV_STEPS = 1_000_000
 _MEASURES = ("nash_conv.last", "nash_conv.mixture")
 _RESAMPLES, _TAIL = 10_000, 0.025
 
