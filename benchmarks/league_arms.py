@@ -27,6 +27,8 @@ def arms(entropy: float, env_steps: int) -> dict[str, dict[str, Any]]:
         "env": "veldt:leduc",
         "backend": "serial",  # one thread: what else the machine does changes no number
         "total_env_steps": env_steps,
+        "envs_per_actor": 512,  # as many rows per update as 256 games twice, in half the time
+        "batch_trajectories": 1,
         "entropy_coefficient": 3 * entropy,
         "final_entropy": entropy,
         # A league of 4 learning players shares the steps, and freezes as often as one player does.
