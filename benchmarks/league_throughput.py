@@ -3,11 +3,11 @@
 
 python benchmarks/league_throughput.py --rounds 3
 
-impala plays every seat of a game with one policy: a column for each seat, one of which decides
-while the others wait, and both are env steps. Every env step of a league is a decision of the
-learning player, whose opponents' moves are no steps. So the table has decisions that are learned
-from, moves of games, and env steps as each run counts them. Runs alternate, and the median round
-counts.
+Both have the same number of columns and of rows per update. impala plays every seat of a game with
+one policy: a column for each seat, one of which decides while the others wait, and both are env
+steps. Every env step of a league is a decision of the learning player, whose opponents' moves are
+no steps. So the table has decisions that are learned from, moves of games, and env steps as each
+run counts them. Runs alternate, and the median round counts.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ _SAME = {
     "num_actors": 2,
     "evaluation_episodes": 0,
     "trajectory_steps": 8,
-    "envs_per_actor": 256,
+    "envs_per_actor": 512,
+    "batch_trajectories": 1,
     "gamma": 1.0,
     "optimizer": "adam",
     "learning_rate": 1e-3,
     "hidden_sizes": "64,64",
     "checkpoint_env_steps": 10**9,
 }
-_LEAGUE = {"measure_env_steps": 10**9, "final_entropy": "none", "batch_trajectories": 2}
-_FILL = {"freeze_env_steps": 5_000, "matchmaking": "uniform", "self_play_share": 0.0}
+_LEAGUE = {"measure_env_steps": 10**9, "final_entropy": "none", "preset": "control"}
+_FILL = {"freeze_env_steps": 10_000, "matchmaking": "uniform", "self_play_share": 0.0}
 
 
 def contestants(game: str) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -46,13 +47,13 @@ def contestants(game: str) -> dict[str, tuple[str, dict[str, Any]]]:
     of them; it is filled soon, and goes on changing."""
     shared = {**_SAME, "env": game}
     found: dict[str, tuple[str, dict[str, Any]]] = {
-        # As wide as the league's actor: its columns are seats, two for each game.
-        "impala": ("impala", {**shared, "envs_per_actor": 512, "batch_trajectories": 1}),
-        "league": ("league", {**shared, **_LEAGUE, "preset": "control"}),
+        "impala": ("impala", shared),
+        "league": ("league", {**shared, **_LEAGUE}),
     }
     for size in POOLS:
-        own = {**shared, **_LEAGUE, **_FILL, "max_frozen": size, "preset": "control"}
-        found[f"league, pool of {size}"] = ("league", own)
+        found[f"league, pool of {size}"] = (
+            "league", {**shared, **_LEAGUE, **_FILL, "max_frozen": size}
+        )  # fmt: skip
     return found
 
 
