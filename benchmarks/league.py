@@ -93,9 +93,8 @@ TASKS = {
     "tic_tac_toe": Task(
         {
             "env": "veldt:tic_tac_toe",
-            "total_env_steps": 3_000_000,
+            "total_env_steps": 4_000_000,
             "hidden_sizes": "128,128",
-            "scripted_opponents": "minimax",
             "measure_env_steps": 100_000,  # the best model of all that were measured is kept
         },
         "no lost line from either seat, whatever the opponent does",
