@@ -15,6 +15,7 @@ from veldt.games.connect_four import CELLS, COLUMNS, ROWS, ConnectFour, boards_o
 from veldt.games.interface import actions_of
 from veldt.games.making import make_games
 from veldt.games.scripted import scripted_player
+from veldt.games.tic_tac_toe import TicTacToe
 
 
 def played(columns, num_games=1):
@@ -40,6 +41,21 @@ def test_chance_plays_all_openings_alike():
     three = ConnectFour(8, opening_moves=3)
     three.reset()
     assert (three.turns == 1).all()
+
+
+def test_chance_plays_up_to_four_moves_of_tic_tac_toe():
+    game = make_games("veldt:tic_tac_toe", 20_000, seed=1, opening_moves=4)
+    game.reset()
+    stones = np.stack([(game.cells == player).sum(axis=1) for player in (0, 1)])
+    moves = stones.sum(axis=0)
+    np.testing.assert_allclose(np.bincount(moves) / len(moves), 0.2, atol=0.02)
+    np.testing.assert_array_equal(game.turn, moves % 2)
+    np.testing.assert_array_equal(stones[0] - stones[1], moves % 2)
+    taken = (game.cells[moves == 4] >= 0).mean(axis=0)
+    np.testing.assert_allclose(taken, 4 / 9, atol=0.04)
+    assert (TicTacToe(8).cells < 0).all()
+    with pytest.raises(ConfigurationError, match="use 0 to 4"):
+        TicTacToe(1, opening_moves=5)
 
 
 def test_more_openings_than_a_column_holds_are_refused():

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from veldt.errors import ConfigurationError
 from veldt.games.native import NativeGame, game_spec, zero_sum
 
 CELLS = 9
@@ -12,6 +15,7 @@ LINES = np.array(
     [[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8], [2, 4, 6]]
 )
 EMPTY = -1
+_MOST_OPENING_MOVES = 4  # one more could win
 
 
 def has_line(stones: np.ndarray) -> np.ndarray:
@@ -27,17 +31,42 @@ def planes(cells: np.ndarray, players: np.ndarray) -> np.ndarray:
 
 
 class TicTacToe(NativeGame):
-    """Cells 0 to 8, row by row. 1 for three in a row, -1 for the other, 0 for a draw."""
+    """Cells 0 to 8, row by row. 1 for three in a row, -1 for the other, 0 for a draw. Chance plays
+    the first moves of a game, none to `opening_moves` of them, each number as likely."""
 
     state_names = ("cells",)
 
-    def __init__(self, num_games: int, seed: int = 0, same_step_reset: bool = False) -> None:
+    def __init__(
+        self,
+        num_games: int,
+        seed: int = 0,
+        same_step_reset: bool = False,
+        opening_moves: int = 0,
+    ) -> None:
+        if not 0 <= opening_moves <= _MOST_OPENING_MOVES:
+            most = _MOST_OPENING_MOVES
+            raise ConfigurationError(f"opening_moves is {opening_moves}; use 0 to {most}")
+        self.opening_moves = opening_moves
+        self.num_deals = (opening_moves + 1) * math.perm(CELLS, opening_moves)
         spec = game_spec("veldt:tic_tac_toe", 3 * CELLS, CELLS, same_step_reset=same_step_reset)
         super().__init__(spec, num_games, seed)
         self.cells = np.full((num_games, CELLS), EMPTY)
 
     def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
         self.cells[games] = EMPTY
+        count, deals = deals % (self.opening_moves + 1), deals // (self.opening_moves + 1)
+        for move in range(self.opening_moves):
+            left = CELLS - move
+            playing = count > move
+            self._open(games[playing], (deals % left)[playing], move % 2)
+            deals = deals // left
+        self.turns[games] = count % 2
+
+    def _open(self, games: np.ndarray, choices: np.ndarray, mover: int) -> None:
+        """Put a stone on the empty cell that is `choices[n]`-th in game `games[n]`."""
+        empty = self.cells[games] == EMPTY
+        cells = np.argmax(np.cumsum(empty, axis=1) == choices[:, None] + 1, axis=1)
+        self.cells[games, cells] = mover
 
     def _play(
         self, games: np.ndarray, actions: np.ndarray
