@@ -7,8 +7,8 @@ Both have the same number of columns and of rows per update. impala plays every 
 one policy: a column for each seat, one of which decides while the others wait, and both are env
 steps. Every env step of a league is a decision of the learning player, whose opponents' moves are
 no steps. So the table has decisions that are learned from, moves of games, and env steps as each
-run counts them. Runs alternate, and the median round counts. Other work on the machine slows whoever
-is measured just then; rates per second of processor time depend on it less.
+run counts them. Runs alternate, and the median round counts. Other work on the machine slows
+whoever is measured just then; rates per second of processor time depend on it less.
 """
 
 from __future__ import annotations
