@@ -72,7 +72,7 @@ TASKS = {
             "env": "veldt:connect_four",
             "env_options": "opening_moves=2",
             "network": "veldt.games.board_networks:connect_four",
-            "total_env_steps": 9_000_000,
+            "total_env_steps": 15_000_000,
             "gamma": 0.99,
             "trace_lambda": 0.95,
             "trajectory_steps": 16,
@@ -119,7 +119,7 @@ TASKS = {
     "kuhn": Task(
         {
             "env": "veldt:kuhn",
-            "total_env_steps": 8_000_000,
+            "total_env_steps": 6_000_000,
             # Many small steps without momentum: larger or delayed ones run in circles around the
             # equilibrium as soon as entropy is low enough for it to be near.
             "envs_per_actor": 256,
@@ -128,7 +128,7 @@ TASKS = {
             "learning_rate": 1e-3,
             "adam_beta1": 0.0,
             "final_entropy": 0.03,
-            "freeze_env_steps": 40_000,
+            "freeze_env_steps": 30_000,
             "max_frozen": 50,
         },
         "NashConv below 0.05, of the last model or of the mixture",

@@ -7,7 +7,8 @@ Both have the same number of columns and of rows per update. impala plays every 
 one policy: a column for each seat, one of which decides while the others wait, and both are env
 steps. Every env step of a league is a decision of the learning player, whose opponents' moves are
 no steps. So the table has decisions that are learned from, moves of games, and env steps as each
-run counts them. Runs alternate, and the median round counts.
+run counts them. Runs alternate, and the median round counts. Other work on the machine slows
+whoever is measured just then; rates per second of processor time depend on it less.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import measuring
+import numpy as np
 
 from veldt.reports.compare.records import metric_rows
 
@@ -72,8 +74,10 @@ def measure(architecture: str, options: dict[str, Any], seconds: float) -> dict[
     passed = later[-1]["time"] - later[0]["time"]
     steps = (later[-1]["env_steps"] - later[0]["env_steps"]) / passed
     is_league = architecture == "league"
+    cores = np.mean([row["system/run_cores"] for row in later[1:] if "system/run_cores" in row])
     return {
         "env_steps_per_second": steps,
+        "env_steps_per_core_second": steps / float(cores),
         "decisions_per_second": steps if is_league else steps / PLAYERS,
         "moves_per_second": steps * PLAYERS if is_league else steps / PLAYERS,
         "frozen": result["league"]["frozen"] if is_league else 0,
@@ -89,9 +93,14 @@ def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, float]:
         name = f"{unit}_per_second"
         values = [entry["league"][name] / entry["impala"][name] for entry in rounds]
         found[f"league_to_impala_by_{unit}"] = measuring.median(values)
-    name = "decisions_per_second"
-    flat = [entry[large][name] / entry[small][name] for entry in rounds]
-    return {**found, "pool_of_64_to_pool_of_4": measuring.median(flat)}
+    name = "env_steps_per_core_second"
+    values = [entry["league"][name] / entry["impala"][name] for entry in rounds]
+    found["league_to_impala_by_env_steps_per_core_second"] = measuring.median(values)
+    for unit in ("second", "core_second"):
+        name = f"env_steps_per_{unit}"
+        flat = [entry[large][name] / entry[small][name] for entry in rounds]
+        found[f"pool_of_64_to_pool_of_4_per_{unit}"] = measuring.median(flat)
+    return found
 
 
 def main() -> None:

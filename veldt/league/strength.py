@@ -21,6 +21,7 @@ ROCK_PAPER_SCISSORS, TIC_TAC_TOE = "veldt:rock_paper_scissors", "veldt:tic_tac_t
 CONNECT_FOUR = "veldt:connect_four"
 MEASURED = (*POKER, ROCK_PAPER_SCISSORS, TIC_TAC_TOE, CONNECT_FOUR)
 _ALPHA_BETA_GAMES, _ALPHA_BETA_DEPTH = 200, 4
+_FRESH_GAMES, _FRESH_SEED = 1000, 1
 
 
 class Players:
@@ -49,10 +50,13 @@ class Players:
 
 
 class Strength:
-    """Measures one player of a game. Tables of frozen models are computed once."""
+    """Measures one player of a game. Tables of frozen models are computed once. `fresh`: games that
+    are played to measure are others, and more of them: who was chosen as the best of many by the
+    same games had luck in them."""
 
-    def __init__(self, game: str, network: NetworkFactory) -> None:
+    def __init__(self, game: str, network: NetworkFactory, fresh: bool = False) -> None:
         self._game, self._players = game, Players(network)
+        self._games = (_FRESH_GAMES, _FRESH_SEED) if fresh else (_ALPHA_BETA_GAMES, 0)
         self._tables: dict[int, np.ndarray] = {}
 
     @staticmethod
@@ -76,7 +80,8 @@ class Strength:
             first, second = losses_against_minimax(policy)
             return {"minimax.losses_first": first.losses, "minimax.losses_second": second.losses}
         if self._game == CONNECT_FOUR:
-            score = play_against_alpha_beta(policy, _ALPHA_BETA_GAMES, _ALPHA_BETA_DEPTH)
+            num_games, seed = self._games
+            score = play_against_alpha_beta(policy, num_games, _ALPHA_BETA_DEPTH, seed)
             return {"alpha_beta.win_rate": score.win_rate}
         own, tables = self._table(policy), self._past_tables(past)
         if self._game == ROCK_PAPER_SCISSORS:
