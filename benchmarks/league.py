@@ -72,7 +72,7 @@ TASKS = {
             "env": "veldt:connect_four",
             "env_options": "opening_moves=2",
             "network": "veldt.games.board_networks:connect_four",
-            "total_env_steps": 15_000_000,
+            "total_env_steps": 12_000_000,
             "gamma": 0.99,
             "trace_lambda": 0.95,
             "trajectory_steps": 16,
