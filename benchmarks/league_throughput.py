@@ -2,6 +2,7 @@
 """What a league costs: its steps per second beside impala's on the same game, and by pool size.
 
 python benchmarks/league_throughput.py --rounds 3
+python benchmarks/league_throughput.py --backend serial --seconds 30 --name league_throughput_serial
 
 Both have the same number of columns and of rows per update. impala plays every seat of a game with
 one policy: a column for each seat, one of which decides while the others wait, and both are env
@@ -28,7 +29,6 @@ from veldt.reports.compare.records import metric_rows
 PLAYERS = 2
 POOLS = (4, 64)
 _SAME = {
-    "backend": "process",
     "num_actors": 2,
     "evaluation_episodes": 0,
     "trajectory_steps": 8,
@@ -41,13 +41,13 @@ _SAME = {
     "checkpoint_env_steps": 10**9,
 }
 _LEAGUE = {"measure_env_steps": 10**9, "final_entropy": "none", "preset": "control"}
-_FILL = {"freeze_env_steps": 10_000, "matchmaking": "uniform", "self_play_share": 0.0}
+_FILL = {"freeze_env_steps": 5_000, "matchmaking": "uniform", "self_play_share": 0.0}
 
 
-def contestants(game: str) -> dict[str, tuple[str, dict[str, Any]]]:
+def contestants(game: str, backend: str = "process") -> dict[str, tuple[str, dict[str, Any]]]:
     """Architecture and options by name. The pool's share of games is the largest there can be: all
     of them; it is filled soon, and goes on changing."""
-    shared = {**_SAME, "env": game}
+    shared = {**_SAME, "env": game, "backend": backend}
     found: dict[str, tuple[str, dict[str, Any]]] = {
         "impala": ("impala", shared),
         "league": ("league", {**shared, **_LEAGUE}),
@@ -106,20 +106,21 @@ def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--games", nargs="+", default=["veldt:leduc", "veldt:connect_four"])
+    parser.add_argument("--backend", default="process", choices=("serial", "process"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run")
     parser.add_argument("--name", default="league_throughput", help="of the file with results")
     arguments = parser.parse_args()
     payload: dict[str, Any] = {
         "machine": measuring.machine(),
-        "settings": {**_SAME, "seconds": arguments.seconds},
+        "settings": {**_SAME, "backend": arguments.backend, "seconds": arguments.seconds},
         "games": {},
     }
     for game in arguments.games:
         rounds = []
         for _ in range(arguments.rounds):
             entry = {}
-            for name, (architecture, options) in contestants(game).items():
+            for name, (architecture, options) in contestants(game, arguments.backend).items():
                 entry[name] = measure(architecture, options, arguments.seconds)
                 print(game, name, {k: round(v) for k, v in entry[name].items()}, flush=True)
             rounds.append(entry)
