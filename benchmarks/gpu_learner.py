@@ -168,7 +168,12 @@ def recorded(update: Callable[[], None]) -> Callable[[], object]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         update()
-    return graph.replay
+
+    def replay() -> None:
+        graph.replay()
+
+    replay.keeps = update  # type: ignore[attr-defined]  # the graph does not hold what it reads
+    return replay
 
 
 def calls_per_second(call: Callable[[], object], seconds: float, device: str) -> float:

@@ -44,8 +44,8 @@ def network(head, device="cpu", recurrent="none"):
 
 def trajectories(seed):
     draw = np.random.default_rng(seed)
-    outputs = network("policy_value").output_fields()
-    layout = trajectory_layout(SPEC, STEPS, ENVS, outputs)
+    own = network("policy_value", recurrent="lstm")
+    layout = trajectory_layout(SPEC, STEPS, ENVS, own.output_fields(), own.state_fields())
     batch = {name: np.zeros(field.shape, field.dtype) for name, field in layout.items()}
     batch["behaviour_value"] = draw.normal(size=batch["reward"].shape).astype(np.float32)
     batch["observation"][:] = draw.integers(0, 256, batch["observation"].shape)
@@ -137,7 +137,11 @@ def test_memory_can_be_recorded_too():
 @needs_cuda
 def test_a_network_that_looks_at_a_number_is_launched_as_it_is():
     own = network("policy_value", "cuda")
-    own.encoder.register_forward_hook(lambda *words: float(words[2].sum()))
+
+    def look(module, inputs, output):
+        assert float(output.detach().sum()) != 0.0
+
+    own.encoder.register_forward_hook(look)
     flat, objective = FlatParameters(own, "cuda"), OBJECTIVES["actor_critic"][1]()
     objective.open(own)
     differentiate = RecordedDifferentiation(objective, flat, torch.device("cuda"))
