@@ -112,7 +112,7 @@ def _checked_plan(
         _network(options),
         seed=options.seed,
         num_actors=num_actors,
-        envs_per_actor=_envs_per_actor(options, environment, flat(config), num_actors, asks_device),
+        envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors, asks_device),
         compute=Compute(device, options.learner_threads),
         total_env_steps=options.total_env_steps,
         first=first,
@@ -242,7 +242,7 @@ def _num_actors(options: RunOptions, module: ModuleType) -> int:
     return max(1, module.default_actors(cores))
 
 
-def _envs_per_actor(
+def envs_per_actor(
     options: RunOptions,
     environment: EnvironmentFactory,
     config: Mapping[str, Any],

@@ -73,8 +73,8 @@ class BatchedPolicy(Part):
         fields |= {leaf.name: Field(leaf.shape, leaf.dtype) for leaf in spec.observation}
         fields |= {ACTION_MASK: Field((spec.action_mask_size,), "bool"), "first": Field((), "bool")}
         inputs = {
-            name: torch.from_numpy(np.zeros((self._width, *entry.shape), entry.dtype))
-            for name, entry in fields.items()
+            name: torch.from_numpy(np.zeros((self._width, *fields[name].shape), fields[name].dtype))
+            for name in (*self._network.input_names, "first")
         }
         with torch.inference_mode():
             self._forward(inputs, tuple(self._network.initial_state(self._width)))
