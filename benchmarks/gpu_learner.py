@@ -84,8 +84,8 @@ class Shelf:
         self._vector[:] = parameters.vector
 
 
-def our_learner(encoder: str, rows: int, device: str) -> Callable[[], object]:
-    """One batch of `MINIBATCHES` minibatches of `rows`, EPOCHS times, per call."""
+def our_learner(encoder: str, rows: int, device: str) -> Learner:
+    """One batch of `MINIBATCHES` minibatches of `rows`, EPOCHS times, per step."""
     network = NetworkFactory(NetworkOptions(encoder=encoder), SPEC, "policy_value")
     loss = changed(
         ClippedOptions(), trace_lambda=0.95, epochs=EPOCHS, minibatches=MINIBATCHES, target_kl=0.0
@@ -99,7 +99,7 @@ def our_learner(encoder: str, rows: int, device: str) -> Callable[[], object]:
         compute=Compute(device),
     )
     learner.open(NodeContext("learner-0", 0, 0, NodeTelemetry()))
-    return learner.step
+    return learner
 
 
 def bare_network(encoder: str) -> nn.Module:
@@ -200,7 +200,8 @@ def compare(case: str, device: str, seconds: float) -> dict[str, Any]:
     bare = bare_loop(encoder, count, device)
     before = calls_per_second(bare, seconds / 2, device) * count
     ours = our_learner(encoder, count, device)
-    own = calls_per_second(ours, seconds, device) * count * MINIBATCHES * EPOCHS
+    own = calls_per_second(ours.step, seconds, device) * count * MINIBATCHES * EPOCHS
+    ours.close()
     after = calls_per_second(bare, seconds / 2, device) * count
     mean = (before + after) / 2
     found = {"network": encoder, "rows": count, "bare": [before, after], "ours": own}

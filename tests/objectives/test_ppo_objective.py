@@ -11,6 +11,7 @@ import torch
 from veldt.algorithms.ppo import ppo_targets, scale_by_divergence
 from veldt.algorithms.returns import Rows, generalized_advantage
 from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.objectives.minibatches import chosen
 from veldt.objectives.ppo import PPO, ClippedOptions
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.options.fields import changed
@@ -222,6 +223,7 @@ def test_whole_columns_and_their_states_stay_together_with_memory():
     seen = []
     for part in objective.passes(tensors(batch)):
         objective.after_loss(objective(part))
+        part = chosen(part, whole_columns=True)
         assert part["observation"].shape == (STEPS, ENVS // 2, SIZE)
         for column in range(ENVS // 2):
             origin = [

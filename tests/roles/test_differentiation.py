@@ -109,8 +109,13 @@ def run(kind, name, device, **more):
     for seed in range(6):
         objective.after_update(seed)
         for part in objective.passes(batch_of(head, seed, device)):
-            loss = objective.after_loss(differentiate(part))
-            found.append((flat.gradient.clone().cpu(), float(loss.total)))
+            differentiated = differentiate(part)
+            loss = objective.after_loss(differentiated.loss)
+            gradient = flat.gradient.clone().cpu()
+            if differentiated.gradient_norm is not None:
+                length = float(torch.linalg.vector_norm(gradient))
+                assert differentiated.gradient_norm == pytest.approx(length, rel=1e-4)
+            found.append((gradient, float(loss.total)))
             flat.vector[: flat.num_trained] -= 1e-3 * flat.gradient
     return found, differentiate
 

@@ -17,7 +17,7 @@ from veldt.errors import ConfigurationError
 from veldt.networks import Network, PolicyValueNetwork
 from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.actor_critic import ActorCriticOptions, TargetOptions
-from veldt.objectives.minibatches import Minibatches
+from veldt.objectives.minibatches import Minibatches, chosen
 from veldt.objectives.trajectories import TrajectoryReader
 from veldt.options.checked import Bounds, Count, NotNegative, Options, Positive
 from veldt.role import Arrays
@@ -158,7 +158,9 @@ class PPO(Clipped):
 
     def __call__(self, batch: Tensors) -> Loss:
         """The loss on one minibatch of `passes`."""
-        options, network, valid = self.options, self._network, batch["valid"]
+        options, network = self.options, self._network
+        batch = chosen(batch, network.core is not None)
+        valid = batch["valid"]
         outputs = self._outputs(batch)
         scale = network.value_scale()
         loss = ppo_loss(

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from veldt.devices import Completion
 from veldt.networks import FlatParameters
@@ -23,6 +25,14 @@ _MOST_GRAPHS = 8  # each keeps the memory of its activations
 _MOST_CHANGES = 8  # of what a graph was recorded with; an objective that changes always has none
 
 
+class Differentiated(NamedTuple):
+    """A loss whose gradient has been taken, and that gradient's length where it is known already:
+    what must be read on the host is read at once, since each reading waits for the device."""
+
+    loss: Loss
+    gradient_norm: float | None
+
+
 class Differentiation:
     """Called with a part of a batch: the gradient of `objective` is then in `flat`."""
 
@@ -30,10 +40,10 @@ class Differentiation:
         self._objective, self._flat = objective, flat
         self._completion = Completion(device)
 
-    def __call__(self, part: Tensors) -> Loss:
+    def __call__(self, part: Tensors) -> Differentiated:
         loss = self._differentiate(part)
         self._completion.wait()
-        return loss
+        return Differentiated(loss, None)
 
     def _differentiate(self, part: Tensors) -> Loss:
         self._flat.zero_gradient()
@@ -53,7 +63,7 @@ class RecordedDifferentiation(Differentiation):
         self._can_be_recorded = True
         self.graphs: dict[Shapes, _Graph] = {}
 
-    def __call__(self, part: Tensors) -> Loss:
+    def __call__(self, part: Tensors) -> Differentiated:
         shapes = tuple((name, entry.shape) for name, entry in part.items())
         if self._may_record() and shapes not in self.graphs:
             self._uses[shapes] += 1
@@ -61,9 +71,10 @@ class RecordedDifferentiation(Differentiation):
                 self._record(shapes, part)
         if shapes not in self.graphs:
             return super().__call__(part)
-        loss = self.graphs[shapes].replay(part)
+        graph = self.graphs[shapes]
+        graph.replay(part)
         self._completion.wait()
-        return loss
+        return graph.result()
 
     def _may_record(self) -> bool:
         """Whether graphs hold, and further ones are worth it. Those of other constants are gone."""
@@ -79,7 +90,7 @@ class RecordedDifferentiation(Differentiation):
         """A user's network may do what cannot be recorded, such as look at a value; it then runs
         as it is."""
         try:
-            self.graphs[shapes] = _Graph(self._differentiate, part)
+            self.graphs[shapes] = _Graph(self._differentiate, self._flat, part)
         except RuntimeError:
             self._can_be_recorded = False
 
@@ -87,8 +98,11 @@ class RecordedDifferentiation(Differentiation):
 class _Graph:
     """Loss and gradient of parts of one shape. It reads the weights where they always lie."""
 
-    def __init__(self, differentiate: Callable[[Tensors], Loss], part: Tensors) -> None:
+    def __init__(
+        self, differentiate: Callable[[Tensors], Loss], flat: FlatParameters, part: Tensors
+    ) -> None:
         self._part = {name: entry.clone() for name, entry in part.items()}
+        self._copied: dict[str, Tensor] = {}
         # Beforehand, away from the usual stream: libraries choose their kernels and allocate.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -99,12 +113,26 @@ class _Graph:
         # Inference in another thread goes on allocating; only this thread's calls are recorded.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._loss = differentiate(self._part)
+            norm = torch.linalg.vector_norm(flat.gradient)
+            scale = self._loss.learning_rate_scale
+            if not isinstance(scale, Tensor):
+                scale = torch.full_like(norm, scale)
+            self._on_device = torch.stack((norm, scale.to(norm.dtype)))
+        self._on_host = torch.zeros(2, pin_memory=True)
 
-    def replay(self, part: Tensors) -> Loss:
+    def replay(self, part: Tensors) -> None:
         for name, entry in self._part.items():
-            entry.copy_(part[name], non_blocking=True)
+            # All parts of a batch share its rows; only their index is another.
+            if self._copied.get(name) is not part[name]:
+                entry.copy_(part[name], non_blocking=True)
+        self._copied = part
         self._graph.replay()
-        return self._loss
+        self._on_host.copy_(self._on_device, non_blocking=True)
+
+    def result(self) -> Differentiated:
+        """Once the device is done."""
+        norm, scale = self._on_host.tolist()
+        return Differentiated(self._loss._replace(learning_rate_scale=scale), norm)
 
 
 def differentiation(

@@ -136,14 +136,22 @@ class Learner(Role):
         passes = iter(self.objective.passes(tensors))
         part: Tensors | None = next(passes)
         while part is not None:
-            loss = self.objective.after_loss(self._differentiate(part))
+            differentiated = self._differentiate(part)
+            loss = self.objective.after_loss(differentiated.loss)
             part = next(passes, None)
             if part is None:
                 # After the last loss: passes, and learners that step together, must all have used
                 # the same statistics.
                 self._update_statistics(tensors)
             scale = decay * float(loss.learning_rate_scale)
-            gradient = Gradient(self._flat.gradient, self._version, scale, loss.total, rows)
+            gradient = Gradient(
+                self._flat.gradient,
+                self._version,
+                scale,
+                loss.total,
+                rows,
+                differentiated.gradient_norm,
+            )
             version = self.gradients.apply(gradient)
             self._guard.check(batch, self._version, loss.total, self.objective)
             self._steps.add()
