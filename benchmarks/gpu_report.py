@@ -55,9 +55,9 @@ def _learner(document: dict[str, Any]) -> str:
         )
     words = (
         "\nThe learner alone, beside a bare loop over data that lies on the device: the same"
-        " network's PPO update as one CUDA graph in bfloat16. The learner also uploads each batch, computes"
-        " targets, shuffles, checks and publishes. The bare deep ResNet does without one thing that"
-        " ours does: images filled up to 8 channels, for the tensor cores.\n"
+        " network's PPO update as one CUDA graph in bfloat16. The learner also uploads each batch,"
+        " computes targets, shuffles, checks and publishes. The bare deep ResNet does without one"
+        " thing that ours does: images filled up to 8 channels, for the tensor cores.\n"
     )
     return "\n".join([words, *rows, "", _machine(document["machine"])])
 
