@@ -30,17 +30,21 @@ def section(results: Path = RESULTS) -> str:
 
 
 def _scores(runs: list[dict[str, Any]]) -> str:
-    rows = [
-        "| command | target | reached after | score over seconds |",
-        "| --- | --- | --- | --- |",
-    ]
+    head = ("command", "target", "reached after", "score over seconds", "first env step",
+            "env steps/s", "mean lag")  # fmt: skip
+    rows = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for run in runs:
-        reached = run["reached"]
-        when = (
-            "not" if not reached else f"{reached['seconds']:.0f} s, {reached['env_steps']:,} steps"
+        reached, result = run["reached"], run["result"]
+        when = "not"
+        if reached:
+            when = f"{reached['seconds']:.0f} s, {reached['env_steps']:,} steps"
+        known = [c for c in run["checkpoints"] if c["mean"] is not None]
+        curve = ", ".join(f"{c['seconds']:.0f} s {c['mean']:.1f}" for c in known)
+        rate, lag = result["env_steps_per_second"], result["policy_lag"]["mean"]
+        rows.append(
+            f"| `{run['command']}` | {run['target']:g} | {when} | {curve} |"
+            f" {result['start_seconds']:.1f} s | {rate:,.0f} | {lag:.1f} |"
         )
-        curve = ", ".join(f"{c['seconds']:.0f} s {c['mean']:.1f}" for c in run["checkpoints"])
-        rows.append(f"| `{run['command']}` | {run['target']:g} | {when} | {curve} |")
     return "\n".join([*rows, "", _machine(runs[-1]["machine"])])
 
 
