@@ -449,7 +449,8 @@ def main() -> None:
     planned = planning_page(PLANNING_PAGE.read_text(encoding="utf-8"))
     PLANNING_PAGE.write_text(planned, encoding="utf-8")
     scores = benchmark("scores_report")
-    SCORES_PAGE.write_text(scores.page(), encoding="utf-8")
+    on_gpu = benchmark("gpu_report").section()
+    SCORES_PAGE.write_text(f"{scores.page()}\n{on_gpu}", encoding="utf-8")
     CHOOSING_PAGE.write_text(
         _replaced(
             CHOOSING_PAGE.read_text(encoding="utf-8"),

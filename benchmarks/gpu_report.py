@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gpu_scores.jsonl and gpu_learner.json say, as a section of docs/scores.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+_INTRODUCTION = """## On one GPU
+
+`python benchmarks/gpu_scores.py` trains with defaults for a given time and keeps a checkpoint every
+few seconds. Afterwards each checkpoint plays 20 fresh episodes without exploration: whole games,
+raw rewards, for Atari with sticky actions (0.25). Its seconds count from the start of the process
+until its files were there; the time of these evaluations is not counted.
+"""
+
+
+def section(results: Path = RESULTS) -> str:
+    parts = [_INTRODUCTION]
+    runs = results / "gpu_scores.jsonl"
+    if runs.exists():
+        lines = runs.read_text(encoding="utf-8").splitlines()
+        parts.append(_scores([json.loads(line) for line in lines]))
+    learner = results / "gpu_learner.json"
+    if learner.exists():
+        parts.append(_learner(json.loads(learner.read_text(encoding="utf-8"))))
+    return "\n".join(parts)
+
+
+def _scores(runs: list[dict[str, Any]]) -> str:
+    rows = [
+        "| command | target | reached after | score over seconds |",
+        "| --- | --- | --- | --- |",
+    ]
+    for run in runs:
+        reached = run["reached"]
+        when = (
+            "not" if not reached else f"{reached['seconds']:.0f} s, {reached['env_steps']:,} steps"
+        )
+        curve = ", ".join(f"{c['seconds']:.0f} s {c['mean']:.1f}" for c in run["checkpoints"])
+        rows.append(f"| `{run['command']}` | {run['target']:g} | {when} | {curve} |")
+    return "\n".join([*rows, "", _machine(runs[-1]["machine"])])
+
+
+def _learner(document: dict[str, Any]) -> str:
+    rows = ["| network | rows of a minibatch | learner, samples/s | bare loop | ratio |",
+            "| --- | --- | --- | --- | --- |"]  # fmt: skip
+    for case in document["cases"]:
+        bare = sum(case["bare"]) / len(case["bare"])
+        rows.append(
+            f"| {case['network']} | {case['rows']:,} | {case['ours']:,.0f} | {bare:,.0f} |"
+            f" {case['ratio']:.2f} |"
+        )
+    words = (
+        "\nThe learner alone, beside a bare loop over data that lies on the device: the same"
+        " network's PPO update as one CUDA graph in bfloat16. The learner also uploads each batch,"
+        " computes targets, shuffles, checks and publishes. The bare deep ResNet does without one"
+        " thing that ours does: images filled up to 8 channels, for the tensor cores.\n"
+    )
+    return "\n".join([words, *rows, "", _machine(document["machine"])])
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {found}" for name, found in machine["versions"].items())
+    return (
+        f"`{machine['command']}` on {machine['cores']} cores of {machine['cpu']} with one"
+        f" {machine['gpu']}, Python {machine['python']}, {versions}, commit {machine['commit']}.\n"
+    )
