@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import signal
 import subprocess
 import tempfile
@@ -36,6 +37,7 @@ def run_until_first_update(
         run = subprocess.Popen(
             command,
             cwd=measuring.ROOT,
+            env=_installed(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -48,6 +50,11 @@ def run_until_first_update(
             raise RuntimeError(f"{architecture} left no result: {words.strip()[-200:]}")
         found: dict[str, Any] = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
         return found
+
+
+def _installed() -> dict[str, str]:
+    """This environment where packages keep their compiled code, as they do when installed."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _has_updated(run_dir: Path) -> bool:

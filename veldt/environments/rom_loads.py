@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 _FUNCTION = b"_ZN3ale13PhosphorBlend18makeAveragePaletteEv"
@@ -29,9 +30,7 @@ def skip_unused_tables() -> bool:
     if sys.platform != "linux":
         return False
     with suppress(ImportError, OSError, ValueError, struct.error, AttributeError):
-        from ale_py import _ale_py
-
-        path = Path(_ale_py.__file__).resolve()
+        path = Path(import_module("ale_py._ale_py").__file__ or "").resolve()
         slots = [_first_address(path) + offset for offset in _slots(path.read_bytes())]
         if slots and all(map(_is_writable, slots)):
             nothing = ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p)
