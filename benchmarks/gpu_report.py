@@ -29,6 +29,21 @@ def section(results: Path = RESULTS) -> str:
     return "\n".join(parts)
 
 
+def best_score(results: Path = RESULTS) -> str:
+    """The last run's highest score in a sentence; nothing if there is none."""
+    path = results / "gpu_scores.jsonl"
+    if not path.exists():
+        return ""
+    run = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
+    known = [entry for entry in run["checkpoints"] if entry["mean"] is not None]
+    best = max(known, key=lambda entry: entry["mean"])
+    return (
+        f"\n\nWith its default network, 20 fresh games with sticky actions had a mean of"
+        f" {best['mean']:.1f} {best['seconds']:.0f} s after the start of `{run['command']}`, one"
+        " seed; [more](docs/scores.md#on-one-gpu)."
+    )
+
+
 def _scores(runs: list[dict[str, Any]]) -> str:
     head = ("command", "target", "reached after", "score over seconds", "first env step",
             "env steps/s", "mean lag")  # fmt: skip
