@@ -2,6 +2,7 @@
 """What a league costs: its steps per second beside impala's on the same game, and by pool size.
 
 python benchmarks/league_throughput.py --rounds 3
+python benchmarks/league_throughput.py --backend serial --pools --seconds 40 --name league_pools
 
 Both have the same number of columns and of rows per update. impala plays every seat of a game with
 one policy: a column for each seat, one of which decides while the others wait, and both are env
@@ -28,7 +29,6 @@ from veldt.reports.compare.records import metric_rows
 PLAYERS = 2
 POOLS = (4, 64)
 _SAME = {
-    "backend": "process",
     "num_actors": 2,
     "evaluation_episodes": 0,
     "trajectory_steps": 8,
@@ -44,10 +44,10 @@ _LEAGUE = {"measure_env_steps": 10**9, "final_entropy": "none", "preset": "contr
 _FILL = {"freeze_env_steps": 10_000, "matchmaking": "uniform", "self_play_share": 0.0}
 
 
-def contestants(game: str) -> dict[str, tuple[str, dict[str, Any]]]:
+def contestants(game: str, backend: str = "process") -> dict[str, tuple[str, dict[str, Any]]]:
     """Architecture and options by name. The pool's share of games is the largest there can be: all
     of them; it is filled soon, and goes on changing."""
-    shared = {**_SAME, "env": game}
+    shared = {**_SAME, "env": game, "backend": backend}
     found: dict[str, tuple[str, dict[str, Any]]] = {
         "impala": ("impala", shared),
         "league": ("league", {**shared, **_LEAGUE}),
@@ -88,38 +88,41 @@ def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, float]:
     """Medians over rounds of what is asked for: each round's own ratio, so that a slow minute of
     the machine counts for both."""
     small, large = (f"league, pool of {size}" for size in POOLS)
+
+    def ratio(one: str, other: str, name: str) -> float:
+        return measuring.median([entry[one][name] / entry[other][name] for entry in rounds])
+
     found = {}
-    for unit in ("decisions", "moves", "env_steps"):
-        name = f"{unit}_per_second"
-        values = [entry["league"][name] / entry["impala"][name] for entry in rounds]
-        found[f"league_to_impala_by_{unit}"] = measuring.median(values)
-    name = "env_steps_per_core_second"
-    values = [entry["league"][name] / entry["impala"][name] for entry in rounds]
-    found["league_to_impala_by_env_steps_per_core_second"] = measuring.median(values)
-    for unit in ("second", "core_second"):
-        name = f"env_steps_per_{unit}"
-        flat = [entry[large][name] / entry[small][name] for entry in rounds]
-        found[f"pool_of_64_to_pool_of_4_per_{unit}"] = measuring.median(flat)
+    rates = ("env_steps_per_second", "env_steps_per_core_second")
+    if "impala" in rounds[0]:
+        for name in (*rates, "decisions_per_second", "moves_per_second"):
+            found[f"league_to_impala_by_{name}"] = ratio("league", "impala", name)
+    for name in rates:
+        found[f"pool_of_64_to_pool_of_4_by_{name}"] = ratio(large, small, name)
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--games", nargs="+", default=["veldt:leduc", "veldt:connect_four"])
+    parser.add_argument("--backend", default="process", choices=("serial", "process"))
+    parser.add_argument("--pools", action="store_true", help="compare sizes of the pool alone")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run")
     parser.add_argument("--name", default="league_throughput", help="of the file with results")
     arguments = parser.parse_args()
     payload: dict[str, Any] = {
         "machine": measuring.machine(),
-        "settings": {**_SAME, "seconds": arguments.seconds},
+        "settings": {**_SAME, "backend": arguments.backend, "seconds": arguments.seconds},
         "games": {},
     }
     for game in arguments.games:
         rounds = []
         for _ in range(arguments.rounds):
             entry = {}
-            for name, (architecture, options) in contestants(game).items():
+            for name, (architecture, options) in contestants(game, arguments.backend).items():
+                if arguments.pools and "pool" not in name:
+                    continue
                 entry[name] = measure(architecture, options, arguments.seconds)
                 print(game, name, {k: round(v) for k, v in entry[name].items()}, flush=True)
             rounds.append(entry)

@@ -201,6 +201,7 @@ def _on_a_gpu(results: Path) -> str:
         f" only step the environments, measured in turns with it. Cores"
         f" {_percent(found['cpu_share'])} busy, GPU {_percent(found['gpu_share'])}; torch"
         f" {machine['versions']['torch']}. `{machine['command']}`"
+        f"{benchmark('gpu_report').best_score(results)}"
     )
 
 
@@ -449,7 +450,8 @@ def main() -> None:
     planned = planning_page(PLANNING_PAGE.read_text(encoding="utf-8"))
     PLANNING_PAGE.write_text(planned, encoding="utf-8")
     scores = benchmark("scores_report")
-    SCORES_PAGE.write_text(scores.page(), encoding="utf-8")
+    on_gpu = benchmark("gpu_report").section()
+    SCORES_PAGE.write_text(f"{scores.page()}\n{on_gpu}", encoding="utf-8")
     CHOOSING_PAGE.write_text(
         _replaced(
             CHOOSING_PAGE.read_text(encoding="utf-8"),

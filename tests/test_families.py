@@ -63,6 +63,8 @@ def test_games_in_which_nothing_is_hidden_are_a_family_by_name():
 
 def test_presets_are_looked_for_from_the_family_to_the_general():
     assert preset_names("atari") == ["atari", "paper"]
+    assert preset_names("atari", device="cpu") == ["atari_on_cpu", "atari", "paper"]
+    assert preset_names("vectors", device="cpu") == ["vectors", "control"]
     assert preset_names("small_images_recurrent") == [
         "small_images_recurrent",
         "small_images",

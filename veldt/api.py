@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from veldt.architectures import modules_of
 from veldt.callbacks import Callback
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
@@ -74,7 +75,7 @@ def train_from(
         # Nodes import torch while this process does: start their server before anything heavy.
         from veldt.backends.process.forkserver import warm_up
 
-        warm_up()
+        warm_up(*modules_of(architecture))
     from veldt.run import home as homes
     from veldt.run.autotune import autotuned
     from veldt.run.driver import Run
@@ -167,7 +168,7 @@ def resume(
         check_main_is_guarded()
         from veldt.backends.process.forkserver import warm_up
 
-        warm_up()
+        warm_up(*modules_of(architecture))
     from veldt.run.driver import Run
 
     plan = _planned(architecture, options, own, began)

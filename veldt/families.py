@@ -15,7 +15,7 @@ from veldt.types import EnvironmentSpec, ObservationLeaf
 
 SMALLEST_LARGE_SIDE = 36
 """The Nature network's three convolutions need this many pixels each way."""
-RECURRENT = "_recurrent"
+RECURRENT, ON_CPU = "_recurrent", "_on_cpu"
 PERFECT_INFORMATION = "perfect_information"
 _NOTHING_HIDDEN = ("veldt:tic_tac_toe", "veldt:connect_four")
 FAMILIES = ("vectors", "continuous", "small_images", "atari", PERFECT_INFORMATION)
@@ -35,12 +35,16 @@ def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
     return found if recurrent == "none" else found + RECURRENT
 
 
-def preset_names(found: str, algorithm: str | None = None) -> list[str]:
+def preset_names(found: str, algorithm: str | None = None, device: str = "cuda") -> list[str]:
     """Presets that would do for a family, the best first: its own, that without memory, then the
     paper's for large images and that of small control tasks for all else; each before them for the
-    algorithm asked for."""
+    algorithm asked for. Where the learner's device is a CPU, large images have sizes of their own:
+    a batch that a GPU learns from in a moment takes a core half a minute."""
     base = found.removesuffix(RECURRENT)
-    names = list(dict.fromkeys((found, base, "paper" if base == "atari" else "control")))
+    names = list(dict.fromkeys((found, base)))
+    if base == "atari" and device == "cpu":
+        names = [name for plain in names for name in (plain + ON_CPU, plain)]
+    names.append("paper" if base == "atari" else "control")
     if algorithm is None:
         return names
     return [name for plain in names for name in (f"{plain}_{algorithm}", plain)]

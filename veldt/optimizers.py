@@ -60,15 +60,16 @@ class Optimizer(ABC):
         self.count = state[-1]
         self.last_norm = math.nan
         self._scratch = torch.empty_like(vector)
+        self._known_count: float | None = None
 
     @torch.no_grad()
-    def step(self, gradient: Tensor, learning_rate_scale: float = 1.0) -> bool:
+    def step(
+        self, gradient: Tensor, learning_rate_scale: float = 1.0, norm: float | None = None
+    ) -> bool:
         """Apply `gradient`, which is clipped in place. False, and nothing but `last_norm` changed,
-        when its norm is not finite."""
-        self.last_norm, limit = (
-            float(torch.linalg.vector_norm(gradient)),
-            self.options.max_grad_norm,
-        )
+        when its norm is not finite. `norm`: where it is known already."""
+        self.last_norm = float(torch.linalg.vector_norm(gradient)) if norm is None else norm
+        limit = self.options.max_grad_norm
         if not math.isfinite(self.last_norm):
             return False
         if 0.0 < limit < self.last_norm:
@@ -76,6 +77,19 @@ class Optimizer(ABC):
         self.count.add_(1.0)
         self._apply(gradient, self.options.learning_rate * learning_rate_scale)
         return True
+
+    def load(self, state: Tensor) -> None:
+        """Go on with the moments of a checkpoint."""
+        self.state_vector.copy_(state)
+        self._known_count = None
+
+    def _counted(self) -> float:
+        """The number of steps. From a GPU, where it is nobody else's, it is read once."""
+        if not self.count.is_cuda:
+            return float(self.count)
+        known = self._known_count
+        self._known_count = float(self.count) if known is None else min(known + 1.0, 2.0**24)
+        return self._known_count
 
     @abstractmethod
     def _apply(self, gradient: Tensor, learning_rate: float) -> None: ...
@@ -126,7 +140,7 @@ class Adam(Optimizer):
 
     def _apply(self, gradient: Tensor, learning_rate: float) -> None:
         (mean, square), beta1, beta2 = self.moments, self.options.adam_beta1, _ADAM_BETA2
-        count = float(self.count)
+        count = self._counted()
         mean.lerp_(gradient, 1.0 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
         root = torch.sqrt(square, out=self._scratch).div_(math.sqrt(1.0 - beta2**count))

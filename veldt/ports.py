@@ -196,6 +196,8 @@ class Gradient:
     loss: torch.Tensor | None = None
     rows: int = 1
     """How many rows it is the mean of."""
+    norm: float | None = None
+    """Its length, where that is known on the host."""
 
 
 class GradientSink(Part):

@@ -75,7 +75,7 @@ class Poison:
 
     def __init__(self, learner):
         self.count, self.injected, self._objective = 0, 0, learner.objective
-        learner.objective = self
+        learner.objective = learner._differentiate._objective = self
 
     def __call__(self, batch):
         loss = self._objective(batch)

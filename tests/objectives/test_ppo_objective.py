@@ -11,6 +11,7 @@ import torch
 from veldt.algorithms.ppo import ppo_targets, scale_by_divergence
 from veldt.algorithms.returns import Rows, generalized_advantage
 from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.objectives.minibatches import chosen
 from veldt.objectives.ppo import PPO, ClippedOptions
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.options.fields import changed
@@ -166,7 +167,7 @@ def learn(network, objective, batch, learning_rate=RATE):
     )
     losses = []
     for minibatch in objective.passes(tensors(batch)):
-        loss = objective(minibatch)
+        loss = objective.after_loss(objective(minibatch))
         flat.zero_gradient()
         loss.total.backward()
         optimizer.step(flat.gradient, float(loss.learning_rate_scale))
@@ -221,7 +222,8 @@ def test_whole_columns_and_their_states_stay_together_with_memory():
     batch = batch_of(("state.hidden", "state.cell"))
     seen = []
     for part in objective.passes(tensors(batch)):
-        objective(part)
+        objective.after_loss(objective(part))
+        part = chosen(part, whole_columns=True)
         assert part["observation"].shape == (STEPS, ENVS // 2, SIZE)
         for column in range(ENVS // 2):
             origin = [
@@ -242,7 +244,7 @@ def test_first_loss_with_memory_has_ratios_of_the_whole_batch():
     network = make_network(config, SPEC, "policy_value", 0)
     objective = opened(network, changed(START, epochs=1, minibatches=1, normalize_values=False))
     part = next(iter(objective.passes(tensors(batch_of(("state.hidden",))))))
-    loss = objective(part)
+    loss = objective.after_loss(objective(part))
     assert float(loss.metrics["kl"]) == pytest.approx(0.0, abs=1e-6)
     value = objective._outputs(part).value
     torch.testing.assert_close(value.detach(), part["start_value"])
@@ -297,5 +299,5 @@ def test_rows_that_are_too_old_are_masked_and_shrink_the_step():
     counted = ~batch["ignored"][:-1]
     np.testing.assert_array_equal(part["valid"].reshape(STEPS, ENVS)[:3].numpy(), False)
     young = counted[3:].sum()
-    loss = objective(part)
+    loss = objective.after_loss(objective(part))
     assert float(loss.learning_rate_scale) == pytest.approx(young / counted.sum())

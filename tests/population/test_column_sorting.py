@@ -153,8 +153,8 @@ def gradient(network, arrays):
     objective = Appo(ClippedOptions())
     objective.open(network)
     network.zero_grad()
-    loss = objective({name: torch.from_numpy(array) for name, array in arrays.items()})
-    loss.total.backward()
+    [part] = objective.passes({name: torch.from_numpy(array) for name, array in arrays.items()})
+    objective(part).total.backward()
     return torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
 
 

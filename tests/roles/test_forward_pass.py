@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pass over host memory gives what the network gives, with and without CUDA graphs."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from wiring import live
 
-from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.context import NodeContext
+from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions, make_network
+from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.inference.forward_pass import CudaForwardPass, forward_pass
+from veldt.telemetry.counters import NodeTelemetry
+from veldt.topology import Topology
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 SPEC = EnvironmentSpec(
@@ -70,3 +77,23 @@ def test_a_batch_size_that_comes_once_costs_no_graph():
         for count in range(1, 5):
             ours(*rows(count, seed=count))
     assert not ours.graphs
+
+
+@pytest.mark.parametrize(
+    ("mask", "options"),
+    [
+        (0, {}),
+        (3, {"recurrent": "gru"}),
+        (0, {"recurrent": "lstm", "last_action_and_reward": True}),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_a_pass_over_nothing_needs_no_observations(mask, options, device):
+    """A policy on a GPU makes one when it is opened."""
+    spec = replace(SPEC, action_mask_size=mask)
+    factory = NetworkFactory(NetworkOptions(**options), spec, "policy_value")
+    topology = Topology(factory)
+    weights = topology.board("weights", factory)
+    policy = live(topology)(BatchedPolicy(factory, weights.source(), device=device))
+    policy.open(NodeContext("policy-0", 0, 1, NodeTelemetry()), width=3, num_groups=2)
+    policy.rehearse()

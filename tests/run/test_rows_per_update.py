@@ -11,11 +11,14 @@ import time
 import pytest
 
 import veldt
-from veldt.architectures import ARCHITECTURES
+from veldt.architectures import ARCHITECTURES, load
+from veldt.environments import EnvironmentFactory
+from veldt.families import preset_names
 from veldt.options import RunOptions
+from veldt.options.fields import flat
 from veldt.run import plan as planning
 from veldt.run.description import choices
-from veldt.run.plan import make_plan
+from veldt.run.plan import envs_per_actor, make_plan
 
 
 def chosen(architecture, env=None, **options):
@@ -61,6 +64,34 @@ def test_the_size_of_the_machine_counts_but_not_for_ppos_batch(monkeypatch):
         assert found["num_actors"] == cores - 1
         rows[cores] = found["rows_per_update"]
     assert set(rows.values()) == {2_048}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "num_actors", "device", "num_envs", "rows"),
+    [
+        ("sample_factory", 1, "cpu", 16, 512),
+        ("sample_factory", 3, "cpu", 18, 512),
+        ("sample_factory", 15, "cpu", 30, 512),
+        ("sample_factory", 1, "cuda", 64, 4_096),
+        ("sample_factory", 7, "cuda", 238, 4_096),
+        ("sample_factory", 15, "cuda", 240, 4_096),
+        ("a2c", 2, "cpu", 16, 512),
+        ("a2c", 15, "cpu", 15, 480),
+        ("a2c", 2, "cuda", 128, 4_096),
+        ("a2c", 16, "cuda", 128, 4_096),
+    ],
+)
+def test_ataris_sizes_follow_from_actors_and_device(
+    architecture, num_actors, device, num_envs, rows
+):
+    """A GPU's batch would keep a core busy for most of a minute."""
+    module, environment = load(architecture), EnvironmentFactory("ALE/Pong-v5")
+    names = preset_names("atari", device=device)
+    config = flat(next(module.PRESETS[name] for name in names if name in module.PRESETS))
+    options, asks = RunOptions(env="ALE/Pong-v5"), device == "cuda"
+    width = envs_per_actor(options, environment, config, num_actors, asks)
+    assert num_actors * width == num_envs
+    assert config.get("batch_rows", num_envs * config["trajectory_steps"]) == rows
 
 
 def test_what_was_chosen_is_printed_and_recorded(tmp_path, capsys):

@@ -63,3 +63,16 @@ def test_episodes_that_did_not_end_in_time_leave_it_open():
     goal = Target(10.0, 20, True, lambda attempt, seconds: np.full(19, 50.0))
     assert not goal.is_reached(told(), 60.0, None)
     assert goal.evaluation_return is None
+
+
+def test_looks_whose_episodes_do_not_end_get_longer():
+    allowed = []
+
+    def play(attempt, seconds):
+        allowed.append(seconds)
+        return np.full(20 if seconds >= 16.0 else 5, 12.0)
+
+    goal = Target(10.0, 20, True, play)
+    reached = [goal.is_reached(told(), elapsed, 600.0) for elapsed in (3.0, 30.0, 60.0)]
+    assert reached == [False, False, True]
+    assert allowed == [4.0, 8.0, 16.0, 600.0]

@@ -27,6 +27,7 @@ OWN_FIELDS = {
     "bottleneck",
     "stage_shares",
     "aborted_episodes",
+    "first_update_seconds",
     "best_policy",
     "chosen",
     "env_steps_to_target",

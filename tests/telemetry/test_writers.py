@@ -116,6 +116,7 @@ from veldt.telemetry.writers import MetricsWriter
 assert not any(name.partition(".")[0] == "tensorboard" for name in sys.modules)
 MetricsWriter(sys.argv[1]).write(1, {"a": 1.0})
 assert "tensorboard" in sys.modules
+assert "tensorboard.summary" not in sys.modules  # which imports what writes to clouds: a second
 """
 
 

@@ -112,6 +112,11 @@ def is_own(name: str) -> bool:
     return name.endswith(".py") or "." in name.strip(".")
 
 
+def modules_of(name: str | None) -> tuple[str, ...]:
+    """What a process can import for it before it is told more: one of ours, with its roles."""
+    return (f"{__name__}.{name}",) if name in ARCHITECTURES else ()
+
+
 def label(name: str) -> str:
     """A short name for tables and folders."""
     return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
@@ -150,7 +155,7 @@ def load(name: str) -> ModuleType:
     """The architecture's module: Config, PRESETS, default_actors and build."""
     check(name)
     if not is_own(name):
-        return importlib.import_module(f"veldt.architectures.{name}")
+        return importlib.import_module(*modules_of(name))
     path = Path(name).resolve() if name.endswith(".py") else None
     folder = str(path.parent) if path else os.getcwd()
     if folder not in sys.path:

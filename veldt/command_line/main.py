@@ -7,6 +7,7 @@ does the same on another core.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -145,6 +146,8 @@ def _finish(run: Callable[[], object]) -> int:
     """Train to the end; the exit code."""
     from veldt.backends.base import NodeFailure
 
+    gc.freeze()  # imports are done, and what they made stays
+    gc.enable()
     try:
         run()
     except NodeFailure as failure:
@@ -305,7 +308,7 @@ def _options_of(
         if command == "train" and common.get("backend", "process") == "process":
             from veldt.backends.process.forkserver import warm_up
 
-            warm_up()
+            warm_up(*architectures.modules_of(name))
     assert name is not None  # help without one has been printed
     given = run_parser(command, name, all_wanted(arguments)).parse(arguments)
     del given["architecture"]

@@ -146,6 +146,12 @@ class EnvironmentFactory:
         object.__setattr__(known, "_read", _Reading(spec, interface, False, False))
         return known
 
+    def clipping(self, bound: float) -> EnvironmentFactory:
+        """The same with `reward_clip`, which changes nothing of what was read from an instance."""
+        clipped = replace(self, reward_clip=bound)
+        object.__setattr__(clipped, "_read", self._read)
+        return clipped
+
     def make(self, num_envs: int, seed: int, render: bool = False) -> VectorEnvironment:
         """`num_envs` environments. Same seed, same episodes. `render` lets render() draw."""
         if num_envs < 1:

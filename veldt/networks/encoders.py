@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from veldt.networks.images import as_image, convolved
-from veldt.networks.layers import MLP, convolution
+from veldt.networks.layers import MLP, convolution, num_outputs
 from veldt.networks.options import NetworkOptions
 from veldt.options import ENCODERS
 from veldt.types import EnvironmentSpec, ObservationLeaf
@@ -90,9 +90,9 @@ class ImageEncoder(Encoder):
         super().__init__()
         self.leaf, self.convolutions = leaf, convolutions
         self._always_channels_last = channels_last_when_acting
-        with torch.no_grad():
-            num_inputs = self._convolve(torch.zeros((1, *leaf.shape))).shape[1]
-        self.output = MLP(num_inputs, (size,) if size else (), "relu", generator)
+        self.output = MLP(
+            num_outputs(convolutions, leaf.shape), (size,) if size else (), "relu", generator
+        )
         self.num_features = self.output.num_features
 
     def _convolve(self, image: Tensor) -> Tensor:

@@ -89,6 +89,23 @@ def convolution(
     return layer
 
 
+def num_outputs(layers: nn.Module, shape: tuple[int, ...]) -> int:
+    """Features that convolutions and poolings, one after the other, make of an image [C, H, W].
+    Asking torch, without memory for the weights, would import a computer algebra system."""
+    channels, *sides = shape
+    for layer in layers.modules():
+        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+            kernel, stride, padding = map(_one, (layer.kernel_size, layer.stride, layer.padding))
+            sides = [(side + 2 * padding - kernel) // stride + 1 for side in sides]
+            channels = layer.out_channels if isinstance(layer, nn.Conv2d) else channels
+    return channels * math.prod(sides)
+
+
+def _one(sides: Any) -> int:
+    """Of both directions, which are alike in all layers here."""
+    return sides[0] if isinstance(sides, tuple) else sides
+
+
 class _Tanh(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from torch import Tensor
@@ -39,7 +39,18 @@ class Objective(Part):
         return (batch,)
 
     def __call__(self, batch: Tensors) -> Loss:
+        """The loss on one of `passes`."""
         raise NotImplementedError
+
+    def constants(self) -> Hashable | None:
+        """What the loss depends on beside the tensors it is given and the memory of its networks,
+        if it looks at no number on its way: its kernels can then be recorded once and replayed,
+        until these constants change. None: it cannot be recorded."""
+        return None
+
+    def after_loss(self, loss: Loss) -> Loss:
+        """Called with each loss of `passes`; what the learner is to make of it."""
+        return loss
 
     def after_update(self, version: int) -> None:
         """Called when `version` has been applied."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -63,6 +64,9 @@ class ActorCritic(Objective):
     def open(self, network: Network) -> None:
         super().open(network)
         self._reader = TrajectoryReader(network)
+
+    def constants(self) -> Hashable | None:
+        return self._reader.constants(self.options)
 
     def __call__(self, batch: Tensors) -> Loss:
         options, network = self.options, self._network

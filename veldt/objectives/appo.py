@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from veldt.algorithms.ppo import ppo_loss
@@ -16,12 +17,18 @@ class Appo(Clipped):
     """Loss over a batch of trajectories [T+1, B]. The learning rate is scaled by the share of rows
     that are young enough, so that a thinned batch does not take a full step."""
 
+    def passes(self, batch: Tensors) -> Iterable[Tensors]:
+        return ({**batch, "young": self._young_rows(batch)},)
+
+    def constants(self) -> Hashable | None:
+        return self._reader.constants(self.options)
+
     def __call__(self, batch: Tensors) -> Loss:
         options, network = self.options, self._network
         assert network.distribution is not None
         seen = self._reader.evaluate(batch)
         targets = vtrace(seen.log_rhos, seen.rows, *options.traces, weighted=False)
-        valid = ~seen.ignored & self._young_rows(batch, seen.ignored)
+        valid = ~seen.ignored & batch["young"]
         loss = ppo_loss(
             seen.log_probs,
             seen.behaviour,

@@ -6,36 +6,45 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from veldt.objectives import Tensors
+
+INDEX = "index"
+"""Of a part: which rows of the others belong to it."""
 
 
 class Minibatches:
     """Cuts prepared rows [T, B, ...] into `count` parts, another way each time it is asked.
 
     Without memory the rows of all trajectories are mixed, and a minibatch is [n, ...]. With memory
-    whole columns stay together, [T, n, ...], beside their `state.*` entries [n, ...]."""
+    whole columns stay together, [T, n, ...], beside their `state.*` entries [n, ...]. A part is all
+    rows and an index, so that gathering is recorded together with the loss."""
 
     def __init__(self, rows: Tensors, states: Tensors, count: int, whole_columns: bool) -> None:
-        self._steps, self._columns = next(iter(rows.values())).shape[:2]
-        self._whole, self._states = whole_columns, states
-        self._rows = rows if whole_columns else {k: v.flatten(0, 1) for k, v in rows.items()}
-        self._items = self._columns if whole_columns else self._steps * self._columns
+        steps, columns = next(iter(rows.values())).shape[:2]
+        folded = rows if whole_columns else {k: v.flatten(0, 1) for k, v in rows.items()}
+        self._all = {**folded, **states}
+        self._items = columns if whole_columns else steps * columns
         self._count = min(count, self._items)
 
     def shuffled(self, generator: torch.Generator) -> Iterator[Tensors]:
         """Every row once. Sizes differ by at most one row (or column)."""
-        device = next(iter(self._rows.values())).device
         if self._count == 1:
-            yield {**self._rows, **self._states}
+            yield self._all
             return
+        device = next(iter(self._all.values())).device
         order = torch.randperm(self._items, generator=generator).to(device)
         for index in order.tensor_split(self._count):
-            yield self._part(index)
+            yield {**self._all, INDEX: index}
 
-    def _part(self, index: Tensor) -> Tensors:
-        axis = 1 if self._whole else 0
-        rows = {name: entry.index_select(axis, index) for name, entry in self._rows.items()}
-        states = {name: entry.index_select(0, index) for name, entry in self._states.items()}
-        return {**rows, **states}
+
+def chosen(part: Tensors, whole_columns: bool) -> Tensors:
+    """The rows that belong to a part."""
+    if INDEX not in part:
+        return part
+    rows = dict(part)
+    index = rows.pop(INDEX)
+    return {
+        name: entry.index_select(int(whole_columns and not name.startswith("state.")), index)
+        for name, entry in rows.items()
+    }

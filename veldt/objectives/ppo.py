@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from veldt.errors import ConfigurationError
 from veldt.networks import Network, PolicyValueNetwork
 from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.actor_critic import ActorCriticOptions, TargetOptions
-from veldt.objectives.minibatches import Minibatches
+from veldt.objectives.minibatches import Minibatches, chosen
 from veldt.objectives.trajectories import TrajectoryReader
 from veldt.options.checked import Bounds, Count, NotNegative, Options, Positive
 from veldt.role import Arrays
@@ -88,12 +88,15 @@ class Clipped(Objective):
         self._reader = TrajectoryReader(network)
         self._version = 0
 
-    @torch.no_grad()
-    def _young_rows(self, batch: Tensors, like: Tensor) -> Tensor:
+    def constants(self) -> Hashable | None:
+        return self.options
+
+    def _young_rows(self, batch: Tensors) -> Tensor:
         """Rows below the lag bound [T, B]; a trajectory's version counts for all its columns."""
         lag = self._version - batch["parameter_version"][:-1]
-        columns = like.shape[1] // lag.shape[1]
-        return (lag < self.options.ppo.max_policy_lag).repeat_interleave(columns, dim=1)
+        columns = batch["ignored"].shape[1] // lag.shape[1]
+        young = lag < self.options.ppo.max_policy_lag
+        return young[:, :, None].expand(-1, -1, columns).flatten(1)
 
     def after_update(self, version: int) -> None:
         self._version = version
@@ -135,7 +138,7 @@ class PPO(Clipped):
         options, network = self.options, self._network
         seen = self._reader.evaluate(batch)
         targets = ppo_targets(seen.log_rhos, seen.rows, *options.traces)
-        valid = ~seen.ignored & self._young_rows(batch, seen.ignored)
+        valid = ~seen.ignored & self._young_rows(batch)
         advantages = targets.advantages
         if options.ppo.normalize_advantages:
             advantages = normalize_advantages(advantages, valid)
@@ -155,7 +158,9 @@ class PPO(Clipped):
 
     def __call__(self, batch: Tensors) -> Loss:
         """The loss on one minibatch of `passes`."""
-        options, network, valid = self.options, self._network, batch["valid"]
+        options, network = self.options, self._network
+        batch = chosen(batch, network.core is not None)
+        valid = batch["valid"]
         outputs = self._outputs(batch)
         scale = network.value_scale()
         loss = ppo_loss(
@@ -177,7 +182,6 @@ class PPO(Clipped):
             kl = network.distribution.kl(batch["start_logits"], outputs.logits)
             divergence = reduce_over_valid(kl, valid)
             share = valid.sum() / (~batch["ignored"]).sum().clamp(min=1)
-        self._divergences.append(divergence)
         metrics = {
             "policy": loss.policy,
             "value": loss.value,
@@ -185,9 +189,15 @@ class PPO(Clipped):
             "clipped_fraction": loss.clipped_fraction,
             "kl": divergence,
             "too_old_fraction": 1.0 - share,
-            "learning_rate_scale": torch.tensor(self._scale),
         }
-        return Loss(loss.total, metrics, learning_rate_scale=share * self._scale)
+        return Loss(loss.total, metrics, learning_rate_scale=share)
+
+    def after_loss(self, loss: Loss) -> Loss:
+        self._divergences.append(loss.metrics["kl"].clone())
+        metrics = {**loss.metrics, "learning_rate_scale": torch.tensor(self._scale)}
+        return loss._replace(
+            metrics=metrics, learning_rate_scale=loss.learning_rate_scale * self._scale
+        )
 
     def _outputs(self, batch: Tensors) -> Any:
         if self._network.core is None:

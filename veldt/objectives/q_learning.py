@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,6 +47,9 @@ class QLearning(WithTarget):
         self._leaves = [leaf.name for leaf in network.spec.observation]
         if network.spec.action_mask_size:
             self._leaves.append(ACTION_MASK)
+
+    def constants(self) -> Hashable | None:
+        return self.options
 
     def __call__(self, batch: Tensors) -> Loss:
         reward = batch["reward"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +37,11 @@ class TrajectoryReader:
         self._leaves = [leaf.name for leaf in network.spec.observation]
         self._states = [f"state.{name}" for name in network.state_fields()]
         self._same_step = network.spec.same_step_reset
+
+    def constants(self, options: Hashable) -> Hashable | None:
+        """The constants of an objective with these options: where a batch may contain the ends of
+        episodes, `following` looks for them before it goes on."""
+        return None if self._same_step else options
 
     def unroll(self, batch: Tensors) -> tuple[Any, tuple[Tensor, ...]]:
         """Outputs of all rows and the recurrent states after each."""

@@ -11,13 +11,18 @@ import numpy as np
 from veldt.environments import EnvironmentFactory
 from veldt.environments.parameters import Values
 from veldt.networks import NetworkFactory, Player
+from veldt.resources import usable_cores
 
 _MAX_ROWS = 30_000  # longer than any episode of a standard task, so that evaluation always ends
 
 
 def whole_games(environment: EnvironmentFactory) -> EnvironmentFactory:
-    """The environment without what only eases learning: clipped rewards, lives as episodes."""
+    """The environment without what only eases learning: clipped rewards, lives as episodes. Long
+    games are stepped by a quarter of the cores: somebody waits for them."""
     options = tuple(entry for entry in environment.options if entry[0] != "episodic_life")
+    threads = max(1, usable_cores() // 4)
+    if environment.is_atari and threads > 1 and "num_threads" not in dict(options):
+        options = (*options, ("num_threads", threads))
     return replace(environment, options=options, reward_clip=None)
 
 

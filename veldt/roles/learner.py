@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.devices import Completion, Compute, Upload
+from veldt.devices import Compute, Download, Upload, use_tensor_cores
 from veldt.networks import FlatParameters, NetworkFactory
 from veldt.objectives import Objective, Tensors
 from veldt.ports import (
@@ -23,6 +23,7 @@ from veldt.ports import (
 )
 from veldt.role import Arrays, Role
 from veldt.roles.annealing import Gate
+from veldt.roles.differentiation import differentiation
 from veldt.roles.finite_guard import FiniteGuard
 from veldt.topology import QueueSpec, Topology
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
@@ -51,7 +52,9 @@ class Learner(Role):
     def open(self, context: NodeContext) -> None:
         torch.set_num_threads(self.compute.threads)
         device = torch.device(self.compute.device)
-        self._upload, self._completion = Upload(device), Completion(device)
+        if device.type == "cuda":
+            use_tensor_cores()
+        self._upload, self._download = Upload(device), Download(device)
         network = self.network.make() if self.initial is None else self.network.blank()
         self._network = network.to(device).train()
         placed = self.gradients.parameters(self._network, self.compute.device)
@@ -62,6 +65,7 @@ class Learner(Role):
         if isinstance(self.source, ExperiencePart):
             self.source.open(context)
         self.objective.open(self._network)
+        self._differentiate = differentiation(self.objective, self._flat, device)
         self.gradients.open(context, self._flat)
         self._guard = FiniteGuard(context, self._flat, self._version, self.gradients, self.weights)
         self._count(context)
@@ -122,7 +126,7 @@ class Learner(Role):
         if self.weights is not None:
             self._updates.add()
             with self._publishing:
-                vector = self._flat.vector.detach().cpu().numpy()
+                vector = self._download(self._flat.vector.detach())
                 self.weights.publish(Parameters(vector, version))
 
     def _learn(self, batch: Batch) -> int | None:
@@ -132,23 +136,28 @@ class Learner(Role):
         passes = iter(self.objective.passes(tensors))
         part: Tensors | None = next(passes)
         while part is not None:
-            loss = self.objective(part)
-            self._flat.zero_gradient()
-            loss.total.backward()
-            self._completion.wait()
+            differentiated = self._differentiate(part)
+            loss = self.objective.after_loss(differentiated.loss)
             part = next(passes, None)
             if part is None:
                 # After the last loss: passes, and learners that step together, must all have used
                 # the same statistics.
                 self._update_statistics(tensors)
-            scale, total = decay * float(loss.learning_rate_scale), loss.total.detach()
-            gradient = Gradient(self._flat.gradient, self._version, scale, total, rows)
+            scale = decay * float(loss.learning_rate_scale)
+            gradient = Gradient(
+                self._flat.gradient,
+                self._version,
+                scale,
+                loss.total,
+                rows,
+                differentiated.gradient_norm,
+            )
             version = self.gradients.apply(gradient)
-            self._guard.check(batch, self._version, total, self.objective)
+            self._guard.check(batch, self._version, loss.total, self.objective)
             self._steps.add()
         self._report(loss.metrics)
         if isinstance(self.source, ExperiencePart) and loss.priorities is not None:
-            self.source.prioritize(batch, loss.priorities.detach().cpu().numpy())
+            self.source.prioritize(batch, loss.priorities.cpu().numpy())
         return version
 
     def _record_lag(self, batch: Batch) -> int:
@@ -187,7 +196,7 @@ class Learner(Role):
             return
         self._next_report = now + _REPORT_SECONDS
         for name, value in metrics.items():
-            self._telemetry.gauge(f"loss.{name}").set(float(value.detach()))
+            self._telemetry.gauge(f"loss.{name}").set(float(value))
 
     def state(self) -> Arrays:
         return {

@@ -80,7 +80,8 @@ def _compute(
     for name, module in network.named_modules():
         if name:
             module.register_forward_hook(_watching(name, trace))
-    loss = objective({name: torch.from_numpy(array) for name, array in batch.items()})
+    tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+    loss = objective(next(iter(objective.passes(tensors))))
     trace += [f"loss {name}" for name, value in loss.metrics.items() if not _finite(value)]
     if not _finite(loss.total):
         trace.append("loss")

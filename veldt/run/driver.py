@@ -172,8 +172,7 @@ class Run:
             if self._budget.is_spent(self._telemetry):
                 self._backend.pause()
             elapsed = self._elapsed()
-            if self._telemetry.env_steps and self._result.start_seconds is None:
-                self._result.start_seconds = elapsed
+            self._time_the_start(elapsed)
             progress.update(self._telemetry, elapsed)
             self._report_notes()
             self._callbacks.episodes(self._telemetry.fresh_episodes)
@@ -194,6 +193,13 @@ class Run:
             self._checkpoints.save_if_due(elapsed, self._weights)
             if self._chaos is not None:
                 self._chaos.act(self._backend.process_ids(), elapsed)
+
+    def _time_the_start(self, elapsed: float) -> None:
+        result = self._result
+        if self._telemetry.env_steps and result.start_seconds is None:
+            result.start_seconds = elapsed
+        if self._telemetry.updates and result.first_update_seconds is None:
+            result.first_update_seconds = elapsed
 
     def _report_notes(self) -> None:
         while self._backend.notes:

@@ -30,9 +30,10 @@ from veldt.telemetry.writers import alarm_to_stderr
 if TYPE_CHECKING:
     from veldt.run.plan import Plan
 
-_OF_THE_START = {"run_dir", "resume", "autotune", "autotune_seconds"}
+_OF_THE_START = {"run_dir", "resume", "autotune", "autotune_seconds", "preset"}
 _BY_MACHINE = ("num_actors", "envs_per_actor")
-"""Sizes that the first machine chose where they were left open; another may have other cores."""
+"""Sizes that the first machine chose where they were left open; another may have other cores, or
+another device, which the preset depends on."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,9 @@ def with_sizes_of(options: RunOptions, stored: dict[str, Any]) -> RunOptions:
         for name in _BY_MACHINE
         if vars(options)[name] is None and type(stored["options"].get(name)) is int
     }
-    return replace(options, autotune=False, **known)
+    preset = stored.get("chosen", {}).get("preset", options.preset)
+    chosen = preset if options.preset == "auto" else options.preset
+    return replace(options, autotune=False, preset=chosen, **known)
 
 
 def check_same(home: Home, plan: Plan, stored: dict[str, Any]) -> None:

@@ -94,17 +94,16 @@ def _checked_plan(
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
-    preset = _preset(module, options.preset, found, own)
+    check_devices(options, getattr(module, "WHY_NOT_ON_CUDA", None))
+    device = _device(options, module, is_image)
+    preset = _preset(module, options.preset, found, own, device)
     if preset not in module.PRESETS:
         raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(module.PRESETS)}")
     config = make_config(module, preset, own)
     # R2D2 rescales values because it does not clip rewards.
     is_r2d2 = flat(config).get("algorithm") == "r2d2"
     if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
-        environment = replace(environment, reward_clip=1.0)
-        environment = environment if known is None else environment.remembering(*known)
-    check_devices(options, getattr(module, "WHY_NOT_ON_CUDA", None))
-    device = _device(options, module, is_image)
+        environment = environment.clipping(1.0)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     num_actors = _num_actors(options, module)
     problem = Problem(
@@ -113,7 +112,7 @@ def _checked_plan(
         _network(options),
         seed=options.seed,
         num_actors=num_actors,
-        envs_per_actor=_envs_per_actor(options, environment, flat(config), num_actors, asks_device),
+        envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors, asks_device),
         compute=Compute(device, options.learner_threads),
         total_env_steps=options.total_env_steps,
         first=first,
@@ -192,14 +191,14 @@ def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
     return with_values(module.PRESETS[preset], own)
 
 
-def _preset(module: ModuleType, asked: str, found: str, own: Mapping[str, Any]) -> str:
-    """The preset asked for, or that of this family; where there is one, for the algorithm asked
-    for."""
+def _preset(module: ModuleType, asked: str, found: str, own: Mapping[str, Any], device: str) -> str:
+    """The preset asked for, or that of this family on this device; where there is one, for the
+    algorithm asked for."""
     algorithm = str(own["algorithm"]) if "algorithm" in own else None
     if asked != "auto":
         special = f"{asked}_{algorithm}"
         return special if special in module.PRESETS else asked
-    names = preset_names(found, algorithm)
+    names = preset_names(found, algorithm, device)
     return next((name for name in names if name in module.PRESETS), next(iter(module.PRESETS)))
 
 
@@ -243,7 +242,7 @@ def _num_actors(options: RunOptions, module: ModuleType) -> int:
     return max(1, module.default_actors(cores))
 
 
-def _envs_per_actor(
+def envs_per_actor(
     options: RunOptions,
     environment: EnvironmentFactory,
     config: Mapping[str, Any],

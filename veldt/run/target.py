@@ -20,7 +20,8 @@ from veldt.telemetry.aggregate import RunTelemetry
 _EPISODES_BETWEEN_EVALUATIONS = 100
 _LOOKS_SHARE = 0.2  # of the time
 _FIRST_LOOK_SECONDS = 2.0
-_LONGEST_LOOK_SECONDS = 4.0  # or a twentieth of the run so far: a poor policy may never end
+_LOOK_SECONDS = 4.0  # or a twentieth of the run so far: a poor policy may never end
+_LONGEST_LOOK_SECONDS = 32.0
 _LONGEST_LOOK_SHARE = 0.05
 
 Play = Callable[[int, float | None], np.ndarray]
@@ -40,6 +41,8 @@ class Target:
     """Mean return of the last evaluation that ended."""
     _next_episode: int = 0
     _next_look: float = _FIRST_LOOK_SECONDS
+    _look_seconds: float = _LOOK_SECONDS
+    """Twice as long after each look whose episodes did not end, as those of Pong do not."""
 
     def is_reached(
         self, telemetry: RunTelemetry, elapsed_seconds: float, seconds_left: float | None
@@ -55,7 +58,7 @@ class Target:
         ):
             return False
         began = time.monotonic()
-        limit = max(_LONGEST_LOOK_SECONDS, _LONGEST_LOOK_SHARE * elapsed_seconds)
+        limit = max(self._look_seconds, _LONGEST_LOOK_SHARE * elapsed_seconds)
         limit = limit if seconds_left is None else min(limit, seconds_left)
         found = self._holds(0, limit) and self._holds(1, seconds_left)
         spent = time.monotonic() - began
@@ -76,6 +79,7 @@ class Target:
             return True
         returns = self.play(attempt, seconds)
         if returns.size < self.num_episodes:
+            self._look_seconds = min(2.0 * self._look_seconds, _LONGEST_LOOK_SECONDS)
             return False
         self.evaluation_return = float(returns.mean())
         return self.evaluation_return >= self.target_return

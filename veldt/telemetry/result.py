@@ -33,6 +33,8 @@ class RunResult:
     wall_seconds: float = 0.0
     start_seconds: float | None = None
     """From process start to the first env step."""
+    first_update_seconds: float | None = None
+    """From process start to the first update."""
     env_steps_per_second: float | None = None
     """Steady state: without the start and the first moments after the first update."""
     mean_return_100: float | None = None

@@ -2,13 +2,15 @@
 """Metrics on disk: metrics.jsonl and TensorBoard events, whole records only.
 
 A write that fails is reported once and tried again with the next record; it never stops training.
-TensorBoard's own EventFileWriter is not used: it looks for tensorflow and writes from a thread.
+TensorBoard's own writers are not used: they look for tensorflow, import what can write to clouds,
+which takes a second, and write from a thread.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -120,12 +122,10 @@ class _EventLog:
     def __init__(self, directory: Path) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = Event, Summary
         name = f"events.out.tfevents.{time.time_ns():019d}.{socket.gethostname()}.{os.getpid()}"
         self._log = AppendLog(directory / name)
-        self._records = RecordWriter(self._log)
         self._append(file_version="brain.Event:2")
 
     def scalars(self, step: int, metrics: Mapping[str, Any]) -> None:
@@ -138,7 +138,31 @@ class _EventLog:
 
     def _append(self, **content: Any) -> None:
         event = self._event(wall_time=time.time(), **content)
-        self._records.write(event.SerializeToString())
+        self._log.write(_record(event.SerializeToString()))
 
     def close(self) -> None:
         self._log.close()
+
+
+def _record(data: bytes) -> bytes:
+    """Length and content as event files have them, each with its check."""
+    length = struct.pack("<Q", len(data))
+    return length + _check(length) + data + _check(data)
+
+
+def _check(data: bytes) -> bytes:
+    """CRC-32C, rotated and shifted as event files want it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _crc_of(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_CRC_TABLE = [_crc_of(byte) for byte in range(256)]

@@ -87,8 +87,10 @@ class ProcessBackend:
 
     def start(self) -> None:
         remove_orphans()
-        for number, group in enumerate(self._groups):
-            self._children.append(self._launch(group, number + 1, self._generation))
+        # None is waited for. A GPU takes longest to begin with, while environments are opened.
+        numbered = list(enumerate(self._groups, start=1))
+        for holder, group in sorted(numbered, key=lambda entry: not _uses_gpu(entry[1])):
+            self._children.append(self._launch(group, holder, self._generation))
 
     def restore(self, checkpoint: Path, generation: int) -> None:
         """Before the start: begin from here. During the run: restarted groups begin from here."""
@@ -250,3 +252,7 @@ class ProcessBackend:
         for block in self._telemetry_blocks.values():
             block.close()
         self._control.close()
+
+
+def _uses_gpu(group: Group) -> bool:
+    return any(node.role.device() != "cpu" for node in group.nodes)

@@ -22,13 +22,16 @@ def server_context() -> ForkServerContext:
     return cast(ForkServerContext, multiprocessing.get_context("forkserver"))
 
 
-def warm_up() -> None:
-    """Start the fork server if it is not running. Returns at once; the imports go on there."""
+def warm_up(*modules: str) -> None:
+    """Start the fork server if it is not running. Returns at once; the imports, with those of
+    `modules` as well, go on there."""
     # Node processes are many; one BLAS thread each, or they fight over the cores.
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+    # Whether there is a GPU can then be asked without starting CUDA, which takes seconds.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     raise_descriptor_limit()
-    server_context().set_forkserver_preload(["veldt.backends.process.preload"])
+    server_context().set_forkserver_preload(["veldt.backends.process.preload", *modules])
     keep_running()
     # Imported here, once the server has begun: it takes longer than to start one.
     from veldt.environments.leftovers import claim, remove_leftovers

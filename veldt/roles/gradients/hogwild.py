@@ -132,7 +132,7 @@ class Hogwild(GradientSink):
 
     def load_state(self, state: Arrays) -> None:
         if self.statistics is None:
-            self._optimizer.state_vector.copy_(torch.from_numpy(state["optimizer"]))
+            self._optimizer.load(torch.from_numpy(state["optimizer"]))
 
 
 @dataclass(eq=False)

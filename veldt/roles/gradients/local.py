@@ -55,7 +55,8 @@ class LocalOptimizer(GradientSink):
             # A part without any gradient is left alone, momentum too (TD3's delayed actor).
             if self.others and not own.any():
                 continue
-            if not optimizer.step(own, gradient.learning_rate_scale):
+            known = None if self.others else gradient.norm
+            if not optimizer.step(own, gradient.learning_rate_scale, known):
                 self._not_finite.add()
             norm.set(optimizer.last_norm)
         return gradient.version + 1  # also when nothing changed: actors may wait for the next one
@@ -67,4 +68,4 @@ class LocalOptimizer(GradientSink):
     def load_state(self, state: Arrays) -> None:
         for name, (_, optimizer, _) in self._parts.items():
             saved = torch.from_numpy(state[f"{name or 'main'}.optimizer"])
-            optimizer.state_vector.copy_(saved)
+            optimizer.load(saved)

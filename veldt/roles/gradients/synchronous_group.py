@@ -122,7 +122,7 @@ class GroupLeader(GradientSink):
         return {"optimizer": self._optimizer.state_vector.cpu().numpy()}
 
     def load_state(self, state: Arrays) -> None:
-        self._optimizer.state_vector.copy_(torch.from_numpy(state["optimizer"]))
+        self._optimizer.load(torch.from_numpy(state["optimizer"]))
 
 
 @dataclass(eq=False)

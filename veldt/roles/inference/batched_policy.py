@@ -21,7 +21,7 @@ from veldt.role import Part
 from veldt.roles.gradients.hogwild import SharedModel
 from veldt.roles.inference.forward_pass import forward_pass, host_room
 from veldt.roles.policies.selection import ENVIRONMENT, SampleActions, Selection
-from veldt.types import PolicyReply, Slot
+from veldt.types import ACTION_MASK, Field, PolicyReply, Slot
 
 Row = tuple[Slot, int]
 
@@ -63,6 +63,21 @@ class BatchedPolicy(Part):
         self._states = state_views(self._network, state, width)
         self._batch: dict[str, torch.Tensor] = {}
         self._columns = np.arange(width)
+        if self._device.type == "cuda":
+            self.rehearse()
+
+    def rehearse(self) -> None:
+        """A pass over nothing: a GPU's libraries are loaded while environments open, not while
+        they wait for their first actions."""
+        spec, fields = self._network.spec, self._network.input_fields()
+        fields |= {leaf.name: Field(leaf.shape, leaf.dtype) for leaf in spec.observation}
+        fields |= {ACTION_MASK: Field((spec.action_mask_size,), "bool"), "first": Field((), "bool")}
+        inputs = {
+            name: torch.from_numpy(np.zeros((self._width, *fields[name].shape), fields[name].dtype))
+            for name in (*self._network.input_names, "first")
+        }
+        with torch.inference_mode():
+            self._forward(inputs, tuple(self._network.initial_state(self._width)))
 
     def refresh(self) -> None:
         """Take the newest weights; where there is one model for all, they are always there."""

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gpu_scores.jsonl and gpu_learner.json say, as a section of docs/scores.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+_INTRODUCTION = """## On one GPU
+
+`python benchmarks/gpu_scores.py` trains with defaults for a given time and keeps a checkpoint every
+few seconds. Afterwards each checkpoint plays 20 fresh episodes without exploration: whole games,
+raw rewards, for Atari with sticky actions (0.25). Its seconds count from the start of the process
+until its files were there; the time of these evaluations is not counted.
+"""
+
+
+def section(results: Path = RESULTS) -> str:
+    parts = [_INTRODUCTION]
+    runs = results / "gpu_scores.jsonl"
+    if runs.exists():
+        lines = runs.read_text(encoding="utf-8").splitlines()
+        parts.append(_scores([json.loads(line) for line in lines]))
+    learner = results / "gpu_learner.json"
+    if learner.exists():
+        parts.append(_learner(json.loads(learner.read_text(encoding="utf-8"))))
+    return "\n".join(parts)
+
+
+def best_score(results: Path = RESULTS) -> str:
+    """The last run's highest score in a sentence; nothing if there is none."""
+    path = results / "gpu_scores.jsonl"
+    if not path.exists():
+        return ""
+    run = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
+    known = [entry for entry in run["checkpoints"] if entry["mean"] is not None]
+    best = max(known, key=lambda entry: entry["mean"])
+    return (
+        f"\n\nWith its default network, 20 fresh games with sticky actions had a mean of"
+        f" {best['mean']:.1f}, {best['seconds']:.0f} s after the start of `{run['command']}`, one"
+        " seed; [more](docs/scores.md#on-one-gpu)."
+    )
+
+
+def _scores(runs: list[dict[str, Any]]) -> str:
+    head = ("command", "target", "reached after", "score over seconds", "first env step",
+            "env steps/s", "mean lag")  # fmt: skip
+    rows = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+    for run in runs:
+        reached, result = run["reached"], run["result"]
+        when = "not"
+        if reached:
+            when = f"{reached['seconds']:.0f} s, {reached['env_steps']:,} steps"
+        known = [c for c in run["checkpoints"] if c["mean"] is not None]
+        curve = ", ".join(f"{c['seconds']:.0f} s {c['mean']:.1f}" for c in known)
+        rate, lag = result["env_steps_per_second"], result["policy_lag"]["mean"]
+        rows.append(
+            f"| `{run['command']}` | {run['target']:g} | {when} | {curve} |"
+            f" {result['start_seconds']:.1f} s | {rate:,.0f} | {lag:.1f} |"
+        )
+    return "\n".join([*rows, "", _machine(runs[-1]["machine"])])
+
+
+def _learner(document: dict[str, Any]) -> str:
+    rows = ["| network | rows of a minibatch | learner, samples/s | bare loop | ratio |",
+            "| --- | --- | --- | --- | --- |"]  # fmt: skip
+    for case in document["cases"]:
+        bare = sum(case["bare"]) / len(case["bare"])
+        rows.append(
+            f"| {case['network']} | {case['rows']:,} | {case['ours']:,.0f} | {bare:,.0f} |"
+            f" {case['ratio']:.2f} |"
+        )
+    words = (
+        "\nThe learner alone, beside a bare loop over data that lies on the device: the same"
+        " network's PPO update as one CUDA graph in bfloat16. The learner also uploads each batch,"
+        " computes targets, shuffles, checks and publishes. The bare deep ResNet does without one"
+        " thing that ours does: images filled up to 8 channels, for the tensor cores.\n"
+    )
+    return "\n".join([words, *rows, "", _machine(document["machine"])])
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {found}" for name, found in machine["versions"].items())
+    return (
+        f"`{machine['command']}` on {machine['cores']} cores of {machine['cpu']} with one"
+        f" {machine['gpu']}, Python {machine['python']}, {versions}, commit {machine['commit']}.\n"
+    )

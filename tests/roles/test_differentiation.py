@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recorded gradient is the one that is launched kernel by kernel, and is given up where it would
+not be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.objectives.appo import Appo
+from veldt.objectives.ppo import PPO, ClippedOptions
+from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.options.fields import changed
+from veldt.roles.differentiation import Differentiation, RecordedDifferentiation
+from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf, trajectory_layout
+
+STEPS, ENVS, ACTIONS = 5, 8, 3
+SHAPE = (2, 36, 36)
+SPEC = EnvironmentSpec(
+    "Test-v0",
+    (ObservationLeaf("observation", SHAPE, "uint8", "image"),),
+    ActionSpec("discrete", (ACTIONS,)),
+)
+CLIPPED = changed(ClippedOptions(), max_policy_lag=3)
+PASSES = changed(CLIPPED, epochs=2, minibatches=2, normalize_values=True)
+OBJECTIVES = {
+    "actor_critic": ("policy_value", lambda: ActorCritic(ActorCriticOptions())),
+    "appo": ("policy_value", lambda: Appo(CLIPPED)),
+    "ppo": ("policy_value", lambda: PPO(PASSES)),
+    "q_learning": ("q", lambda: QLearning(QLearningOptions())),
+}
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def network(head, device="cpu", recurrent="none"):
+    config = NetworkOptions(
+        encoder="nature", normalize_values=head == "policy_value", recurrent=recurrent
+    )
+    return make_network(config, SPEC, head, seed=2).train().to(device)
+
+
+def trajectories(seed):
+    draw = np.random.default_rng(seed)
+    own = network("policy_value", recurrent="lstm")
+    layout = trajectory_layout(SPEC, STEPS, ENVS, own.output_fields(), own.state_fields())
+    batch = {name: np.zeros(field.shape, field.dtype) for name, field in layout.items()}
+    batch["behaviour_value"] = draw.normal(size=batch["reward"].shape).astype(np.float32)
+    batch["observation"][:] = draw.integers(0, 256, batch["observation"].shape)
+    batch["action"][:] = draw.integers(0, ACTIONS, batch["action"].shape)
+    batch["reward"][:] = draw.normal(size=batch["reward"].shape)
+    batch["parameter_version"][:] = draw.integers(0, 6, batch["parameter_version"].shape)
+    batch["terminated"][2, 0] = batch["ignored"][3, 0] = batch["first"][4, 0] = True
+    return batch
+
+
+def transitions(seed):
+    draw = np.random.default_rng(seed)
+    images = draw.integers(0, 256, (2, 16, *SHAPE), dtype=np.uint8)
+    return {
+        "observation": images[0],
+        "next_observation": images[1],
+        "action": draw.integers(0, ACTIONS, 16),
+        "reward": draw.normal(size=16).astype(np.float32),
+        "discount": np.full(16, 0.9, np.float32),
+        "weight": draw.random(16, np.float32),
+    }
+
+
+def batch_of(head, seed, device="cpu"):
+    arrays = trajectories(seed) if head == "policy_value" else transitions(seed)
+    return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_loss_that_may_be_recorded_depends_on_its_tensors_and_networks_alone(name):
+    """A number that Python holds would be the recorded one for ever."""
+    head, make = OBJECTIVES[name]
+    objective, batch = make(), batch_of(head, 1)
+    objective.open(network(head))
+    part = next(iter(objective.passes(batch)))
+    first = objective(part)
+    objective.after_loss(first)
+    objective.after_update(5)
+    objective.after_loss(first)
+    again = objective(part)
+    assert objective.constants() is not None
+    assert torch.equal(first.total, again.total)
+    assert float(first.learning_rate_scale) == float(again.learning_rate_scale)
+
+
+def test_other_constants_are_another_loss():
+    objective = PPO(PASSES)
+    before = objective.constants()
+    objective.adjust_entropy(0.5)
+    assert objective.constants() != before
+
+
+def run(kind, name, device, **more):
+    """Gradients and reports of several batches with weights that change in between."""
+    head, make = OBJECTIVES[name]
+    own = network(head, device, **more)
+    flat, objective = FlatParameters(own, device), make()
+    objective.open(own)
+    differentiate = kind(objective, flat, torch.device(device))
+    found = []
+    for seed in range(6):
+        objective.after_update(seed)
+        for part in objective.passes(batch_of(head, seed, device)):
+            differentiated = differentiate(part)
+            loss = objective.after_loss(differentiated.loss)
+            gradient = flat.gradient.clone().cpu()
+            if differentiated.gradient_norm is not None:
+                length = float(torch.linalg.vector_norm(gradient))
+                assert differentiated.gradient_norm == pytest.approx(length, rel=1e-4)
+            found.append((gradient, float(loss.total)))
+            flat.vector[: flat.num_trained] -= 1e-3 * flat.gradient
+    return found, differentiate
+
+
+def assert_near(ours, theirs):
+    """Libraries may choose other kernels while they are recorded, which round in another order;
+    the gradient of another minibatch would be as far away as it is long."""
+    assert torch.linalg.vector_norm(ours - theirs) < 1e-2 * torch.linalg.vector_norm(theirs)
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_recorded_gradients_are_those_of_single_launches(name):
+    launched, _ = run(Differentiation, name, "cuda")
+    recorded, differentiate = run(RecordedDifferentiation, name, "cuda")
+    assert len(differentiate.graphs) == 1
+    for (theirs, their_loss), (ours, our_loss) in zip(launched, recorded, strict=True):
+        assert_near(ours, theirs)
+        assert our_loss == pytest.approx(their_loss, rel=1e-3, abs=1e-4)
+
+
+@needs_cuda
+def test_memory_can_be_recorded_too():
+    launched, _ = run(Differentiation, "actor_critic", "cuda", recurrent="lstm")
+    recorded, _ = run(RecordedDifferentiation, "actor_critic", "cuda", recurrent="lstm")
+    for (theirs, _), (ours, _) in zip(launched, recorded, strict=True):
+        assert_near(ours, theirs)
+
+
+@needs_cuda
+def test_a_network_that_looks_at_a_number_is_launched_as_it_is():
+    own = network("policy_value", "cuda")
+
+    def look(module, inputs, output):
+        assert float(output.detach().sum()) != 0.0
+
+    own.encoder.register_forward_hook(look)
+    flat, objective = FlatParameters(own, "cuda"), OBJECTIVES["actor_critic"][1]()
+    objective.open(own)
+    differentiate = RecordedDifferentiation(objective, flat, torch.device("cuda"))
+    for seed in range(5):
+        differentiate(batch_of("policy_value", seed, "cuda"))
+    assert not differentiate.graphs
+    assert torch.isfinite(flat.gradient).all()
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", ["actor_critic", "q_learning"])
+def test_large_batches_in_bfloat16_stay_near_float32(name):
+    """Images are convolved in bfloat16 in batches of 128 rows or more: the direction holds."""
+    head, make = OBJECTIVES[name]
+    gradients = []
+    for device in ("cpu", "cuda"):
+        own = network(head, device)
+        flat, objective = FlatParameters(own, device), make()
+        objective.open(own)
+        batch = {
+            n: t.repeat_interleave(16, 1 if head == "policy_value" else 0)
+            for n, t in batch_of(head, 3).items()
+            if n not in ("parameter_version", "provenance")
+        }
+        objective({n: t.to(device) for n, t in batch.items()}).total.backward()
+        gradients.append(flat.gradient.cpu())
+    similarity = torch.nn.functional.cosine_similarity(*gradients, dim=0)
+    assert similarity > 0.995

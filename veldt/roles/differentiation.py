@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loss and its gradient, launched kernel by kernel or, on CUDA, as one recorded graph.
+
+Launching is what small batches pay for on a GPU: the Nature network's update is some 300 kernels of
+a few microseconds each. A graph launches them with one call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from veldt.devices import Completion
+from veldt.networks import FlatParameters
+from veldt.objectives import Loss, Objective, Tensors
+
+Shapes = tuple[tuple[str, torch.Size], ...]
+
+_USES_BEFORE_GRAPH = 2
+_MOST_GRAPHS = 8  # each keeps the memory of its activations
+_MOST_CHANGES = 8  # of what a graph was recorded with; an objective that changes always has none
+
+
+class Differentiated(NamedTuple):
+    """A loss whose gradient has been taken, and that gradient's length where it is known already:
+    what must be read on the host is read at once, since each reading waits for the device."""
+
+    loss: Loss
+    gradient_norm: float | None
+
+
+class Differentiation:
+    """Called with a part of a batch: the gradient of `objective` is then in `flat`."""
+
+    def __init__(self, objective: Objective, flat: FlatParameters, device: torch.device) -> None:
+        self._objective, self._flat = objective, flat
+        self._completion = Completion(device)
+
+    def __call__(self, part: Tensors) -> Differentiated:
+        loss = self._differentiate(part)
+        self._completion.wait()
+        return Differentiated(loss, None)
+
+    def _differentiate(self, part: Tensors) -> Loss:
+        self._flat.zero_gradient()
+        loss = self._objective(part)
+        loss.total.backward()
+        return _without_gradient(loss)
+
+
+class RecordedDifferentiation(Differentiation):
+    """The same on CUDA: shapes that come back are recorded, if the objective allows it."""
+
+    def __init__(self, objective: Objective, flat: FlatParameters, device: torch.device) -> None:
+        super().__init__(objective, flat, device)
+        self._uses: Counter[Shapes] = Counter()
+        self._recorded_with: object | None = None
+        self._changes = 0
+        self._can_be_recorded = True
+        self.graphs: dict[Shapes, _Graph] = {}
+
+    def __call__(self, part: Tensors) -> Differentiated:
+        shapes = tuple((name, entry.shape) for name, entry in part.items())
+        if self._may_record() and shapes not in self.graphs:
+            self._uses[shapes] += 1
+            if self._uses[shapes] > _USES_BEFORE_GRAPH and len(self.graphs) < _MOST_GRAPHS:
+                self._record(shapes, part)
+        if shapes not in self.graphs:
+            return super().__call__(part)
+        graph = self.graphs[shapes]
+        graph.replay(part)
+        self._completion.wait()
+        return graph.result()
+
+    def _may_record(self) -> bool:
+        """Whether graphs hold, and further ones are worth it. Those of other constants are gone."""
+        constants = self._objective.constants()
+        if constants != self._recorded_with:
+            self.graphs.clear()
+            self._uses.clear()
+            self._recorded_with = constants
+            self._changes += 1
+        return constants is not None and self._can_be_recorded and self._changes <= _MOST_CHANGES
+
+    def _record(self, shapes: Shapes, part: Tensors) -> None:
+        """A user's network may do what cannot be recorded, such as look at a value; it then runs
+        as it is."""
+        try:
+            self.graphs[shapes] = _Graph(self._differentiate, self._flat, part)
+        except RuntimeError:
+            self._can_be_recorded = False
+
+
+class _Graph:
+    """Loss and gradient of parts of one shape. It reads the weights where they always lie."""
+
+    def __init__(
+        self, differentiate: Callable[[Tensors], Loss], flat: FlatParameters, part: Tensors
+    ) -> None:
+        self._part = {name: entry.clone() for name, entry in part.items()}
+        self._copied: dict[str, Tensor] = {}
+        # Beforehand, away from the usual stream: libraries choose their kernels and allocate.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            differentiate(self._part)
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        # Inference in another thread goes on allocating; only this thread's calls are recorded.
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._loss = differentiate(self._part)
+            norm = torch.linalg.vector_norm(flat.gradient)
+            scale = self._loss.learning_rate_scale
+            if not isinstance(scale, Tensor):
+                scale = torch.full_like(norm, scale)
+            self._on_device = torch.stack((norm, scale.to(norm.dtype)))
+        self._on_host = torch.zeros(2, pin_memory=True)
+
+    def replay(self, part: Tensors) -> None:
+        for name, entry in self._part.items():
+            # All parts of a batch share its rows; only their index is another.
+            if self._copied.get(name) is not part[name]:
+                entry.copy_(part[name], non_blocking=True)
+        self._copied = part
+        self._graph.replay()
+        self._on_host.copy_(self._on_device, non_blocking=True)
+
+    def result(self) -> Differentiated:
+        """Once the device is done."""
+        norm, scale = self._on_host.tolist()
+        return Differentiated(self._loss._replace(learning_rate_scale=scale), norm)
+
+
+def differentiation(
+    objective: Objective, flat: FlatParameters, device: torch.device
+) -> Differentiation:
+    """The quickest that `device` has."""
+    if device.type == "cuda":
+        return RecordedDifferentiation(objective, flat, device)
+    return Differentiation(objective, flat, device)
+
+
+def _without_gradient(loss: Loss) -> Loss:
+    """What is left of it once the gradient is known: a loss that holds on to the graph of autograd
+    would keep its nodes, which belong to a stream, alive while another one records."""
+    scale = loss.learning_rate_scale
+    return Loss(
+        loss.total.detach(),
+        {name: value.detach() for name, value in loss.metrics.items()},
+        None if loss.priorities is None else loss.priorities.detach(),
+        scale if isinstance(scale, float) else scale.detach(),
+    )
