@@ -39,7 +39,7 @@ def best_score(results: Path = RESULTS) -> str:
     best = max(known, key=lambda entry: entry["mean"])
     return (
         f"\n\nWith its default network, 20 fresh games with sticky actions had a mean of"
-        f" {best['mean']:.1f} {best['seconds']:.0f} s after the start of `{run['command']}`, one"
+        f" {best['mean']:.1f}, {best['seconds']:.0f} s after the start of `{run['command']}`, one"
         " seed; [more](docs/scores.md#on-one-gpu)."
     )
 

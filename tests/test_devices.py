@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.devices import Upload
+from veldt.devices import Download, Upload
 from veldt.types import Batch
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -50,3 +50,20 @@ def test_neighbours_on_one_page_are_both_sent():
         np.testing.assert_array_equal(sent.cpu().numpy(), half)
     assert len(upload._locked) == 1
     upload.close()
+
+
+def test_a_vector_of_the_host_is_read_where_it_lies():
+    vector = torch.arange(5.0)
+    seen = Download(torch.device("cpu"))(vector)
+    vector[2] = 9.0
+    np.testing.assert_array_equal(seen, [0, 1, 9, 3, 4])
+
+
+@needs_cuda
+def test_a_vector_comes_from_the_device_into_the_same_memory_each_time():
+    download, vector = Download(torch.device("cuda")), torch.arange(1000.0, device="cuda")
+    first = download(vector)
+    np.testing.assert_array_equal(first, np.arange(1000))
+    second = download(vector + 1)
+    np.testing.assert_array_equal(second, np.arange(1, 1001))
+    assert first.ctypes.data == second.ctypes.data

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from veldt.types import Batch
@@ -77,6 +78,24 @@ class Upload:
         for address in self._locked:
             torch.cuda.cudart().cudaHostUnregister(address)
         self._locked.clear()
+
+
+class Download:
+    """Brings a vector from a device to the host, into page-locked memory that is used again: what
+    it returns is valid until the next call. On the host it is the memory itself."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._completion = Completion(device)
+        self._memory: torch.Tensor | None = None
+
+    def __call__(self, tensor: torch.Tensor) -> np.ndarray:
+        if not tensor.is_cuda:
+            return tensor.numpy()
+        if self._memory is None:
+            self._memory = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        self._memory.copy_(tensor, non_blocking=True)
+        self._completion.wait()
+        return self._memory.numpy()
 
 
 @dataclass(frozen=True)

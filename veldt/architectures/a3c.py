@@ -96,8 +96,9 @@ def build(config: Config, problem: Problem) -> Topology:
         objective = asynchronous_q(topology, config.algorithm, config.q, config.loss)
     # Nobody counts the steps of all workers, so each decays its learning rate by its own.
     steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
+    first_weights = network.initial_vector()
     for number, gradients in enumerate(workers):
-        weights = topology.board(f"copy-{number}", network)
+        weights = topology.board(f"copy-{number}", first_weights)
         trajectories = topology.queue(f"trajectory-{number}", layout, 1)
         topology.add(
             "actor",

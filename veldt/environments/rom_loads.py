@@ -4,7 +4,9 @@
 Each load of ale-py, and each environment loads twice, fills a table of blended colours: nine tenths
 of its 0.1 s, so that 64 environments keep a core busy for 15 s. The table is read only with ALE's
 setting color_averaging, which its vector environment does not have. The call is therefore pointed
-at a function that does nothing, as the dynamic linker would do for a library loaded earlier."""
+at a function that does nothing, as the dynamic linker would do for a library loaded earlier. That
+is only done to versions whose source was read and whose frames were compared; others load as they
+always did."""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+_READ_VERSIONS = ("0.12.",)
 _FUNCTION = b"_ZN3ale13PhosphorBlend18makeAveragePaletteEv"
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
 _DYNAMIC_SYMBOLS, _RELOCATIONS = 11, 4  # types of sections
@@ -27,7 +31,7 @@ _JUMP_SLOTS = {62: 7, 183: 1026}  # by machine: x86-64 and AArch64
 def skip_unused_tables() -> bool:
     """For all later loads of this process. False where the library is built in another way; ROMs
     are then loaded as slowly as ever."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not _is_known():
         return False
     with suppress(ImportError, OSError, ValueError, struct.error, AttributeError):
         path = Path(import_module("ale_py._ale_py").__file__ or "").resolve()
@@ -37,6 +41,12 @@ def skip_unused_tables() -> bool:
             for slot in slots:
                 ctypes.c_void_p.from_address(slot).value = nothing.value
             return True
+    return False
+
+
+def _is_known() -> bool:
+    with suppress(PackageNotFoundError):
+        return version("ale-py").startswith(_READ_VERSIONS)
     return False
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.devices import Compute, Upload, use_tensor_cores
+from veldt.devices import Compute, Download, Upload, use_tensor_cores
 from veldt.networks import FlatParameters, NetworkFactory
 from veldt.objectives import Objective, Tensors
 from veldt.ports import (
@@ -54,7 +54,7 @@ class Learner(Role):
         device = torch.device(self.compute.device)
         if device.type == "cuda":
             use_tensor_cores()
-        self._upload = Upload(device)
+        self._upload, self._download = Upload(device), Download(device)
         network = self.network.make() if self.initial is None else self.network.blank()
         self._network = network.to(device).train()
         placed = self.gradients.parameters(self._network, self.compute.device)
@@ -126,7 +126,7 @@ class Learner(Role):
         if self.weights is not None:
             self._updates.add()
             with self._publishing:
-                vector = self._flat.vector.detach().cpu().numpy()
+                vector = self._download(self._flat.vector.detach())
                 self.weights.publish(Parameters(vector, version))
 
     def _learn(self, batch: Batch) -> int | None:

@@ -37,7 +37,7 @@ def _check(name: str, option: str) -> None:
     known = ["cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
     if name not in known:
         raise ConfigurationError(
-            f"{option} is '{name}', which is not on this machine; there is {', '.join(known)}"
+            f"{option} is {name!r}, which is not on this machine; there is {', '.join(known)}"
         )
 
 
