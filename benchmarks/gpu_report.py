@@ -40,7 +40,7 @@ def best_score(results: Path = RESULTS) -> str:
     return (
         f"\n\nWith its default network, 20 fresh games with sticky actions had a mean of"
         f" {best['mean']:.1f}, {best['seconds']:.0f} s after the start of `{run['command']}`, one"
-        " seed; [more](docs/scores.md#on-one-gpu)."
+        " seed; more in `docs/scores.md`."
     )
 
 

@@ -192,7 +192,7 @@ def test_auto_uses_a_gpu_where_it_pays(monkeypatch, options, is_image, device):
 @pytest.mark.parametrize(
     ("architecture", "env", "device", "envs"),
     [
-        ("sample_factory", "ALE/Pong-v5", "cuda", 32),
+        ("sample_factory", "ALE/Pong-v5", "cuda", 16),
         ("seed_rl", "ALE/Pong-v5", "cuda", 64),
         ("ga3c", "ALE/Pong-v5", "cuda", 64),
         ("impala", "ALE/Pong-v5", "cuda", 8),
