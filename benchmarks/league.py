@@ -120,8 +120,7 @@ TASKS = {
         {
             "env": "veldt:kuhn",
             "total_env_steps": 6_000_000,
-            # Many small steps without momentum: larger or delayed ones run in circles around the
-            # equilibrium as soon as entropy is low enough for it to be near.
+            # Many small updates: with fewer, larger ones the last model jumped about.
             "envs_per_actor": 256,
             "trajectory_steps": 4,
             "batch_trajectories": 1,
