@@ -13,7 +13,8 @@ _INTRODUCTION = """## On one GPU
 `python benchmarks/gpu_scores.py` trains with defaults for a given time and keeps a checkpoint every
 few seconds. Afterwards each checkpoint plays 20 fresh episodes without exploration: whole games,
 raw rewards, for Atari with sticky actions (0.25). Its seconds count from the start of the process
-until its files were there; the time of these evaluations is not counted.
+until its files were there; the time of these evaluations is not counted. A line is one seed: it
+shows a curve and a pace, and is no score to compare by.
 """
 
 
@@ -27,21 +28,6 @@ def section(results: Path = RESULTS) -> str:
     if learner.exists():
         parts.append(_learner(json.loads(learner.read_text(encoding="utf-8"))))
     return "\n".join(parts)
-
-
-def best_score(results: Path = RESULTS) -> str:
-    """The last run's highest score in a sentence; nothing if there is none."""
-    path = results / "gpu_scores.jsonl"
-    if not path.exists():
-        return ""
-    run = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
-    known = [entry for entry in run["checkpoints"] if entry["mean"] is not None]
-    best = max(known, key=lambda entry: entry["mean"])
-    return (
-        f"\n\nWith its default network, 20 fresh games with sticky actions had a mean of"
-        f" {best['mean']:.1f}, {best['seconds']:.0f} s after the start of `{run['command']}`, one"
-        " seed; more in `docs/scores.md`."
-    )
 
 
 def _scores(runs: list[dict[str, Any]]) -> str:

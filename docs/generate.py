@@ -201,7 +201,6 @@ def _on_a_gpu(results: Path) -> str:
         f" only step the environments, measured in turns with it. Cores"
         f" {_percent(found['cpu_share'])} busy, GPU {_percent(found['gpu_share'])}; torch"
         f" {machine['versions']['torch']}. `{machine['command']}`"
-        f"{benchmark('gpu_report').best_score(results)}"
     )
 
 

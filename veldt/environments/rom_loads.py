@@ -5,8 +5,7 @@ Each load of ale-py, and each environment loads twice, fills a table of blended 
 of its 0.1 s, so that 64 environments keep a core busy for 15 s. The table is read only with ALE's
 setting color_averaging, which its vector environment does not have. The call is therefore pointed
 at a function that does nothing, as the dynamic linker would do for a library loaded earlier. That
-is only done to versions whose source was read and whose frames were compared; others load as they
-always did."""
+is only done to versions whose frames were compared; others load as they always did."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-_READ_VERSIONS = ("0.12.",)
+_COMPARED_VERSIONS = ("0.12.1",)
 _FUNCTION = b"_ZN3ale13PhosphorBlend18makeAveragePaletteEv"
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
 _DYNAMIC_SYMBOLS, _RELOCATIONS = 11, 4  # types of sections
@@ -46,7 +45,7 @@ def skip_unused_tables() -> bool:
 
 def _is_known() -> bool:
     with suppress(PackageNotFoundError):
-        return version("ale-py").startswith(_READ_VERSIONS)
+        return version("ale-py") in _COMPARED_VERSIONS
     return False
 
 
