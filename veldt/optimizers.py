@@ -63,12 +63,10 @@ class Optimizer(ABC):
         self._known_count: float | None = None
 
     @torch.no_grad()
-    def step(
-        self, gradient: Tensor, learning_rate_scale: float = 1.0, norm: float | None = None
-    ) -> bool:
+    def step(self, gradient: Tensor, learning_rate_scale: float = 1.0) -> bool:
         """Apply `gradient`, which is clipped in place. False, and nothing but `last_norm` changed,
-        when its norm is not finite. `norm`: where it is known already."""
-        self.last_norm = float(torch.linalg.vector_norm(gradient)) if norm is None else norm
+        when its norm is not finite."""
+        self.last_norm = float(torch.linalg.vector_norm(gradient))
         limit = self.options.max_grad_norm
         if not math.isfinite(self.last_norm):
             return False
@@ -77,6 +75,22 @@ class Optimizer(ABC):
         self.count.add_(1.0)
         self._apply(gradient, self.options.learning_rate * learning_rate_scale)
         return True
+
+    @torch.no_grad()
+    def step_unseen(self, gradient: Tensor, learning_rate_scale: Tensor) -> Tensor:
+        """The same without a look at any number, so that a device needs no host for it: `gradient`
+        is clipped in place, and what is not finite leaves everything as it was. Its norm."""
+        norm, limit = torch.linalg.vector_norm(gradient), self.options.max_grad_norm
+        is_finite = torch.isfinite(norm)
+        before = (self.vector.clone(), self.state_vector.clone())
+        if limit > 0.0:
+            gradient.mul_((limit / norm).clamp(max=1.0))
+        self.count.add_(1.0)
+        self._known_count = None
+        self._apply(gradient, learning_rate_scale * self.options.learning_rate)
+        for entry, old in zip((self.vector, self.state_vector), before, strict=True):
+            torch.where(is_finite, entry, old, out=entry)
+        return norm
 
     def load(self, state: Tensor) -> None:
         """Go on with the moments of a checkpoint."""
@@ -92,23 +106,27 @@ class Optimizer(ABC):
         return self._known_count
 
     @abstractmethod
-    def _apply(self, gradient: Tensor, learning_rate: float) -> None: ...
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
+        """A learning rate that is a tensor is not looked at, nor is any other number."""
 
 
 class SGD(Optimizer):
     """m <- mu m + d; theta -= lr m."""
 
-    def _apply(self, gradient: Tensor, learning_rate: float) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         if self.options.momentum:
             gradient = self.moments[0].mul_(self.options.momentum).add_(gradient)
-        self.vector.add_(gradient, alpha=-learning_rate)
+        if isinstance(learning_rate, Tensor):
+            self.vector.addcmul_(gradient, learning_rate, value=-1.0)
+        else:
+            self.vector.add_(gradient, alpha=-learning_rate)
 
 
 class RMSProp(Optimizer):
     """g <- a g + (1 - a) d^2; theta -= lr d / sqrt(g + eps). Centered: g - mean(d)^2 in place of g.
     With momentum: m <- mu m + lr d / sqrt(g + eps); theta -= m."""
 
-    def _apply(self, gradient: Tensor, learning_rate: float) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         options, square = self.options, self.moments[0]
         square.mul_(options.rms_decay).addcmul_(gradient, gradient, value=1.0 - options.rms_decay)
         root = self._scratch
@@ -121,31 +139,42 @@ class RMSProp(Optimizer):
             torch.add(square, options.optimizer_epsilon, out=root).sqrt_()
         if options.momentum:
             momentum = self.moments[-1].mul_(options.momentum)
-            self.vector.sub_(momentum.addcdiv_(gradient, root, value=learning_rate))
+            self.vector.sub_(_add_ratio(momentum, gradient, root, learning_rate))
         else:
-            self.vector.addcdiv_(gradient, root, value=-learning_rate)
+            _add_ratio(self.vector, gradient, root, -learning_rate)
 
 
 class AdaGrad(Optimizer):
     """g <- g + d^2; theta -= lr d / sqrt(g + eps)."""
 
-    def _apply(self, gradient: Tensor, learning_rate: float) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         square = self.moments[0].addcmul_(gradient, gradient)
         root = torch.add(square, self.options.optimizer_epsilon, out=self._scratch).sqrt_()
-        self.vector.addcdiv_(gradient, root, value=-learning_rate)
+        _add_ratio(self.vector, gradient, root, -learning_rate)
 
 
 class Adam(Optimizer):
     """m <- b1 m + (1 - b1) d; v <- b2 v + (1 - b2) d^2; both corrected for their start at zero."""
 
-    def _apply(self, gradient: Tensor, learning_rate: float) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         (mean, square), beta1, beta2 = self.moments, self.options.adam_beta1, _ADAM_BETA2
-        count = self._counted()
+        count = self.count if isinstance(learning_rate, Tensor) else self._counted()
         mean.lerp_(gradient, 1.0 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-        root = torch.sqrt(square, out=self._scratch).div_(math.sqrt(1.0 - beta2**count))
+        root = torch.sqrt(square, out=self._scratch).div_(_root(1.0 - beta2**count))
         root.add_(self.options.optimizer_epsilon)
-        self.vector.addcdiv_(mean, root, value=-learning_rate / (1.0 - beta1**count))
+        _add_ratio(self.vector, mean, root, -learning_rate / (1.0 - beta1**count))
+
+
+def _add_ratio(target: Tensor, numerator: Tensor, root: Tensor, factor: float | Tensor) -> Tensor:
+    """target += factor * numerator / root, in place; a factor that is a tensor costs `root`."""
+    if isinstance(factor, Tensor):
+        return target.addcmul_(torch.div(numerator, root, out=root), factor)
+    return target.addcdiv_(numerator, root, value=factor)
+
+
+def _root(square: float | Tensor) -> float | Tensor:
+    return square.sqrt() if isinstance(square, Tensor) else math.sqrt(square)
 
 
 _OPTIMIZERS: dict[str, type[Optimizer]] = {

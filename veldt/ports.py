@@ -196,8 +196,12 @@ class Gradient:
     loss: torch.Tensor | None = None
     rows: int = 1
     """How many rows it is the mean of."""
-    norm: float | None = None
-    """Its length, where that is known on the host."""
+
+
+class UnseenStep(Protocol):
+    """What `GradientSink.unseen_step` returns."""
+
+    def __call__(self, learning_rate_scale: torch.Tensor) -> None: ...
 
 
 class GradientSink(Part):
@@ -220,6 +224,14 @@ class GradientSink(Part):
         """Take a gradient. Returns the version that the learner's own weights have now, or None if
         they were not changed (yet)."""
         raise NotImplementedError
+
+    def unseen_step(self) -> UnseenStep | None:
+        """Applies the gradient where it lies, as `apply` would, without a look at any number, so
+        that it can be recorded together with the loss; None where that cannot be."""
+        return None
+
+    def look(self) -> None:
+        """After unseen steps: count what they did."""
 
     def newest_version(self, version: int) -> int:
         """The version of the weights that a gradient would now be applied to, as far as is known

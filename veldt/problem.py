@@ -44,6 +44,7 @@ class Problem:
         shape = replace(
             self.shape,
             normalize_observations=loss.normalize_observations,
+            normalize_images=loss.normalize_images,
             normalize_returns=isinstance(loss, TargetOptions) and loss.normalize_returns,
             normalize_values=isinstance(loss, ClippedOptions | SynchronousOptions)
             and loss.ppo.normalize_values,

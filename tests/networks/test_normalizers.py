@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics merged batch by batch equal NumPy's over all data at once."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from network_specs import discrete, make_spec, vector
 
 from veldt.networks import NetworkOptions, make_network
 from veldt.networks.normalizers import MAX_COUNT, RunningMoments
+from veldt.types import ObservationLeaf
 
 
 def batches(rng, count=20):
@@ -89,3 +92,42 @@ def test_without_the_options_nothing_is_kept():
     network.update_return_statistics(torch.arange(3.0), torch.ones(3).bool())
     assert not list(network.buffers())
     assert network.reward_scale() == 1.0
+
+
+def test_pixels_are_normalized_one_by_one():
+    spec = make_spec(ObservationLeaf("observation", (1, 36, 36), "uint8", "image"))
+    network = make_network(NetworkOptions(normalize_images=True), spec, "policy_value", 0)
+    unseen = torch.full((2, 1, 36, 36), 51, dtype=torch.uint8)
+    before = network.normalizer({"observation": unseen})["observation"]
+    torch.testing.assert_close(before, torch.full_like(before, 0.2))
+
+    images = np.full((40, 1, 36, 36), 87, np.uint8)
+    rows = np.arange(40)
+    images[rows, 0, rows % 36, 3] = 236  # a ball that is at each place once or twice
+    valid = rows != 7
+    network.update_statistics({"observation": torch.from_numpy(images)}, torch.from_numpy(valid))
+    actual = network.normalizer({"observation": torch.from_numpy(images)})["observation"]
+    counted = images[valid].astype(np.float64)
+    scaled = (images - counted.mean(0)) / np.sqrt(counted.var(0) + 1.0)
+    np.testing.assert_allclose(actual.numpy(), scaled.clip(-10.0, 10.0), atol=1e-4)
+    assert float(actual[0, 0, 0, 3]) > 4.0  # the ball stands out
+    assert float(actual[0, 0, 20, 20]) == 0.0  # and the background does not
+
+    first = torch.zeros(40, dtype=torch.bool)
+    seen = network.step({"observation": torch.from_numpy(images)}, (), first)[0].value
+    plain = make_network(NetworkOptions(), spec, "policy_value", 0)
+    plain.load_state_dict(network.state_dict(), strict=False)
+    torch.testing.assert_close(seen, plain.step({"observation": actual}, (), first)[0].value)
+
+
+def test_vectors_and_images_are_asked_for_apart():
+    leaves = (
+        ObservationLeaf("observation.a", (3,), "float32", "vector"),
+        ObservationLeaf("observation.b", (1, 36, 36), "uint8", "image"),
+    )
+    spec = make_spec(*leaves)
+    for vectors, images in itertools.product((False, True), repeat=2):
+        options = NetworkOptions(normalize_observations=vectors, normalize_images=images)
+        normalizer = make_network(options, spec, "policy_value", 0).normalizer
+        asked = [leaf for leaf, wanted in zip(leaves, (vectors, images), strict=True) if wanted]
+        assert ([] if normalizer is None else normalizer.leaves) == asked

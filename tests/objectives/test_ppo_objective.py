@@ -129,7 +129,11 @@ class SlowPPO:
             x, action = batch["observation"][t, b].astype(np.float64), batch["action"][t, b]
             log_pi, value = self.outputs(x)
             log_mu = log_softmax(batch["behaviour_logits"][t, b].astype(np.float64))
-            ratio, advantage = np.exp((log_pi - log_mu)[action]), advantages[t, b]
+            centre, advantage = log_mu, advantages[t, b]
+            if s.ppo.trust_region == "newest":
+                centre = log_softmax((self.start[0] @ x + self.start[1])[:ACTIONS])
+                advantage *= min(s.rho_bar, np.exp((centre - log_mu)[action]))
+            ratio = np.exp((log_pi - centre)[action])
             bounded = min(max(ratio, 1 / (1 + s.ppo.ppo_clip)), 1 + s.ppo.ppo_clip)
             loss -= min(ratio * advantage, bounded * advantage)
             slopes, pi = np.zeros(ACTIONS + 1), np.exp(log_pi)
@@ -146,6 +150,7 @@ class SlowPPO:
         return weight / count, bias / count, loss / count
 
     def learn(self, batch, orders):
+        self.start = (self.weight.copy(), self.bias.copy())
         advantages, goals = self.targets(batch)
         counted = ~batch["ignored"][:-1]
         chosen = advantages[counted]
@@ -170,7 +175,8 @@ def learn(network, objective, batch, learning_rate=RATE):
         loss = objective.after_loss(objective(minibatch))
         flat.zero_gradient()
         loss.total.backward()
-        optimizer.step(flat.gradient, float(loss.learning_rate_scale))
+        scale = float(loss.learning_rate_scale) * objective.learning_rate_scale()
+        optimizer.step(flat.gradient, scale)
         losses.append(float(loss.total.detach()))
     return losses
 
@@ -181,10 +187,12 @@ def orders_of(version, epochs, minibatches):
         yield from torch.randperm(STEPS * ENVS, generator=generator).tensor_split(minibatches)
 
 
+@pytest.mark.parametrize("trust_region", ["acting", "newest"])
 @pytest.mark.parametrize("minibatches", [2, 3])
-def test_epochs_of_minibatches_equal_slow_ppo(minibatches):
+def test_epochs_of_minibatches_equal_slow_ppo(minibatches, trust_region):
     settings = changed(
         START,
+        trust_region=trust_region,
         epochs=3,
         minibatches=minibatches,
         entropy_coefficient=0.02,
@@ -277,6 +285,17 @@ def test_the_learning_rate_follows_the_divergence_and_is_resumed():
     other = opened(linear_network(), changed(START, target_kl=1e-9))
     other.load_state(objective.state())
     assert other.state() == objective.state()
+
+
+def test_the_learning_rate_may_be_kept_from_rising():
+    network = linear_network()
+    small_steps = changed(START, epochs=2, minibatches=2, target_kl=1e9)
+    objective = opened(network, changed(small_steps, most_learning_rate_scale=1.0))
+    learn(network, objective, batch_of())
+    assert float(objective.state()["learning_rate_scale"]) == 1.0
+    objective = opened(linear_network(), small_steps)
+    learn(network, objective, batch_of())
+    assert float(objective.state()["learning_rate_scale"]) == pytest.approx(1.5**2)
 
 
 def test_epochs_end_when_the_policy_has_changed_enough():

@@ -63,14 +63,14 @@ class FlatEncoder(Encoder):
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         if self._plain:
-            return self.mlp(_as_vector(self.leaves[0], observations[self.leaves[0].name]))
+            return self.mlp(_as_vector(observations[self.leaves[0].name]))
         parts = [self._part(i, observations[leaf.name]) for i, leaf in enumerate(self.leaves)]
         return self.mlp(torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
 
     def _part(self, index: int, value: Tensor) -> Tensor:
         leaf = self.leaves[index]
         if leaf.kind != "discrete":
-            return _as_vector(leaf, value)
+            return _as_vector(value)
         if str(index) in self.embeddings:
             return self.embeddings[str(index)](value.long()).flatten(1)
         return F.one_hot(value.long(), leaf.categories).float().flatten(1)
@@ -100,7 +100,7 @@ class ImageEncoder(Encoder):
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         channels_last = self._always_channels_last or torch.is_grad_enabled()
-        image = as_image(self.leaf, observations[self.leaf.name], channels_last)
+        image = as_image(observations[self.leaf.name], channels_last)
         return self.output(convolved(self._convolve, image))
 
 
@@ -287,10 +287,8 @@ def _made_by_user(factory: Callable[..., Any], call: Callable[..., Any], given: 
         raise ValueError(f"{factory!r} fails with {type(error).__name__}: {text}") from error
 
 
-def _as_vector(leaf: ObservationLeaf, value: Tensor) -> Tensor:
-    value = value.float()
-    if leaf.kind == "image" and leaf.dtype == "uint8":
-        value = value.mul_(1.0 / 255.0)
+def _as_vector(value: Tensor) -> Tensor:
+    value = value.float().mul_(1.0 / 255.0) if value.dtype == torch.uint8 else value.float()
     return value if value.dim() == 2 else value.reshape(value.shape[0], -1)
 
 

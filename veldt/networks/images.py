@@ -8,8 +8,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from veldt.types import ObservationLeaf
-
 LARGE_CUDA_BATCH = 128  # below it, casting costs more than faster convolutions save
 CHANNELS_TOGETHER = 8  # with fewer at a time, tensor cores cannot be used
 
@@ -22,7 +20,7 @@ def convolved(convolve: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:
         return convolve(image).float()
 
 
-def as_image(leaf: ObservationLeaf, value: Tensor, channels_last: bool) -> Tensor:
+def as_image(value: Tensor, channels_last: bool) -> Tensor:
     """Float images, 1/255 for bytes, in the faster memory order; bfloat16 in large CUDA batches."""
     if value.is_cuda and value.shape[0] >= LARGE_CUDA_BATCH:
         image = filled_up(value, torch.bfloat16)
@@ -30,7 +28,7 @@ def as_image(leaf: ObservationLeaf, value: Tensor, channels_last: bool) -> Tenso
         image = value.to(torch.float32, memory_format=torch.channels_last)
     else:
         image = value.float()
-    return image.mul_(1.0 / 255.0) if leaf.dtype == "uint8" else image
+    return image.mul_(1.0 / 255.0) if value.dtype == torch.uint8 else image
 
 
 def filled_up(value: Tensor, dtype: torch.dtype) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from veldt.networks.cores import Core, State, make_core
 from veldt.networks.distributions import Distribution
 from veldt.networks.encoders import make_encoder
-from veldt.networks.normalizers import ObservationNormalizer, RunningMoments
+from veldt.networks.normalizers import ObservationNormalizer, RunningMoments, normalized_leaves
 from veldt.networks.options import NetworkOptions
 from veldt.types import ACTION_MASK, EnvironmentSpec, Field
 
@@ -30,9 +30,9 @@ class Network(nn.Module, ABC):
     def __init__(self, config: NetworkOptions, spec: EnvironmentSpec) -> None:
         super().__init__()
         self.config, self.spec = config, spec
-        self.normalizer = (
-            ObservationNormalizer(spec.observation) if config.normalize_observations else None
-        )
+        asked = (config.normalize_observations, config.normalize_images)
+        normalized = normalized_leaves(spec.observation, *asked)
+        self.normalizer = ObservationNormalizer(normalized) if normalized else None
         self.return_moments = RunningMoments(()) if config.normalize_returns else None
         self.core: Core | None = None
         mask = [ACTION_MASK] if spec.action_mask_size else []

@@ -4,7 +4,8 @@ weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from veldt.types import ObservationLeaf
 MAX_COUNT = 1.0e7
 _EPSILON = 1e-8
 _CLIP = 10.0
+_MOST_IMAGES = 256  # of a batch, for the statistics of its pixels
 
 
 class RunningMoments(nn.Module):
@@ -26,10 +28,10 @@ class RunningMoments(nn.Module):
     variance: Tensor
     count: Tensor
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], first_variance: float = 1.0) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(shape))
-        self.register_buffer("variance", torch.ones(shape))
+        self.register_buffer("variance", torch.full(shape, first_variance))
         self.register_buffer("count", torch.zeros(()))
 
     @torch.no_grad()
@@ -89,30 +91,33 @@ def load_moment_sums(module: nn.Module, sums: Tensor) -> None:
 
 
 class ObservationNormalizer(nn.Module):
-    """Vector leaves become (x - mean) / std, clipped to +-10; other leaves pass."""
+    """Leaves become (x - mean) / std, clipped to +-10: vectors entry by entry, images pixel by
+    pixel, so that what moves stands out from what never changes. Other leaves pass."""
 
-    def __init__(self, leaves: tuple[ObservationLeaf, ...]) -> None:
+    def __init__(self, leaves: Sequence[ObservationLeaf]) -> None:
         super().__init__()
-        self.names = [leaf.name for leaf in leaves if leaf.kind == "vector"]
-        self.shapes = [leaf.shape for leaf in leaves if leaf.kind == "vector"]
-        self._moments = [RunningMoments(shape) for shape in self.shapes]
+        self.leaves = list(leaves)
+        self._epsilons = [_least_deviation(leaf) ** 2 for leaf in leaves]
+        self._moments = [RunningMoments(leaf.shape, _first_variance(leaf)) for leaf in leaves]
         self.moments = nn.ModuleList(self._moments)
 
     def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
         normalized = dict(observations)
-        for name, moments in zip(self.names, self._moments, strict=True):
-            scale = torch.rsqrt(moments.variance + _EPSILON)
-            centred = observations[name].float() - moments.mean
-            normalized[name] = centred.mul_(scale).clamp_(-_CLIP, _CLIP)
+        parts = zip(self.leaves, self._moments, self._epsilons, strict=True)
+        for leaf, moments, epsilon in parts:
+            scale = torch.rsqrt(moments.variance + epsilon)
+            centred = observations[leaf.name].float() - moments.mean
+            normalized[leaf.name] = centred.mul_(scale).clamp_(-_CLIP, _CLIP)
         return normalized
 
-    def parts(self) -> list[RunningMoments]:
-        """The moments, in the order of `names`."""
-        return list(self._moments)
+    def vector_moments(self) -> dict[str, RunningMoments]:
+        """By name of the vector."""
+        pairs = zip(self.leaves, self._moments, strict=True)
+        return {leaf.name: moments for leaf, moments in pairs if leaf.kind == "vector"}
 
     def in_numpy(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
         """The same for one vector leaf [N, n]; reads the moments where they lie."""
-        moments = self._moments[self.names.index(name)]
+        moments = self.vector_moments()[name]
         mean, variance = moments.mean.numpy(), moments.variance.numpy()
         epsilon, high = np.float32(_EPSILON), np.float32(_CLIP)
 
@@ -125,5 +130,29 @@ class ObservationNormalizer(nn.Module):
         return run
 
     def update(self, observations: dict[str, Tensor], valid: Tensor) -> None:
-        for name, shape, moments in zip(self.names, self.shapes, self._moments, strict=True):
-            moments.update(observations[name].reshape(-1, *shape), valid.reshape(-1))
+        for leaf, moments in zip(self.leaves, self._moments, strict=True):
+            rows, counted = observations[leaf.name].reshape(-1, *leaf.shape), valid.reshape(-1)
+            if leaf.kind == "image":
+                # Odd, so that it meets every column of a batch whose width is a power of two.
+                every = (len(rows) // _MOST_IMAGES) | 1
+                rows, counted = rows[::every], counted[::every]
+            moments.update(rows, counted)
+
+
+def normalized_leaves(
+    leaves: Sequence[ObservationLeaf], vectors: bool, images: bool
+) -> list[ObservationLeaf]:
+    kinds = {"vector": vectors, "image": images}
+    return [leaf for leaf in leaves if kinds.get(leaf.kind, False)]
+
+
+def _first_variance(leaf: ObservationLeaf) -> float:
+    """Before anything is seen, bytes are divided by 255 and all else stays as it is."""
+    return 255.0**2 if leaf.dtype == "uint8" else 1.0
+
+
+def _least_deviation(leaf: ObservationLeaf) -> float:
+    """A pixel that hardly ever changes shall not shout when it does by one grey level."""
+    if leaf.kind != "image":
+        return math.sqrt(_EPSILON)
+    return 1.0 if leaf.dtype == "uint8" else 1.0 / 255.0

@@ -31,6 +31,7 @@ class NetworkOptions(Options):
     """Feed the previous action and reward to the core; observations then need LAST_ACTION,
     LAST_REWARD."""
     normalize_observations: bool = False
+    normalize_images: bool = False
     normalize_returns: bool = False
     normalize_values: bool = False
     """policy_value: the head predicts values in units of the targets seen so far."""

@@ -48,8 +48,12 @@ class Objective(Part):
         until these constants change. None: it cannot be recorded."""
         return None
 
+    def learning_rate_scale(self) -> float:
+        """By what the next step's learning rate is multiplied, beside the loss's own scale."""
+        return 1.0
+
     def after_loss(self, loss: Loss) -> Loss:
-        """Called with each loss of `passes`; what the learner is to make of it."""
+        """Called with each loss of `passes`; what the learner is to report of it."""
         return loss
 
     def after_update(self, version: int) -> None:

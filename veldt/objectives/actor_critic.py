@@ -37,7 +37,9 @@ class TargetOptions(Options):
     normalize_returns: bool = False
     """Scale rewards by the spread of the discounted return, as seen by all actors."""
     normalize_observations: bool = False
-    """Scale observations by statistics shared by all actors."""
+    """Scale vectors by statistics shared by all actors."""
+    normalize_images: bool = False
+    """Scale each pixel by statistics shared by all actors."""
 
     @property
     def traces(self) -> tuple[float, float, float, float]:

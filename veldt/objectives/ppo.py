@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -32,7 +32,10 @@ class PPOOptions(Options):
     minibatches: Annotated[int, Bounds(1, 10_000)] = 1
     """Parts of the batch, shuffled anew in each epoch, that make a gradient step each."""
     ppo_clip: Positive = 0.2
-    """The ratio pi/mu counts within [1/(1+e), 1+e]."""
+    """The ratio of policies counts within [1/(1+e), 1+e]."""
+    trust_region: Literal["acting", "newest"] = "acting"
+    """With several passes: which policy steps stay near, the one that acted, or the newest before
+    the batch, from which lag does not lead away; V-trace's weights then correct for who acted."""
     value_clip: NotNegative = 0.0
     """How far a value may move within a batch, in deviations of the targets; 0: anywhere."""
     normalize_advantages: bool = True
@@ -42,6 +45,8 @@ class PPOOptions(Options):
     target_kl: NotNegative = 0.01
     """With several passes: the learning rate follows the policy's change per epoch towards this KL;
     0: it does not."""
+    most_learning_rate_scale: Annotated[float, Bounds(1.0, 1000.0)] = 10.0
+    """How far it may rise above `learning_rate`; 1: it only falls."""
     stop_kl: NotNegative = 0.0
     """No further epoch of a batch once the policy has changed by this KL; 0: all epochs."""
     max_policy_lag: Count = 1000
@@ -110,8 +115,9 @@ class PPO(Clipped):
     """Targets and advantages are computed once per batch [T+1, B], with the weights it is met with;
     then `passes` hands out minibatches and the loss is taken on each of them.
 
-    The ratio is taken to the policy that acted; the KL to the one the batch was met with, since
-    only that is the doing of these steps."""
+    The ratio is taken to the policy that acted, or to the newest one before the batch (decoupled:
+    Hilton et al., 2022; at the first step the gradient is then V-trace's). The KL is always taken
+    to the newest, since only that is the doing of these steps."""
 
     def open(self, network: Network) -> None:
         super().open(network)
@@ -142,12 +148,16 @@ class PPO(Clipped):
         advantages = targets.advantages
         if options.ppo.normalize_advantages:
             advantages = normalize_advantages(advantages, valid)
+        centre = seen.behaviour
+        if options.ppo.trust_region == "newest":
+            centre = seen.log_probs
+            advantages = advantages * seen.log_rhos.exp().clamp(max=options.rho_bar)
         network.update_value_statistics(targets.vs, valid)
         inputs = {name: batch[name][:-1] for name in (*network.input_names, "first")}
         return {
             **inputs,
             "action": batch["action"][:-1],
-            "behaviour_log_prob": seen.behaviour,
+            "centre_log_prob": centre,
             "start_logits": seen.logits,
             "start_value": seen.values,
             "advantage": advantages,
@@ -165,7 +175,7 @@ class PPO(Clipped):
         scale = network.value_scale()
         loss = ppo_loss(
             network.distribution.log_prob(outputs.logits, batch["action"]),
-            batch["behaviour_log_prob"],
+            batch["centre_log_prob"],
             batch["advantage"],
             outputs.value / scale,
             batch["start_value"] / scale,
@@ -192,12 +202,13 @@ class PPO(Clipped):
         }
         return Loss(loss.total, metrics, learning_rate_scale=share)
 
+    def learning_rate_scale(self) -> float:
+        return self._scale
+
     def after_loss(self, loss: Loss) -> Loss:
         self._divergences.append(loss.metrics["kl"].clone())
         metrics = {**loss.metrics, "learning_rate_scale": torch.tensor(self._scale)}
-        return loss._replace(
-            metrics=metrics, learning_rate_scale=loss.learning_rate_scale * self._scale
-        )
+        return loss._replace(metrics=metrics)
 
     def _outputs(self, batch: Tensors) -> Any:
         if self._network.core is None:
@@ -213,7 +224,8 @@ class PPO(Clipped):
             return True
         divergence = float(torch.stack(self._divergences).mean())
         if ppo.target_kl:
-            self._scale = scale_by_divergence(self._scale, divergence, ppo.target_kl)
+            most = ppo.most_learning_rate_scale
+            self._scale = scale_by_divergence(self._scale, divergence, ppo.target_kl, most=most)
         return not ppo.stop_kl or divergence <= ppo.stop_kl
 
     def state(self) -> Arrays:

@@ -32,7 +32,9 @@ class QLearningOptions(Options):
     target_period_updates: Count = 100
     """Updates between two copies of the network into the target network."""
     normalize_observations: bool = False
-    """Scale observations by statistics shared by all actors."""
+    """Scale vectors by statistics shared by all actors."""
+    normalize_images: bool = False
+    """Scale each pixel by statistics shared by all actors."""
 
 
 @dataclass(eq=False)

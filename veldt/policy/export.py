@@ -103,13 +103,12 @@ def metadata_of(policy: TrainedPolicy, module: PolicyModule) -> dict[str, Any]:
 
 
 def _normalization(network: Network) -> dict[str, Any]:
-    """Moments by leaf, for people: the graph already has them inside."""
+    """Moments of vectors, for people: the graph already has them inside."""
     if network.normalizer is None:
         return {}
-    normalizer = network.normalizer
     return {
         name: {"mean": part.mean.tolist(), "variance": part.variance.tolist()}
-        for name, part in zip(normalizer.names, normalizer.parts(), strict=True)
+        for name, part in network.normalizer.vector_moments().items()
     }
 
 

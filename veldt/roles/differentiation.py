@@ -2,7 +2,8 @@
 """A loss and its gradient, launched kernel by kernel or, on CUDA, as one recorded graph.
 
 Launching is what small batches pay for on a GPU: the Nature network's update is some 300 kernels of
-a few microseconds each. A graph launches them with one call.
+a few microseconds each. A graph launches them with one call, and with the optimizer's step in it
+the device never waits for the host within a batch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from veldt.devices import Completion
 from veldt.networks import FlatParameters
 from veldt.objectives import Loss, Objective, Tensors
+from veldt.ports import UnseenStep
 
 Shapes = tuple[tuple[str, torch.Size], ...]
 
@@ -26,11 +28,11 @@ _MOST_CHANGES = 8  # of what a graph was recorded with; an objective that change
 
 
 class Differentiated(NamedTuple):
-    """A loss whose gradient has been taken, and that gradient's length where it is known already:
-    what must be read on the host is read at once, since each reading waits for the device."""
+    """A loss whose gradient has been taken."""
 
     loss: Loss
-    gradient_norm: float | None
+    is_applied: bool = False
+    """Whether the weights have had their step already."""
 
 
 class Differentiation:
@@ -40,10 +42,10 @@ class Differentiation:
         self._objective, self._flat = objective, flat
         self._completion = Completion(device)
 
-    def __call__(self, part: Tensors) -> Differentiated:
+    def __call__(self, part: Tensors, learning_rate_scale: float = 1.0) -> Differentiated:
         loss = self._differentiate(part)
         self._completion.wait()
-        return Differentiated(loss, None)
+        return Differentiated(loss)
 
     def _differentiate(self, part: Tensors) -> Loss:
         self._flat.zero_gradient()
@@ -53,17 +55,25 @@ class Differentiation:
 
 
 class RecordedDifferentiation(Differentiation):
-    """The same on CUDA: shapes that come back are recorded, if the objective allows it."""
+    """The same on CUDA: shapes that come back are recorded, if the objective allows it, and the
+    optimizer's step with them, if it needs no host. The device is then not waited for."""
 
-    def __init__(self, objective: Objective, flat: FlatParameters, device: torch.device) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        flat: FlatParameters,
+        device: torch.device,
+        step: UnseenStep | None = None,
+    ) -> None:
         super().__init__(objective, flat, device)
+        self._step = step
         self._uses: Counter[Shapes] = Counter()
         self._recorded_with: object | None = None
         self._changes = 0
         self._can_be_recorded = True
         self.graphs: dict[Shapes, _Graph] = {}
 
-    def __call__(self, part: Tensors) -> Differentiated:
+    def __call__(self, part: Tensors, learning_rate_scale: float = 1.0) -> Differentiated:
         shapes = tuple((name, entry.shape) for name, entry in part.items())
         if self._may_record() and shapes not in self.graphs:
             self._uses[shapes] += 1
@@ -71,10 +81,10 @@ class RecordedDifferentiation(Differentiation):
                 self._record(shapes, part)
         if shapes not in self.graphs:
             return super().__call__(part)
-        graph = self.graphs[shapes]
-        graph.replay(part)
-        self._completion.wait()
-        return graph.result()
+        loss = self.graphs[shapes].replay(part, learning_rate_scale)
+        if self._step is None:
+            self._completion.wait()
+        return Differentiated(loss, is_applied=self._step is not None)
 
     def _may_record(self) -> bool:
         """Whether graphs hold, and further ones are worth it. Those of other constants are gone."""
@@ -90,19 +100,24 @@ class RecordedDifferentiation(Differentiation):
         """A user's network may do what cannot be recorded, such as look at a value; it then runs
         as it is."""
         try:
-            self.graphs[shapes] = _Graph(self._differentiate, self._flat, part)
+            self.graphs[shapes] = _Graph(self._differentiate, self._step, part)
         except RuntimeError:
             self._can_be_recorded = False
 
 
 class _Graph:
-    """Loss and gradient of parts of one shape. It reads the weights where they always lie."""
+    """Loss, gradient and step of parts of one shape. It reads the weights where they always lie."""
 
     def __init__(
-        self, differentiate: Callable[[Tensors], Loss], flat: FlatParameters, part: Tensors
+        self,
+        differentiate: Callable[[Tensors], Loss],
+        step: UnseenStep | None,
+        part: Tensors,
     ) -> None:
         self._part = {name: entry.clone() for name, entry in part.items()}
         self._copied: dict[str, Tensor] = {}
+        self._scale = torch.ones((), device=next(iter(part.values())).device)
+        self._known_scale = 1.0
         # Beforehand, away from the usual stream: libraries choose their kernels and allocate.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -113,34 +128,29 @@ class _Graph:
         # Inference in another thread goes on allocating; only this thread's calls are recorded.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._loss = differentiate(self._part)
-            norm = torch.linalg.vector_norm(flat.gradient)
-            scale = self._loss.learning_rate_scale
-            if not isinstance(scale, Tensor):
-                scale = torch.full_like(norm, scale)
-            self._on_device = torch.stack((norm, scale.to(norm.dtype)))
-        self._on_host = torch.zeros(2, pin_memory=True)
+            if step is not None:
+                step(self._scale * self._loss.learning_rate_scale)
 
-    def replay(self, part: Tensors) -> None:
+    def replay(self, part: Tensors, learning_rate_scale: float) -> Loss:
+        """The loss is there once the device is done, and until the next call."""
         for name, entry in self._part.items():
             # All parts of a batch share its rows; only their index is another.
             if self._copied.get(name) is not part[name]:
                 entry.copy_(part[name], non_blocking=True)
         self._copied = part
+        if learning_rate_scale != self._known_scale:
+            self._scale.fill_(learning_rate_scale)
+            self._known_scale = learning_rate_scale
         self._graph.replay()
-        self._on_host.copy_(self._on_device, non_blocking=True)
-
-    def result(self) -> Differentiated:
-        """Once the device is done."""
-        norm, scale = self._on_host.tolist()
-        return Differentiated(self._loss._replace(learning_rate_scale=scale), norm)
+        return self._loss
 
 
 def differentiation(
-    objective: Objective, flat: FlatParameters, device: torch.device
+    objective: Objective, flat: FlatParameters, device: torch.device, step: UnseenStep | None
 ) -> Differentiation:
     """The quickest that `device` has."""
     if device.type == "cuda":
-        return RecordedDifferentiation(objective, flat, device)
+        return RecordedDifferentiation(objective, flat, device, step)
     return Differentiation(objective, flat, device)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.devices import Compute, Download, Upload, use_tensor_cores
+from veldt.devices import Completion, Compute, Download, Upload, use_tensor_cores
 from veldt.networks import FlatParameters, NetworkFactory
 from veldt.objectives import Objective, Tensors
 from veldt.ports import (
@@ -55,6 +55,7 @@ class Learner(Role):
         if device.type == "cuda":
             use_tensor_cores()
         self._upload, self._download = Upload(device), Download(device)
+        self._completion = Completion(device)
         network = self.network.make() if self.initial is None else self.network.blank()
         self._network = network.to(device).train()
         placed = self.gradients.parameters(self._network, self.compute.device)
@@ -65,8 +66,9 @@ class Learner(Role):
         if isinstance(self.source, ExperiencePart):
             self.source.open(context)
         self.objective.open(self._network)
-        self._differentiate = differentiation(self.objective, self._flat, device)
         self.gradients.open(context, self._flat)
+        step = self.gradients.unseen_step() if device.type == "cuda" else None
+        self._differentiate = differentiation(self.objective, self._flat, device, step)
         self._guard = FiniteGuard(context, self._flat, self._version, self.gradients, self.weights)
         self._count(context)
 
@@ -135,26 +137,29 @@ class Learner(Role):
         rows, decay = self._record_lag(batch), self._learning_rate_scale()
         passes = iter(self.objective.passes(tensors))
         part: Tensors | None = next(passes)
+        version: int | None = self._version + 1
+        went_unseen = False
         while part is not None:
-            differentiated = self._differentiate(part)
+            own_scale = self.objective.learning_rate_scale()
+            differentiated = self._differentiate(part, decay * own_scale)
             loss = self.objective.after_loss(differentiated.loss)
             part = next(passes, None)
             if part is None:
                 # After the last loss: passes, and learners that step together, must all have used
                 # the same statistics.
                 self._update_statistics(tensors)
-            scale = decay * float(loss.learning_rate_scale)
-            gradient = Gradient(
-                self._flat.gradient,
-                self._version,
-                scale,
-                loss.total,
-                rows,
-                differentiated.gradient_norm,
-            )
+            self._steps.add()
+            if differentiated.is_applied:
+                went_unseen = True
+                continue
+            scale = decay * float(loss.learning_rate_scale * own_scale)
+            gradient = Gradient(self._flat.gradient, self._version, scale, loss.total, rows)
             version = self.gradients.apply(gradient)
             self._guard.check(batch, self._version, loss.total, self.objective)
-            self._steps.add()
+        if went_unseen:
+            self._completion.wait()  # also for the batch, which is given back after this
+            self.gradients.look()
+            self._guard.check(batch, self._version, loss.total, self.objective)
         self._report(loss.metrics)
         if isinstance(self.source, ExperiencePart) and loss.priorities is not None:
             self.source.prioritize(batch, loss.priorities.cpu().numpy())

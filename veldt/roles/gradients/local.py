@@ -12,7 +12,7 @@ import torch
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.optimizers import Optimizer, OptimizerOptions, make_optimizer
-from veldt.ports import Gradient, GradientSink
+from veldt.ports import Gradient, GradientSink, UnseenStep
 from veldt.role import Arrays
 from veldt.telemetry.counters import Counter
 
@@ -30,6 +30,7 @@ class LocalOptimizer(GradientSink):
     def open(self, context: NodeContext, flat: FlatParameters) -> None:
         telemetry = context.telemetry
         self._not_finite = telemetry.counter("dropped.not_finite")
+        self._gradient = flat.gradient
         self._parts: dict[str, tuple[slice, Optimizer, Counter]] = {}
         for name, span in self._spans(flat):
             options, prefix = self.others.get(name, self.optimizer), f"{name}." if name else ""
@@ -55,11 +56,33 @@ class LocalOptimizer(GradientSink):
             # A part without any gradient is left alone, momentum too (TD3's delayed actor).
             if self.others and not own.any():
                 continue
-            known = None if self.others else gradient.norm
-            if not optimizer.step(own, gradient.learning_rate_scale, known):
+            if not optimizer.step(own, gradient.learning_rate_scale):
                 self._not_finite.add()
             norm.set(optimizer.last_norm)
         return gradient.version + 1  # also when nothing changed: actors may wait for the next one
+
+    def unseen_step(self) -> UnseenStep | None:
+        if self.others:  # which of them have a gradient must be looked at
+            return None
+        [(span, optimizer, _)] = self._parts.values()
+        device = optimizer.vector.device
+        self._unseen_norm = torch.zeros((), device=device)
+        self._unseen_drops = torch.zeros((), device=device)
+
+        def step(learning_rate_scale: torch.Tensor) -> None:
+            norm = optimizer.step_unseen(self._gradient[span], learning_rate_scale)
+            self._unseen_norm.copy_(norm)
+            self._unseen_drops.add_(~torch.isfinite(norm))
+
+        return step
+
+    def look(self) -> None:
+        [(_, _, gauge)] = self._parts.values()
+        norm, drops = torch.stack((self._unseen_norm, self._unseen_drops)).tolist()
+        gauge.set(norm)
+        if drops:
+            self._not_finite.add(int(drops))
+            self._unseen_drops.zero_()
 
     def state(self) -> Arrays:
         found = ((name or "main", optimizer) for name, (_, optimizer, _) in self._parts.items())
