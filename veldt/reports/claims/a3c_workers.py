@@ -38,12 +38,13 @@ class AsynchronousActors(Claim):
         " steps per second."
     )
     quick_settings = settings(workers=(1, 2), seconds=3.0, watched_updates=60, seeds=1)
+    full_settings = settings(workers=(1, 2, 4, 8), seconds=8.0, seeds=8)
 
-    workers: tuple[int, ...] = (1, 2, 4, 8)
+    workers: tuple[int, ...] = (1, 8)
     """Numbers of workers, comma separated; the first is what the others are compared with."""
     sleeping_env: str = "veldt:sleeping?step_ms=4"
     """Environment of the runs whose speed counts."""
-    seconds: float = 6.0
+    seconds: float = 4.0
     """How long each of them is measured."""
     watched_updates: int = 400
     """Updates whose data is compared."""

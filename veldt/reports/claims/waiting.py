@@ -26,25 +26,26 @@ class StragglersHurtBarriers(Claim):
     rule = (
         "Each system's speed with stragglers over its speed without: A2C keeps a smaller share than"
         " A3C and than IMPALA by more than 0.1; the intervals of the differences over seeds lie"
-        " above that (process backend, equal actors and environments)."
+        " above that (process backend, equal actors, environments and steps per trajectory)."
     )
     caption = (
         "Left: share of its speed that a system keeps when some steps take long. Right: share of"
         " the time in which its actors wait, with stragglers."
     )
     quick_settings = settings(seconds=4.0, actors=2, seeds=1)
+    full_settings = settings(seconds=10.0, seeds=8)
 
     actors: int = 8
     """Actors, or workers."""
-    step_ms: float = 4.0
+    step_ms: float = 10.0
     """What every step sleeps."""
-    probability: float = 0.02
+    probability: float = 0.01
     """How often a step takes longer."""
-    straggle_ms: float = 50.0
+    straggle_ms: float = 300.0
     """By how much."""
-    seconds: float = 7.0
+    seconds: float = 4.0
     """How long each run is measured."""
-    seeds: int = 4
+    seeds: int = 3
 
     def kinds(self) -> list[Row]:
         return [{"system": s, "straggles": b} for s in (_BARRIER, *_FREE) for b in (False, True)]
@@ -56,6 +57,7 @@ class StragglersHurtBarriers(Claim):
             case["system"],
             env=f"veldt:straggling?{slow}",
             backend="process",
+            preset="control",  # the same trajectories and one pass over them, for all three
             seed=case["seed"],
             num_actors=self.actors,
             envs_per_actor=1,
