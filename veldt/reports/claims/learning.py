@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What claims about learning share: a task that is learned in seconds and whose scores differ little
+"""What claims about learning share: a task learned in seconds, whose scores differ little
 between seeds, evaluations on the way instead of one at the end, and a least difference."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHARE = 0.1
 
 @dataclass(frozen=True)
 class LearningClaim(Claim):
-    """Curves on Catch, by the serial backend: the same numbers again whatever else the machine does.
+    """Curves on Catch, by the serial backend: the same numbers on a busy machine as on a quiet one.
 
     The score of a run is the mean of its evaluations: one at the end says little about a task that
     is learned by then, and much about luck where it is not."""
