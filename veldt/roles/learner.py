@@ -174,7 +174,7 @@ class Learner(Role):
             versions = versions[:-1].ravel()
             rows = ignored[:-1].size - int(np.count_nonzero(ignored[:-1]))
         self._telemetry.lag(self.gradients.newest_version(self._version) - versions)
-        self._trained.add(rows)
+        self._trained.add(rows / self._network.spec.rows_per_env_step)
         return rows
 
     def _update_statistics(self, tensors: Tensors) -> None:
