@@ -47,17 +47,13 @@ class ManyWorkersAge(LearningClaim):
 
     def judge(self, rows: list[Row]) -> list[Part]:
         one, most = self.workers[0], self.workers[-1]
-        lag, score = (
-            found(most) - found(one)
-            for found in (
-                lambda n: self.at_end(rows, "lag_mean", workers=n),
-                lambda n: self.score(rows, workers=n),
-            )
-        )
+        ages = {n: self.at_end(rows, "lag_mean", workers=n) for n in (one, most)}
+        score = self.score(rows, workers=most) - self.score(rows, workers=one)
         lower = Part.over_seeds(
             f"score with {most} minus with {one}", score, 0.0, above=False, matters=-self.least
         )
-        return [Part.over_seeds(f"lag with {most} workers minus with {one}", lag, 2.0), lower]
+        older = f"lag with {most} workers minus with {one}"
+        return [Part.over_seeds(older, ages[most] - ages[one], 2.0), lower]
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         left, right = figure.subplots(1, 2)
