@@ -42,12 +42,13 @@ class AsynchronousActors(Claim):
 
     workers: tuple[int, ...] = (1, 8)
     """Numbers of workers, comma separated; the first is what the others are compared with."""
-    sleeping_env: str = "veldt:sleeping?step_ms=4"
+    sleeping_env: str = "veldt:sleeping?step_ms=15"
     """Environment of the runs whose speed counts."""
-    seconds: float = 4.0
+    seconds: float = 5.0
     """How long each of them is measured."""
-    watched_updates: int = 400
+    watched_updates: int = 300
     """Updates whose data is compared."""
+    seeds: int = 4
 
     def kinds(self) -> list[Row]:
         return [{"workers": workers} for workers in self.workers]
