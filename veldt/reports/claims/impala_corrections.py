@@ -94,6 +94,7 @@ class VtraceReplay(_ImpalaClaim):
 
     replay_fraction: float = 0.5
     """Share of each batch that is replayed, in the runs with a replay."""
+    seeds: int = 20
 
     def kinds(self) -> list[Row]:
         return [{"replay": False}, {"replay": True}]
