@@ -113,7 +113,13 @@ class _SeaClaim(_ApexClaim):
     seeds: int = 8
 
     def _explore(self, seed: int, actors: int, **own: Any) -> Row:
-        given = {"epsilon_base": self.epsilon_base, "min_replay_transitions": 200, **own}
+        given = {
+            "epsilon_base": self.epsilon_base,
+            "min_replay_transitions": 200,
+            # Else what sets the pace is how often the target is renewed, not what is found.
+            "target_period_updates": 25,
+            **own,
+        }
         return self._curve(seed, actors, given, env_options={"size": self.depth})
 
     def _gain(self, what: str, better: np.ndarray, than: np.ndarray) -> Part:
