@@ -104,7 +104,7 @@ class _SeaClaim(_ApexClaim):
 
     env: str = "veldt/DeepSea-v0"
     """Environment."""
-    depth: int = 12
+    depth: int = 8
     """Its rows; chance finds the treasure in one of 2^depth episodes."""
     score_range: float = 1.0
     """From the worst score to the best one."""
