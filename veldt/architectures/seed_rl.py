@@ -109,10 +109,12 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    explore = config.exploration.greedy(num_groups * environments.width)
+    num_envs = num_groups * environments.width
+    explore = config.exploration.greedy(num_envs, problem.is_elastic)
     selection = SampleActions() if config.algorithm == "vtrace" else explore
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
-    rule = BatchRule(max(1, num_groups // 2), num_groups, config.patience_seconds)
+    there = config.groups_per_actor * (problem.least_actors or problem.num_actors)
+    rule = BatchRule(max(1, there // 2), num_groups, config.patience_seconds)
     if problem.environment.is_external:
         inference: StreamInference = ExternalInference(
             stream.external_server,
