@@ -33,7 +33,7 @@ _MACHINES = (1, 2, 3, 2, 1, 3)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--architecture", default="impala")
-    parser.add_argument("--step-ms", type=float, default=5.0, help="that an environment sleeps")
+    parser.add_argument("--step-ms", type=float, default=20.0, help="that an environment sleeps")
     parser.add_argument("--actors-per-machine", type=int, default=2)
     parser.add_argument("--window-seconds", type=float, default=6.0, help="of each phase")
     arguments = parser.parse_args()
