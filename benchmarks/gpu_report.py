@@ -14,7 +14,8 @@ _INTRODUCTION = """## On one GPU
 few seconds. Afterwards each checkpoint plays 20 fresh episodes without exploration: whole games,
 raw rewards, for Atari with sticky actions (0.25). Its seconds count from the start of the process
 until its files were there; the time of these evaluations is not counted. A line is one seed: it
-shows a curve and a pace, and is no score to compare by.
+shows a curve and a pace, and is no score to compare by. Busy are the learner and the policy worker,
+which share the GPU: in turns, or at once with NVIDIA's MPS daemon.
 """
 
 
@@ -32,7 +33,7 @@ def section(results: Path = RESULTS) -> str:
 
 def _scores(runs: list[dict[str, Any]]) -> str:
     head = ("command", "target", "reached after", "score over seconds", "first env step",
-            "env steps/s", "mean lag")  # fmt: skip
+            "env steps/s", "mean lag", "busy", "GPU shared")  # fmt: skip
     rows = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for run in runs:
         reached, result = run["reached"], run["result"]
@@ -42,11 +43,15 @@ def _scores(runs: list[dict[str, Any]]) -> str:
         known = [c for c in run["checkpoints"] if c["mean"] is not None]
         curve = ", ".join(f"{c['seconds']:.0f} s {c['mean']:.1f}" for c in known)
         rate, lag = result["env_steps_per_second"], result["policy_lag"]["mean"]
+        last = run["curve"][-1]
+        busy = ", ".join(f"{last[f'busy/{node}']:.0%}" for node in ("learner", "policy_worker"))
         rows.append(
             f"| `{run['command']}` | {run['target']:g} | {when} | {curve} |"
-            f" {result['start_seconds']:.1f} s | {rate:,.0f} | {lag:.1f} |"
+            f" {result['start_seconds']:.1f} s | {rate:,.0f} | {lag:.1f} | {busy} |"
+            f" {'MPS' if run['machine']['mps'] else 'in turns'} |"
         )
-    return "\n".join([*rows, "", _machine(runs[-1]["machine"])])
+    machines = dict.fromkeys(_machine(run["machine"]) for run in runs)
+    return "\n".join([*rows, "", *machines])
 
 
 def _learner(document: dict[str, Any]) -> str:

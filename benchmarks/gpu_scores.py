@@ -137,7 +137,8 @@ def main() -> None:
     path = arguments.results / f"{arguments.name}.jsonl"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    machine = {**measuring.machine(), "gpu": gpu}
+    shared = "CUDA_MPS_PIPE_DIRECTORY" in os.environ
+    machine = {**measuring.machine(), "gpu": gpu, "mps": shared}
     runs: dict[Path, Run] = {}
     with tempfile.TemporaryDirectory(prefix="gpu-scores-") as directory:
         for text in arguments.run:

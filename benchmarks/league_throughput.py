@@ -5,11 +5,12 @@ python benchmarks/league_throughput.py --rounds 3
 python benchmarks/league_throughput.py --backend serial --pools --seconds 40 --name league_pools
 
 Both have the same number of columns and of rows per update. impala plays every seat of a game with
-one policy: a column for each seat, one of which decides while the others wait, and both are env
-steps. Every env step of a league is a decision of the learning player, whose opponents' moves are
-no steps. So the table has decisions that are learned from, moves of games, and env steps as each
-run counts them. Runs alternate, and the median round counts. Other work on the machine slows
-whoever is measured just then; rates per second of processor time depend on it less.
+one policy: a column for each seat, one of which decides while the others wait. Its env steps are
+the moves, all of which it learns from. Those of a league are the decisions of the learning player;
+its opponents move besides. So env steps are decisions that are learned from in both, a league makes
+more moves, and impala fills more rows, half of which wait. The table has all three. Runs alternate,
+and the median round counts. Other work on the machine slows whoever is measured just then; rates
+per second of processor time depend on it less.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def measure(architecture: str, options: dict[str, Any], seconds: float) -> dict[
     return {
         "env_steps_per_second": steps,
         "env_steps_per_core_second": steps / float(cores),
-        "decisions_per_second": steps if is_league else steps / PLAYERS,
-        "moves_per_second": steps * PLAYERS if is_league else steps / PLAYERS,
+        "moves_per_second": steps * PLAYERS if is_league else steps,
+        "rows_per_second": steps if is_league else steps * PLAYERS,
         "frozen": result["league"]["frozen"] if is_league else 0,
     }
 
@@ -95,7 +96,7 @@ def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, float]:
     found = {}
     rates = ("env_steps_per_second", "env_steps_per_core_second")
     if "impala" in rounds[0]:
-        for name in (*rates, "decisions_per_second", "moves_per_second"):
+        for name in (*rates, "moves_per_second", "rows_per_second"):
             found[f"league_to_impala_by_{name}"] = ratio("league", "impala", name)
     for name in rates:
         found[f"pool_of_64_to_pool_of_4_by_{name}"] = ratio(large, small, name)

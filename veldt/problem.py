@@ -123,6 +123,10 @@ class Problem:
             total = round(total / num_learners / (1.0 - replay_fraction))
         return replace(self, num_actors=actors, total_env_steps=total)
 
+    def with_learning_seats(self) -> Problem:
+        """Each game has one column, of the seat that learns, whose every row is a decision."""
+        return replace(self, spec=replace(self.spec, rows_per_env_step=1))
+
     def in_one_actor(self) -> Problem:
         """The environments of all actors, stepped together by one."""
         total = self.num_actors * self.envs_per_actor

@@ -149,6 +149,9 @@ class EnvironmentSpec:
     one is delivered beside it (Gymnasium's SAME_STEP). False: it is the true last one, and the row
     that follows is a reset row whose action is ignored (NEXT_STEP)."""
     frames_per_step: int = 1
+    rows_per_env_step: int = 1
+    """A move of a turn-based game is one env step, and each seat that has a column has a row of
+    it: who moved, and those who waited."""
 
     def observed(self) -> str:
         """The observation in words."""

@@ -257,3 +257,14 @@ def test_what_does_not_fit_is_refused():
         LearningSeat(CountingGame(1, same_step_reset=True), RandomOpponents())
     with pytest.raises(ConfigurationError, match="have no 4 columns"):
         SeatColumns(CountingGame(1), 4)
+
+
+def test_a_move_of_a_turn_based_game_is_one_env_step():
+    for name, rows in (("veldt:leduc", 2), ("veldt:rock_paper_scissors", 1)):
+        factory = EnvironmentFactory(name)
+        assert factory.spec().rows_per_env_step == rows
+        environment, random = factory.make(7, seed=1), np.random.default_rng(0)
+        environment.reset()
+        counts = [environment.step(environment.random_actions(random)).env_steps for _ in range(20)]
+        assert sum(counts) == 20 * 7 // rows
+        environment.close()

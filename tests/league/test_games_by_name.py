@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import veldt
+from veldt.backends.serial import SerialBackend
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
 from veldt.games.registry import GAMES
+from veldt.options import RunOptions
+from veldt.run.plan import make_plan
 
 SMALL = {"backend": "serial", "hidden_sizes": (8,), "evaluation_episodes": 2}
 
@@ -68,3 +71,23 @@ def test_what_a_game_does_not_have_is_refused():
     with pytest.raises(ConfigurationError, match="autoreset same_step or next_step"):
         EnvironmentFactory("veldt:kuhn", autoreset="disabled").spec()
     assert not EnvironmentFactory("veldt:kuhn", autoreset="next_step").spec().same_step_reset
+
+
+@pytest.mark.parametrize(("architecture", "rows_per_step"), [("impala", 2), ("league", 1)])
+def test_one_policy_and_a_league_count_decisions(architecture, rows_per_step, tmp_path):
+    """Rows of seats that wait are no env steps, neither played nor learned from."""
+    options = RunOptions("veldt:kuhn", backend="serial", num_actors=1, envs_per_actor=8)
+    plan = make_plan(architecture, options, {"trajectory_steps": 4, "batch_trajectories": 1})
+    backend = SerialBackend(plan.topology, seed=3)
+    backend.run_dir = tmp_path
+    backend.start()
+    try:
+        for _ in range(12):
+            backend.advance(0.0)
+        counters = {k: v for node in backend.snapshots() for k, v in node.counters.items()}
+    finally:
+        backend.stop()
+    assert counters["updates"] > 2
+    assert counters["trained_env_steps"] == 4 * 8 * counters["updates"] / rows_per_step
+    assert counters["env_steps"] >= counters["trained_env_steps"]
+    assert counters["env_steps"] < counters["trained_env_steps"] + 3 * 4 * 8 / rows_per_step

@@ -67,6 +67,19 @@ def test_the_size_of_the_machine_counts_but_not_for_ppos_batch(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("num_actors", "num_learners", "rows"),
+    [(1, 1, 640), (3, 1, 640), (4, 1, 2_560), (15, 1, 9_600), (15, 4, 2_560), (6, 2, 640)],
+)
+def test_impalas_batch_grows_with_its_actors(num_actors, num_learners, rows):
+    """One of each once they are many: a learner of small batches had lag 30 with 15 actors."""
+    options = RunOptions(env="CartPole-v1", num_actors=num_actors)
+    plan = make_plan("impala", options, {"num_learners": num_learners})
+    assert plan.rows_per_update() == rows
+    alone = make_plan("impala", options, {"batch_trajectories": 2, "num_learners": num_learners})
+    assert alone.rows_per_update() == 2 * 640
+
+
+@pytest.mark.parametrize(
     ("architecture", "num_actors", "device", "num_envs", "rows"),
     [
         ("sample_factory", 1, "cpu", 16, 512),

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from veldt.errors import ConfigurationError
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import Count, Nodes, Options
+from veldt.options.checked import Count, CountOrNone, Nodes, Options
 from veldt.options.presets import presets
 from veldt.population.options import PopulationOptions
 from veldt.problem import Problem
@@ -43,8 +43,9 @@ class Config(Options):
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
     trajectory_steps: Count = 10
     """Environment steps per trajectory."""
-    batch_trajectories: Count = 1
-    """Trajectories joined into one batch."""
+    batch_trajectories: CountOrNone = 0
+    """Trajectories joined into one batch; 0: one of each actor of a learner, or a single one while
+    these are no more than three."""
     queue_trajectories: Count = 2
     """Trajectories per actor that may be under way to the learner."""
     num_learners: Nodes = 1
@@ -56,6 +57,11 @@ class Config(Options):
         super().__post_init__()
         if self.num_learners > 1 and self.population.num_policies > 1:
             raise ConfigurationError("num_learners and num_policies cannot both be above 1")
+
+    def trajectories_per_batch(self, num_actors: int) -> int:
+        """A learner keeps up with three actors one by one; the trajectories of many would wait for
+        it and grow old."""
+        return self.batch_trajectories or (num_actors if num_actors > 3 else 1)
 
 
 PRESETS = presets(__file__, Config())
@@ -73,7 +79,8 @@ def build(config: Config, problem: Problem) -> Topology:
 
     topology = Topology(network)
     weights = topology.board("weights", network)
-    slots = config.queue_trajectories * math.ceil(problem.num_actors / config.num_learners)
+    actors = math.ceil(problem.num_actors / config.num_learners)
+    slots, batch = config.queue_trajectories * actors, config.trajectories_per_batch(actors)
     names = numbered("trajectories", config.num_learners)
     trajectories = [topology.queue(name, layout, slots) for name in names]
     for index in range(problem.num_actors):
@@ -90,7 +97,7 @@ def build(config: Config, problem: Problem) -> Topology:
         topology, weights, config.optimizer, config.num_learners, config.loss.reduction
     )
     for queue, gradients in zip(trajectories, group, strict=True):
-        source = with_replay(queue.source(config.batch_trajectories), layout, config.replay)
+        source = with_replay(queue.source(batch), layout, config.replay)
         topology.add(
             "learner",
             Learner(

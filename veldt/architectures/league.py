@@ -73,7 +73,7 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    problem = problem.per_learner(len(config.league.kinds))
+    problem = problem.with_learning_seats().per_learner(len(config.league.kinds))
     network = problem.network("policy_value", config.loss)
     environments = problem.environments()
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)

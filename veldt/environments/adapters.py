@@ -116,7 +116,8 @@ def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
     players = num_players(factory.name, **options)
     games = make_games(factory.name, -(-num_envs // players), same_step_reset=same_step, **options)
     mode = AutoresetMode.SAME_STEP if same_step else AutoresetMode.NEXT_STEP
-    return OpenedVector(SeatColumns(games, num_envs), mode)
+    rows = 1 if games.spec.simultaneous else players
+    return OpenedVector(SeatColumns(games, num_envs), mode, rows_per_env_step=rows)
 
 
 def _open_registered(

@@ -160,10 +160,13 @@ class EnvironmentFactory:
         return self._over(reading, open_vector(self, num_envs, seed, render), seed)
 
     def around(self, env: VectorEnv, seed: int) -> VectorEnvironment:
-        """The same interface over a vector environment that somebody else has made of this game."""
+        """The same interface over a vector environment that somebody else has made of this game,
+        with a column of decisions for each game."""
         seed = seed % (_LARGEST_SEED - env.num_envs)
         opened = OpenedVector(env, AutoresetMode(env.metadata["autoreset_mode"]))
-        return self._over(self._reading(), opened, seed)
+        reading = self._reading()
+        alone = replace(reading, spec=replace(reading.spec, rows_per_env_step=1))
+        return self._over(alone, opened, seed)
 
     def make_groups(
         self, num_groups: int, num_envs: int, seed: int
@@ -241,6 +244,7 @@ class EnvironmentFactory:
             action_mask_size=0 if mask is None else mask.size,
             same_step_reset=opened.autoreset != AutoresetMode.NEXT_STEP,
             frames_per_step=opened.frames_per_step,
+            rows_per_env_step=opened.rows_per_env_step,
         )
         interface = Interface(
             observation_space, env.single_action_space, in_observation, self._stack_depth

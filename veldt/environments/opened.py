@@ -33,6 +33,7 @@ class OpenedVector:
     env: VectorEnv
     autoreset: AutoresetMode
     frames_per_step: int = 1
+    rows_per_env_step: int = 1
     seeded: bool = False
     """True when the seed was given at construction and must not be given to reset()."""
     life_loss: str = "none"

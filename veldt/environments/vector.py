@@ -107,6 +107,8 @@ class VectorEnvironment:
         self._no_rows = np.zeros(num_envs, dtype=bool)
         self._resetting = self._no_rows
         self._num_resetting = 0
+        self._rows_left = 0
+        """Rows that do not make an env step yet."""
         self._lives = np.zeros(num_envs, dtype=np.int64)
         self._returns = np.zeros(num_envs, dtype=np.float64)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
@@ -173,7 +175,8 @@ class VectorEnvironment:
 
         step = self._step
         step.terminated, step.truncated, step.ignored = terminated, truncated, ignored
-        step.env_steps = self.num_envs - num_ignored
+        rows = self.num_envs - num_ignored + self._rows_left
+        step.env_steps, self._rows_left = divmod(rows, self.spec.rows_per_env_step)
         if self._reward_clip is None:
             step.reward[:] = reward
         else:

@@ -20,7 +20,8 @@ adapters (seats.py) turn it into columns of rows, by this contract:
 - **One column per seat** (SeatColumns): column b * P + p is player p of game b. All columns step
   together, so a player who is not to act gets a *waiting row*: one action is allowed, so there is
   nothing to learn about it and the policy's ratio is 1. Rewards and ends are on the row in which
-  they happen; with a discount of 1 that is the same return as above.
+  they happen; with a discount of 1 that is the same return as above. A move is one env step,
+  whoever waits for it: P rows of a turn-based game are one, P rows of a simultaneous one are P.
 - **Ignored rows** are Veldt's reset rows: with next-step resets the step after an end begins the
   next game, its action is not used, its reward is 0, and it is no env step.
 """

@@ -25,7 +25,7 @@ from veldt.role import Arrays, Role
 from veldt.roles.annealing import Gate
 from veldt.roles.differentiation import differentiation
 from veldt.roles.finite_guard import FiniteGuard
-from veldt.topology import QueueSpec, Topology
+from veldt.topology import End, QueueSpec, Topology
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
@@ -174,7 +174,7 @@ class Learner(Role):
             versions = versions[:-1].ravel()
             rows = ignored[:-1].size - int(np.count_nonzero(ignored[:-1]))
         self._telemetry.lag(self.gradients.newest_version(self._version) - versions)
-        self._trained.add(rows)
+        self._trained.add(rows / self._network.spec.rows_per_env_step)
         return rows
 
     def _update_statistics(self, tensors: Tensors) -> None:
@@ -232,10 +232,20 @@ def _below(prefix: str, state: Arrays) -> Arrays:
 def rows_per_batch(topology: Topology) -> int:
     """Rows that the first learner takes at a time: transitions, or the steps of trajectories, whose
     last row is only there to bootstrap from."""
+    queue, end = _first_source(topology)
+    steps, *columns = queue.layout["reward"].shape
+    rows = (steps - 1) * columns[0] if columns else steps
+    return rows * end.slots_per_batch
+
+
+def slots_per_batch(topology: Topology) -> int:
+    """Trajectories, or chunks of transitions, that the first learner takes at a time."""
+    return _first_source(topology)[1].slots_per_batch
+
+
+def _first_source(topology: Topology) -> tuple[QueueSpec, End]:
     learner = next(node for node in topology.nodes if isinstance(node.role, Learner))
     for _, end in learner.ends():
         if isinstance(end.channel, QueueSpec) and end.side == "source":
-            steps, *columns = end.channel.layout["reward"].shape
-            rows = (steps - 1) * columns[0] if columns else steps
-            return rows * end.slots_per_batch
+            return end.channel, end
     raise ValueError(f"{learner.name} reads no queue")

@@ -18,6 +18,7 @@ from veldt.errors import ConfigurationError
 from veldt.networks import FirstWeights
 from veldt.options import RunOptions
 from veldt.resources import usable_cores
+from veldt.roles.learner import slots_per_batch
 from veldt.run.plan import Plan, make_plan
 from veldt.telemetry.aggregate import RunTelemetry
 
@@ -43,7 +44,7 @@ def autotuned(
         "envs_per_actor": first.problem.envs_per_actor,
     }
     if hasattr(first.config, "batch_trajectories"):
-        start["batch_trajectories"] = first.config.batch_trajectories
+        start["batch_trajectories"] = slots_per_batch(first.topology)
 
     def planned(setting: Mapping[str, int]) -> Plan:
         batch = {n: v for n, v in setting.items() if n == "batch_trajectories"}

@@ -83,6 +83,7 @@ def _environment(plan: Plan) -> dict[str, Any]:
         "action_mask_size": spec.action_mask_size,
         "same_step_reset": spec.same_step_reset,
         "frames_per_step": spec.frames_per_step,
+        "rows_per_env_step": spec.rows_per_env_step,
     }
 
 
@@ -105,6 +106,7 @@ def remembered(stored: dict[str, Any]) -> tuple[EnvironmentSpec, Interface] | No
         found["action_mask_size"],
         found["same_step_reset"],
         found["frames_per_step"],
+        found.get("rows_per_env_step", 1),
     )
     return spec, interface
 
