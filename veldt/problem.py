@@ -138,6 +138,11 @@ class Problem:
         return self.least_actors is not None
 
     @property
+    def actors_to_wait_for(self) -> int:
+        """So many may be asked to come together: those that a run begins with."""
+        return self.num_actors if self.least_actors is None else self.least_actors
+
+    @property
     def frame_stack(self) -> int:
         """How many frames an image observation joins; a replay keeps each of them once."""
         environment = self.environment

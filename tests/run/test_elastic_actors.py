@@ -35,6 +35,7 @@ def specs(plan):
     ],
 )
 def test_channels_are_made_for_the_most(architecture, own):
+    own = {"batch_trajectories": 1, **own} if architecture == "impala" else own
     plan, fixed = (planned(architecture, number, **own) for number in ("2..8", 8))
     elastic = elastic_actors(plan.topology, plan.options)
     assert elastic is not None
@@ -43,6 +44,12 @@ def test_channels_are_made_for_the_most(architecture, own):
     assert specs(plan) == specs(fixed)
     assert plan.rows_per_update() == fixed.rows_per_update()
     assert elastic_actors(fixed.topology, fixed.options) is None
+
+
+@pytest.mark.parametrize(("num_actors", "expected"), [("2..8", 1), ("4..8", 4), (8, 8)])
+def test_a_batch_waits_for_no_more_actors_than_the_run_begins_with(num_actors, expected):
+    one = planned("impala", num_actors, batch_trajectories=1).rows_per_update()
+    assert planned("impala", num_actors).rows_per_update() == expected * one
 
 
 @pytest.mark.parametrize(

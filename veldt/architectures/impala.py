@@ -80,7 +80,8 @@ def build(config: Config, problem: Problem) -> Topology:
     topology = Topology(network)
     weights = topology.board("weights", network)
     actors = math.ceil(problem.num_actors / config.num_learners)
-    slots, batch = config.queue_trajectories * actors, config.trajectories_per_batch(actors)
+    slots = config.queue_trajectories * actors
+    batch = config.trajectories_per_batch(min(actors, problem.actors_to_wait_for))
     names = numbered("trajectories", config.num_learners)
     trajectories = [topology.queue(name, layout, slots) for name in names]
     for index in range(problem.num_actors):

@@ -113,8 +113,8 @@ def build(config: Config, problem: Problem) -> Topology:
     explore = config.exploration.greedy(num_envs, problem.is_elastic)
     selection = SampleActions() if config.algorithm == "vtrace" else explore
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
-    there = config.groups_per_actor * (problem.least_actors or problem.num_actors)
-    rule = BatchRule(max(1, there // 2), num_groups, config.patience_seconds)
+    awaited = config.groups_per_actor * problem.actors_to_wait_for
+    rule = BatchRule(max(1, awaited // 2), num_groups, config.patience_seconds)
     if problem.environment.is_external:
         inference: StreamInference = ExternalInference(
             stream.external_server,
