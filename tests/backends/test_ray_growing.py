@@ -75,7 +75,7 @@ def test_actors_follow_the_machines_and_nothing_committed_is_lost() -> None:
         finally:
             backend.stop()
         assert counts == ActorCounts(now=1, most=3, added=2, lost=3)
-        assert backend.restarts == 1
+        assert backend.restarts <= 1, "it may be the one that had never been there"
         assert counter(backend, learner, "missing") == counter(backend, learner, "repeated") == 0
         assert committed() == counter(backend, learner, "committed_env_steps") > 0
 
