@@ -24,7 +24,7 @@ from veldt.options import RunOptions
 from veldt.role import leaves_of
 from veldt.run.plan import Plan, make_plan
 from veldt.wire.security import TOKEN_HEADER
-from veldt.wire.server import METHOD, SERVICE
+from veldt.wire.transport import METHOD, SERVICE
 
 PATIENCE_SECONDS = 60.0
 TINY = {

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 from veldt.types import Field, Layout
-from veldt.wire.client import StreamClient
-from veldt.wire.messages import StreamFormat
+from veldt.wire.protocol import StreamFormat
 from veldt.wire.security import TOKEN_HEADER, Security
-from veldt.wire.server import METHOD, SERVICE, StreamServer
+from veldt.wire.transport import METHOD, SERVICE, StreamClient, StreamServer
 
 WIDTH = 4
 FORMAT = StreamFormat(

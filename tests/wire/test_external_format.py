@@ -14,7 +14,7 @@ from veldt.client import policy_pb2 as pb
 from veldt.environments.external import external_interface, external_spec
 from veldt.environments.space_text import space_from
 from veldt.wire.external_format import ExternalFormat, check_hello, declared_interface
-from veldt.wire.messages import Refused
+from veldt.wire.protocol import Refused
 
 SPACE = spaces.Dict(
     {

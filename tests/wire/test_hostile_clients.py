@@ -35,10 +35,9 @@ from streams import (
 
 from veldt.types import Field, Layout
 from veldt.wire import inference_pb2 as pb
-from veldt.wire.messages import Refused, StreamFormat
+from veldt.wire.protocol import Refused, StreamFormat, StreamServicer
 from veldt.wire.security import TOKEN_HEADER, Security, with_certificate
-from veldt.wire.server import METHOD, SERVICE
-from veldt.wire.servicer import StreamServicer
+from veldt.wire.transport import METHOD, SERVICE
 
 AT_THE_DESK = int(os.environ.get("VELDT_FUZZED_FRAMES", 18_000))
 OVER_THE_WIRE = AT_THE_DESK // 9
@@ -238,7 +237,7 @@ def expired(directory: Path) -> Security:
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_who_is_not_let_in(tmp_path, figure, monkeypatch):
     """Without a token, with that of another run, in plain text, with an expired certificate."""
-    monkeypatch.setattr("veldt.wire.client._CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr("veldt.wire.transport._CONNECT_SECONDS", 2.0)
     accepted, tried = 0, 0
     good = with_certificate(SECURITY)
     address = f"127.0.0.1:{free_port()}"

@@ -19,7 +19,7 @@ from streams import FORMAT, SECURITY, WIDTH, answer_bytes, calling, row_bytes
 import veldt
 from veldt.roles.inference.stream import TrajectoryAssembler
 from veldt.types import Field, Layout, Slot, slots_over
-from veldt.wire.server import StreamServer
+from veldt.wire.transport import StreamServer
 
 CLIENTS, STEPS, KILLS = 64, 3, 3
 SLOT = Layout.of(

@@ -18,7 +18,7 @@ from streams import FORMAT, WIDTH, answer_bytes, row_bytes
 from veldt.client import policy_pb2
 from veldt.types import Field, Layout
 from veldt.wire import inference_pb2 as pb
-from veldt.wire.messages import Refused, StreamFormat
+from veldt.wire.protocol import Refused, StreamFormat
 
 OTHER_END = StreamFormat(Layout(FORMAT.request.fields), Layout(FORMAT.reply.fields))
 finite = st.floats(-1e6, 1e6, width=32)

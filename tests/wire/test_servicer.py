@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 from streams import FORMAT, answer_bytes, row_bytes
 
-from veldt.wire.messages import Refused
-from veldt.wire.servicer import Session, StreamServicer
+from veldt.wire.protocol import Refused, StreamServicer, StreamSession
 
 
 @pytest.fixture
@@ -17,7 +16,7 @@ def servicer() -> StreamServicer:
 
 def opened(
     servicer: StreamServicer, actor: int = 0, incarnation: int = 0
-) -> tuple[Session, list[bytes]]:
+) -> tuple[StreamSession, list[bytes]]:
     replies: list[bytes] = []
     session = servicer.connect(replies.append)
     session.receive(FORMAT.encode_open(actor, incarnation))
@@ -25,7 +24,7 @@ def opened(
     return session, replies
 
 
-def refused(session: Session, message: bytes) -> str:
+def refused(session: StreamSession, message: bytes) -> str:
     with pytest.raises(Refused) as caught:
         session.receive(message)
     return caught.value.reason

@@ -26,9 +26,9 @@ from streams import (
 
 from veldt.errors import ConfigurationError
 from veldt.types import Field, Layout
-from veldt.wire.messages import StreamFormat
+from veldt.wire.protocol import StreamFormat
 from veldt.wire.security import Security, is_on_this_machine, with_certificate
-from veldt.wire.server import StreamServer
+from veldt.wire.transport import StreamServer
 
 OPEN = FORMAT.encode_open(1, 0)
 Code = grpc.StatusCode
@@ -153,7 +153,7 @@ def test_an_actor_that_is_refused_says_why_instead_of_trying_for_ever(tmp_path):
 
 
 def test_an_actor_whose_server_never_comes_gives_up(tmp_path, monkeypatch):
-    monkeypatch.setattr("veldt.wire.client._CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("veldt.wire.transport._CONNECT_SECONDS", 1.0)
     address = f"unix:{tmp_path}/nobody"
     with calling(address, give_up_seconds=0.0) as client, pytest.raises(ConnectionError):
         wait_for(client.receive, "the client to give up")
@@ -196,7 +196,7 @@ def test_tls_serves_those_who_know_the_certificate_and_nobody_else(tmp_path, tls
             assert raw_call(server, address, [OPEN]) == Code.UNAVAILABLE  # plain text
             exchange(server, client, 2.0)
         stranger = with_certificate(SECURITY).for_clients()
-        monkeypatch.setattr("veldt.wire.client._CONNECT_SECONDS", 2.0)
+        monkeypatch.setattr("veldt.wire.transport._CONNECT_SECONDS", 2.0)
         with calling(address, security=stranger, give_up_seconds=0.0) as client:
             assert "no stream" in refusal(server, client)
 

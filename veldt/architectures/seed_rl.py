@@ -32,15 +32,13 @@ from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy
-from veldt.roles.inference.external import ExternalInference
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.selection import LadderOptions, SampleActions
+from veldt.roles.policies.selection import LadderOptions, SampleActions, Selection
 from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
 from veldt.roles.replay.replay import add_replay
 from veldt.roles.replay.tables import SequenceReplayOptions, SequenceTable
 from veldt.topology import Topology
-from veldt.types import DISCOUNTED_RETURN
 
 CENTRAL_INFERENCE = True
 TAKES_EXTERNAL = True
@@ -74,6 +72,10 @@ class Config(Options):
                 f" {self.trajectory_steps}; sequences begin where a trajectory does"
             )
 
+    def selection(self, num_envs: int, any_may_miss: bool) -> Selection:
+        explore = self.exploration.greedy(num_envs, any_may_miss)
+        return SampleActions() if self.algorithm == "vtrace" else explore
+
 
 PRESETS = presets(__file__, Config())
 
@@ -83,13 +85,13 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    if config.algorithm == "vtrace":
-        network = problem.network("policy_value", config.loss)
-    else:
+    network = problem.network("policy_value", config.loss)
+    if config.algorithm == "r2d2":
         network = problem.memory_network(config.loss)
     environments = problem.environments(config.groups_per_actor)
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
     num_groups = config.groups_per_actor * problem.num_actors
+    awaited = config.groups_per_actor * problem.actors_to_wait_for
     batch = config.batch_trajectories or num_groups
 
     topology = Topology(network)
@@ -99,7 +101,7 @@ def build(config: Config, problem: Problem) -> Topology:
     stream = topology.stream(
         "stream", request, answer, problem.num_actors, config.groups_per_actor, problem.door()
     )
-    for index in range(0 if problem.environment.is_external else problem.num_actors):
+    for index in range(problem.num_actors):
         topology.add(
             "actor",
             Actor(
@@ -109,28 +111,19 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    num_envs = num_groups * environments.width
-    explore = config.exploration.greedy(num_envs, problem.is_elastic)
-    selection = SampleActions() if config.algorithm == "vtrace" else explore
+    selection = config.selection(num_groups * environments.width, problem.is_elastic)
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
-    awaited = config.groups_per_actor * problem.actors_to_wait_for
-    rule = BatchRule(max(1, awaited // 2), num_groups, config.patience_seconds)
-    if problem.environment.is_external:
-        inference: StreamInference = ExternalInference(
-            stream.external_server,
+    topology.add(
+        "inference",
+        StreamInference(
+            stream.server,
             policy,
             trajectories.sink,
-            rule,
+            BatchRule(max(1, awaited // 2), num_groups, config.patience_seconds),
             answer,
-            gamma=config.loss.gamma,
-            reward_clip=problem.environment.reward_clip,
-            scales_rewards=DISCOUNTED_RETURN in request,
-        )
-    else:
-        inference = StreamInference(
-            stream.server, policy, trajectories.sink, rule, answer, config.groups_per_actor
-        )
-    topology.add("inference", inference)
+            config.groups_per_actor,
+        ),
+    )
     source = trajectories.source(batch)
     objective: Objective = ActorCritic(config.loss)
     if config.algorithm == "r2d2":

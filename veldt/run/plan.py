@@ -26,6 +26,7 @@ from veldt.population import HasPopulation, population_builder
 from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
+from veldt.roles.inference.external import without_actors
 from veldt.roles.learner import rows_per_batch
 from veldt.run import external
 from veldt.run.elastic import check_elastic
@@ -126,6 +127,8 @@ def _checked_plan(
     )
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)
+    if environment.is_external:
+        without_actors(topology, environment.reward_clip)
     if environment.parameters is not None:
         _add_parameters(topology)
     check_elastic(topology, options, module)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from veldt.client.protocol import METHOD, SERVICE
 from veldt.environments import Interface
 from veldt.wire.external_format import check_hello, declared_interface, parsed
-from veldt.wire.messages import Refused
+from veldt.wire.protocol import Refused
 from veldt.wire.security import Security
-from veldt.wire.server import RpcServer
+from veldt.wire.transport import RpcServer
 
 _MOST_BYTES = 1 << 20
 _MOST_STREAMS = 16

@@ -12,9 +12,9 @@ import numpy as np
 from veldt.client import policy_pb2 as pb
 from veldt.client.protocol import METHOD, SERVICE
 from veldt.wire.external_format import Arrays, ExternalFormat, check_hello, parsed
-from veldt.wire.messages import Refused
+from veldt.wire.protocol import Refused
 from veldt.wire.security import Security
-from veldt.wire.server import RpcServer
+from veldt.wire.transport import RpcServer
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from veldt.environments.spaces import action_offset, action_spec
 from veldt.errors import ConfigurationError
 from veldt.policy.reading import Entry, ObservationReader
 from veldt.types import ACTION_MASK
-from veldt.wire.messages import Refused
+from veldt.wire.protocol import Refused
 
 _ENVELOPE_BYTES = 4096  # tags, lengths and numbers around the arrays, generously
 _HELLO_BYTES = 1 << 20  # spaces with bounds for every number

@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from veldt.topology import StreamSpec
-from veldt.wire.local import LocalClient
-from veldt.wire.messages import StreamFormat
+from veldt.wire.protocol import LocalClient, StreamFormat, StreamServicer
 from veldt.wire.security import Security, from_environment
-from veldt.wire.servicer import StreamServicer
 
 _PREFIX = "veldt-streams-"
 
@@ -112,14 +110,14 @@ def stream_client(
     spec: StreamSpec, index: int, address: str | Callable[[], str | None], security: Security
 ) -> Any:
     """Client number `index`, which calls the server at `address`."""
-    from veldt.wire.client import StreamClient
+    from veldt.wire.transport import StreamClient
 
     return StreamClient(stream_format(spec), index, address, security)
 
 
 def stream_server(spec: StreamSpec, address: str, security: Security) -> Any:
     """The server, which listens at `address`."""
-    from veldt.wire.server import StreamServer
+    from veldt.wire.transport import StreamServer
 
     return StreamServer(
         stream_format(spec), spec.num_clients, spec.groups_per_client, address, security

@@ -15,7 +15,9 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.ports import ExternalRow, ExternalServer, ReceivedRow
+from veldt.roles.actor import Actor
 from veldt.roles.inference.stream import StreamInference
+from veldt.topology import Topology
 from veldt.types import DISCOUNTED_RETURN
 
 CONNECTED = "external.environments"
@@ -121,4 +123,25 @@ class ExternalInference(StreamInference):
         if self.scales_rewards:
             arrays[DISCOUNTED_RETURN] = self._episodes.discounted(
                 place, arrays["reward"], ended, self.gamma
+            )
+
+
+def without_actors(topology: Topology, reward_clip: float | None) -> None:
+    """Simulators elsewhere take the place of the actors of `topology`, and its server does what
+    those did beside stepping."""
+    gammas = {node.role.gamma for node in topology.nodes if isinstance(node.role, Actor)}
+    topology.nodes = [node for node in topology.nodes if not isinstance(node.role, Actor)]
+    [stream], [gamma] = topology.streams, gammas
+    for node in topology.nodes:
+        role = node.role
+        if isinstance(role, StreamInference):
+            node.role = ExternalInference(
+                stream.external_server,
+                role.policy,
+                role.sink,
+                role.rule,
+                role.answer,
+                gamma=gamma,
+                reward_clip=reward_clip,
+                scales_rewards=DISCOUNTED_RETURN in stream.spec.request,
             )

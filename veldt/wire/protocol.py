@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams without any transport: what the bytes mean, who is connected, whose turn it is. gRPC and
+the serial backend put the same bytes in here.
+
+A message that is not exactly what the layouts promise is refused before anything else sees it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from veldt.types import Layout
+from veldt.wire import inference_pb2 as pb
+
+_PROTOCOL = 1
+_ENVELOPE_BYTES = 256  # tags, lengths and numbers around `data`, generously
+
+
+class Refused(Exception):  # noqa: N818 - it reads as what happened
+    """A message that must not be acted upon. `reason` is one word, for counting."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+Message = TypeVar("Message", pb.Request, pb.Reply)
+
+Row = tuple[int, int, dict[str, np.ndarray]]
+"""Sequence, group and the arrays, which are read-only views of the message."""
+
+
+@dataclass(frozen=True)
+class StreamFormat:
+    """The layouts of both directions, and the bytes that carry them."""
+
+    request: Layout
+    reply: Layout
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Equal on two ends only if they mean the same by the same bytes."""
+        return hashlib.sha256(repr((_PROTOCOL, self.request, self.reply)).encode()).digest()
+
+    @cached_property
+    def _requests(self) -> _Reader:
+        return _Reader(self.request)
+
+    @cached_property
+    def _replies(self) -> _Reader:
+        return _Reader(self.reply)
+
+    @cached_property
+    def max_request_bytes(self) -> int:
+        return self.request.nbytes + _ENVELOPE_BYTES
+
+    @cached_property
+    def max_reply_bytes(self) -> int:
+        return self.reply.nbytes + _ENVELOPE_BYTES
+
+    def encode_open(self, actor: int, incarnation: int) -> bytes:
+        opening = pb.Open(actor=actor, incarnation=incarnation, format=self.digest)
+        return pb.Request(open=opening).SerializeToString()
+
+    def encode_row(self, sequence: int, group: int, data: bytes) -> bytes:
+        row = pb.Row(sequence=sequence, group=group, data=data)
+        return pb.Request(row=row).SerializeToString()
+
+    def decode_request(self, message: bytes) -> pb.Open | Row:
+        if len(message) > self.max_request_bytes:
+            raise Refused(
+                "oversized", f"{len(message):,} bytes, {self.max_request_bytes:,} allowed"
+            )
+        request = _parse(pb.Request, message)
+        if request.WhichOneof("kind") == "open":
+            self._check_digest(request.open.format)
+            return request.open
+        row = request.row
+        return row.sequence, row.group, self._requests.read(row.data)
+
+    def encode_opened(self) -> bytes:
+        return pb.Reply(opened=pb.Opened(format=self.digest)).SerializeToString()
+
+    def encode_answer(self, sequence: int, group: int, data: bytes) -> bytes:
+        answer = pb.Answer(sequence=sequence, group=group, data=data)
+        return pb.Reply(answer=answer).SerializeToString()
+
+    def check_opened(self, message: bytes) -> None:
+        reply = _parse(pb.Reply, message)
+        if reply.WhichOneof("kind") != "opened":
+            raise Refused("malformed", "a stream begins with Opened")
+        self._check_digest(reply.opened.format)
+
+    def decode_answer(self, message: bytes) -> Row:
+        if len(message) > self.max_reply_bytes:
+            raise Refused("oversized", f"{len(message):,} bytes, {self.max_reply_bytes:,} allowed")
+        reply = _parse(pb.Reply, message)
+        if reply.WhichOneof("kind") != "answer":
+            raise Refused("malformed", "not an Answer")
+        answer = reply.answer
+        return answer.sequence, answer.group, self._replies.read(answer.data)
+
+    def _check_digest(self, digest: bytes) -> None:
+        if digest != self.digest:
+            raise Refused(
+                "wrong_format",
+                "the two ends do not agree on environment, group width or version;"
+                " start both with the same options and the same release",
+            )
+
+
+def _parse(kind: type[Message], message: bytes) -> Message:
+    try:
+        parsed = kind.FromString(message)
+    except DecodeError as error:
+        raise Refused("malformed", "the bytes are not a message") from error
+    if parsed.WhichOneof("kind") is None:
+        raise Refused("malformed", "the message is empty")
+    return parsed
+
+
+class _Reader:
+    """Turns the bytes of a layout into arrays, and refuses what no honest end would send. Fields of
+    one type that lie side by side are checked at once."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._nbytes, self._fields = layout.nbytes, []
+        self._regions: list[tuple[np.dtype, int, int]] = []
+        sample = layout.views(np.zeros(layout.nbytes, np.uint8))
+        offset = 0
+        for name, field in layout.items():
+            dtype = np.dtype(field.dtype)
+            self._fields.append((name, dtype, sample[name].size, offset, field.shape))
+            end = offset + Layout.of(only=field).nbytes
+            if self._regions and self._regions[-1][0] == dtype:
+                offset = self._regions.pop()[1]
+            self._regions.append((dtype, offset, end))
+            offset = end
+
+    def read(self, data: bytes) -> dict[str, np.ndarray]:
+        if len(data) != self._nbytes:
+            raise Refused("malformed", f"{len(data):,} bytes of data instead of {self._nbytes:,}")
+        for dtype, start, end in self._regions:
+            if dtype.kind == "f":
+                values = np.frombuffer(data, dtype, (end - start) // dtype.itemsize, start)
+                if not np.isfinite(values).all():
+                    raise Refused("not_finite", "an observation or reward is not finite")
+            elif dtype.kind == "b" and np.frombuffer(data, np.uint8, end - start, start).max() > 1:
+                raise Refused("malformed", "a flag that is neither true nor false")
+        return {
+            name: np.frombuffer(data, dtype, size, offset).reshape(shape)
+            for name, dtype, size, offset, shape in self._fields
+        }
+
+
+class Session(Protocol):
+    """One stream, as a servicer sees it."""
+
+    def receive(self, message: bytes) -> None:
+        """Take one message; raises Refused, after which the stream must end."""
+
+    def close(self) -> None:
+        """The stream has ended."""
+
+
+Request = TypeVar("Request")
+
+
+class Servicer(Protocol[Request]):
+    """What happens on the streams, without any transport."""
+
+    @property
+    def refused(self) -> dict[str, int]: ...
+
+    def connect(self, send: Callable[[bytes], None]) -> Session: ...
+
+    def refuse(self, reason: str) -> None: ...
+
+    def take(self) -> Request | None: ...
+
+    def answer(self, request: Request, data: bytes) -> None: ...
+
+
+@dataclass(frozen=True)
+class InferenceRequest:
+    """One row of one group of environments, whose actions are wanted. `connection` grows whenever
+    an actor connects anew: what was begun under an older one will not be continued."""
+
+    client: int
+    group: int
+    incarnation: int
+    connection: int
+    arrays: dict[str, np.ndarray]
+    session: StreamSession
+    sequence: int
+
+
+class StreamSession:
+    """One stream. A group may ask again only after it was answered, which bounds what a client
+    can make the server hold."""
+
+    def __init__(
+        self, servicer: StreamServicer, number: int, send: Callable[[bytes], None]
+    ) -> None:
+        self._servicer, self.number, self._send = servicer, number, send
+        self._client = -1
+        self._incarnation = 0
+        self._next_sequence = 0
+        self._asked = [False] * servicer.groups_per_client
+
+    def receive(self, message: bytes) -> None:
+        """Take one message; raises Refused, after which the stream must end."""
+        try:
+            request = self._servicer.format.decode_request(message)
+            if isinstance(request, pb.Open):
+                self._open(request)
+            else:
+                self._take(*request)
+        except Refused as refusal:
+            self._servicer.refuse(refusal.reason)
+            raise
+
+    def _open(self, opening: pb.Open) -> None:
+        if self._client >= 0:
+            raise Refused("malformed", "a stream is opened once")
+        self._servicer.admit(self, opening.actor, opening.incarnation)
+        self._client, self._incarnation = opening.actor, opening.incarnation
+        self._send(self._servicer.format.encode_opened())
+
+    def _take(self, sequence: int, group: int, arrays: dict[str, np.ndarray]) -> None:
+        if self._client < 0:
+            raise Refused("malformed", "a stream begins with Open")
+        if not self._servicer.is_current(self, self._client):
+            raise Refused("superseded", f"actor {self._client} has a newer stream")
+        if sequence != self._next_sequence:
+            raise Refused("replayed", f"row {sequence} came, {self._next_sequence} was due")
+        if group >= len(self._asked) or self._asked[group]:
+            raise Refused("out_of_turn", f"group {group} may not ask now")
+        self._next_sequence += 1
+        self._asked[group] = True
+        self._servicer.put(
+            InferenceRequest(
+                self._client, group, self._incarnation, self.number, arrays, self, sequence
+            )
+        )
+
+    def close(self) -> None:
+        """Who comes back opens a new stream; until then there is nothing to be done."""
+
+    def answer(self, request: InferenceRequest, data: bytes) -> None:
+        self._asked[request.group] = False
+        self._send(self._servicer.format.encode_answer(request.sequence, request.group, data))
+
+
+class StreamServicer:
+    """Serves the streams of all actors: rows wait here until the inference server takes them. It
+    belongs to the server's thread."""
+
+    def __init__(self, format: StreamFormat, num_clients: int, groups_per_client: int) -> None:
+        self.format, self.groups_per_client = format, groups_per_client
+        self._inbox: deque[InferenceRequest] = deque()
+        self._current: list[StreamSession | None] = [None] * num_clients
+        self._incarnations = [0] * num_clients
+        self._connections = 0
+        self.refused: Counter[str] = Counter()
+        """Messages refused so far, by reason."""
+
+    def connect(self, send: Callable[[bytes], None]) -> StreamSession:
+        """A new stream; `send` must not block."""
+        self._connections += 1
+        return StreamSession(self, self._connections, send)
+
+    def refuse(self, reason: str) -> None:
+        self.refused[reason] += 1
+
+    def admit(self, session: StreamSession, client: int, incarnation: int) -> None:
+        """Make `session` the one stream of `client`, or raise Refused."""
+        if client >= len(self._current):
+            raise Refused("malformed", f"there is no actor {client}")
+        if incarnation < self._incarnations[client]:
+            raise Refused("old_incarnation", f"actor {client} has been restarted since")
+        self._incarnations[client] = incarnation
+        self._current[client] = session
+
+    def is_current(self, session: StreamSession, client: int) -> bool:
+        return self._current[client] is session
+
+    def put(self, request: InferenceRequest) -> None:
+        self._inbox.append(request)
+
+    def take(self) -> InferenceRequest | None:
+        """The next row, or None. Rows of a stream that was replaced are left out."""
+        while self._inbox:
+            request = self._inbox.popleft()
+            if self._current[request.client] is request.session:
+                return request
+        return None
+
+    def answer(self, request: InferenceRequest, data: bytes) -> None:
+        """Send the answer on the stream that asked; nobody reads it if that one is gone."""
+        request.session.answer(request, data)
+
+    def close(self) -> None:
+        """Nothing listens here: both ends are in this process."""
+
+
+class LocalClient:
+    """The client's end of a stream whose servicer is in the same thread."""
+
+    def __init__(self, format: StreamFormat, actor: int, servicer: StreamServicer) -> None:
+        self._format, self._actor, self._servicer = format, actor, servicer
+        self._answers: deque[bytes] = deque()
+        self._session: StreamSession | None = None
+        self._next_sequence = 0
+
+    def connect(self, incarnation: int) -> None:
+        self._session = self._servicer.connect(self._answers.append)
+        self._next_sequence = 0
+        self._session.receive(self._format.encode_open(self._actor, incarnation))
+        self._format.check_opened(self._answers.popleft())
+
+    def send(self, group: int, data: bytes) -> None:
+        assert self._session is not None, "connect comes first"
+        self._session.receive(self._format.encode_row(self._next_sequence, group, data))
+        self._next_sequence += 1
+
+    def receive(self) -> tuple[int, dict[str, np.ndarray]] | None:
+        if not self._answers:
+            return None
+        _, group, arrays = self._format.decode_answer(self._answers.popleft())
+        return group, arrays
