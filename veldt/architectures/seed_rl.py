@@ -76,6 +76,10 @@ class Config(Options):
         explore = self.exploration.greedy(num_envs, any_may_miss)
         return SampleActions() if self.algorithm == "vtrace" else explore
 
+    def enough_requests(self, problem: Problem) -> int:
+        """Half of the groups that a run begins with are answered at once."""
+        return max(1, self.groups_per_actor * problem.actors_to_wait_for // 2)
+
 
 PRESETS = presets(__file__, Config())
 
@@ -91,7 +95,6 @@ def build(config: Config, problem: Problem) -> Topology:
     environments = problem.environments(config.groups_per_actor)
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
     num_groups = config.groups_per_actor * problem.num_actors
-    awaited = config.groups_per_actor * problem.actors_to_wait_for
     batch = config.batch_trajectories or num_groups
 
     topology = Topology(network)
@@ -119,7 +122,7 @@ def build(config: Config, problem: Problem) -> Topology:
             stream.server,
             policy,
             trajectories.sink,
-            BatchRule(max(1, awaited // 2), num_groups, config.patience_seconds),
+            BatchRule(config.enough_requests(problem), num_groups, config.patience_seconds),
             answer,
             config.groups_per_actor,
         ),

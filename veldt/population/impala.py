@@ -32,8 +32,7 @@ def build(config: Config, problem: Problem) -> Topology:
         topology, problem, config.population, config.optimizer, config.loss.entropy_coefficient
     )
     layout = population.with_components(layout)
-    actors = math.ceil(problem.num_actors / size)
-    slots, batch = config.queue_trajectories * actors, config.trajectories_per_batch(actors)
+    slots = config.queue_trajectories * math.ceil(problem.num_actors / size)
     queues = [topology.queue(name, layout, slots) for name in numbered("trajectories", size)]
     for index in range(problem.num_actors):
         policy = index % size
@@ -48,7 +47,7 @@ def build(config: Config, problem: Problem) -> Topology:
             ),
         )
     for policy, weights in enumerate(population.weights):
-        source = queues[policy].source(batch)
+        source = queues[policy].source(config.batch_of(problem))
         topology.add(
             "learner",
             PopulationLearner(
