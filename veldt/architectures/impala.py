@@ -32,7 +32,7 @@ from veldt.roles.gradients.synchronous_group import synchronous_group
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
 from veldt.roles.replay.trajectories import TrajectoryReplayOptions, with_replay
-from veldt.topology import Topology, numbered
+from veldt.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,14 @@ class Config(Options):
         if self.num_learners > 1 and self.population.num_policies > 1:
             raise ConfigurationError("num_learners and num_policies cannot both be above 1")
 
+    def actors_per_learner(self, num_actors: int) -> int:
+        return math.ceil(num_actors / self.num_learners)
+
     def trajectories_per_batch(self, num_actors: int) -> int:
         """A learner keeps up with three actors one by one; the trajectories of many would wait for
         it and grow old."""
-        return self.batch_trajectories or (num_actors if num_actors > 3 else 1)
+        actors = self.actors_per_learner(num_actors)
+        return self.batch_trajectories or (actors if actors > 3 else 1)
 
 
 PRESETS = presets(__file__, Config())
@@ -79,10 +83,9 @@ def build(config: Config, problem: Problem) -> Topology:
 
     topology = Topology(network)
     weights = topology.board("weights", network)
-    actors = math.ceil(problem.num_actors / config.num_learners)
-    slots, batch = config.queue_trajectories * actors, config.trajectories_per_batch(actors)
-    names = numbered("trajectories", config.num_learners)
-    trajectories = [topology.queue(name, layout, slots) for name in names]
+    slots = config.queue_trajectories * config.actors_per_learner(problem.num_actors)
+    batch = config.trajectories_per_batch(problem.num_actors)
+    trajectories = topology.several_queues("trajectories", layout, slots, config.num_learners)
     for index in range(problem.num_actors):
         topology.add(
             "actor",
