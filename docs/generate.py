@@ -216,8 +216,11 @@ def claims_page(results: Path = RESULTS) -> str:
         "Every system in the lineage made a claim. `veldt claims` puts each to a small test on your"
         " machine and writes `claims.html`, `claims.json` and a figure per claim; an interrupted"
         " call goes on where it was. A claim holds if the 95% bootstrap interval over seeds passes"
-        " the bound of its rule, does not hold if all of the interval fails it, and is undecided in"
-        " between. Rules and bounds are in the code, written before the runs; settings were chosen"
+        " the bound of its rule, does not hold if all of the interval falls short of the least that"
+        " matters (the bound itself, where the rule names no other), and is undecided otherwise; an"
+        " effect shown to be too small to matter is a decision. `--full` runs more seeds and sizes,"
+        " `--gpu` the claims that need a CUDA device, `--first-seed N` the same with other seeds."
+        " Rules and bounds are in the code, written before the runs; settings were chosen"
         " in smaller probes, and the notes say where that shaped a claim. What does not hold here"
         " may hold at another scale.",
         "<!-- not run: takes half an hour -->\n```sh\nveldt claims --out benchmarks/results/claims"
@@ -267,15 +270,15 @@ LINEAGE = (
     ("a3c", "a2c", "old gradients, small batches", "a barrier: lag 0",
      ("a2c_without_lag", "stragglers", "same_agent")),
     ("a3c", "ga3c", "a model per worker, and none fits a GPU",
-     "predictors and trainers share one model", ("ga3c_controller",)),
+     "predictors and trainers share one model", ("ga3c_controller", "ga3c_on_a_gpu")),
     ("gorila", "apex", "what is replayed is drawn blindly",
      "one prioritized replay, with priorities by the actors",
      ("actor_priorities", "more_actors", "ladder_and_priorities", "replay_tolerates_lag")),
     ("a3c", "impala", "gradients are computed where cores are slow, and grow old",
      "trajectories travel, V-trace corrects", ("vtrace_fixed_point", "importance_variance",
-     "vtrace_under_lag", "two_learners")),
+     "vtrace_under_lag", "vtrace_replay", "two_learners")),
     ("impala", "seed_rl", "weights travel to every actor", "observations travel instead",
-     ("central_inference", "weight_traffic")),
+     ("central_inference", "central_inference_on_a_gpu", "weight_traffic")),
     ("seed_rl", "sample_factory", "observations are copied, actors wait for answers",
      "one machine: row numbers travel, two groups take turns", ("double_buffering",)),
     ("impala", "league", "one opponent, or none",

@@ -84,7 +84,7 @@ def build(config: Config, problem: Problem) -> Topology:
     topology = Topology(network)
     weights = topology.board("weights", network)
     slots = config.queue_trajectories * config.actors_per_learner(problem.num_actors)
-    batch = config.trajectories_per_batch(problem.num_actors)
+    batch = config.trajectories_per_batch(problem.actors_to_wait_for)
     trajectories = topology.several_queues("trajectories", layout, slots, config.num_learners)
     for index in range(problem.num_actors):
         topology.add(

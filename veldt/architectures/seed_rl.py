@@ -72,8 +72,9 @@ class Config(Options):
                 f" {self.trajectory_steps}; sequences begin where a trajectory does"
             )
 
-    def selection(self, num_envs: int) -> Selection:
-        return SampleActions() if self.algorithm == "vtrace" else self.exploration.greedy(num_envs)
+    def selection(self, num_envs: int, any_may_miss: bool) -> Selection:
+        explore = self.exploration.greedy(num_envs, any_may_miss)
+        return SampleActions() if self.algorithm == "vtrace" else explore
 
 
 PRESETS = presets(__file__, Config())
@@ -90,6 +91,7 @@ def build(config: Config, problem: Problem) -> Topology:
     environments = problem.environments(config.groups_per_actor)
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
     num_groups = config.groups_per_actor * problem.num_actors
+    awaited = config.groups_per_actor * problem.actors_to_wait_for
     batch = config.batch_trajectories or num_groups
 
     topology = Topology(network)
@@ -107,7 +109,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    selection = config.selection(num_groups * environments.width)
+    selection = config.selection(num_groups * environments.width, problem.is_elastic)
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
     topology.add(
         "inference",
@@ -115,7 +117,7 @@ def build(config: Config, problem: Problem) -> Topology:
             stream.server,
             policy,
             trajectories.sink,
-            BatchRule(max(1, num_groups // 2), num_groups, config.patience_seconds),
+            BatchRule(max(1, awaited // 2), num_groups, config.patience_seconds),
             answer,
             config.groups_per_actor,
         ),

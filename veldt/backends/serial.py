@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from veldt.backends.base import NodeFailure, RunningNode, close_all, construct
+from veldt.backends.elastic import ActorCounts
 from veldt.backends.saving import (
     CHANNELS,
     Parts,
@@ -55,6 +56,7 @@ class SerialBackend(OverFabric):
     """Round-robin over `step()` in one thread."""
 
     name = "serial"
+    actors: ActorCounts | None = None
 
     def __init__(
         self,

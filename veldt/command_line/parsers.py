@@ -255,6 +255,8 @@ def claims_parser() -> Parser:
     )
     parser.add_argument("--list", action="store_true", help="print the claims and their rules")
     parser.add_argument("--quick", action="store_true", help="seconds each; decides nothing")
+    parser.add_argument("--full", action="store_true", help="more seeds and sizes; takes hours")
+    parser.add_argument("--gpu", action="store_true", help="the claims that need a CUDA device")
     parser.add_argument(
         "--first-seed", type=int, metavar="N", help="count seeds on from here [each claim's own]"
     )

@@ -17,6 +17,7 @@ from veldt.environments.counting import CountingEnvironment, CountingVectorEnvir
 from veldt.environments.probe import Probe, StepResult
 from veldt.environments.small_tasks import (
     CatchEnvironment,
+    DeepSeaEnvironment,
     NestedDictEnvironment,
     StairsEnvironment,
 )
@@ -167,6 +168,7 @@ def register_probes() -> None:
         "Action": ActionProbe,
         "Catch": CatchEnvironment,
         "Counting": CountingEnvironment,
+        "DeepSea": DeepSeaEnvironment,
         "Discount": DiscountProbe,
         "MaskedDict": MaskedDictEnvironment,
         "Memory": MemoryEnvironment,

@@ -44,6 +44,41 @@ class CatchEnvironment(gymnasium.Env):
         return board
 
 
+class DeepSeaEnvironment(gymnasium.Env):
+    """bsuite's Deep Sea: one sinks by a row per step, to the left or, for a small price, to the
+    right; a treasure lies in the last corner, which only going right every time reaches. Best 0.99;
+    chance finds it in one of 2^size episodes."""
+
+    price = 0.01
+
+    def __init__(self, size: int = 8) -> None:
+        self.observation_space = spaces.Box(0.0, 1.0, (size * size,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._size = size
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._row = self._column = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> StepResult:
+        is_right = int(action) == 1
+        found = is_right and self._row == self._column == self._size - 1
+        reward = float(found) - self.price / self._size * is_right
+        self._column = max(self._column + (1 if is_right else -1), 0)
+        self._row += 1
+        over = self._row == self._size
+        return self._observe(), reward, over, False, {}
+
+    def _observe(self) -> np.ndarray:
+        seen = np.zeros((self._size, self._size), np.float32)
+        if self._row < self._size:
+            seen[self._row, self._column] = 1.0
+        return seen.ravel()
+
+
 class NestedDictEnvironment(Probe):
     """A dictionary in a dictionary: a dot in one of the four quarters of an image of 8 x 8, a digit
     that says whether to name the next quarter instead, and a vector that says nothing. Best 20 (1

@@ -33,7 +33,7 @@ from veldt.reports.claims.claim import (
 )
 from veldt.reports.claims.double_buffering import SlowEncoder, predicted_saving
 from veldt.reports.claims.impala_corrections import CORRECTIONS
-from veldt.reports.claims.registry import CLAIMS
+from veldt.reports.claims.registry import CLAIMS, chosen
 from veldt.reports.claims.runner import judge, run_cases
 from veldt.reports.claims.two_learners import TwoLearners
 
@@ -44,13 +44,13 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 CHEAP = ("two_learners", "a2c_without_lag")
 
 
-def points(value):
+def points(value, lag=0.0):
     gauges = dict.fromkeys(
         ("replay.mean_age_inserts", "dropped.stale", "dropped.outlier", "gradients_sent"), 1.0
     )
     ways = [0.5, 1.0, 1.5]
-    return {"points": [{"evaluation_return": value * w, "updates": w, "env_steps": w, **gauges}
-                       for w in ways]}  # fmt: skip
+    return {"points": [{"evaluation_return": value * w, "updates": w, "env_steps": w,
+                        "lag_mean": lag, "lag_max": lag, **gauges} for w in ways]}  # fmt: skip
 
 
 def async_actors(case, gain):
@@ -62,19 +62,13 @@ def async_actors(case, gain):
 
 
 def a2c_without_lag(case, gain):
-    score = 300 + (100 * gain if case["system"] == "a2c" else 0)
-    lag = 0 if case["system"] == "a2c" else 3
-    return {"evaluation_return": score, "lag_mean": lag, "lag_max": lag}
+    is_a2c = case["system"] == "a2c"
+    return points(0.5 + (0.4 * gain if is_a2c else 0.0), lag=0.0 if is_a2c else 3.0)
 
 
 def ga3c_controller(case, gain):
     rate = 1000 * (0.9 + 0.3 * gain if case["setting"] == "found" else 1.0)
     return {"trained_steps_per_second": rate, "counts": [2, 1, 1]}
-
-
-def vtrace_under_lag(case, gain):
-    better = case["replay"] or (case["correction"] == "vtrace" and case["extra_lag"])
-    return {"evaluation_return": 200 + 50 * gain * bool(better)}
 
 
 def two_learners(case, gain):
@@ -92,7 +86,7 @@ def central_inference(case, gain):
 def double_buffering(case, gain):
     two = case["groups"] == 2
     return {
-        "seconds_per_row": 0.006 * (1 - 0.3 * gain * two),
+        "seconds_per_row": 0.024 * (1 - 0.3 * gain * two),
         "stepping_share": 0.6 + 0.2 * gain * two,
         "waiting_share": 0.3,
     }
@@ -113,13 +107,20 @@ def stragglers(case, gain):
 
 
 def replay_tolerates_lag(case, gain):
-    lost = {"apex": 50 - 45 * gain, "impala": 50 + 45 * gain}[case["system"]]
-    return {"evaluation_return": 400 - (lost if case["lag"] else 0)}
+    lost = {"apex": 0.2 - 0.18 * gain, "impala": 0.2 + 0.18 * gain}[case["system"]]
+    return points(0.5 - (lost if case["lag"] else 0.0))
 
 
 def a3c_many_workers(case, gain):
     many = case["workers"] > 1
-    return {"lag_mean": 2 * many + 1.5 * gain * many, "evaluation_return": 300 - 90 * gain * many}
+    return points(0.5 - 0.4 * gain * many, lag=2 * many + 1.5 * gain * many)
+
+
+def ga3c_on_a_gpu(case, gain):
+    faster = (
+        (4 + 4 * gain) * (case["width"] / 64) ** (0.1 * gain) if case["system"] == "ga3c" else 1
+    )
+    return {"trained_steps_per_second": 1000.0 * faster}
 
 
 def vtrace_fixed_point(case, gain):
@@ -155,19 +156,22 @@ SYNTHETIC = {
     "a2c_without_lag": a2c_without_lag,
     "ga3c_controller": ga3c_controller,
     "actor_priorities": actor_priorities,
-    "more_actors": lambda case, gain: points(100 + 20 * gain * case["actors"]),
-    "vtrace_under_lag": vtrace_under_lag,
+    "more_actors": lambda case, gain: points(0.1 + 0.05 * gain * case["actors"]),
+    "vtrace_under_lag": lambda case, gain: points(0.5 * gain * (case["correction"] == "vtrace")),
+    "vtrace_replay": lambda case, gain: points(0.5 * gain * case["replay"]),
+    "ga3c_on_a_gpu": ga3c_on_a_gpu,
+    "central_inference_on_a_gpu": central_inference,
     "two_learners": two_learners,
     "central_inference": central_inference,
     "double_buffering": double_buffering,
     "shared_rmsprop": lambda case, gain: points(
-        200
-        - 50
+        0.5
+        - 0.4
         * gain
         * ("shared RMSProp", "RMSProp of each worker", "momentum SGD").index(case["optimizer"])
     ),
     "ladder_and_priorities": lambda case, gain: points(
-        100 + 20 * gain * case["arm"].startswith("ladder")
+        0.2 + 0.3 * gain * case["arm"].startswith("ladder")
     ),
     "gorila_dropping": lambda case, gain: points(100 + 50 * gain * case["dropping"]),
 }
@@ -184,7 +188,7 @@ def synthetic_rows(claim, gain):
 
 
 def test_every_claim_of_the_issue_is_there():
-    assert len(CLAIMS) == 21
+    assert len([kind for kind in CLAIMS.values() if not kind.needs_gpu]) == 22
     assert set(CLAIMS) == set(SYNTHETIC)
     for name, kind in CLAIMS.items():
         assert kind.name == name
@@ -207,7 +211,7 @@ def test_a_rule_says_yes_to_supporting_data_and_no_to_contrary_data(name):
 EXACT = {"two_learners", "same_agent", "weight_traffic", "gorila_replay_traffic"}
 
 
-@pytest.mark.parametrize("name", sorted(set(CLAIMS) - EXACT - {"a2c_without_lag"}))
+@pytest.mark.parametrize("name", sorted(set(CLAIMS) - EXACT))
 def test_seeds_that_disagree_decide_nothing(name):
     """Half of the seeds for it, half against."""
     claim = CLAIMS[name]()
@@ -223,7 +227,8 @@ def test_a2c_must_have_no_lag_and_a3c_some(lag):
     claim, (system, seen) = CLAIMS["a2c_without_lag"](), lag
     rows = synthetic_rows(claim, 1.0)
     for row in rows:
-        row["lag_max"] = seen if row["system"] == system else row["lag_max"]
+        if row["system"] == system:
+            row["points"][-1]["lag_max"] = seen
     assert judge(claim, rows, 0.0).outcome == DOES_NOT_HOLD
 
 
@@ -242,6 +247,37 @@ def test_quick_runs_are_fewer(name):
     assert len(claim.quick().cases()) < len(claim.cases())
     first = [case["seed"] for case in claim.cases()]
     assert first == sorted(first), "an interrupted call has every kind at least once"
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_full_runs_are_more(name):
+    claim = CLAIMS[name]()
+    assert len(claim.full().cases()) > len(claim.cases())
+
+
+def test_full_runs_are_kept_beside_the_others(tmp_path, monkeypatch, capsys):
+    seen = []
+
+    def quickly(self, case):
+        seen.append(case["seed"])
+        return {"two_learners": [1e-6], "half_the_data": [0.5]}
+
+    monkeypatch.setattr(CLAIMS["two_learners"], "measure", quickly)
+    words = ["claims", "--only", "two_learners", "--out", str(tmp_path)]
+    for extra in ([], ["--full"]):
+        assert cli.main([*words, *extra]) == 0
+    assert seen == [1, 2, 3, 4, 5, *range(1, 11)]
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
+        "two_learners",
+        "two_learners-full",
+    }
+
+
+def test_claims_that_need_a_gpu_run_only_when_asked_for():
+    plain, gpu = chosen(()), chosen((), gpu=True)
+    assert {kind.name for kind in gpu} == {"ga3c_on_a_gpu", "central_inference_on_a_gpu"}
+    assert {*plain, *gpu} == set(CLAIMS.values())
+    assert not {*plain} & {*gpu}
 
 
 def test_other_seeds_are_other_cases():
@@ -267,12 +303,39 @@ def test_a_part_decides_by_its_whole_interval(low, high, above, expected):
     assert Part("x", (low + high) / 2, low, high, 1.0, above).outcome == expected
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.1, 0.9, HOLDS),
+        (-0.3, 0.15, DOES_NOT_HOLD),  # shown to be less than matters, though it may be above 0
+        (0.05, 0.15, DOES_NOT_HOLD),  # above 0, and too little to matter
+        (-0.1, 0.3, UNDECIDED),
+    ],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_effect_too_small_to_matter_is_a_decision(low, high, expected, sign):
+    low, high = sorted((sign * low, sign * high))
+    part = Part("x", (low + high) / 2, low, high, 0.0, sign > 0, matters=0.2 * sign)
+    assert part.outcome == expected
+
+
+def test_seeds_that_would_decide_count_to_the_nearer_decision():
+    # From 0.05 it is 0.15 to the least that matters, so that the half of 0.3 has to be halved.
+    assert seeds_to_decide(Part("", 0.05, -0.25, 0.35, 0.0, matters=0.2), 10) == 44
+    text = conclusion(UNDECIDED, [Part("a gain", 0.05, -0.25, 0.35, 0.0, matters=0.2)], 10)
+    assert "the bound 0 or from 0.2, the least that matters; about 44 seeds" in text
+    none = Part("a gain", math.nan, math.nan, math.nan, 0.0)
+    assert conclusion(UNDECIDED, [none], 3).startswith("Undecided: no seed gave a value for a gain")
+
+
 def test_a_conclusion_is_one_sentence_and_says_how_many_seeds_would_decide():
     good, bad = Part("a ratio", 2.0, 1.5, 2.5, 1.0), Part("a ratio", 0.5, 0.4, 0.6, 1.0)
     unsure = Part("a ratio", 1.1, 0.9, 1.3, 1.0)
     assert conclusion(HOLDS, [good], 5) == "It holds here: a ratio is 2 [1.5, 2.5], above 1."
     assert conclusion(DOES_NOT_HOLD, [good, bad], 5).startswith("It does not hold here: a ratio is")
     assert "about 22 seeds would decide it" in conclusion(UNDECIDED, [good, unsure], 5)
+    small = Part("a gain", 0.01, -0.1, 0.1, 0.0, matters=0.2)
+    assert "not above 0.2, the least that matters" in conclusion(DOES_NOT_HOLD, [small], 5)
     assert seeds_to_decide(Part("", 1.0, 0.5, 1.5, 1.0), 5) is None
     assert conclusion(UNDECIDED, [], 5) == "Nothing was measured."
 
@@ -296,10 +359,10 @@ def test_corrections_are_compared_with_each_other():
     claim = CLAIMS["vtrace_under_lag"]()
     rows = synthetic_rows(claim, 1.0)
     for row in rows:
-        if row["correction"] == "one_step" and row["extra_lag"]:
-            row["evaluation_return"] = 400.0
+        if row["correction"] == "one_step":
+            row.update(points(0.9))
     parts = {part.what: part.outcome for part in claim.judge(rows)}
-    assert len(parts) == len(CORRECTIONS)
+    assert len(parts) == len(CORRECTIONS) - 1
     assert [what for what, outcome in parts.items() if outcome != HOLDS] == [
         "V-trace minus one_step at 30 updates of lag"
     ]
@@ -463,6 +526,13 @@ def test_an_experiment_that_breaks_is_reported_and_the_others_run(tmp_path, monk
         (("--only", "two_learner"), "did you mean two_learners?"),
         (("--only", "x"), "there are gorila_wall_time"),
         (("--quik",), "did you mean --quick?"),
+        (("--quick", "--full"), "give one of them"),
+        (("--only", "ga3c_on_a_gpu"), "add --gpu"),
+        pytest.param(
+            ("--gpu",),
+            "--gpu needs a CUDA device and torch sees none",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
         (("--out", "/dev/null/x"), "choose another --out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -15,6 +15,7 @@ from multiprocessing import connection
 from pathlib import Path
 
 from veldt.backends.base import NodeFailure, doorbells_of, is_restartable
+from veldt.backends.elastic import ActorCounts
 from veldt.backends.process.capturing import ProcessCapture, dispensable_nodes
 from veldt.backends.process.child import Child, Unsaved
 from veldt.backends.process.forkserver import keep_running
@@ -45,6 +46,7 @@ class ProcessBackend(OverFabric):
     """Starts, watches, restarts and stops the processes of a topology."""
 
     name = "process"
+    actors: ActorCounts | None = None
 
     def __init__(
         self,

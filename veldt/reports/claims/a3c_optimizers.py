@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from veldt.reports.claims.claim import Claim, Part, Row, mean_over_time, select, settings
+from veldt.reports.claims.claim import Part, Row, select, settings
 from veldt.reports.claims.figures import curves
-from veldt.reports.claims.training import SerialRun, curve, serial_options
+from veldt.reports.claims.learning import RETURN, LearningClaim
 
 _SHARED, _OWN, _MOMENTUM = "shared RMSProp", "RMSProp of each worker", "momentum SGD"
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -18,11 +18,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     _OWN: {"optimizer": "rmsprop", "shared_statistics": False},
     _MOMENTUM: {"optimizer": "sgd", "momentum": 0.99},
 }
-_RETURN = "evaluation_return"
 
 
 @dataclass(frozen=True)
-class SharedStatistics(Claim):
+class SharedStatistics(LearningClaim):
     """A3C with one mean square for all workers, with one for each, and with momentum."""
 
     name = "shared_rmsprop"
@@ -32,45 +31,38 @@ class SharedStatistics(Claim):
         "Each seed draws a learning rate, log-uniform from 1e-4 to 1e-2, and trains with it by each"
         " optimizer. The score averaged over evaluations is higher with shared statistics than with"
         " those of each worker, and higher with these than with momentum SGD: the intervals of both"
-        " differences over seeds lie above 0 (serial backend, equal environment steps)."
+        " differences over seeds lie above 0. It does not hold where one lies below a tenth of the"
+        " range of scores, the least that matters (serial backend, equal environment steps)."
     )
     caption = "Return of fresh episodes over environment steps, by optimizer; all learning rates."
     quick_settings = settings(env_steps=1_500, points=2, seeds=2)
+    full_settings = settings(env_steps=48_000, seeds=32)
 
     workers: int = 4
     """Workers."""
     envs_per_actor: int = 4
     """Environments of each."""
-    env_steps: int = 24_000
-    """Budget of each run."""
-    points: int = 6
-    """Evaluations on the way."""
-    seeds: int = 12
+    env_steps: int = 12_000
+    points: int = 4
+    seeds: int = 14
 
     def kinds(self) -> list[Row]:
         return [{"optimizer": name} for name in _OPTIONS]
 
     def measure(self, case: Row) -> Row:
         rate = float(10 ** np.random.default_rng(case["seed"]).uniform(-4, -2))
-        options = serial_options(
-            case["seed"],
-            env=self.env,
-            num_actors=self.workers,
-            envs_per_actor=self.envs_per_actor,
-        )
         own = {**_OPTIONS[case["optimizer"]], "learning_rate": rate}
-        points = np.linspace(0, self.env_steps, self.points + 1)[1:]
-        found = curve(SerialRun("a3c", options, own), points.tolist(), over="env_steps")
-        return {"learning_rate": rate, "points": found}
+        found = self.learn("a3c", case["seed"], self.workers, self.envs_per_actor, own)
+        return {"learning_rate": rate, **found}
 
     def judge(self, rows: list[Row]) -> list[Part]:
-        shared, own, momentum = (mean_over_time(rows, _RETURN, optimizer=o) for o in _OPTIONS)
+        shared, own, momentum = ({"optimizer": name} for name in _OPTIONS)
         return [
-            Part.over_seeds("score with shared minus own statistics", shared - own, 0.0),
-            Part.over_seeds("score with own statistics minus momentum SGD", own - momentum, 0.0),
+            self.gain("score with shared minus own statistics", rows, shared, own),
+            self.gain("score with own statistics minus momentum SGD", rows, own, momentum),
         ]
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         groups = {name: select(rows, optimizer=name) for name in _OPTIONS}
         names = ("env steps", f"return on {self.env}")
-        curves(figure.subplots(), groups, "env_steps", _RETURN, names)
+        curves(figure.subplots(), groups, "env_steps", RETURN, names)

@@ -38,15 +38,17 @@ class AsynchronousActors(Claim):
         " steps per second."
     )
     quick_settings = settings(workers=(1, 2), seconds=3.0, watched_updates=60, seeds=1)
+    full_settings = settings(workers=(1, 2, 4, 8), seconds=8.0, seeds=8)
 
-    workers: tuple[int, ...] = (1, 2, 4, 8)
+    workers: tuple[int, ...] = (1, 8)
     """Numbers of workers, comma separated; the first is what the others are compared with."""
-    sleeping_env: str = "veldt:sleeping?step_ms=4"
+    sleeping_env: str = "veldt:sleeping?step_ms=15"
     """Environment of the runs whose speed counts."""
-    seconds: float = 6.0
+    seconds: float = 5.0
     """How long each of them is measured."""
-    watched_updates: int = 400
+    watched_updates: int = 300
     """Updates whose data is compared."""
+    seeds: int = 4
 
     def kinds(self) -> list[Row]:
         return [{"workers": workers} for workers in self.workers]

@@ -33,16 +33,17 @@ class CentralInferenceWins(Claim):
         " central inference over the rate with local inference; central inference wins above 1."
     )
     quick_settings = settings(widths=(32, 128), actors=1, seconds=4.0, seeds=1)
+    full_settings = settings(widths=(32, 128, 512, 1024), seconds=10.0, seeds=6)
 
     architectures: tuple[str, ...] = ("impala", "seed_rl")
     """The one with local inference, then those with central inference, comma separated."""
-    widths: tuple[int, ...] = (32, 128, 512, 1024)
+    widths: tuple[int, ...] = (32, 1024)
     """Widths of both hidden layers, comma separated, from narrow to wide."""
     actors: int = 4
     """Actors of each system."""
     envs_per_actor: int = 8
     """Environments of each actor: few, as with environments that cost something."""
-    seconds: float = 8.0
+    seconds: float = 5.0
     """How long each run is measured."""
     device: str = "cpu"
     """Where learning, and central inference, happen."""

@@ -27,8 +27,10 @@ Row = dict[str, Any]
 class Part:
     """A number that decides: its interval over seeds and the bound it has to pass.
 
-    It holds where the whole interval passes the bound, it does not where none of it does, and is
-    undecided in between. A number without seeds is its own interval."""
+    It does not hold where the whole interval falls short of the least that matters, holds where
+    the whole interval passes the bound, and is undecided otherwise. So an effect shown to be too
+    small to matter is a decision, and so is every interval narrower than from the bound to the
+    least that matters. A number without seeds is its own interval."""
 
     what: str
     value: float
@@ -37,28 +39,42 @@ class Part:
     bound: float
     above: bool = True
     """Whether the number has to be above the bound, or below it."""
+    matters: float | None = None
+    """The least that matters, at or beyond the bound; the bound itself if it is not given."""
 
     @staticmethod
-    def over_seeds(what: str, values: Iterable[float], bound: float, above: bool = True) -> Part:
+    def over_seeds(
+        what: str,
+        values: Iterable[float],
+        bound: float,
+        above: bool = True,
+        matters: float | None = None,
+    ) -> Part:
         """From one value per seed: interquartile mean and its bootstrap interval."""
         known = np.array([value for value in values if math.isfinite(value)])
         if not known.size:
-            return Part(what, math.nan, math.nan, math.nan, bound, above)
+            return Part(what, math.nan, math.nan, math.nan, bound, above, matters)
         found = estimate(known)
-        return Part(what, float(found.value), float(found.low), float(found.high), bound, above)
+        interval = (float(found.low), float(found.high))
+        return Part(what, float(found.value), *interval, bound, above, matters)
 
     @staticmethod
     def exactly(what: str, value: float, bound: float, above: bool = True) -> Part:
         return Part(what, value, value, value, bound, above)
 
     @property
+    def least(self) -> float:
+        """The least that matters."""
+        return self.bound if self.matters is None else self.matters
+
+    @property
     def outcome(self) -> str:
         if not math.isfinite(self.value):
             return UNDECIDED
+        if (self.high <= self.least) if self.above else (self.low >= self.least):
+            return DOES_NOT_HOLD
         if (self.low > self.bound) if self.above else (self.high < self.bound):
             return HOLDS
-        if (self.high <= self.bound) if self.above else (self.low >= self.bound):
-            return DOES_NOT_HOLD
         return UNDECIDED
 
 
@@ -79,6 +95,10 @@ class Claim(ABC):
     """What its figure shows."""
     quick_settings: ClassVar[Mapping[str, Any]]
     """Settings of the same experiment with a budget of seconds, which decides nothing."""
+    full_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Settings with more seeds and sizes, for those who have the time."""
+    needs_gpu: ClassVar[bool] = False
+    """Whether it is about a CUDA device, so that there is nothing to measure without one."""
 
     env: str = "CartPole-v1"
     """Environment."""
@@ -114,6 +134,9 @@ class Claim(ABC):
 
     def quick(self) -> Self:
         return replace(self, **self.quick_settings)
+
+    def full(self) -> Self:
+        return replace(self, **{"seeds": 2 * self.seeds, **self.full_settings})
 
 
 @dataclass(frozen=True)
@@ -160,7 +183,7 @@ def conclude(parts: list[Part]) -> str:
 
 
 def conclusion(outcome: str, parts: list[Part], seeds: int) -> str:
-    """One plain sentence: which number decided, or how many seeds would."""
+    """One plain sentence: which number decided, or why none did and how many seeds would."""
     if not parts:
         return "Nothing was measured."
     part = next(each for each in parts if outcome in (each.outcome, HOLDS))
@@ -171,18 +194,31 @@ def conclusion(outcome: str, parts: list[Part], seeds: int) -> str:
         count = f" ({len(parts)} numbers must hold)" if len(parts) > 1 else ""
         return f"It holds here: {told}, {side} {shown(part.bound)}{count}."
     if outcome == DOES_NOT_HOLD:
-        return f"It does not hold here: {told}, not {side} {shown(part.bound)}."
+        least = "" if part.matters is None else ", the least that matters"
+        return f"It does not hold here: {told}, not {side} {shown(part.least)}{least}."
+    return f"Undecided: {_why_undecided(part, told, seeds)}."
+
+
+def _why_undecided(part: Part, told: str, seeds: int) -> str:
+    if not math.isfinite(part.value):
+        return f"no seed gave a value for {part.what}, and more seeds would not either"
+    limits = f"the bound {shown(part.bound)}"
+    if part.matters is not None:
+        limits += f" or from {shown(part.matters)}, the least that matters"
     wanted = seeds_to_decide(part, seeds)
     more = f"about {wanted:,} seeds would decide it" if wanted else "no number of seeds is known"
-    return f"Undecided: {told} and the bound is {shown(part.bound)}; {more}."
+    return f"{told}, so seeds differ too much to tell it from {limits}; {more}"
 
 
 def seeds_to_decide(part: Part, seeds: int) -> int | None:
-    """So many that the interval, which shrinks with their root, would no longer hold the bound."""
-    distance, half = abs(part.value - part.bound), (part.high - part.low) / 2
-    if not math.isfinite(distance) or distance == 0.0 or half == 0.0:
+    """So many that the interval, which shrinks with their root, would lie on one side: beyond the
+    bound, or short of the least that matters, whichever is the nearer to happen."""
+    sign = 1.0 if part.above else -1.0
+    distance = max(sign * (part.value - part.bound), sign * (part.least - part.value))
+    half = (part.high - part.low) / 2
+    if not math.isfinite(distance) or distance <= 0.0 or half == 0.0:
         return None
-    return math.ceil(1.1 * max(seeds, 2) * (half / distance) ** 2)
+    return max(seeds + 1, math.ceil(1.1 * max(seeds, 2) * (half / distance) ** 2))
 
 
 def select(rows: list[Row], **factors: Any) -> list[Row]:
@@ -211,7 +247,10 @@ def part_cells(part: dict[str, Any]) -> list[str]:
     low, high = shown(part["low"]), shown(part["high"])
     side = "above" if part["above"] else "below"
     interval = "-" if low == high else f"{low} to {high}"
-    return [shown(part["value"]), interval, f"{side} {shown(part['bound'])}", part["outcome"]]
+    must = f"{side} {shown(part['bound'])}"
+    if part.get("matters") is not None:
+        must += f", {shown(part['matters'])} matters"
+    return [shown(part["value"]), interval, must, part["outcome"]]
 
 
 def shown(value: Any) -> str:

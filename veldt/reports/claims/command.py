@@ -23,23 +23,37 @@ from veldt.reports.page import check_installed
 from veldt.telemetry.result import dumps
 
 RESULTS_FILE, PAGE_FILE = "claims.json", "claims.html"
-_QUICK = "-quick"
+_QUICK, _FULL = "-quick", "-full"
 
 
 def list_claims() -> int:
     """Every claim, where it is from and when it holds."""
     for kind in CLAIMS.values():
-        _say(f"{kind.name}: {kind.statement}\n  {kind.paper}\n  {kind.rule}")
+        needs = " (with --gpu)" if kind.needs_gpu else ""
+        _say(f"{kind.name}: {kind.statement}{needs}\n  {kind.paper}\n  {kind.rule}")
     return 0
 
 
-def examine_all(only: Sequence[str], out: str, quick: bool, first_seed: int | None = None) -> int:
+def examine_all(
+    only: Sequence[str],
+    out: str,
+    quick: bool,
+    first_seed: int | None = None,
+    full: bool = False,
+    gpu: bool = False,
+) -> int:
     """Run what is missing, judge it and write the page; 1 if an experiment broke, else 0."""
-    claims: list[Claim] = [kind() for kind in chosen(only)]
+    claims: list[Claim] = [kind() for kind in chosen(only, gpu)]
+    if quick and full:
+        raise ConfigurationError("--quick and --full exclude each other; give one of them")
+    if gpu:
+        _check_gpu()
     if first_seed is not None:
         if first_seed < 0:
             raise ConfigurationError(f"first_seed is {first_seed}; use a whole number from 0 on")
         claims = [replace(claim, first_seed=first_seed) for claim in claims]
+    if full:
+        claims = [claim.full() for claim in claims]
     check_installed("veldt claims")
     folder = Path(out)
     try:
@@ -53,17 +67,31 @@ def examine_all(only: Sequence[str], out: str, quick: bool, first_seed: int | No
     command = shlex.join(
         ["veldt", "claims", *(["--only", *only] if only else []), "--out", out]
         + ["--quick"] * quick
+        + ["--full"] * full
+        + ["--gpu"] * gpu
         + (["--first-seed", str(first_seed)] if first_seed is not None else [])
     )
     with locked(folder / ".lock", f"{folder} is in use by another call, waiting", _say):
-        verdicts = [_examine(claim, folder, quick, command) for claim in claims]
+        suffix = _QUICK if quick else _FULL if full else ""
+        verdicts = [_examine(claim, folder, suffix, command) for claim in claims]
     _say(f"report: {folder / PAGE_FILE}")
     return 1 if any(not verdict.rows for verdict in verdicts) else 0
 
 
-def _examine(claim: Claim, folder: Path, quick: bool, command: str) -> Verdict:
+def _check_gpu() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigurationError(
+            "--gpu needs a CUDA device and torch sees none; run it on a machine with one, or leave"
+            " --gpu out for the claims that need none"
+        )
+
+
+def _examine(claim: Claim, folder: Path, suffix: str, command: str) -> Verdict:
     """One claim to its verdict, which is in the files when this returns."""
-    experiment, name = (claim.quick(), claim.name + _QUICK) if quick else (claim, claim.name)
+    quick, name = suffix == _QUICK, claim.name + suffix
+    experiment = claim.quick() if quick else claim
     began = time.monotonic()
     try:
         rows, seconds = run_cases(experiment, folder / "runs" / name, _say)

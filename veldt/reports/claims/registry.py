@@ -16,7 +16,8 @@ from veldt.reports.claims.double_buffering import DoubleBuffering
 from veldt.reports.claims.exact import ReplayTraffic, SameAgent, WeightTraffic
 from veldt.reports.claims.ga3c_controller import ControllerFinds
 from veldt.reports.claims.gorila_faults import DroppingProtects
-from veldt.reports.claims.impala_corrections import VtraceUnderLag
+from veldt.reports.claims.gpu import BatchedOnGpu, CentralInferenceOnGpu
+from veldt.reports.claims.impala_corrections import VtraceReplay, VtraceUnderLag
 from veldt.reports.claims.lag_tolerance import ManyWorkersAge, ReplayTolerates
 from veldt.reports.claims.tabular import ImportanceVariance, VtraceFixedPoint
 from veldt.reports.claims.two_learners import TwoLearners
@@ -41,19 +42,27 @@ CLAIMS: dict[str, type[Claim]] = {
         VtraceFixedPoint,
         ImportanceVariance,
         VtraceUnderLag,
+        VtraceReplay,
         TwoLearners,
         CentralInferenceWins,
         WeightTraffic,
         DoubleBuffering,
         DroppingProtects,
+        BatchedOnGpu,
+        CentralInferenceOnGpu,
     )
 }
 
 
-def chosen(names: Sequence[str]) -> list[type[Claim]]:
-    """The claims of these names, in the order of the registry; all of them for none."""
+def chosen(names: Sequence[str], gpu: bool = False) -> list[type[Claim]]:
+    """The claims of these names, in the order of the registry. For none: all that need no CUDA
+    device or, with `gpu`, all that do."""
     for name in names:
         if name not in CLAIMS:
             hint = did_you_mean(name, CLAIMS)
             raise ConfigurationError(f"unknown claim '{name}'; {hint}")
-    return [kind for name, kind in CLAIMS.items() if not names or name in names]
+        if CLAIMS[name].needs_gpu and not gpu:
+            raise ConfigurationError(f"the claim '{name}' needs a CUDA device; add --gpu")
+    if names:
+        return [kind for name, kind in CLAIMS.items() if name in names]
+    return [kind for kind in CLAIMS.values() if kind.needs_gpu == gpu]

@@ -22,6 +22,7 @@ from veldt.reports.compare.records import metric_rows, steady_rate
 from veldt.reports.traffic import node_bytes
 from veldt.roles.evaluator import Evaluator
 from veldt.run.plan import Plan, make_plan
+from veldt.telemetry.counters import LagSummary
 from veldt.telemetry.result import RunResult
 from veldt.telemetry.timeline import TIMELINE_PICTURE
 from veldt.telemetry.timeline_picture import for_page
@@ -122,6 +123,11 @@ class SerialRun:
         nodes = self.topology.nodes
         return sum(node_bytes(node, counters[node.name], users)[1] for node in nodes)
 
+    @property
+    def lag(self) -> LagSummary:
+        """Of all rows that were learned from."""
+        return LagSummary.merge([node.lag for node in self._backend.snapshots()])
+
     def total(self, name: str) -> float:
         """A counter or gauge added up over all nodes."""
         return sum(node.counters.get(name, 0.0) for node in self._backend.snapshots())
@@ -150,11 +156,12 @@ class SerialRun:
 def curve(
     run: SerialRun, points: Sequence[float], over: str = "updates", gauges: Sequence[str] = ()
 ) -> list[dict[str, float]]:
-    """Evaluation whenever the counter `over` has reached a point, and gauges of that time."""
+    """Evaluation whenever the counter `over` has reached a point, and gauges and lag until then."""
     found = []
     with run:
         for point in points:
             run.advance_to(over, point)
             levels = {name: run.total(name) for name in ("updates", "env_steps", *gauges)}
+            levels |= {"lag_mean": run.lag.mean, "lag_max": float(run.lag.max)}
             found.append({**levels, "evaluation_return": run.evaluate()})
     return found

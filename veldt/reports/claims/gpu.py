@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims about what a GPU is good for, which need a CUDA device: `veldt claims --gpu`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from veldt.reports.claims.central_inference import CentralInferenceWins
+from veldt.reports.claims.claim import Claim, Part, Row, settings, values
+from veldt.reports.claims.figures import bars, bound
+from veldt.reports.claims.training import train
+
+_CORES, _GPU = "a3c", "ga3c"
+
+
+@dataclass(frozen=True)
+class BatchedOnGpu(Claim):
+    """A3C on all cores against GA3C with a GPU, with a small and a large network."""
+
+    name = "ga3c_on_a_gpu"
+    statement = "GA3C on a GPU outruns A3C on the cores, and the more so the larger the network."
+    paper = "GA3C (Babaeizadeh et al., 2017), abstract: six times, and 45 times with large networks"
+    rule = (
+        "GA3C's trained steps per second on the GPU over A3C's on the cores are above 6 with the"
+        " large network, and grow from the small one to it: the intervals of the ratio and of its"
+        " growth over seeds lie above 6 and above 0 (process backend, as many environments)."
+    )
+    caption = "GA3C's trained steps per second on a GPU over A3C's on the cores, by width."
+    quick_settings = settings(widths=(32, 64), actors=2, seconds=4.0, seeds=1)
+    needs_gpu = True
+
+    widths: tuple[int, ...] = (64, 2048)
+    """Widths of both hidden layers, comma separated, from small to large."""
+    actors: int = 16
+    """A3C's workers and GA3C's agents."""
+    envs_per_actor: int = 8
+    """Environments of each."""
+    seconds: float = 15.0
+    """How long each run is measured."""
+    device: str = "cuda"
+    """GA3C's."""
+    seeds: int = 3
+
+    def kinds(self) -> list[Row]:
+        return [{"system": s, "width": width} for width in self.widths for s in (_CORES, _GPU)]
+
+    def measure(self, case: Row) -> Row:
+        return train(
+            case["system"],
+            env=self.env,
+            backend="process",
+            device="cpu" if case["system"] == _CORES else self.device,
+            seed=case["seed"],
+            num_actors=self.actors,
+            envs_per_actor=self.envs_per_actor,
+            hidden_sizes=(case["width"], case["width"]),
+            max_seconds=self.seconds,
+            evaluation_episodes=0,
+        ).row
+
+    def _ratio(self, rows: list[Row], width: int) -> np.ndarray:
+        key = "trained_steps_per_second"
+        cores, gpu = (values(rows, key, system=name, width=width) for name in (_CORES, _GPU))
+        return gpu / cores
+
+    def judge(self, rows: list[Row]) -> list[Part]:
+        small, large = (self._ratio(rows, width) for width in (self.widths[0], self.widths[-1]))
+        what = f"GA3C's rate over A3C's at width {self.widths[-1]}"
+        growth = f"growth of it from width {self.widths[0]}"
+        return [
+            Part.over_seeds(what, large, 6.0),
+            Part.over_seeds(growth, large - small, 0.0),
+        ]
+
+    def draw(self, rows: list[Row], figure: Any) -> None:
+        axis = figure.subplots()
+        groups = {f"{width}": self._ratio(rows, width) for width in self.widths}
+        bars(axis, groups, "GA3C's rate over A3C's")
+        axis.set_xlabel("hidden units per layer")
+        bound(axis, 6.0, "6")
+
+
+@dataclass(frozen=True)
+class CentralInferenceOnGpu(CentralInferenceWins):
+    """Central inference on a GPU against local inference on cores; both learn on the GPU."""
+
+    name = "central_inference_on_a_gpu"
+    statement = "Central inference on a GPU wins when the network grows."
+    needs_gpu = True
+
+    widths: tuple[int, ...] = (64, 512, 2048)
+    """Widths of both hidden layers, comma separated, from narrow to wide."""
+    actors: int = 14
+    """Actors of each system."""
+    seconds: float = 15.0
+    """How long each run is measured."""
+    device: str = "cuda"
+    """Where learning, and central inference, happen."""
