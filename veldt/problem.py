@@ -91,10 +91,8 @@ class Problem:
             )
         return Environments(self.environment, self.envs_per_actor, num_groups)
 
-    def door(self) -> Door | None:
-        """Where simulators connect; None where actors step the environments."""
-        if not self.environment.is_external:
-            return None
+    def door(self) -> Door:
+        """Where simulators elsewhere connect."""
         interface, has_masks = self.environment.interface(), self.spec.action_mask_size > 0
         return Door(external_address(self.environment.name).listen, interface, has_masks)
 

@@ -32,7 +32,7 @@ from veldt.roles.gradients.synchronous_group import synchronous_group
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
 from veldt.roles.replay.trajectories import TrajectoryReplayOptions, with_replay
-from veldt.topology import Topology, numbered
+from veldt.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ def build(config: Config, problem: Problem) -> Topology:
     topology = Topology(network)
     weights = topology.board("weights", network)
     slots = config.queue_trajectories * math.ceil(problem.num_actors / config.num_learners)
-    names = numbered("trajectories", config.num_learners)
-    trajectories = [topology.queue(name, layout, slots) for name in names]
+    trajectories = topology.several_queues("trajectories", layout, slots, config.num_learners)
     for index in range(problem.num_actors):
         topology.add(
             "actor",

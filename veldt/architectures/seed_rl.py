@@ -101,9 +101,7 @@ def build(config: Config, problem: Problem) -> Topology:
     weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, num_groups + 2 * batch)
     request, answer = stream_layouts(layout, problem.spec.action)
-    stream = topology.stream(
-        "stream", request, answer, problem.num_actors, config.groups_per_actor, problem.door()
-    )
+    stream = topology.stream("stream", request, answer, problem.num_actors, config.groups_per_actor)
     for index in range(problem.num_actors):
         topology.add(
             "actor",

@@ -14,7 +14,7 @@ from veldt.problem import Problem
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.policies.local import LocalPolicy
 from veldt.roles.replay.trajectories import with_replay
-from veldt.topology import Topology, numbered
+from veldt.topology import Topology
 
 if TYPE_CHECKING:
     from veldt.architectures.impala import Config
@@ -33,7 +33,7 @@ def build(config: Config, problem: Problem) -> Topology:
     )
     layout = population.with_components(layout)
     slots = config.queue_trajectories * math.ceil(problem.num_actors / size)
-    queues = [topology.queue(name, layout, slots) for name in numbered("trajectories", size)]
+    queues = topology.several_queues("trajectories", layout, slots, size)
     for index in range(problem.num_actors):
         policy = index % size
         topology.add(

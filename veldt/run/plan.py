@@ -128,7 +128,7 @@ def _checked_plan(
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)
     if environment.is_external:
-        without_actors(topology, environment.reward_clip)
+        without_actors(topology, problem.door(), environment.reward_clip)
     if environment.parameters is not None:
         _add_parameters(topology)
     check_elastic(topology, options, module)

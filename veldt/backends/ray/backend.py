@@ -228,7 +228,7 @@ class RayBackend:
         """Who is not there now is told when it is."""
         self._known[board] = parameters
         if self._shared is not None:
-            self._shared.fabric.boards[board].publish(parameters)
+            self._shared.publish(board, parameters)
             return
         for name in self._wiring.ends[board].readers:
             if name in self._hosts:
