@@ -19,7 +19,6 @@ from veldt.errors import ConfigurationError
 from veldt.ports import (
     ExperienceSink,
     ExperienceSource,
-    ExternalServer,
     ParameterSink,
     ParameterSource,
     RequestClient,
@@ -196,11 +195,6 @@ class Stream:
     def server(self) -> StreamServer:
         return cast(StreamServer, End(self.spec, "server"))
 
-    @property
-    def external_server(self) -> ExternalServer:
-        """Of a stream with a door."""
-        return cast(ExternalServer, End(self.spec, "server"))
-
 
 Handle = Queue | Board | Shared | Requests | Stream
 
@@ -267,6 +261,10 @@ class Topology:
         self.queues.append(Queue(QueueSpec(name, layout, num_slots)))
         return self.queues[-1]
 
+    def several_queues(self, name: str, layout: Layout, num_slots: int, count: int) -> list[Queue]:
+        """Queues alike; the first has no number behind its name."""
+        return [self.queue(each, layout, num_slots) for each in numbered(name, count)]
+
     def board(self, name: str, initial: NetworkFactory | np.ndarray) -> Board:
         """A board that begins with the first weights of a network, or with a vector."""
         vector = initial if isinstance(initial, np.ndarray) else initial.initial_vector()
@@ -298,11 +296,11 @@ class Topology:
         reply: Layout,
         num_clients: int,
         groups_per_client: int = 1,
-        door: Door | None = None,
     ) -> Stream:
         """A channel for questions that carry all they are about."""
-        spec = StreamSpec(name, request, reply, num_clients, groups_per_client, door)
-        self.streams.append(Stream(spec))
+        self.streams.append(
+            Stream(StreamSpec(name, request, reply, num_clients, groups_per_client))
+        )
         return self.streams[-1]
 
     def add(self, kind: str, role: Role) -> Node:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from veldt.algorithms.policy_gradient import policy_gradient_loss
-from veldt.algorithms.returns import forward_view
+from veldt.algorithms.returns import n_step_returns
 
 GAMMA, BETA = 0.9, 0.01
 
@@ -48,7 +48,7 @@ def test_gradient_of_a_five_step_rollout_equals_algorithm_s3(terminal):
     values = states @ theta_v
     flags = torch.zeros(3, 5, 1, dtype=torch.bool)
     flags[0, 4] = terminal
-    targets = forward_view(rewards[:, None], values[1:, None].detach(), *flags, GAMMA)[:, 0]
+    targets = n_step_returns(rewards[:, None], values[1:, None].detach(), *flags, GAMMA)[:, 0]
     policy = torch.distributions.Categorical(logits=states[:5] @ theta)
     loss = policy_gradient_loss(
         policy.log_prob(actions),

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from veldt.algorithms.population_training import ImpalaRule, SampleFactoryRule
+from veldt.algorithms.population_training import ImpalaRule, Members, SampleFactoryRule
 
 DEFAULTS = np.array([3e-3, 0.01, 1.0])
 
@@ -62,7 +62,9 @@ def test_decisions_are_those_of_the_paper(rule, transcription):
         objectives = cases.normal(size=members) * 10.0 ** cases.integers(-2, 3)
         values = DEFAULTS * cases.choice([0.5, 1.0, 2.0], size=(members, 3))
         member = int(cases.integers(members))
-        decision = rule.decide(member, objectives, values, DEFAULTS, np.random.default_rng(case))
+        decision = rule.decide(
+            member, Members(objectives, values, DEFAULTS), np.random.default_rng(case)
+        )
         expected = transcription(member, objectives, values, np.random.default_rng(case))
         if expected is None:
             assert decision is None
@@ -80,18 +82,18 @@ def test_the_first_policy_is_replaced_but_never_mutated():
     rule, values = SampleFactoryRule(mutation_rate=1.0), np.outer([1.0, 7.0], DEFAULTS)
     for seed in range(50):
         random = np.random.default_rng(seed)
-        decision = rule.decide(0, np.array([1.0, 9.0]), values, DEFAULTS, random)
+        members = Members(np.array([1.0, 9.0]), values, DEFAULTS)
+        decision = rule.decide(0, members, random)
         assert decision.parent == 1
         np.testing.assert_array_equal(decision.hyperparameters, values[1])
-        assert rule.decide(1, np.array([1.0, 9.0]), values, DEFAULTS, random) is None
+        assert rule.decide(1, members, random) is None
 
 
 @pytest.mark.parametrize(("better", "parent"), [(100.0, 1), (109.0, 1), (111.2, 0), (1000.0, 0)])
 def test_a_replacement_needs_a_tenth_of_the_better_return(better, parent):
     values = np.outer([1.0, 7.0], DEFAULTS)
-    decision = SampleFactoryRule().decide(
-        1, np.array([better, 100.0 - 1e-9]), values, DEFAULTS, np.random.default_rng(0)
-    )
+    members = Members(np.array([better, 100.0 - 1e-9]), values, DEFAULTS)
+    decision = SampleFactoryRule().decide(1, members, np.random.default_rng(0))
     assert decision.parent == parent
 
 

@@ -65,7 +65,8 @@ def test_loss_weighs_rows(loss):
     table = transitions()
     table["q"] *= 3.0
     (weights,) = tensors(table, "weights")
-    found = q_learning.q_loss(*tensors(table, *CORE), loss=loss, importance_weights=weights)
+    errors = q_learning.td_errors(*tensors(table, *CORE))
+    found = q_learning.q_loss(errors, loss, weights)
     td = slow_td(table, True, False)
     size = np.abs(td)
     assert (size > 1).any()
@@ -81,7 +82,7 @@ def test_only_the_taken_action_of_the_online_network_learns():
     parts = dict(zip(CORE, tensors(table, *CORE), strict=True))
     for name in ("q", "online", "target"):
         parts[name].requires_grad_()
-    q_learning.q_loss(*parts.values(), loss="squared").loss.backward()
+    q_learning.q_loss(q_learning.td_errors(*parts.values()), "squared").loss.backward()
     expected = np.zeros((ROWS, ACTIONS))
     expected[np.arange(ROWS), table["action"]] = -slow_td(table, True, False) / ROWS
     np.testing.assert_allclose(parts["q"].grad, expected, atol=1e-12)
@@ -126,7 +127,7 @@ def test_bad_requests_name_the_remedy():
     table = transitions()
     core = tensors(table, *CORE)
     with pytest.raises(ValueError, match="huber, clipped, squared"):
-        q_learning.q_loss(*core, loss="l1")
+        q_learning.q_loss(core[2], "l1")
     with pytest.raises(ValueError, match="next_q_online"):
         q_learning.td_errors(*core[:4], None, core[5], double=True)
     data = slow.random_rows(0, 3, 1, 0.0)

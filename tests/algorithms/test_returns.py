@@ -23,7 +23,7 @@ def test_n_step_returns_equal_the_sum(data, gamma, n):
 
 @given(slow.rows, gammas)
 def test_forward_view_runs_to_the_end_of_episode_or_trajectory(data, gamma):
-    found = returns.forward_view(*data.tensors(*BOOTSTRAPPED), gamma)
+    found = returns.n_step_returns(*data.tensors(*BOOTSTRAPPED), gamma)
     np.testing.assert_allclose(found, slow.per_row(data, slow.n_step_return, gamma), atol=1e-12)
 
 
@@ -40,8 +40,8 @@ def test_truncation_bootstraps_and_termination_does_not():
 
     rewards, next_values = column(1.0, 2.0, 4.0, 8.0), column(10.0, 20.0, 30.0, 40.0)
     nothing, second = column(False, False, False, False), column(False, True, False, False)
-    terminated = returns.forward_view(rewards, next_values, second, nothing, nothing, 0.5)
-    truncated = returns.forward_view(rewards, next_values, nothing, second, nothing, 0.5)
+    terminated = returns.n_step_returns(rewards, next_values, second, nothing, nothing, 0.5)
+    truncated = returns.n_step_returns(rewards, next_values, nothing, second, nothing, 0.5)
     assert terminated[:, 0].tolist() == [1 + 1, 2, 4 + 4 + 10, 8 + 20]
     assert truncated[:, 0].tolist() == [1 + 1 + 5, 2 + 10, 4 + 4 + 10, 8 + 20]
 
@@ -59,7 +59,7 @@ def test_continues_needs_a_successor_that_counts():
 def test_no_argument_is_changed():
     data = slow.random_rows(0, 6, 3, 0.3)
     given_tensors = data.tensors(*BOOTSTRAPPED)
-    returns.forward_view(*given_tensors, 0.9)
+    returns.n_step_returns(*given_tensors, 0.9)
     returns.n_step_returns(*given_tensors, 0.9, 2)
     for name, tensor in zip(BOOTSTRAPPED, given_tensors, strict=True):
         np.testing.assert_array_equal(tensor, getattr(data, name))

@@ -50,7 +50,8 @@ class Witness(RandomOpponents):
         super().__init__()
         self.results = []
 
-    def act(self, games, players, observations, legal):
+    def act(self, turns):
+        games, players, observations, legal = turns
         for game, player, seen, mask in zip(
             games, players, observations["observation"], legal, strict=True
         ):
@@ -58,7 +59,7 @@ class Witness(RandomOpponents):
             assert seen.tolist() == [game, episode, moves, player]
             assert player == DEFAULT_ORDER[int(moves) % 4] != (game + episode) % PLAYERS
             assert mask.tolist() == allowed(moves, player)
-        return super().act(games, players, observations, legal)
+        return super().act(turns)
 
     def game_over(self, games, seats, returns):
         rows = zip(games.tolist(), seats.tolist(), returns.tolist(), strict=True)
@@ -172,8 +173,8 @@ def test_a_simultaneous_game_has_no_waiting_rows():
 
 
 class FirstLegal(RandomOpponents):
-    def act(self, games, players, observations, legal):
-        return legal.argmax(axis=1)
+    def act(self, turns):
+        return turns.legal.argmax(axis=1)
 
 
 @pytest.mark.parametrize("name", ["veldt:leduc", "veldt:connect_four"])

@@ -70,11 +70,11 @@ def test_opponents_change_when_a_game_is_over_and_at_no_other_time(tmp_path, mon
     changes = []
     act, over = Opponents.act, Opponents.game_over
 
-    def watching(self, games, players, observations, legal):
-        for game in games.tolist():
+    def watching(self, turns):
+        for game in turns.games.tolist():
             key = (int(self._opponent[game]), int(self._model[game]))
             assert faced.setdefault(game, key) == key, "an opponent changed in the middle of a game"
-        return act(self, games, players, observations, legal)
+        return act(self, turns)
 
     def ending(self, games, seats, returns):
         over(self, games, seats, returns)
@@ -101,8 +101,8 @@ def test_opponents_change_when_a_game_is_over_and_at_no_other_time(tmp_path, mon
 def test_noisy_opponents_draw_from_all_that_is_allowed(tmp_path, monkeypatch):
     opening, act = [], Opponents.act
 
-    def watching(self, games, players, observations, legal):
-        actions = act(self, games, players, observations, legal)
+    def watching(self, turns):
+        actions, legal = act(self, turns), turns.legal
         assert legal[np.arange(len(actions)), actions].all()
         opening.extend(actions[legal.all(axis=1)].tolist())
         return actions

@@ -10,6 +10,7 @@ import torch
 
 from veldt.algorithms.ppo import ppo_targets, scale_by_divergence
 from veldt.algorithms.returns import Rows, generalized_advantage
+from veldt.algorithms.vtrace import Traces
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.objectives.minibatches import chosen
 from veldt.objectives.ppo import PPO, ClippedOptions
@@ -215,7 +216,7 @@ def test_on_policy_advantages_are_gae_and_targets_their_sum_with_values():
     rewards, values, following = (torch.from_numpy(random.normal(size=(6, 3))) for _ in range(3))
     flags = [torch.from_numpy(random.random((6, 3)) < 0.2) for _ in range(3)]
     rows = Rows(rewards, values, following, *flags)
-    found = ppo_targets(torch.zeros(6, 3), rows, 0.9, 0.8)
+    found = ppo_targets(torch.zeros(6, 3), rows, Traces(0.9, 0.8))
     ignored = flags[2]
     # GAE lets a trace end at a reset row because nothing flows into it.
     expected = generalized_advantage(rows, 0.9, 0.8)

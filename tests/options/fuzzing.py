@@ -36,7 +36,7 @@ from veldt.command_line.parsers import run_parser
 from veldt.environments.lifeline import die_with, kill_group, lead_group
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.checked import Bounds
+from veldt.options.checked import Bounds, SpanOf
 from veldt.options.fields import Leaf, leaves
 from veldt.run.plan import make_plan
 
@@ -142,7 +142,9 @@ def value_for(leaf: Leaf, rng: random.Random) -> object:
 def _allowed(kind: Any, rng: random.Random) -> object:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        [bounds] = [entry for entry in arguments[1:] if isinstance(entry, Bounds)]
+        [bounds] = [entry for entry in arguments[1:] if isinstance(entry, Bounds | SpanOf)]
+        if isinstance(bounds, SpanOf):
+            return "..".join(str(rng.randint(bounds.low, bounds.high)) for _ in range(2))
         return _within(bounds, arguments[0] is int, rng)
     if origin in (Union, types.UnionType):
         return _allowed(rng.choice(arguments), rng)

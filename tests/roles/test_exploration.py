@@ -42,6 +42,18 @@ def test_the_ladder_runs_over_the_environments_of_all_actors():
     np.testing.assert_allclose(np.concatenate(rungs), table)
 
 
+def test_where_actors_may_miss_those_that_are_there_climb_the_whole_ladder():
+    plain, scattered = LadderEpsilon(16, 0.4, 7.0), LadderEpsilon(16, 0.4, 7.0, any_may_miss=True)
+    all_of_them = np.arange(16)
+    low_to_high = plain(context("actor", 0))(0, all_of_them)
+    rungs = scattered(context("actor", 3))(0, all_of_them)
+    np.testing.assert_array_equal(np.sort(rungs), np.sort(low_to_high))
+    for actor in range(4):  # with four environments each, which would stand side by side
+        own = np.searchsorted(-low_to_high, -rungs[4 * actor : 4 * actor + 4])
+        assert own.min() < 4
+        assert own.max() > 10
+
+
 def test_actors_ask_for_the_rungs_of_their_own_environments():
     seen = []
 

@@ -27,6 +27,7 @@ OWN_FIELDS = {
     "bottleneck",
     "stage_shares",
     "aborted_episodes",
+    "actors",
     "first_update_seconds",
     "best_policy",
     "chosen",

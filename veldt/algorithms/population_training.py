@@ -17,6 +17,17 @@ _RESET_CHANCE = 0.01  # that a perturbed value goes back to where it began
 _TINY = 1e-5  # keeps a best objective of 0 from dividing by 0
 
 
+class Members(NamedTuple):
+    """How all members do, and with what."""
+
+    objectives: np.ndarray
+    """[P]."""
+    hyperparameters: np.ndarray
+    """[P, H]."""
+    defaults: np.ndarray
+    """[H]: what they began with."""
+
+
 class Decision(NamedTuple):
     """What becomes of one member."""
 
@@ -39,16 +50,9 @@ class SampleFactoryRule:
     relative_gap: float = 0.1
     absolute_gap: float = 1e-6
 
-    def decide(
-        self,
-        member: int,
-        objectives: np.ndarray,
-        hyperparameters: np.ndarray,
-        defaults: np.ndarray,
-        random: np.random.Generator,
-    ) -> Decision | None:
-        """Judge a member whose period is over; None: leave it alone. `objectives` are [P],
-        `hyperparameters` [P, H], `defaults` [H]."""
+    def decide(self, member: int, members: Members, random: np.random.Generator) -> Decision | None:
+        """Judge a member whose period is over; None: leave it alone."""
+        objectives, hyperparameters, defaults = members
         count = math.ceil(self.replace_fraction * len(objectives))
         # Ties are broken by the larger number, so that every run ranks alike.
         ranked = sorted(range(len(objectives)), key=lambda other: (-objectives[other], -other))
@@ -94,15 +98,9 @@ class ImpalaRule:
     factor: float = 1.2
     absolute_gap: float = 0.05
 
-    def decide(
-        self,
-        member: int,
-        objectives: np.ndarray,
-        hyperparameters: np.ndarray,
-        defaults: np.ndarray,
-        random: np.random.Generator,
-    ) -> Decision | None:
+    def decide(self, member: int, members: Members, random: np.random.Generator) -> Decision:
         """As in SampleFactoryRule, but nobody is left alone."""
+        objectives, hyperparameters, defaults = members
         candidate = int(random.integers(len(objectives) - 1))
         candidate += candidate >= member
         gap = float(objectives[candidate] - objectives[member])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from veldt.algorithms.reduction import reduce_over_valid
 from veldt.algorithms.returns import Rows, discounts
-from veldt.algorithms.vtrace import VTrace, vtrace
+from veldt.algorithms.vtrace import Traces, VTrace, vtrace
 
 
 class PPOLoss(NamedTuple):
@@ -32,24 +32,17 @@ class PPOLoss(NamedTuple):
 
 
 @torch.no_grad()
-def ppo_targets(
-    log_rhos: Tensor,
-    rows: Rows,
-    gamma: float,
-    lambda_: float,
-    rho_bar: float = 1.0,
-    c_bar: float = 1.0,
-) -> VTrace:
+def ppo_targets(log_rhos: Tensor, rows: Rows, traces: Traces) -> VTrace:
     """V-trace targets and the advantages that belong to them, without the first ratio; all [T, B].
 
     A_s = r_s + gamma V(x_{s+1}) - V(x_s) + gamma lambda (v_{s+1} - V(x_{s+1})). Where pi = mu this
     is generalized advantage estimation, and v_s = V(x_s) + A_s; lag cuts the traces.
     """
-    vs, _ = vtrace(log_rhos, rows, gamma, lambda_, rho_bar, c_bar)
+    vs, _ = vtrace(log_rhos, rows, traces)
     rewards, values, next_values, terminated, truncated, ignored = rows
-    discount = discounts(terminated, gamma, values.dtype)
+    discount = discounts(terminated, traces.gamma, values.dtype)
     advantages = torch.addcmul(rewards, discount, next_values).sub_(values)
-    decays = discount.mul_(lambda_).masked_fill_(truncated | ignored, 0.0)
+    decays = discount.mul_(traces.lambda_).masked_fill_(truncated | ignored, 0.0)
     advantages[:-1].addcmul_(decays[:-1], (vs - values)[1:])
     return VTrace(vs, advantages.masked_fill_(ignored, 0.0))
 

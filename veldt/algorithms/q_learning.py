@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veldt.algorithms.returns import discounts, forward_view
+from veldt.algorithms.returns import discounts, n_step_returns
 
 
 class QLoss(NamedTuple):
@@ -99,25 +99,10 @@ LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def q_loss(
-    q: Tensor,
-    action: Tensor,
-    reward: Tensor,
-    discount: Tensor,
-    next_q_online: Tensor | None,
-    next_q_target: Tensor,
-    *,
-    double: bool = True,
-    loss: str = "huber",
-    importance_weights: Tensor | None = None,
-    next_action_mask: Tensor | None = None,
-) -> QLoss:
-    """Weighted loss of a batch of (n-step) transitions; shapes as in `td_errors`."""
+def q_loss(td: Tensor, loss: str = "huber", importance_weights: Tensor | None = None) -> QLoss:
+    """Weighted loss of a batch of (n-step) transitions with these `td_errors` [B]."""
     if loss not in LOSSES:
         raise ValueError(f"unknown loss '{loss}'; use one of {', '.join(LOSSES)}")
-    td = td_errors(
-        q, action, reward, discount, next_q_online, next_q_target, double, next_action_mask
-    )
     return QLoss(weighted_mean(LOSSES[loss](td), importance_weights), td.detach())
 
 
@@ -149,6 +134,6 @@ def worker_targets(
     else:
         raise ValueError(f"unknown worker '{kind}'; use one_step, n_step or sarsa")
     if kind == "n_step":
-        return forward_view(rewards, next_values, terminated, truncated, ignored, gamma)
+        return n_step_returns(rewards, next_values, terminated, truncated, ignored, gamma)
     discount = discounts(terminated, gamma, rewards.dtype)
     return torch.addcmul(rewards, discount, next_values).masked_fill_(ignored, 0.0)

@@ -51,26 +51,6 @@ def accumulate_backward(terms: Tensor, decays: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def forward_view(
-    rewards: Tensor,
-    next_values: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    ignored: Tensor,
-    gamma: float,
-) -> Tensor:
-    """The longest return of each row: to its episode's end or row T, then bootstrapped.
-
-    All arguments and the result are [T, B]; ignored rows give 0.
-    """
-    flows = continues(terminated, truncated, ignored)
-    discount = discounts(terminated, gamma, rewards.dtype)
-    ends = torch.addcmul(rewards, discount, next_values)
-    terms = torch.where(flows, rewards, ends).masked_fill_(ignored, 0.0)
-    return accumulate_backward(terms, discount * flows)
-
-
-@torch.no_grad()
 def n_step_returns(
     rewards: Tensor,
     next_values: Tensor,
@@ -78,24 +58,27 @@ def n_step_returns(
     truncated: Tensor,
     ignored: Tensor,
     gamma: float,
-    n: int,
+    n: int | None = None,
 ) -> Tensor:
     """sum_{k<m} gamma^k r_{t+k} + gamma^m V(x_{t+m}) with m = n, less where an end comes first.
 
-    Windows that would cross row T are shortened and bootstrap there, as at a truncation. All
-    arguments and the result are [T, B]; ignored rows give 0.
+    Windows that would cross row T are shortened and bootstrap there, as at a truncation; without
+    `n` all go that far (A3C's forward view). All arguments and the result are [T, B]; ignored rows
+    give 0.
     """
-    if n < 1:
+    if n is not None and n < 1:
         raise ValueError(f"n-step returns need n >= 1, got {n}")
-    if n >= len(rewards):
-        return forward_view(rewards, next_values, terminated, truncated, ignored, gamma)
-    flows = continues(terminated, truncated, ignored)[:-1]
-    shortest = torch.addcmul(rewards, discounts(terminated, gamma, rewards.dtype), next_values)
+    flows = continues(terminated, truncated, ignored)
+    discount = discounts(terminated, gamma, rewards.dtype)
+    shortest = torch.addcmul(rewards, discount, next_values)
+    if n is None or n >= len(rewards):
+        terms = torch.where(flows, rewards, shortest).masked_fill_(ignored, 0.0)
+        return accumulate_backward(terms, discount * flows)
     shortest.masked_fill_(ignored, 0.0)
     returns = shortest.clone()
     for _ in range(n - 1):
         longer = torch.add(rewards[:-1], returns[1:], alpha=gamma)
-        returns[:-1] = torch.where(flows, longer, shortest[:-1])
+        returns[:-1] = torch.where(flows[:-1], longer, shortest[:-1])
     return returns
 
 

@@ -24,16 +24,17 @@ class VTrace(NamedTuple):
     advantages: Tensor
 
 
+class Traces(NamedTuple):
+    """How far corrections reach."""
+
+    gamma: float
+    lambda_: float = 1.0
+    rho_bar: float = 1.0
+    c_bar: float = 1.0
+
+
 @torch.no_grad()
-def vtrace(
-    log_rhos: Tensor,
-    rows: Rows,
-    gamma: float,
-    lambda_: float = 1.0,
-    rho_bar: float = 1.0,
-    c_bar: float = 1.0,
-    weighted: bool = True,
-) -> VTrace:
+def vtrace(log_rhos: Tensor, rows: Rows, traces: Traces, weighted: bool = True) -> VTrace:
     """v_s = V(x_s) + sum_t gamma^(t-s) (prod_{i<t} c_i) rho_t (r_t + gamma V(x_{t+1}) - V(x_t)).
 
     rho_t = min(rho_bar, pi/mu), c_i = lambda min(c_bar, pi/mu); the advantage is
@@ -43,6 +44,7 @@ def vtrace(
     bootstrap; a truncated row does, but no trace crosses it. Ignored rows: vs = V, advantage 0.
     `weighted=False` leaves rho_s out of the advantage, for losses that bring their own ratio (PPO).
     """
+    gamma, lambda_, rho_bar, c_bar = traces
     if rho_bar < c_bar:
         raise ValueError(f"V-trace needs rho_bar >= c_bar, got {rho_bar} < {c_bar}")
     rewards, values, next_values, terminated, truncated, ignored = rows
@@ -50,9 +52,9 @@ def vtrace(
     discount = discounts(terminated, gamma, values.dtype)
     td = torch.addcmul(rewards, discount, next_values).sub_(values).masked_fill_(ignored, 0.0)
     discount.masked_fill_(truncated | ignored, 0.0)
-    traces = rhos.clamp(max=c_bar).mul_(discount).mul_(lambda_)
+    decays = rhos.clamp(max=c_bar).mul_(discount).mul_(lambda_)
     rhos.clamp_(max=rho_bar)
-    corrections = accumulate_backward(rhos * td, traces)  # v_s - V(x_s)
+    corrections = accumulate_backward(rhos * td, decays)  # v_s - V(x_s)
     # r + gamma v_{s+1} - V(x_s) is td plus what the targets add to V(x_{s+1}).
     td[:-1].addcmul_(discount[:-1], corrections[1:])
     advantages = td.mul_(rhos) if weighted else td
@@ -60,15 +62,7 @@ def vtrace(
 
 
 @torch.no_grad()
-def corrected_targets(
-    kind: str,
-    log_rhos: Tensor,
-    rows: Rows,
-    gamma: float,
-    lambda_: float = 1.0,
-    rho_bar: float = 1.0,
-    c_bar: float = 1.0,
-) -> VTrace:
+def corrected_targets(kind: str, log_rhos: Tensor, rows: Rows, traces: Traces) -> VTrace:
     """Targets under one of IMPALA's four corrections; arguments as in `vtrace`, all [T, B].
 
     "none": on-policy n-step targets, mu is not looked at. "epsilon": the same; the caller floors
@@ -78,9 +72,9 @@ def corrected_targets(
     if kind not in CORRECTIONS:
         raise ValueError(f"unknown correction '{kind}'; use one of {', '.join(CORRECTIONS)}")
     if kind == "vtrace":
-        return vtrace(log_rhos, rows, gamma, lambda_, rho_bar, c_bar)
-    targets = vtrace(torch.zeros_like(log_rhos), rows, gamma, lambda_)
+        return vtrace(log_rhos, rows, traces)
+    targets = vtrace(torch.zeros_like(log_rhos), rows, Traces(traces.gamma, traces.lambda_))
     if kind == "one_step":
-        weights = log_rhos.masked_fill(rows.ignored, 0.0).exp_().clamp_(max=rho_bar)
+        weights = log_rhos.masked_fill(rows.ignored, 0.0).exp_().clamp_(max=traces.rho_bar)
         targets.advantages.mul_(weights)
     return targets

@@ -73,7 +73,7 @@ def build(config: Config, problem: Problem) -> Topology:
     network = problem.network("q", config.loss, dueling=config.dueling)
     environments = problem.environments()
     num_envs = problem.num_actors * problem.envs_per_actor
-    explore: Selection = config.exploration.greedy(num_envs)
+    explore: Selection = config.exploration.greedy(num_envs, problem.is_elastic)
     objective: Objective = QLearning(config.loss)
     gradients = LocalOptimizer(config.optimizer)
     if config.algorithm != "dqn":

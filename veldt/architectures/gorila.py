@@ -35,6 +35,11 @@ from veldt.roles.replay.replay import Replay
 from veldt.roles.replay.tables import ReplayOptions, UniformTable
 from veldt.topology import Topology
 
+WHY_NOT_ELASTIC = (
+    "an actor of gorila explores less the more steps it has made itself, and in a bundle it has a"
+    " learner and a replay of its own, so none can come late"
+)
+
 
 @dataclass(frozen=True)
 class Config(Options):

@@ -32,7 +32,7 @@ from veldt.roles.gradients.synchronous_group import synchronous_group
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
 from veldt.roles.replay.trajectories import TrajectoryReplayOptions, with_replay
-from veldt.topology import Topology, numbered
+from veldt.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,12 @@ class Config(Options):
         if self.num_learners > 1 and self.population.num_policies > 1:
             raise ConfigurationError("num_learners and num_policies cannot both be above 1")
 
-    def trajectories_per_batch(self, num_actors: int) -> int:
-        """A learner keeps up with three actors one by one; the trajectories of many would wait for
-        it and grow old."""
-        return self.batch_trajectories or (num_actors if num_actors > 3 else 1)
+    def batch_of(self, problem: Problem) -> int:
+        """Trajectories in a batch. A learner keeps up with three actors one by one; those of many
+        would wait for it and grow old."""
+        num_queues = max(self.num_learners, self.population.num_policies)
+        actors = min(math.ceil(problem.num_actors / num_queues), problem.actors_to_wait_for)
+        return self.batch_trajectories or (actors if actors > 3 else 1)
 
 
 PRESETS = presets(__file__, Config())
@@ -79,10 +81,8 @@ def build(config: Config, problem: Problem) -> Topology:
 
     topology = Topology(network)
     weights = topology.board("weights", network)
-    actors = math.ceil(problem.num_actors / config.num_learners)
-    slots, batch = config.queue_trajectories * actors, config.trajectories_per_batch(actors)
-    names = numbered("trajectories", config.num_learners)
-    trajectories = [topology.queue(name, layout, slots) for name in names]
+    slots = config.queue_trajectories * math.ceil(problem.num_actors / config.num_learners)
+    trajectories = topology.several_queues("trajectories", layout, slots, config.num_learners)
     for index in range(problem.num_actors):
         topology.add(
             "actor",
@@ -97,7 +97,7 @@ def build(config: Config, problem: Problem) -> Topology:
         topology, weights, config.optimizer, config.num_learners, config.loss.reduction
     )
     for queue, gradients in zip(trajectories, group, strict=True):
-        source = with_replay(queue.source(batch), layout, config.replay)
+        source = with_replay(queue.source(config.batch_of(problem)), layout, config.replay)
         topology.add(
             "learner",
             Learner(

@@ -34,7 +34,7 @@ from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.policies.local import LocalPolicy
-from veldt.topology import Topology, numbered
+from veldt.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,7 @@ def build(config: Config, problem: Problem) -> Topology:
     topology = Topology(network)
     league = League(topology, problem, config.league)
     slots = config.queue_trajectories * math.ceil(problem.num_actors / league.size)
-    names = numbered("trajectories", league.size)
-    trajectories = [topology.queue(name, layout, slots) for name in names]
+    trajectories = topology.several_queues("trajectories", layout, slots, league.size)
     for index in range(problem.num_actors):
         player = index % league.size
         topology.add(

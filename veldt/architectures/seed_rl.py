@@ -72,8 +72,13 @@ class Config(Options):
                 f" {self.trajectory_steps}; sequences begin where a trajectory does"
             )
 
-    def selection(self, num_envs: int) -> Selection:
-        return SampleActions() if self.algorithm == "vtrace" else self.exploration.greedy(num_envs)
+    def selection(self, num_envs: int, any_may_miss: bool) -> Selection:
+        explore = self.exploration.greedy(num_envs, any_may_miss)
+        return SampleActions() if self.algorithm == "vtrace" else explore
+
+    def enough_requests(self, problem: Problem) -> int:
+        """Half of the groups that a run begins with are answered at once."""
+        return max(1, self.groups_per_actor * problem.actors_to_wait_for // 2)
 
 
 PRESETS = presets(__file__, Config())
@@ -96,9 +101,7 @@ def build(config: Config, problem: Problem) -> Topology:
     weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, num_groups + 2 * batch)
     request, answer = stream_layouts(layout, problem.spec.action)
-    stream = topology.stream(
-        "stream", request, answer, problem.num_actors, config.groups_per_actor, problem.door()
-    )
+    stream = topology.stream("stream", request, answer, problem.num_actors, config.groups_per_actor)
     for index in range(problem.num_actors):
         topology.add(
             "actor",
@@ -109,7 +112,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    selection = config.selection(num_groups * environments.width)
+    selection = config.selection(num_groups * environments.width, problem.is_elastic)
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
     topology.add(
         "inference",
@@ -117,7 +120,7 @@ def build(config: Config, problem: Problem) -> Topology:
             stream.server,
             policy,
             trajectories.sink,
-            BatchRule(max(1, num_groups // 2), num_groups, config.patience_seconds),
+            BatchRule(config.enough_requests(problem), num_groups, config.patience_seconds),
             answer,
             config.groups_per_actor,
         ),

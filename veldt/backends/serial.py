@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from veldt.backends.base import NodeFailure, RunningNode, close_all, construct
+from veldt.backends.elastic import ActorCounts
 from veldt.backends.saving import (
     CHANNELS,
     Parts,
@@ -25,13 +26,12 @@ from veldt.backends.saving import (
     restore_role,
     with_saved_channels,
 )
-from veldt.backends.shared_memory.fabric import build_fabric, newest_parameters
+from veldt.backends.shared_memory.fabric import OverFabric, build_fabric
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
 from veldt.telemetry.spans import Spans, ring_bytes
 from veldt.topology import End, Node, Topology
-from veldt.types import Parameters
 
 _ROUNDS_PER_ADVANCE = 64
 _SECONDS_PER_ROUND = 1e-3  # what roles that wait for each other a little take a round for
@@ -52,10 +52,11 @@ class SerialCapture:
         return self._parts
 
 
-class SerialBackend:
+class SerialBackend(OverFabric):
     """Round-robin over `step()` in one thread."""
 
     name = "serial"
+    actors: ActorCounts | None = None
 
     def __init__(
         self,
@@ -179,15 +180,6 @@ class SerialBackend:
     def take_spans(self) -> dict[str, Spans]:
         names = (node.name for node in self._topology.nodes)
         return {n: node.take_spans() for n, node in zip(names, self._telemetry, strict=True)}
-
-    def parameters(self, board: str) -> Parameters:
-        return newest_parameters(self._fabric, self._topology.shared, board)
-
-    def publish(self, board: str, parameters: Parameters) -> None:
-        self._fabric.boards[board].publish(parameters)
-
-    def queue_fills(self) -> dict[str, float]:
-        return {name: queue.fill() for name, queue in self._fabric.queues.items()}
 
     def process_ids(self) -> dict[str, int]:
         return {}

@@ -8,7 +8,7 @@ each game one column, and asks opponents for the other seats.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -22,17 +22,20 @@ from veldt.types import ACTION_MASK, ActionSpec, ObservationLeaf
 Answer = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
+class Turns(NamedTuple):
+    """All that are to act, in one call: what `players[n]` sees in game `games[n]`, and may do."""
+
+    games: np.ndarray
+    players: np.ndarray
+    observations: dict[str, np.ndarray]
+    legal: np.ndarray | None
+
+
 class Opponents(Protocol):
     """Who plays the seats that do not learn. A game's opponents change in game_over only."""
 
-    def act(
-        self,
-        games: np.ndarray,
-        players: np.ndarray,
-        observations: dict[str, np.ndarray],
-        legal: np.ndarray | None,
-    ) -> np.ndarray:
-        """Actions [N, ...] of `players[n]` in game `games[n]`; all that are to act, in one call."""
+    def act(self, turns: Turns) -> np.ndarray:
+        """Actions [N, ...]."""
 
     def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
         """`games` have ended: their learning seats [N], and the sums of all rewards [N, P]."""
@@ -44,13 +47,8 @@ class RandomOpponents:
     def __init__(self, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
 
-    def act(
-        self,
-        games: np.ndarray,
-        players: np.ndarray,
-        observations: dict[str, np.ndarray],
-        legal: np.ndarray | None,
-    ) -> np.ndarray:
+    def act(self, turns: Turns) -> np.ndarray:
+        legal = turns.legal
         assert legal is not None
         return np.where(legal, self._random.random(legal.shape), -1.0).argmax(axis=1)
 
@@ -221,7 +219,7 @@ class LearningSeat(_Columns):
     def _ask_opponents(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
         seen = self.game.observe(players, games)
         legal = self.game.legal(players, games) if self.game.spec.action_mask_size else None
-        return self.opponents.act(games, players, seen, legal)
+        return self.opponents.act(Turns(games, players, seen, legal))
 
     def _masks(self) -> dict[str, Any]:
         if not self.game.spec.action_mask_size:

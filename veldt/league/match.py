@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from veldt.games.making import make_games, num_players
-from veldt.games.seats import LearningSeat
+from veldt.games.seats import LearningSeat, Turns
 from veldt.networks import FlatParameters, NetworkFactory, PolicyValueOutput
 from veldt.types import ACTION_MASK
 
@@ -87,14 +87,9 @@ class _Other:
         self.score = MatchScore()
         self.played = np.zeros(num_games, np.int64)
 
-    def act(
-        self,
-        games: np.ndarray,
-        players: np.ndarray,
-        observations: dict[str, np.ndarray],
-        legal: np.ndarray | None,
-    ) -> np.ndarray:
-        return self._player.act(games * self._num_players + players, observations, legal)
+    def act(self, turns: Turns) -> np.ndarray:
+        rows = turns.games * self._num_players + turns.players
+        return self._player.act(rows, turns.observations, turns.legal)
 
     def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
         for player in range(self._num_players):

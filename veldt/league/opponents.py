@@ -10,6 +10,7 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.games.scripted import Script
+from veldt.games.seats import Turns
 from veldt.league.pool import ModelPool, ResidentModels
 from veldt.league.state import DRAW, LEARNING, LOSS, SCRIPTED_MODELS, WIN, Matches
 from veldt.networks import MASKED_LOGIT, Network, NetworkFactory, PolicyValueOutput
@@ -74,14 +75,8 @@ class Opponents(Part):
         self._drawn[self._next_exchange] = self._draw()
         self._next_exchange = (self._next_exchange + 1) % self.at_once
 
-    def act(
-        self,
-        games: np.ndarray,
-        players: np.ndarray,
-        observations: dict[str, np.ndarray],
-        legal: np.ndarray | None,
-    ) -> np.ndarray:
-        """Actions of `players[n]` in game `games[n]`."""
+    def act(self, turns: Turns) -> np.ndarray:
+        games, players, observations, legal = turns
         seen = dict(observations) if legal is None else {**observations, ACTION_MASK: legal}
         tensors = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in seen.items()}
         keys = np.where(self._model[games] == LEARNING, ~self._opponent[games], self._model[games])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from veldt.algorithms.policy_gradient import policy_gradient_loss
-from veldt.algorithms.vtrace import corrected_targets
+from veldt.algorithms.vtrace import Traces, corrected_targets
 from veldt.networks import Network
 from veldt.objectives import Loss, Objective, Tensors
 from veldt.objectives.trajectories import TrajectoryReader
@@ -42,9 +42,8 @@ class TargetOptions(Options):
     """Scale each pixel by statistics shared by all actors."""
 
     @property
-    def traces(self) -> tuple[float, float, float, float]:
-        """gamma, lambda and the two clips, in the order of V-trace's arguments."""
-        return self.gamma, self.trace_lambda, self.rho_bar, self.c_bar
+    def traces(self) -> Traces:
+        return Traces(self.gamma, self.trace_lambda, self.rho_bar, self.c_bar)
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class ActorCritic(Objective):
         options, network = self.options, self._network
         assert network.distribution is not None
         seen = self._reader.evaluate(batch)
-        targets = corrected_targets(options.correction, seen.log_rhos, seen.rows, *options.traces)
+        targets = corrected_targets(options.correction, seen.log_rhos, seen.rows, options.traces)
         loss = policy_gradient_loss(
             seen.log_probs,
             targets.advantages,

@@ -27,7 +27,7 @@ class Appo(Clipped):
         options, network = self.options, self._network
         assert network.distribution is not None
         seen = self._reader.evaluate(batch)
-        targets = vtrace(seen.log_rhos, seen.rows, *options.traces, weighted=False)
+        targets = vtrace(seen.log_rhos, seen.rows, options.traces, weighted=False)
         valid = ~seen.ignored & batch["young"]
         loss = ppo_loss(
             seen.log_probs,

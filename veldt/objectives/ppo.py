@@ -143,7 +143,7 @@ class PPO(Clipped):
         """All that the loss needs, [T, B, ...]."""
         options, network = self.options, self._network
         seen = self._reader.evaluate(batch)
-        targets = ppo_targets(seen.log_rhos, seen.rows, *options.traces)
+        targets = ppo_targets(seen.log_rhos, seen.rows, options.traces)
         valid = ~seen.ignored & self._young_rows(batch)
         advantages = targets.advantages
         if options.ppo.normalize_advantages:

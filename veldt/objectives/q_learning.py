@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from veldt.algorithms.q_learning import q_loss
+from veldt.algorithms.q_learning import q_loss, td_errors
 from veldt.networks import Network
 from veldt.objectives import Loss, Tensors
 from veldt.objectives.target_network import TargetNetwork, WithTarget
@@ -64,17 +64,16 @@ class QLearning(WithTarget):
             online = target
             if self.options.double:
                 online = self._network.step(later, (), first)[0].q_values
-        loss = q_loss(
+        td = td_errors(
             q,
             batch["action"],
             reward * self._network.reward_scale(),
             batch["discount"],
             online,
             target,
-            double=self.options.double,
-            loss=self.options.td_loss,
-            importance_weights=batch["weight"],
-            next_action_mask=later.get(ACTION_MASK),
+            self.options.double,
+            later.get(ACTION_MASK),
         )
+        loss = q_loss(td, self.options.td_loss, batch["weight"])
         metrics = {"td": loss.td.abs().mean(), "value": q.mean(), "q": loss.loss}
         return Loss(loss.loss, metrics, priorities=loss.td.abs())

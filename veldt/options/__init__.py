@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
 from veldt.errors import ConfigurationError
-from veldt.options.checked import Bounds, Count, CountOrNone, Options, Positive
+from veldt.options.checked import Bounds, Count, CountOrNone, Options, Positive, SpanOf
 
 Backend = Literal["serial", "process", "ray"]
 Tracker = Literal["tensorboard", "wandb", "mlflow", "none"]
@@ -16,6 +16,8 @@ BACKENDS: tuple[str, ...] = get_args(Backend)
 ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000
 Steps = Annotated[int, Bounds(1, 1e15)]
+_MOST_ACTORS = 4096
+_ACTORS = SpanOf(1, _MOST_ACTORS)
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,9 @@ class RunOptions(Options):
     """Fine-tune: begin with the weights of RUN_DIR, or RUN_DIR:best|last|ENV_STEPS [best]."""
     from_part: Literal["all", "encoder"] = "all"
     """What is taken from there: all, or the encoder with its normaliser; the rest is drawn."""
-    num_actors: Annotated[int, Bounds(1, 4096)] | None = None
-    """Actors; default: from the number of cores."""
+    num_actors: Annotated[int, Bounds(1, _MOST_ACTORS)] | Annotated[str, _ACTORS] | None = None
+    """Actors; default: from the number of cores. MIN..MAX (ray): the run begins with MIN and has
+    more, up to MAX, while the cluster has room for them."""
     envs_per_actor: Annotated[int, Bounds(1, 65_536)] | None = None
     """Environments each actor steps together; default: by its kind and the preset."""
     extra_lag: Annotated[int, Bounds(0, 10_000)] = 0
@@ -128,9 +131,30 @@ class RunOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.num_actors, str) and self.backend != "ray":
+            raise ConfigurationError(
+                f"num_actors {self.num_actors} is for clusters whose machines come and go; on one"
+                f" machine all actors are there from the start: give one number, or --backend ray"
+            )
+        if isinstance(self.num_actors, str) and self.autotune:
+            raise ConfigurationError(
+                f"autotune tries numbers of actors, and {self.num_actors} leaves them to the"
+                " cluster; use one of the two"
+            )
         if self.chaos is not None and self.backend != "process":
             raise ConfigurationError("chaos strikes processes; use --backend process with --chaos")
         if self.from_part != "all" and self.from_run is None:
             raise ConfigurationError("from_part says what is taken of a run; name it with --from")
         if self.target_return is not None and self.evaluation_episodes < 1:
             raise ConfigurationError("target_return needs evaluation_episodes of 1 or more")
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether actors may come and go."""
+        return isinstance(self.num_actors, str)
+
+    def actors(self) -> tuple[int, int] | None:
+        """The least and the most actors; None where their number is left open."""
+        if isinstance(self.num_actors, str):
+            return _ACTORS.ends(self.num_actors)
+        return None if self.num_actors is None else (self.num_actors, self.num_actors)

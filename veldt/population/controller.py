@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veldt.algorithms.population_training import Decision
+from veldt.algorithms.population_training import Decision, Members
 from veldt.context import NodeContext
 from veldt.population.options import PopulationOptions
 from veldt.population.orders import ENTROPY, LEARNING_RATE, Generations, Orders
@@ -114,13 +114,8 @@ class PopulationController(Role):
         due = old_enough & (since > self.options.pbt_period_env_steps)
         for member in np.flatnonzero(due).tolist():
             self._judged_at[member] = self._env_steps[member]
-            decision = self._rule.decide(
-                member,
-                objectives,
-                self._orders.hyperparameters,
-                self._defaults,
-                self._random,
-            )
+            members = Members(objectives, self._orders.hyperparameters, self._defaults)
+            decision = self._rule.decide(member, members, self._random)
             if decision is not None:
                 self._carry_out(member, decision, objectives)
             if decision is not None and decision.parent != member:

@@ -14,7 +14,7 @@ from veldt.problem import Problem
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.policies.local import LocalPolicy
 from veldt.roles.replay.trajectories import with_replay
-from veldt.topology import Topology, numbered
+from veldt.topology import Topology
 
 if TYPE_CHECKING:
     from veldt.architectures.impala import Config
@@ -32,9 +32,8 @@ def build(config: Config, problem: Problem) -> Topology:
         topology, problem, config.population, config.optimizer, config.loss.entropy_coefficient
     )
     layout = population.with_components(layout)
-    actors = math.ceil(problem.num_actors / size)
-    slots, batch = config.queue_trajectories * actors, config.trajectories_per_batch(actors)
-    queues = [topology.queue(name, layout, slots) for name in numbered("trajectories", size)]
+    slots = config.queue_trajectories * math.ceil(problem.num_actors / size)
+    queues = topology.several_queues("trajectories", layout, slots, size)
     for index in range(problem.num_actors):
         policy = index % size
         topology.add(
@@ -48,7 +47,7 @@ def build(config: Config, problem: Problem) -> Topology:
             ),
         )
     for policy, weights in enumerate(population.weights):
-        source = queues[policy].source(batch)
+        source = queues[policy].source(config.batch_of(problem))
         topology.add(
             "learner",
             PopulationLearner(

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import directory_of
+from veldt.run.elastic import elastic_actors
 from veldt.run.league import add_league_result, keep_best_of_league
 from veldt.run.output import stream
 from veldt.run.plan import Plan
@@ -75,6 +77,7 @@ class Run:
             timeline_seconds=options.timeline or 0.0,
             total_env_steps=options.total_env_steps,
             checkpoint_env_steps=options.checkpoint_env_steps,
+            elastic=elastic_actors(plan.topology, options),
         )
         self._backend.run_dir = self._directory.path
         self._budget = Budget(options.total_env_steps)
@@ -214,6 +217,8 @@ class Run:
         names = (node.name for node in self._plan.topology.nodes)
         snapshots = dict(zip(names, self._backend.snapshots(), strict=True))
         self._telemetry.update(snapshots, self._elapsed(), self._backend.queue_fills())
+        actors = self._backend.actors
+        self._telemetry.actors = {} if actors is None else asdict(actors)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began

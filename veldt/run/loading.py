@@ -66,7 +66,16 @@ def restored(
                 f"the run used {name}, which cannot be imported here; define it at the top level of"
                 " a module and train with module:function to evaluate later"
             )
-    options = replace(options, backend="serial", device="cpu", run_dir=None)
+    actors = options.actors()
+    options = replace(
+        options,
+        backend="serial",
+        device="cpu",
+        learner_devices=(),
+        inference_device=None,
+        run_dir=None,
+        num_actors=None if actors is None else actors[1],
+    )
     if env is not None:
         options = replace(options, env=env, env_options={})
     plan = make_plan(architecture, options, own, known)

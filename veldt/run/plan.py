@@ -29,6 +29,7 @@ from veldt.roles.actor import Actor
 from veldt.roles.inference.external import without_actors
 from veldt.roles.learner import rows_per_batch
 from veldt.run import external
+from veldt.run.elastic import check_elastic
 from veldt.run.placing import check_devices, place
 from veldt.topology import Topology
 from veldt.types import EnvironmentSpec
@@ -58,6 +59,11 @@ class Plan:
     def rows_per_update(self) -> int:
         """Rows that one learner's batch has: from the options and the machine's size alone."""
         return rows_per_batch(self.topology)
+
+    def num_actors(self) -> int | str:
+        """As an option would say it: MIN..MAX where they come and go."""
+        given = self.options.num_actors
+        return given if isinstance(given, str) else self.problem.num_actors
 
 
 def make_plan(
@@ -106,13 +112,14 @@ def _checked_plan(
     if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
         environment = environment.clipping(1.0)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
-    num_actors = _num_actors(options, module)
+    least_actors, num_actors = _num_actors(options, module)
     problem = Problem(
         environment,
         spec,
         _network(options),
         seed=options.seed,
         num_actors=num_actors,
+        least_actors=least_actors if options.is_elastic else None,
         envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors, asks_device),
         compute=Compute(device, options.learner_threads),
         total_env_steps=options.total_env_steps,
@@ -121,9 +128,10 @@ def _checked_plan(
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)
     if environment.is_external:
-        without_actors(topology, environment.reward_clip)
+        without_actors(topology, problem.door(), environment.reward_clip)
     if environment.parameters is not None:
         _add_parameters(topology)
+    check_elastic(topology, options, module)
     _complete(topology, options)
     return Plan(architecture, options, config, problem, topology, found, preset)
 
@@ -237,12 +245,15 @@ def _network(options: RunOptions) -> NetworkOptions:
     )
 
 
-def _num_actors(options: RunOptions, module: ModuleType) -> int:
-    """Serial must not depend on the machine; elsewhere the architecture says how it uses cores."""
-    if options.num_actors is not None:
-        return options.num_actors
+def _num_actors(options: RunOptions, module: ModuleType) -> tuple[int, int]:
+    """The least and the most. Serial must not depend on the machine; elsewhere the architecture
+    says how it uses cores."""
+    given = options.actors()
+    if given is not None:
+        return given
     cores = 2 if options.backend == "serial" else usable_cores()
-    return max(1, module.default_actors(cores))
+    chosen = max(1, module.default_actors(cores))
+    return chosen, chosen
 
 
 def envs_per_actor(

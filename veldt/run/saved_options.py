@@ -28,8 +28,12 @@ def saved_options(
             check_code(run_dir / "config.json", stored)
         check_kinds(RunOptions, stored["options"])
         options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
-        sizes, trackers = tuple(options.hidden_sizes), tuple(options.trackers)
-        options = replace(options, hidden_sizes=sizes, trackers=trackers)
+        options = replace(
+            options,
+            hidden_sizes=tuple(options.hidden_sizes),
+            learner_devices=tuple(options.learner_devices),
+            trackers=tuple(options.trackers),
+        )
         check_kinds(architectures.load(stored["architecture"]).Config, stored["config"])
         own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
         return stored["architecture"], options, own

@@ -31,6 +31,7 @@ def summarise(result: RunResult, telemetry: RunTelemetry, plan: Plan) -> None:
         result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
     result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
     result.aborted_episodes = telemetry.aborted_episodes
+    result.actors = telemetry.actors or None
     result.policy_lag = lag_entry(telemetry.lag)
     result.bottleneck = bottleneck(telemetry, plan.topology, plan.options, plan.config)
     result.stage_shares = telemetry.stage_shares()

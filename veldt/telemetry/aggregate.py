@@ -37,6 +37,8 @@ class RunTelemetry:
         self._infos = EpisodeInfo(RETURN_WINDOW)
         self.outside: dict[str, float] = {}
         """Metrics that no node counts, by name: of the machine, of the environment's parameters."""
+        self.actors: dict[str, int] = {}
+        """Where they come and go: how many are there now, were at most, were added and lost."""
         self.fresh_episodes: list[tuple[float, int]] = []
         """Return and length of those that ended between the last two updates, at most 100."""
         self._samples = Samples()
@@ -172,7 +174,7 @@ class RunTelemetry:
         steady = self._samples.steady
         shares: dict[str, dict[str, float]] = {}
         for name, kind in self.kinds.items():
-            nodes = sum(other == kind for other in self.kinds.values())
+            nodes = sum(bool(steady.stage_shares(n)) for n, k in self.kinds.items() if k == kind)
             stages = shares.setdefault(kind, {})
             for stage, share in steady.stage_shares(name).items():
                 stages[stage] = stages.get(stage, 0.0) + share / nodes
@@ -198,6 +200,7 @@ class RunTelemetry:
         found |= {f"queue/{name}": fill for name, fill in self.queue_fill.items()}
         found |= {f"busy/{kind}": share for kind, share in self.kind_busy_shares().items()}
         found |= {f"info/{name}": mean for name, mean in self._infos.means().items()}
+        found |= {f"actors/{name}": count for name, count in self.actors.items()}
         found |= self.outside
         named = {"env_steps", "updates", "heartbeat_seconds"}
         return found | {

@@ -15,6 +15,7 @@ from multiprocessing import connection
 from pathlib import Path
 
 from veldt.backends.base import NodeFailure, doorbells_of, is_restartable
+from veldt.backends.elastic import ActorCounts
 from veldt.backends.process.capturing import ProcessCapture, dispensable_nodes
 from veldt.backends.process.child import Child, Unsaved
 from veldt.backends.process.forkserver import keep_running
@@ -27,12 +28,7 @@ from veldt.backends.saving import (
     restore_counters,
     with_saved_channels,
 )
-from veldt.backends.shared_memory.fabric import (
-    Fabric,
-    build_fabric,
-    descriptors_of,
-    newest_parameters,
-)
+from veldt.backends.shared_memory.fabric import Fabric, OverFabric, build_fabric, descriptors_of
 from veldt.backends.shared_memory.memory import SharedBlock
 from veldt.backends.shared_memory.streams import remove_orphans
 from veldt.backends.supervision import RestartPolicy, silent_seconds
@@ -41,16 +37,16 @@ from veldt.resources import require_descriptors
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
 from veldt.telemetry.spans import Spans, ring_bytes
 from veldt.topology import Group, Topology
-from veldt.types import Parameters
 
 _GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
 
 
-class ProcessBackend:
+class ProcessBackend(OverFabric):
     """Starts, watches, restarts and stops the processes of a topology."""
 
     name = "process"
+    actors: ActorCounts | None = None
 
     def __init__(
         self,
@@ -217,15 +213,6 @@ class ProcessBackend:
     def take_spans(self) -> dict[str, Spans]:
         blocks = self._telemetry_blocks.items()
         return {name: NodeTelemetry(block.memory).take_spans() for name, block in blocks}
-
-    def parameters(self, board: str) -> Parameters:
-        return newest_parameters(self._fabric, self._topology.shared, board)
-
-    def publish(self, board: str, parameters: Parameters) -> None:
-        self._fabric.boards[board].publish(parameters)
-
-    def queue_fills(self) -> dict[str, float]:
-        return {name: queue.fill() for name, queue in self._fabric.queues.items()}
 
     def process_ids(self) -> dict[str, int]:
         """Group name -> process id, for fault tests and profilers."""

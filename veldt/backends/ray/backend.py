@@ -15,6 +15,7 @@ import numpy as np
 
 from veldt.backends.background import Background
 from veldt.backends.base import is_restartable
+from veldt.backends.elastic import ActorCounts, Elastic
 from veldt.backends.ray import cluster as ray_cluster
 from veldt.backends.ray.capturing import RayCapture
 from veldt.backends.ray.cluster import ray
@@ -53,10 +54,11 @@ class RayBackend:
         verify: bool = False,
         hang_seconds: float = 60.0,
         timeline_seconds: float = 0.0,
+        elastic: Elastic | None = None,
         share_memory: bool = True,
     ) -> None:
-        """`share_memory`: where all processes are on one machine. Without it they send messages
-        there, too."""
+        """`elastic`: groups that may come and go. `share_memory`: where all processes are on one
+        machine. Without it they send messages there, too."""
         self._may_share = share_memory
         self._seed, self._verify = seed, verify
         self._timeline_seconds = timeline_seconds
@@ -69,7 +71,8 @@ class RayBackend:
         """Where all processes are on this machine."""
         self._telemetry = {node.name: bytes(TELEMETRY_BYTES) for node in topology.nodes}
         self._queue_fills = {queue.spec.name: 0.0 for queue in topology.queues}
-        self._supervisor = Supervisor(self._wiring, self)
+        self._supervisor = Supervisor(self._wiring, self, elastic)
+        self._elastic = elastic
         self._policies = self._supervisor.policies
         self._hang_seconds = hang_seconds
         self._checkpoint: Path | None = None
@@ -83,6 +86,10 @@ class RayBackend:
     @property
     def restarted(self) -> Counter[str]:
         return self._supervisor.restarted
+
+    @property
+    def actors(self) -> ActorCounts | None:
+        return None if self._elastic is None else self._supervisor.members.counts
 
     @property
     def restarts(self) -> int:
@@ -100,7 +107,10 @@ class RayBackend:
         self._cluster = ray_cluster.join()
         if warning := ray_cluster.warning_about_token():
             self.notes.append(warning)
-        if self._may_share and ray_cluster.is_one_machine():
+        is_one_machine = ray_cluster.is_one_machine()
+        if is_one_machine and self._elastic is not None:
+            ray_cluster.require_room(len(self._wiring.groups), self._elastic)
+        if self._may_share and is_one_machine:
             groups = list(self._wiring.groups.values())
             boards = [self._newest(board) for board in self._topology.boards]
             newest = replace(self._topology, boards=boards)
@@ -218,7 +228,7 @@ class RayBackend:
         """Who is not there now is told when it is."""
         self._known[board] = parameters
         if self._shared is not None:
-            self._shared.fabric.boards[board].publish(parameters)
+            self._shared.publish(board, parameters)
             return
         for name in self._wiring.ends[board].readers:
             if name in self._hosts:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from veldt.backends.elastic import Elastic
 from veldt.errors import ConfigurationError
 
 _OLDEST = (2, 56)
@@ -86,6 +87,18 @@ def is_one_machine() -> bool:
     """Whether no other machine can ever be part of the cluster: its one address is loopback."""
     address, *others = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
     return not others and ipaddress.ip_address(address).is_loopback
+
+
+def require_room(num_groups: int, elastic: Elastic) -> None:
+    """Refuse to wait for machines in a cluster that none can join."""
+    wanted = num_groups - len(elastic.groups) + elastic.least
+    there = ray.cluster_resources().get("CPU", 0.0)
+    if wanted > there:
+        raise ConfigurationError(
+            f"{elastic.least} actors and what they need ask for {wanted} CPUs, but this machine has"
+            f" {there:.0f} and no other can join it; name a cluster with RAY_ADDRESS, or give fewer"
+            " --num-actors"
+        )
 
 
 def _check_version() -> None:

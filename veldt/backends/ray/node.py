@@ -56,6 +56,9 @@ class NodeHost:
     _is_prepared = False
     _ended: asyncio.Future[tuple[str, str, str] | None] | None = None
 
+    async def arrive(self) -> None:
+        """Answers as soon as the cluster had room for this process."""
+
     async def prepare(self, assignment: Assignment) -> int:
         """Build the channels; returns the process id. Comes before everything else."""
         if self._is_prepared:

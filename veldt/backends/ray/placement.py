@@ -23,11 +23,13 @@ _SPARE_CALLS = 64  # beside deliveries, a process answers few calls at a time
 class Placement:
     """Each group's share of the cluster, decided once: a cluster that shrinks must not fill up."""
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: Wiring, may_grow: bool = False) -> None:
+        """`may_grow`: machines will come for those that do not fit now, so that each process asks
+        for a CPU of its own."""
         self._wiring = wiring
         total, groups = ray.cluster_resources(), list(wiring.groups.values())
         num_wanting = sum(_wants_gpu(group) for group in groups)
-        self._cpus = _fraction(total.get("CPU", 1.0), len(groups))
+        self._cpus = 1.0 if may_grow else _fraction(total.get("CPU", 1.0), len(groups))
         self._gpus = _fraction(total.get("GPU", 1.0), num_wanting) if num_wanting else 0.0
         here = ray.get_runtime_context().get_node_id()
         self._reservations = {

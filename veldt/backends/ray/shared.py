@@ -17,13 +17,12 @@ from veldt.backends.base import doorbells_of
 from veldt.backends.process.recovery import Recovery
 from veldt.backends.shared_memory.fabric import (
     Fabric,
+    OverFabric,
     build_fabric,
     descriptors_of,
-    newest_parameters,
 )
 from veldt.resources import raise_descriptor_limit, require_descriptors
 from veldt.topology import Group, Topology
-from veldt.types import Parameters
 
 _LOOK_SECONDS = 0.5
 
@@ -44,28 +43,22 @@ class SharedPart:
         return fabric
 
 
-class SharedChannels:
+class SharedChannels(OverFabric):
     """The driver's side: made before the processes start, and closed when they have ended."""
 
     def __init__(self, topology: Topology, groups: list[Group], verify: bool) -> None:
         raise_descriptor_limit()
         require_descriptors(descriptors_of(topology))
         self._topology = topology
-        self.fabric = build_fabric(topology, between_processes=True, verify=verify)
+        self._fabric = build_fabric(topology, between_processes=True, verify=verify)
         for group in groups:
-            self.fabric.doorbells.update(doorbells_of(group))
+            self._fabric.doorbells.update(doorbells_of(group))
         self._holders = {group.name: number for number, group in enumerate(groups, start=1)}
-        self._recovery, self._next_look = Recovery(self.fabric), 0.0
+        self._recovery, self._next_look = Recovery(self._fabric), 0.0
 
     def part_for(self, group: Group) -> SharedPart:
-        content = bytes(ForkingPickler.dumps(self.fabric.part_for(group.nodes)))
+        content = bytes(ForkingPickler.dumps(self._fabric.part_for(group.nodes)))
         return SharedPart(bytes(current_process().authkey), content, self._holders[group.name])
-
-    def parameters(self, board: str) -> Parameters:
-        return newest_parameters(self.fabric, self._topology.shared, board)
-
-    def queue_fills(self) -> dict[str, float]:
-        return {name: queue.fill() for name, queue in self.fabric.queues.items()}
 
     def died(self, group: Group) -> None:
         """Take back what a dead process held, before its successor runs."""
@@ -78,4 +71,4 @@ class SharedChannels:
             self._recovery.look()
 
     def close(self) -> None:
-        self.fabric.close()
+        self._fabric.close()

@@ -14,8 +14,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from veldt.backends.base import NodeFailure
+from veldt.backends.elastic import Elastic
 from veldt.backends.ray.cluster import ray
 from veldt.backends.ray.host import Host
+from veldt.backends.ray.membership import Membership
 from veldt.backends.ray.messages import Assignment, Peers
 from veldt.backends.ray.placement import Placement
 from veldt.backends.ray.wiring import Wiring
@@ -45,27 +47,39 @@ class Owner(Protocol):
 class Supervisor:
     """The processes of all groups. `hosts` are those that run, by group name."""
 
-    def __init__(self, wiring: Wiring, owner: Owner) -> None:
+    def __init__(self, wiring: Wiring, owner: Owner, elastic: Elastic | None = None) -> None:
         self._wiring, self._owner = wiring, owner
         self._placement: Placement | None = None
         self.hosts: dict[str, Host] = {}
         self._waiting: list[tuple[float, Host]] = []
         """Dead ones and when they may start again."""
+        self._arriving: dict[Any, Host] = {}
+        """Those that Ray may not have room for yet, by the call that returns when they are there.
+        They are told nothing before, as what there is to tell grows old."""
         self._starting: dict[Any, Host] = {}
-        """Replacements by the call that returns when they are there."""
+        """Those that build their channels, by the call that returns when they are done."""
         self._connecting: dict[Any, Host] = {}
         self.policies = {name: RestartPolicy() for name in wiring.groups}
         self.restarted: Counter[str] = Counter()
         self.notes: list[str] = []
+        self.members = Membership(elastic, self.notes)
+        self._is_elastic, self._first_incarnation = elastic is not None, 0
 
     def start(self, incarnation: int) -> None:
-        self._placement = placement = Placement(self._wiring)
-        for group in self._wiring.groups.values():
-            self.hosts[group.name] = placement.place(group, incarnation)
+        """Wait until those run that must be there from the start; the others come by and by."""
+        self._first_incarnation = incarnation
+        self._placement = placement = Placement(self._wiring, self._is_elastic)
+        groups = self._wiring.groups.values()
+        for group in groups:
+            if group.name not in self.members:
+                self.hosts[group.name] = placement.place(group, incarnation)
         hosts = list(self.hosts.values())
         self._prepare(hosts)
         for host in hosts:
             self._run(host, {})
+        for group in groups:
+            if group.name in self.members:
+                self._place(group, incarnation)
 
     def _prepare(self, hosts: list[Host]) -> None:
         calls = [host.handle.prepare.remote(self._owner.assignment(host)) for host in hosts]
@@ -107,6 +121,7 @@ class Supervisor:
         calls: dict[Any, Callable[[Any], None]] = {
             host.running: partial(self._ended, host) for host in self.hosts.values()
         }
+        calls |= {call: partial(self._arrived, host) for call, host in self._arriving.items()}
         calls |= {call: partial(self._started, host) for call, host in self._starting.items()}
         calls |= {call: partial(self._connected, host) for call, host in self._connecting.items()}
         if calls:
@@ -135,7 +150,8 @@ class Supervisor:
             raise host.died(error) from error
         self.notes.append(f"{host.died(error)} and is restarted")
         ray.kill(host.handle)  # it may be out of reach rather than dead
-        self.hosts.pop(name, None)
+        if self.hosts.pop(name, None) is not None and name in self.members:
+            self.members.left()
         self._owner.lost(host.group)
         self._waiting.append((time.monotonic() + delay, host))
 
@@ -144,28 +160,51 @@ class Supervisor:
         now = time.monotonic()
         for due in [entry for entry in self._waiting if entry[0] <= now]:
             self._waiting.remove(due)
-            successor = self._placement.place(due[1].group, due[1].incarnation + 1)
-            call = successor.handle.prepare.remote(self._owner.assignment(successor))
-            self._starting[call] = successor
-        for host in self._starting.values():
-            if not host.is_overdue and now - host.placed_at > _ROOM_SECONDS:
+            self._place(due[1].group, due[1].incarnation + 1)
+        self.members.say()
+        for host in self._arriving.values():
+            name, needs = host.group.name, self._placement.needs(host.group)
+            is_late = now - host.placed_at > _ROOM_SECONDS and name not in self.members
+            if is_late and not host.is_overdue:
                 host.is_overdue = True
-                needs = self._placement.needs(host.group)
-                self.notes.append(f"{host.group.name} waits until the cluster has room: {needs}")
+                self.notes.append(f"{name} waits until the cluster has room: {needs}")
+
+    def _place(self, group: Group, incarnation: int) -> None:
+        assert self._placement is not None
+        host = self._placement.place(group, incarnation)
+        self._arriving[host.handle.arrive.remote()] = host
+
+    def _arrived(self, host: Host, call: Any) -> None:
+        del self._arriving[call]
+        if self._succeeded(host, call):
+            assignment = self._owner.assignment(host)
+            self._starting[host.handle.prepare.remote(assignment)] = host
 
     def _started(self, host: Host, call: Any) -> None:
         del self._starting[call]
+        if not self._succeeded(host, call):
+            return
+        host.process_id = ray.get(call)
+        for ready in self.members.ready(host) if host.group.name in self.members else [host]:
+            self._join(ready)
+
+    def _succeeded(self, host: Host, call: Any) -> bool:
+        """Whether a process that is being started has answered; if it died, another is due."""
         try:
-            host.process_id = ray.get(call)
+            ray.get(call)
         except ray.exceptions.RayActorError as error:
             self._lost(host, error)
-            return
+            return False
         except ray.exceptions.RayError as error:
             raise host.died(error) from error
+        return True
+
+    def _join(self, host: Host) -> None:
         self.hosts[host.group.name] = host
         self._run(host, self._owner.newest_for(host.group))
         self._introduce(host)
-        self.restarted[host.group.name] += 1
+        if host.incarnation > self._first_incarnation:
+            self.restarted[host.group.name] += 1
 
     def _connected(self, host: Host, call: Any) -> None:
         del self._connecting[call]
@@ -183,9 +222,11 @@ class Supervisor:
 
     def close(self) -> None:
         """End all processes: senders first, so that nobody is left with a call without answer."""
-        hosts = [*self.hosts.values(), *self._starting.values()]
+        hosts = [*self.hosts.values(), *self._starting.values(), *self._arriving.values()]
+        hosts += self.members.waiting()
         for host in sorted(hosts, key=lambda host: not self._wiring.outbound(host.group.name)):
             ray.kill(host.handle)
         if self._placement is not None:
             self._placement.release()
         self.hosts, self._starting, self._connecting, self._waiting = {}, {}, {}, []
+        self._arriving = {}

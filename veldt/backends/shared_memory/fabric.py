@@ -245,6 +245,22 @@ def shared_block(shared: Shared, between_processes: bool) -> Block:
     return block
 
 
+class OverFabric:
+    """What a run asks about channels that all lie in one fabric here."""
+
+    _fabric: Fabric
+    _topology: Topology
+
+    def parameters(self, board: str) -> Parameters:
+        return newest_parameters(self._fabric, self._topology.shared, board)
+
+    def publish(self, board: str, parameters: Parameters) -> None:
+        self._fabric.boards[board].publish(parameters)
+
+    def queue_fills(self) -> dict[str, float]:
+        return {name: queue.fill() for name, queue in self._fabric.queues.items()}
+
+
 def newest_parameters(fabric: Fabric, shared_memory: Iterable[Shared], name: str) -> Parameters:
     """A copy of the newest weights on the board of this name, or of lock-free shared weights. Their
     version is the sum of the counts beside them; the copy may mix updates that are under way."""

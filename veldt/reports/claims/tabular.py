@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from veldt.algorithms.returns import Rows
-from veldt.algorithms.vtrace import CORRECTIONS, corrected_targets
+from veldt.algorithms.vtrace import CORRECTIONS, Traces, corrected_targets
 from veldt.reports.claims.claim import Claim, Part, Row, settings, values
 from veldt.reports.claims.figures import bars, lines
 
@@ -72,8 +72,8 @@ def fixed_point(chain: Chain, correction: str, gamma: float, rho_bar: float, ste
             torch.from_numpy(value[rows].reshape(columns)) for rows in (visited[:-1], visited[1:])
         )
         moved = Rows(reward, now, later, never, never, never)
-        bounds = {"rho_bar": rho_bar, "c_bar": min(1.0, rho_bar)}
-        targets = corrected_targets(correction, (pi / mu).log(), moved, gamma, **bounds).vs[0]
+        traces = Traces(gamma, rho_bar=rho_bar, c_bar=min(1.0, rho_bar))
+        targets = corrected_targets(correction, (pi / mu).log(), moved, traces).vs[0]
         updated = (odds * targets.numpy().reshape(odds.shape)).sum(axis=1)
         if np.abs(updated - value).max() < 1e-13:
             break

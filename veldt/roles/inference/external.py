@@ -14,10 +14,11 @@ from typing import cast
 import numpy as np
 
 from veldt.context import NodeContext
+from veldt.environments.external import Door
 from veldt.ports import ExternalRow, ExternalServer, ReceivedRow
 from veldt.roles.actor import Actor
 from veldt.roles.inference.stream import StreamInference
-from veldt.topology import Topology
+from veldt.topology import Stream, Topology
 from veldt.types import DISCOUNTED_RETURN
 
 CONNECTED = "external.environments"
@@ -126,17 +127,19 @@ class ExternalInference(StreamInference):
             )
 
 
-def without_actors(topology: Topology, reward_clip: float | None) -> None:
-    """Simulators elsewhere take the place of the actors of `topology`, and its server does what
-    those did beside stepping."""
+def without_actors(topology: Topology, door: Door, reward_clip: float | None) -> None:
+    """Simulators elsewhere take the place of the actors of `topology`: they come through `door`,
+    and its server does what actors did beside stepping."""
     gammas = {node.role.gamma for node in topology.nodes if isinstance(node.role, Actor)}
     topology.nodes = [node for node in topology.nodes if not isinstance(node.role, Actor)]
     [stream], [gamma] = topology.streams, gammas
+    stream = Stream(replace(stream.spec, door=door))
+    topology.streams = [stream]
     for node in topology.nodes:
         role = node.role
         if isinstance(role, StreamInference):
             node.role = ExternalInference(
-                stream.external_server,
+                cast(ExternalServer, stream.server),
                 role.policy,
                 role.sink,
                 role.rule,

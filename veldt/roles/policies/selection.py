@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -36,6 +37,8 @@ ENVIRONMENT = "environment_index"
 """Given to a Selection beside the observations: each row's place among all environments."""
 
 _LONGEST_HOLD_STEPS = 100
+_GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
+"""Its multiples, without their whole part, are spread evenly wherever one begins to count."""
 
 KEPT = ("behaviour_value",)
 """What SampleActions keeps with `keep_value`."""
@@ -156,12 +159,12 @@ class LadderOptions(HeldOptions):
     epsilon_alpha: NotNegative = 7.0
     """The environment that explores least has epsilon_base to the power 1 + this (dqn, r2d2)."""
 
-    def greedy(self, num_envs: int) -> EpsilonGreedy:
+    def greedy(self, num_envs: int, any_may_miss: bool = False) -> EpsilonGreedy:
         """For all actors, which have so many environments together."""
-        return EpsilonGreedy(self.ladder(num_envs), self.hold_exponent)
+        return EpsilonGreedy(self.ladder(num_envs, any_may_miss), self.hold_exponent)
 
-    def ladder(self, num_envs: int) -> LadderEpsilon:
-        return LadderEpsilon(num_envs, self.epsilon_base, self.epsilon_alpha)
+    def ladder(self, num_envs: int, any_may_miss: bool = False) -> LadderEpsilon:
+        return LadderEpsilon(num_envs, self.epsilon_base, self.epsilon_alpha, any_may_miss)
 
 
 @dataclass(frozen=True)
@@ -171,9 +174,14 @@ class LadderEpsilon:
     num_envs: int
     base: float
     alpha: float
+    any_may_miss: bool = False
+    """Some actors may not be there: neighbours then stand on rungs far apart, so that those who are
+    there climb the whole ladder."""
 
     def __call__(self, context: NodeContext) -> Epsilon:
         all_of_them = np.arange(self.num_envs)
+        if self.any_may_miss:
+            all_of_them = np.argsort(np.argsort(all_of_them * _GOLDEN_RATIO % 1.0))
         rungs = np.asarray(epsilon_ladder(all_of_them, self.num_envs, self.base, self.alpha))
         return lambda _, environments: rungs[environments]
 
