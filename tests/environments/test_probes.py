@@ -7,6 +7,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from veldt.environments import EnvironmentFactory
+from veldt.environments.small_tasks import DeepSeaEnvironment
 
 NAMES = [
     "Action",
@@ -65,6 +66,11 @@ def towards_the_ball(environment):
     return np.sign(ball - paddle) + 1
 
 
+def always_right(environment):
+    cells = environment.observations["observation"].argmax(axis=1)
+    return DeepSeaEnvironment.actions_to_the_right(8).ravel()[cells]
+
+
 class Recall:
     """Remembers the cue of each environment."""
 
@@ -94,7 +100,7 @@ def test_gymnasium_accepts_the_probe(name):
         ("NestedDict", right_quarter, 20.0, 5.0),
         ("Stairs", as_shown, 1.0, 0.234),
         ("Catch", towards_the_ball, 1.0, -0.6),
-        ("DeepSea", lambda environment: np.ones(8, np.int64), 0.99, 0.0),
+        ("DeepSea", always_right, 0.99, 0.0),
         ("Action", lambda environment: np.ones(8, np.int64), 1.0, 0.0),
         ("Value", chance(), 1.0, 1.0),
         ("Discount", chance(), 1.0, 1.0),

@@ -46,15 +46,21 @@ class CatchEnvironment(gymnasium.Env):
 
 class DeepSeaEnvironment(gymnasium.Env):
     """bsuite's Deep Sea: one sinks by a row per step, to the left or, for a small price, to the
-    right; a treasure lies in the last corner, which only going right every time reaches. Best 0.99;
-    chance finds it in one of 2^size episodes."""
+    right; a treasure lies in the last corner, which only going right every time reaches. Which
+    action leads right is another in each cell. Best 0.99; chance finds the treasure in one of
+    2^size episodes."""
 
     price = 0.01
 
     def __init__(self, size: int = 8) -> None:
         self.observation_space = spaces.Box(0.0, 1.0, (size * size,), np.float32)
         self.action_space = spaces.Discrete(2)
-        self._size = size
+        self._size, self._right = size, self.actions_to_the_right(size)
+
+    @staticmethod
+    def actions_to_the_right(size: int) -> np.ndarray:
+        """By row and column, the same in every environment of a size."""
+        return np.random.default_rng(size).integers(2, size=(size, size))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -64,9 +70,9 @@ class DeepSeaEnvironment(gymnasium.Env):
         return self._observe(), {}
 
     def step(self, action: Any) -> StepResult:
-        is_right = int(action) == 1
-        found = is_right and self._row == self._column == self._size - 1
-        reward = float(found) - self.price / self._size * is_right
+        is_right = int(action) == self._right[self._row, self._column]
+        found = bool(is_right) and self._row == self._column == self._size - 1
+        reward = float(found) - self.price / self._size * float(is_right)
         self._column = max(self._column + (1 if is_right else -1), 0)
         self._row += 1
         over = self._row == self._size

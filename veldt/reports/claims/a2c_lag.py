@@ -35,7 +35,7 @@ class SynchronousMatches(LearningClaim):
     """Actors of A2C and workers of A3C."""
     envs_per_actor: int = 8
     """Environments that each of them steps together."""
-    seeds: int = 20
+    seeds: int = 24
 
     def kinds(self) -> list[Row]:
         return [{"system": system} for system in _SYSTEMS]

@@ -57,7 +57,7 @@ class DoubleBuffering(Claim):
     def measure(self, case: Row) -> Row:
         done = train(
             "sample_factory",
-            env=f"veldt:sleeping?step_ms={self.step_ms / case['groups']}",
+            env=f"veldt:sleeping?base={self.env},step_ms={self.step_ms / case['groups']}",
             backend="process",
             seed=case["seed"],
             num_actors=1,

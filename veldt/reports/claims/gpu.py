@@ -89,6 +89,7 @@ class CentralInferenceOnGpu(CentralInferenceWins):
 
     name = "central_inference_on_a_gpu"
     statement = "Central inference on a GPU wins when the network grows."
+    full_settings = settings(widths=(64, 256, 1024, 4096), seconds=30.0, seeds=6)
     needs_gpu = True
 
     widths: tuple[int, ...] = (64, 512, 2048)
