@@ -94,7 +94,7 @@ class ManyBundles(Claim):
     """DQN against Gorila's bundles when stepping is what takes time."""
 
     name = "gorila_wall_time"
-    statement = "On slow environments Gorila's many actors and learners reach a score sooner than DQN."
+    statement = "On slow environments Gorila's many actors reach a score sooner than DQN."
     paper = "Gorila (Nair et al., 2015)"
     rule = (
         "DQN's seconds to the confirmed score over Gorila's lie above 1: the interval of the ratio"
