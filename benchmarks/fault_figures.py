@@ -16,10 +16,10 @@ from typing import Any
 from measuring import RESULTS, ROOT, machine, save
 
 FILES = (
-    "tests/faults", "tests/test_checkpoint_crash.py", "tests/test_checkpoint_damage.py",
+    "tests/faults", "tests/checkpoints",
     "tests/wire", "tests/backends/test_faults.py", "tests/backends/test_load.py",
     "tests/backends/test_ray_nodes.py",
-    "tests/backends/test_weights_at_full_speed.py", "tests/backends/test_ray_nodes.py",
+    "tests/backends/test_weights_at_full_speed.py",
 )  # fmt: skip
 FULL_SIZE = {
     "VELDT_ACTOR_KILLS": 1000,

@@ -45,6 +45,7 @@ LONGEST_SECONDS = 5.0
 _BUSY = 12.0  # how much longer than it computes something may take on a machine with other work
 _TRAINING_SECONDS = 1.0
 _MOST_WEIGHTS = 10_000_000  # of a trained sample
+_MOST_NODES = 300  # each takes some milliseconds to begin and to save
 _ADDRESS_SPACE = 12 << 30
 _KEPT = ("env", "run_dir", "backend", "dashboard", "port", "autotune", "json", "quiet", "chaos")
 _KEPT += ("evaluation_episodes",)  # the closing evaluation has 20 s of its own
@@ -205,7 +206,8 @@ def judge(case: Case, account: Account, limit_seconds: float = LONGEST_SECONDS) 
     finally:
         account.longest_seconds = max(account.longest_seconds, time.process_time() - began)
     account.planned += 1
-    is_small = plan.topology.num_weights <= _MOST_WEIGHTS
+    topology = plan.topology
+    is_small = topology.num_weights <= _MOST_WEIGHTS and len(topology.nodes) <= _MOST_NODES
     account.too_large_for_a_moment += not is_small
     return is_small
 

@@ -28,10 +28,10 @@ SERVERS = dict.fromkeys(("inference", "policy_worker", "predictor"), (0.0004, 1e
 TIMES = Times(SAMPLES, 1.0, SERVERS)
 
 
-def planner(architecture, times=TIMES, env="CartPole-v1", **options):
+def planner(architecture, times=TIMES, env="CartPole-v1", own=None, **options):
     def plan_of(actors):
         given = RunOptions(env=env, num_actors=actors, backend="process", device="cpu", **options)
-        return make_plan(architecture, given, {})
+        return make_plan(architecture, given, own or {})
 
     return Planner(plan_of, times, home_cores=2)
 
@@ -80,7 +80,7 @@ def test_every_architecture_is_its_own_model(architecture):
 
 
 def test_one_actor_is_as_fast_as_its_own_time_and_many_as_the_learner():
-    impala = planner("impala", envs_per_actor=8)
+    impala = planner("impala", envs_per_actor=8, own={"batch_trajectories": 1})
     one, many = impala.predict(1), impala.predict(32)
     rows = 8 * 10
     assert one.env_steps_per_second == pytest.approx(8 / (1.5 * STEP), rel=0.05)

@@ -133,18 +133,15 @@ class SerialBackend(OverFabric):
         that goes on are then at the same point."""
         self._looked_at = self._env_steps()
         for _ in range(_ROUNDS_PER_ADVANCE):
-            if self._is_due():
+            if self._is_due(self._env_steps()):
                 break
             self._round()
 
-    def _is_due(self) -> bool:
+    def _is_due(self, env_steps: float) -> bool:
         total, period = self._total_env_steps, self._checkpoint_env_steps
-        if total is None and period is None:
-            return False
-        now = self._env_steps()
-        if period is not None and now // period > self._looked_at // period:
+        if period is not None and env_steps // period > self._looked_at // period:
             return True
-        return total is not None and now >= total
+        return total is not None and env_steps >= total
 
     def _env_steps(self) -> float:
         return sum(node.value("env_steps") for node in self._telemetry)
@@ -159,11 +156,15 @@ class SerialBackend(OverFabric):
         worked = False
         self._rounds += 1
         busy = []
+        env_steps = self._env_steps()
         started = clock = time.perf_counter()
         for index in self._order.permutation(len(self._nodes)):
-            if self._is_due():
+            if self._is_due(env_steps):
                 break
+            # Only who steps counts: to ask all nodes after each of them would take their square.
+            before = self._telemetry[index].value("env_steps")
             worked |= self._nodes[index].step()
+            env_steps += self._telemetry[index].value("env_steps") - before
             now = time.perf_counter()
             busy.append((index, clock, now))
             clock = now

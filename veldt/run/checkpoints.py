@@ -188,17 +188,21 @@ class RunCheckpoints:
 
     def save(self, weights: Parameters, patience_seconds: float = _PATIENCE_SECONDS) -> Path | None:
         """One complete checkpoint, waited for; a failure is reported."""
+        path = self._written(weights, patience_seconds)
+        if path is not None:
+            # Serial begins anew from it; elsewhere restarted nodes will.
+            self._backend.restore(path, self._generation)
+            self._saved(path, self._telemetry.env_steps)
+        return path
+
+    def _written(self, weights: Parameters, patience_seconds: float) -> Path | None:
         try:
             _check_finite(weights)
             parts = captured(self._backend, patience_seconds)
-            path = self._prepared(weights, complete=True)(parts)
+            return self._prepared(weights, complete=True)(parts)
         except CheckpointError as error:
             self.note(f"no checkpoint was written: {error}")
             return None
-        # Serial begins anew from it; elsewhere restarted nodes will.
-        self._backend.restore(path, self._generation)
-        self._saved(path, self._telemetry.env_steps)
-        return path
 
     def save_last(self, weights: Parameters, nodes_are_alive: bool) -> None:
         """The checkpoint that closes a run. After a failure only weights can be had; they are kept
@@ -206,7 +210,9 @@ class RunCheckpoints:
         self._finish_writing()
         if nodes_are_alive:
             try:
-                if self.save(weights, _LAST_PATIENCE_SECONDS) is not None:
+                path = self._written(weights, _LAST_PATIENCE_SECONDS)
+                if path is not None:
+                    self._saved(path, self._telemetry.env_steps)
                     return
             except NodeFailure as failure:
                 self.note(f"{failure} while the last checkpoint was made")

@@ -172,12 +172,13 @@ class RunTelemetry:
     def stage_shares(self) -> dict[str, dict[str, float]]:
         """Share of wall time by stage since the run settled, averaged over each kind's nodes."""
         steady = self._samples.steady
+        known = [(kind, steady.stage_shares(name)) for name, kind in self.kinds.items()]
+        nodes = Counter(kind for kind, spent in known if spent)
         shares: dict[str, dict[str, float]] = {}
-        for name, kind in self.kinds.items():
-            nodes = sum(bool(steady.stage_shares(n)) for n, k in self.kinds.items() if k == kind)
+        for kind, spent in known:
             stages = shares.setdefault(kind, {})
-            for stage, share in steady.stage_shares(name).items():
-                stages[stage] = stages.get(stage, 0.0) + share / nodes
+            for stage, share in spent.items():
+                stages[stage] = stages.get(stage, 0.0) + share / nodes[kind]
         return {kind: stages for kind, stages in shares.items() if stages}
 
     def mean_queue_fill(self) -> dict[str, float]:
