@@ -60,7 +60,6 @@ class Optimizer(ABC):
         self.count = state[-1]
         self.last_norm = math.nan
         self._scratch = torch.empty_like(vector)
-        self._known_count: float | None = None
 
     @torch.no_grad()
     def step(self, gradient: Tensor, learning_rate_scale: float = 1.0) -> bool:
@@ -86,7 +85,6 @@ class Optimizer(ABC):
         if limit > 0.0:
             gradient.mul_((limit / norm).clamp(max=1.0))
         self.count.add_(1.0)
-        self._known_count = None
         self._apply(gradient, learning_rate_scale * self.options.learning_rate)
         for entry, old in zip((self.vector, self.state_vector), before, strict=True):
             torch.where(is_finite, entry, old, out=entry)
@@ -95,15 +93,6 @@ class Optimizer(ABC):
     def load(self, state: Tensor) -> None:
         """Go on with the moments of a checkpoint."""
         self.state_vector.copy_(state)
-        self._known_count = None
-
-    def _counted(self) -> float:
-        """The number of steps. From a GPU, where it is nobody else's, it is read once."""
-        if not self.count.is_cuda:
-            return float(self.count)
-        known = self._known_count
-        self._known_count = float(self.count) if known is None else min(known + 1.0, 2.0**24)
-        return self._known_count
 
     @abstractmethod
     def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
@@ -158,7 +147,7 @@ class Adam(Optimizer):
 
     def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         (mean, square), beta1, beta2 = self.moments, self.options.adam_beta1, _ADAM_BETA2
-        count = self.count if isinstance(learning_rate, Tensor) else self._counted()
+        count = self.count if isinstance(learning_rate, Tensor) else float(self.count)
         mean.lerp_(gradient, 1.0 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
         root = torch.sqrt(square, out=self._scratch).div_(_root(1.0 - beta2**count))

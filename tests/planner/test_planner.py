@@ -91,6 +91,13 @@ def test_one_actor_is_as_fast_as_its_own_time_and_many_as_the_learner():
     assert many.knee_actors == pytest.approx(10 * 1.5 * STEP / LEARN, rel=0.1)
 
 
+def test_a_move_of_a_game_is_one_env_step_in_a_plan_too():
+    game = planner("impala", env="veldt:leduc", envs_per_actor=8).predict(1)
+    assert game.env_steps_per_second == pytest.approx(8 / 2 / (1.5 * STEP), rel=0.05)
+    assert game.env_steps_per_second <= 1.01 * game.upper_bound
+    assert game.upper_bound == pytest.approx(8 / 2 / (1.5 * STEP), rel=0.05)
+
+
 def test_a_barrier_keeps_the_lag_at_zero():
     assert planner("a2c", envs_per_actor=8).predict(4).policy_lag == 0.0
 

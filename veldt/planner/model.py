@@ -54,6 +54,7 @@ class Model:
         self.env_steps = self.trained_steps = self.updates = self.lag_sum = self.lag_rows = 0.0
         self.lags: list[float] = []
         topology = plan.topology
+        self._rows_per_env_step = topology.network.spec.rows_per_env_step
         queues = (queue.spec for queue in topology.queues)
         self._stations = {spec.name: Station(spec.num_slots) for spec in queues}
         self._group_lock: dict[str, Lock] = {}
@@ -127,7 +128,7 @@ class Model:
         yield Work(own + share * stepping, node.kind, _ACTORS)
         if share < 1.0:
             yield Sleep((1.0 - share) * stepping)
-        self.env_steps += steps * width
+        self.env_steps += steps * width / self._rows_per_env_step
 
     def _ask(self, channel: str) -> Process:
         server, answered, done = self._servers[channel], Signal(), [False]
@@ -168,7 +169,7 @@ class Model:
             yield from lock.held(self.engine, self._update(node))
             station.free += slots
             self.updates += 1
-            self.trained_steps += rows
+            self.trained_steps += rows / self._rows_per_env_step
             self.engine.fire(station.changed)
             self.engine.fire(self._version_signal)
 

@@ -164,13 +164,13 @@ def bottleneck_of(busy: dict[str, float], cores_busy: float, actors: int, knee: 
     return "the actors: nothing else is full; add actors or environments per actor"
 
 
-def _trajectory(plan: Plan) -> tuple[int, int]:
-    """Steps and environments of a trajectory."""
+def _trajectory(plan: Plan) -> tuple[int, float]:
+    """Steps of a trajectory, and env steps that each of them is."""
     for queue in plan.topology.queues:
         if "first" in queue.spec.layout:
             rows, width = queue.spec.layout["first"].shape[:2]
-            return rows - 1, width
-    return 1, 1
+            return rows - 1, width / plan.topology.network.spec.rows_per_env_step
+    return 1, 1.0
 
 
 def _slots_per_update(plan: Plan) -> float:
