@@ -11,11 +11,12 @@ RESULTS = Path(__file__).resolve().parent / "results"
 _INTRODUCTION = """## On one GPU
 
 `python benchmarks/gpu_scores.py` trains for a given time, with defaults but for the options that a
-line names, and keeps a checkpoint every few seconds. Afterwards each checkpoint plays 20 fresh episodes without exploration: whole games,
-raw rewards, for Atari with sticky actions (0.25). Its seconds count from the start of the process
-until its files were there; the time of these evaluations is not counted. A line is one seed: it
-shows a curve and a pace, and is no score to compare by. Busy are the learner and the policy worker,
-which share the GPU: in turns, or at once with NVIDIA's MPS daemon.
+line names, and keeps a checkpoint every few seconds. Afterwards each checkpoint plays 20 fresh
+episodes without exploration: whole games, raw rewards, for Atari with sticky actions (0.25). Its
+seconds count from the start of the process until its files were there; the time of these
+evaluations is not counted. A line is one seed: it shows a curve and a pace, and is no score to
+compare by. Busy are the learner and the policy worker, which share the GPU: in turns, or at once
+with NVIDIA's MPS daemon.
 """
 
 
