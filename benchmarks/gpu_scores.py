@@ -4,10 +4,10 @@
 python benchmarks/gpu_scores.py --run "sample_factory --env ALE/Pong-v5" --target 18 --seeds 1 2 3
 python benchmarks/gpu_scores.py --run "a2c --env HalfCheetah-v5" --target 8000 --seconds 500
 
-Each run is `veldt train` with the words of --run and a limit of seconds. It leaves a checkpoint every few
-seconds; when all runs are over, each of them plays 20 fresh episodes by the game's own rules (whole
-games, raw rewards). A checkpoint's seconds count from the start of the process until its files are
-there, so the time that evaluation takes is not counted. Runs are lines of
+Each run is `veldt train` with the words of --run and a limit of seconds. It leaves a checkpoint
+every few seconds; when all runs are over, each of them plays 20 fresh episodes by the game's own
+rules (whole games, raw rewards). A checkpoint's seconds count from the start of the process until
+its files are there, so the time that evaluation takes is not counted. Runs are lines of
 benchmarks/results/gpu_scores.jsonl, written when a run is over and again with its scores.
 """
 
