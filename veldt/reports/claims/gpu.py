@@ -38,7 +38,7 @@ class BatchedOnGpu(Claim):
     """A3C's workers and GA3C's agents."""
     envs_per_actor: int = 8
     """Environments of each."""
-    seconds: float = 15.0
+    seconds: float = 8.0
     """How long each run is measured."""
     device: str = "cuda"
     """GA3C's."""
@@ -92,11 +92,11 @@ class CentralInferenceOnGpu(CentralInferenceWins):
     full_settings = settings(widths=(64, 256, 1024, 4096), seconds=30.0, seeds=6)
     needs_gpu = True
 
-    widths: tuple[int, ...] = (64, 512, 2048)
+    widths: tuple[int, ...] = (64, 2048)
     """Widths of both hidden layers, comma separated, from narrow to wide."""
     actors: int = 14
     """Actors of each system."""
-    seconds: float = 15.0
+    seconds: float = 8.0
     """How long each run is measured."""
     device: str = "cuda"
     """Where learning, and central inference, happen."""
