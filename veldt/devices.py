@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,10 @@ from veldt.types import Batch
 
 _WORTH_LOCKING_BYTES = 1 << 20
 _PAGE = 4096
+
+RECORDING = threading.RLock()
+"""Held while a CUDA graph is recorded, and by whoever must not come in between: threads of one
+process share the device."""
 
 
 class Completion:

@@ -4,6 +4,8 @@ not be."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -104,10 +106,10 @@ def test_other_constants_are_another_loss():
     assert objective.constants() != before
 
 
-def run(kind, name, device, **more):
+def run(kind, name, device, own=None, **more):
     """Gradients and reports of several batches with weights that change in between."""
     head, make = OBJECTIVES[name]
-    own = network(head, device, **more)
+    own = own or network(head, device, **more)
     flat, objective = FlatParameters(own, device), make()
     objective.open(own)
     differentiate = kind(objective, flat, torch.device(device))
@@ -138,6 +140,22 @@ def test_recorded_gradients_are_those_of_single_launches(name):
     for (theirs, their_loss), (ours, our_loss) in zip(launched, recorded, strict=True):
         assert_near(ours, theirs)
         assert our_loss == pytest.approx(their_loss, rel=1e-3, abs=1e-4)
+
+
+@needs_cuda
+def test_threads_of_one_process_record_side_by_side():
+    launched, _ = run(Differentiation, "actor_critic", "cuda")
+    networks = [network("policy_value", "cuda") for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        jobs = [
+            threads.submit(run, RecordedDifferentiation, "actor_critic", "cuda", own)
+            for own in networks
+        ]
+    for job in jobs:
+        recorded, differentiate = job.result()
+        assert len(differentiate.graphs) == 1
+        for (theirs, _), (ours, _) in zip(launched, recorded, strict=True):
+            assert_near(ours, theirs)
 
 
 def train(name, step_is_recorded, poisoned=()):

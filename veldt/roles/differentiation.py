@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veldt.devices import Completion
+from veldt.devices import RECORDING, Completion
 from veldt.networks import FlatParameters
 from veldt.objectives import Loss, Objective, Tensors
 from veldt.ports import UnseenStep
@@ -80,7 +80,10 @@ class RecordedDifferentiation(Differentiation):
             if self._uses[shapes] > _USES_BEFORE_GRAPH and len(self.graphs) < _MOST_GRAPHS:
                 self._record(shapes, part)
         if shapes not in self.graphs:
-            return super().__call__(part)
+            with RECORDING:
+                loss = self._differentiate(part)
+            self._completion.wait()
+            return Differentiated(loss)
         loss = self.graphs[shapes].replay(part, learning_rate_scale)
         if self._step is None:
             self._completion.wait()
@@ -100,7 +103,8 @@ class RecordedDifferentiation(Differentiation):
         """A user's network may do what cannot be recorded, such as look at a value; it then runs
         as it is."""
         try:
-            self.graphs[shapes] = _Graph(self._differentiate, self._step, part)
+            with RECORDING:
+                self.graphs[shapes] = _Graph(self._differentiate, self._step, part)
         except RuntimeError:
             self._can_be_recorded = False
 
@@ -125,8 +129,9 @@ class _Graph:
             differentiate(self._part)
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        # Inference in another thread goes on allocating; only this thread's calls are recorded.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        # Inference in another thread goes on allocating; only this thread's calls are recorded. By
+        # itself PyTorch would record all threads on the same stream.
+        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             self._loss = differentiate(self._part)
             if step is not None:
                 step(self._scale * self._loss.learning_rate_scale)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from veldt.devices import RECORDING
 from veldt.networks import Network
 
 Tensors = dict[str, torch.Tensor]
@@ -75,7 +76,8 @@ class CudaForwardPass:
         """A user's network may do what cannot be recorded, such as look at a value; it then runs
         as it is."""
         try:
-            self.graphs[rows] = _Graph(self._network, inputs, state, self._stream)
+            with RECORDING:
+                self.graphs[rows] = _Graph(self._network, inputs, state, self._stream)
         except RuntimeError:
             self._can_be_recorded = False
 
