@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far `veldt plan` is off: calibrated with 1 and 2 actors, held against runs with more.
 
-python benchmarks/plan_validation.py [--only impala a2c] [--env ID] [--actors 4,8,32]
-Rows of other calls stay in benchmarks/results/plan.json.
+python benchmarks/plan_validation.py [--only impala a2c] [--envs ID ...] [--actors 4,8,15]
+Rows of other calls and machines stay in benchmarks/results/plan.json.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def rows_of(name: str, env: str, actors: str, seconds: str) -> list[dict[str, ob
         {
             "architecture": name,
             "env": env,
+            "cores": row["cores"],
             "actors": row["actors"],
             "predicted": row["env_steps_per_second"],
             "low": row["low"],
@@ -38,25 +39,30 @@ def rows_of(name: str, env: str, actors: str, seconds: str) -> list[dict[str, ob
     ]
 
 
+def key(row: dict[str, object]) -> tuple[object, ...]:
+    return row["cores"], row["env"], row["architecture"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="*", default=list(SYSTEMS))
-    parser.add_argument("--env", default=SLEEPING)
-    parser.add_argument("--actors", default="4,8,32")
+    parser.add_argument("--envs", nargs="*", default=["CartPole-v1", SLEEPING])
+    parser.add_argument("--actors", default="4,8,15")
     parser.add_argument("--seconds", default="6")
     given = parser.parse_args()
     path = measuring.RESULTS / "plan.json"
     document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
     machine = measuring.machine()
-    for name in given.only:
-        fresh = rows_of(name, given.env, given.actors, given.seconds)
-        kept = [r for r in document["rows"] if (r["architecture"], r["env"]) != (name, given.env)]
-        document["rows"] = kept + fresh
-        print(name, [f"{r['actors']}: {r['predicted'] / r['measured'] - 1:+.0%}" for r in fresh])
-        document |= {"machine": machine, "command": "`python benchmarks/plan_validation.py`"}
-        busy = machine["load_average_before"]
-        document["note"] = f"The load average was {busy} before the last call."
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    for env in given.envs:
+        for name in given.only:
+            fresh = rows_of(name, env, given.actors, given.seconds)
+            replaced = {key(row) for row in fresh}
+            kept = [row for row in document["rows"] if key(row) not in replaced]
+            document["rows"] = sorted(kept + fresh, key=lambda row: (*key(row), row["actors"]))
+            off = [f"{r['actors']}: {r['predicted'] / r['measured'] - 1:+.0%}" for r in fresh]
+            print(env, name, off, flush=True)
+            document["machines"] = {**document.get("machines", {}), str(machine["cores"]): machine}
+            path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -343,18 +343,20 @@ def planning_page(text: str, results: Path = RESULTS) -> str:
     if path.exists():
         document = _read(path)
         rows = [
-            [f"`{row['architecture']}`", row["env"], f"{row['actors']}", f"{row['predicted']:,.0f}",
-             f"{row['measured']:,.0f}", f"{row['predicted'] / row['measured'] - 1:+.0%}",
+            [f"{row['cores']}", row["env"], f"`{row['architecture']}`", f"{row['actors']}",
+             f"{row['predicted']:,.0f}", f"{row['measured']:,.0f}",
+             f"{row['predicted'] / row['measured'] - 1:+.0%}",
              _number(row["predicted_lag"], 1), _number(row["measured_lag"], 1)]
             for row in document["rows"]
         ]  # fmt: skip
-        head = ["architecture", "environment", "actors", "predicted steps/s", "measured", "off",
-                "predicted lag", "measured lag"]  # fmt: skip
-        machine = document["machine"]
-        block = (
-            f"{table(head, rows)}\n\nCalibrated with 1 and 2 actors, {document['command']}, on"
-            f" {machine['cores']} cores of {machine['cpu']}. {document['note']}"
+        head = ["cores", "environment", "architecture", "actors", "predicted steps/s", "measured",
+                "off", "predicted lag", "measured lag"]  # fmt: skip
+        calls = "; ".join(
+            f"on {machine['cores']} cores of {machine['cpu']} `{machine['command']}` (load average"
+            f" {machine['load_average_before']} before it)"
+            for machine in document["machines"].values()
         )
+        block = f"{table(head, rows)}\n\nCalibrated with 1 and 2 actors: {calls}."
     return _replaced(text, BEGIN, END, f"{BEGIN}\n{block}\n{END}")
 
 

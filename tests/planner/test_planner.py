@@ -10,6 +10,7 @@ from veldt.architectures import ARCHITECTURES
 from veldt.command_line.main import main
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
+from veldt.planner.command import trials_of
 from veldt.planner.engine import Engine, Signal, Sleep, Work
 from veldt.planner.predict import Planner, bottleneck_of
 from veldt.planner.times import Times
@@ -28,12 +29,16 @@ SERVERS = dict.fromkeys(("inference", "policy_worker", "predictor"), (0.0004, 1e
 TIMES = Times(SAMPLES, 1.0, SERVERS)
 
 
-def planner(architecture, times=TIMES, env="CartPole-v1", own=None, **options):
+def planning(architecture, env="CartPole-v1", own=None, **options):
     def plan_of(actors):
         given = RunOptions(env=env, num_actors=actors, backend="process", device="cpu", **options)
         return make_plan(architecture, given, own or {})
 
-    return Planner(plan_of, times, home_cores=2)
+    return plan_of
+
+
+def planner(architecture, times=TIMES, env="CartPole-v1", own=None, **options):
+    return Planner(planning(architecture, env, own, **options), times, home_cores=2)
 
 
 def test_cores_are_shared_and_the_urgent_go_first():
@@ -96,6 +101,35 @@ def test_a_move_of_a_game_is_one_env_step_in_a_plan_too():
     assert game.env_steps_per_second == pytest.approx(8 / 2 / (1.5 * STEP), rel=0.05)
     assert game.env_steps_per_second <= 1.01 * game.upper_bound
     assert game.upper_bound == pytest.approx(8 / 2 / (1.5 * STEP), rel=0.05)
+
+
+def test_larger_batches_take_longer_to_learn_from():
+    alone = planning("impala", envs_per_actor=8)(1).rows_per_update()
+    per_row = {"learner/learn": (0.0, LEARN / alone)}
+    proportional = Times(SAMPLES, 1.0, SERVERS, [], per_row)
+    impala = planner("impala", proportional, envs_per_actor=8)
+    found = impala.predict(64, cores=100)
+    assert planning("impala", envs_per_actor=8)(64).rows_per_update() == 64 * alone
+    assert found.env_steps_per_second == pytest.approx(alone / LEARN, rel=0.05)
+    assert found.env_steps_per_second < found.upper_bound * 1.01
+    assert found.bottleneck.startswith("the learner")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "actors", "batches"),
+    [
+        ("impala", 8, [None, None, 8]),  # two actors fill the same batch as one, eight do not
+        ("impala", 2, [None, None]),
+        ("a2c", 8, [None, None]),  # the batch of two is twice that of one
+        ("apex", 8, [None, None]),  # always of one size
+        ("dqn", 1, [None]),
+    ],
+)
+def test_calibration_sees_batches_of_two_sizes_where_they_grow(architecture, actors, batches):
+    trials = trials_of(architecture, actors, planning(architecture, envs_per_actor=8))
+    assert [trial.options.get("batch_trajectories") for trial in trials] == batches
+    grows = architecture in ("impala", "a2c") and actors > 2
+    assert (len({trial.rows for trial in trials}) > 1) == grows
 
 
 def test_a_barrier_keeps_the_lag_at_zero():

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import Bounds, Count, Options, Positive
-from veldt.planner.predict import Planner, Prediction
-from veldt.planner.times import Times, calibrate, cpu_share
+from veldt.planner.predict import Planner, PlanOf, Prediction
+from veldt.planner.times import Times, Trial, calibrate, cpu_share
 from veldt.resources import usable_cores
 from veldt.run.plan import Plan, make_plan
 from veldt.telemetry.result import dumps
 
+_MOST_CALIBRATED_BATCH = 16  # trajectories
 _HEADER = ("actors", "cores", "env steps/s", "band", "lag", "p99", "up MB/s", "down MB/s", "limit")
 
 
@@ -56,9 +57,8 @@ def plan(architecture: str, given: PlanOptions) -> int:
         own = RunOptions(**options, num_actors=actors, backend="process", device="cpu")
         return make_plan(architecture, own, {})
 
-    first = plan_of(min(given.actors))
     cores = usable_cores() if given.validate else given.cores
-    times = _times(architecture, options, given, first)
+    times = _times(architecture, options, given, plan_of)
     planner = Planner(plan_of, times, usable_cores())
     found = [planner.predict(actors, cores) for actors in given.actors]
     measured = _measure(architecture, options, given) if given.validate else {}
@@ -70,14 +70,17 @@ def plan(architecture: str, given: PlanOptions) -> int:
     return 0
 
 
-def _times(architecture: str, options: dict[str, Any], given: PlanOptions, first: Plan) -> Times:
+def _times(
+    architecture: str, options: dict[str, Any], given: PlanOptions, plan_of: PlanOf
+) -> Times:
     if given.gpu_times is not None:
         return Times.load(given.gpu_times)
-    sizes = (1,) if architecture == "dqn" else (1, 2)
+    trials = trials_of(architecture, max(given.actors), plan_of)
+    sizes = sorted({trial.actors for trial in trials})
     _say(f"measuring {architecture} with {' and '.join(map(str, sizes))} actors ...")
-    found = calibrate(architecture, options, sizes, given.seconds)
-    share = cpu_share(first.problem.environment, first.problem.envs_per_actor)
-    times = Times(found.samples, share, found.infer_seconds_per_group, found.measured)
+    found = calibrate(architecture, options, trials, given.seconds)
+    problem = plan_of(min(given.actors)).problem
+    times = replace(found, step_cpu_share=cpu_share(problem.environment, problem.envs_per_actor))
     if given.save_times is not None:
         try:
             times.save(Path(given.save_times))
@@ -87,11 +90,26 @@ def _times(architecture: str, options: dict[str, Any], given: PlanOptions, first
     return times
 
 
+def trials_of(architecture: str, most_actors: int, plan_of: PlanOf) -> list[Trial]:
+    """One actor and two; where more of them fill larger batches and two do not, also two with a
+    larger one: how long it takes to learn from it cannot be told from small ones."""
+    sizes = (1,) if architecture == "dqn" else (1, 2)
+    trials = [Trial(actors, plan_of(actors).rows_per_update()) for actors in sizes]
+    seen = {trial.rows for trial in trials}
+    largest = plan_of(min(most_actors, _MOST_CALIBRATED_BATCH))
+    has_choice = hasattr(largest.config, "batch_trajectories")
+    rows = largest.rows_per_update()
+    if len(seen) == 1 and rows not in seen and has_choice:
+        batch = round(rows / trials[0].rows)
+        trials.append(Trial(sizes[-1], rows, {"batch_trajectories": batch}))
+    return trials
+
+
 def _measure(architecture: str, options: dict[str, Any], given: PlanOptions) -> dict[int, Any]:
     """By number of actors: what a run here does."""
     found = {}
     for actors in given.actors:
-        runs = calibrate(architecture, options, (actors,), given.seconds).measured
+        runs = calibrate(architecture, options, [Trial(actors, 0)], given.seconds).measured
         found[actors] = {f"measured_{name}": value for name, value in runs[0].items()}
         del found[actors]["measured_actors"]
     return found

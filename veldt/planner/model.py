@@ -159,23 +159,23 @@ class Model:
     def _learner(self, node: Node) -> Process:
         end = _end(node, QueueSpec, side="source")
         station, slots = self._stations[end.channel.name], end.slots_per_batch
-        rows = self._learned_rows(end)
-        lock = self._group_lock[node.name]
+        rows, lock = self._plan.rows_per_update(), self._group_lock[node.name]
         while True:
             while len(station.filled) < slots:
                 yield station.changed
             versions = [station.filled.popleft() for _ in range(slots)]
             self._count_lags(versions)
-            yield from lock.held(self.engine, self._update(node))
+            yield from lock.held(self.engine, self._update(node, rows))
             station.free += slots
             self.updates += 1
             self.trained_steps += rows / self._rows_per_env_step
             self.engine.fire(station.changed)
             self.engine.fire(self._version_signal)
 
-    def _update(self, node: Node) -> Process:
+    def _update(self, node: Node, rows: int) -> Process:
         seconds = sum(
-            self._cost(node, stage) for stage in ("hand_over", "learn", "publish", "other")
+            self._cost(node, stage) * self._times.growth(f"{node.kind}/{stage}", rows)
+            for stage in ("hand_over", "learn", "publish", "other")
         )
         yield Work(seconds, node.kind, _OTHERS)
 
@@ -231,13 +231,6 @@ class Model:
     def _queue_width(self, end: End) -> int:
         assert isinstance(end.channel, QueueSpec)
         return end.channel.layout["first"].shape[1]
-
-    def _learned_rows(self, end: End) -> float:
-        assert isinstance(end.channel, QueueSpec)
-        layout = end.channel.layout
-        if "first" in layout:
-            return float((layout["first"].shape[0] - 1) * layout["first"].shape[1])
-        return float(layout["reward"].shape[0])
 
 
 class Lock:

@@ -133,9 +133,13 @@ class Planner:
         steps, width = _trajectory(plan)
         own = sum(times.mean(f"{node.kind}/{stage}") for stage in ("step", "infer", "other"))
         think = steps * own
-        batch = max(1.0, _slots_per_update(plan))
+        batch, rows = max(1.0, _slots_per_update(plan)), plan.rows_per_update()
         demands = {
-            kind: sum(times.mean(f"{kind}/{s}") for s in ("learn", "publish", "hand_over")) / batch
+            kind: sum(
+                times.mean(f"{kind}/{stage}") * times.growth(f"{kind}/{stage}", rows)
+                for stage in ("learn", "publish", "hand_over")
+            )
+            / batch
             for kind in topology.kinds()
             if times.mean(f"{kind}/learn")
         }

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from veldt.api import train_from
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
 from veldt.reports.compare.records import metric_rows
+from veldt.telemetry.result import RunResult
 from veldt.telemetry.timeline import TIMELINE_FILE
 
 _TRIMMED = 0.05  # of the longest spans: somebody else had the core
@@ -36,6 +37,9 @@ class Times:
     """By kind of inference server: a and m of a + m * groups in one forward pass."""
     measured: list[dict[str, float]] = field(default_factory=list)
     """The runs they come from: actors, env steps per second, lag."""
+    seconds_per_row: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By "kind/stage" of a learner: a and m of a + m * rows of an update, where batches of several
+    sizes were seen."""
 
     def drawn(self, key: str, count: int, random: np.random.Generator) -> float:
         """The sum of `count` passes; 0 for what was never seen."""
@@ -49,6 +53,13 @@ class Times:
     def mean(self, key: str) -> float:
         found = self.samples.get(key)
         return float(np.mean(found)) if found else 0.0
+
+    def growth(self, key: str, rows: int) -> float:
+        """How many times as long a stage of an update takes with `rows` as in the samples."""
+        if key not in self.seconds_per_row or not self.mean(key):
+            return 1.0
+        constant, slope = self.seconds_per_row[key]
+        return (constant + slope * rows) / self.mean(key)
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(self.__dict__) + "\n", encoding="utf-8")
@@ -64,44 +75,72 @@ class Times:
             ) from error
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A short run that times are learned from."""
+
+    actors: int
+    rows: int
+    """That an update learns from."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What it has beyond the plan's own: its rate is then no measure of the plan."""
+
+
 def calibrate(
-    architecture: str, options: Mapping[str, Any], sizes: tuple[int, ...], seconds: float
+    architecture: str, options: Mapping[str, Any], trials: Sequence[Trial], seconds: float
 ) -> Times:
-    """Run the architecture with each number of actors for a while."""
+    """Run the architecture for a while, trial by trial."""
     samples: dict[str, list[float]] = {}
-    batches: dict[str, list[tuple[float, float]]] = {}
+    forward_passes: dict[str, list[tuple[float, float]]] = {}
+    updates: dict[str, list[tuple[float, float]]] = {}
     measured = []
-    for actors in sizes:
-        with tempfile.TemporaryDirectory(prefix="veldt-plan-") as folder:
-            run_dir = Path(folder) / "run"
-            given = {"device": "cpu", **options, "num_actors": actors, "run_dir": str(run_dir)}
-            result = train_from(
-                architecture,
-                {**given, "quiet": True, "max_seconds": seconds, "timeline": seconds / 2,
-                 "evaluation_episodes": 0, "backend": "process"},
-            )  # fmt: skip
-            trace = json.loads((run_dir / TIMELINE_FILE).read_text(encoding="utf-8"))
-            last = metric_rows(run_dir)[-1]
+    for trial in trials:
+        given = {**options, **trial.options, "num_actors": trial.actors}
+        result, trace, last = _short_run(architecture, given, seconds)
         found = _spans(trace)
         for key, lengths in found.items():
             # Those of one actor have a core each; more of them would count others' turns in.
             samples.setdefault(key, lengths)
-        forward = last.get("counter/inference_batches")
-        if forward:
-            groups = last["counter/inference_requests"] / forward
+            if f"{key.split('/')[0]}/learn" in found:
+                updates.setdefault(key, []).append((trial.rows, float(np.mean(lengths))))
+        passes = last.get("counter/inference_batches")
+        if passes:
+            groups = last["counter/inference_requests"] / passes
             for key, lengths in found.items():
                 if key.endswith("/infer") and not key.startswith(("actor/", "agent/")):
                     point = (groups, float(np.mean(lengths)))
-                    batches.setdefault(key.split("/")[0], []).append(point)
-        measured.append(
-            {
-                "actors": actors,
-                "env_steps_per_second": float(result.env_steps_per_second or 0.0),
-                "policy_lag": float(result.policy_lag["mean"] or 0.0),
-            }
-        )
-    fits = {kind: _line(points) for kind, points in batches.items()}
-    return Times(samples, 1.0, fits, measured)
+                    forward_passes.setdefault(key.split("/")[0], []).append(point)
+        if not trial.options:
+            measured.append(
+                {
+                    "actors": trial.actors,
+                    "env_steps_per_second": float(result.env_steps_per_second or 0.0),
+                    "policy_lag": float(result.policy_lag["mean"] or 0.0),
+                }
+            )
+    per_group = {kind: _line(points) for kind, points in forward_passes.items()}
+    per_row = {
+        key: _line(points)
+        for key, points in updates.items()
+        if len({rows for rows, _ in points}) > 1
+    }
+    return Times(samples, 1.0, per_group, measured, per_row)
+
+
+def _short_run(
+    architecture: str, options: Mapping[str, Any], seconds: float
+) -> tuple[RunResult, dict[str, Any], dict[str, Any]]:
+    """Its result, timeline and last metrics."""
+    with tempfile.TemporaryDirectory(prefix="veldt-plan-") as folder:
+        run_dir = Path(folder) / "run"
+        given = {"device": "cpu", **options, "run_dir": str(run_dir)}
+        result = train_from(
+            architecture,
+            {**given, "quiet": True, "max_seconds": seconds, "timeline": seconds / 2,
+             "evaluation_episodes": 0, "backend": "process"},
+        )  # fmt: skip
+        trace = json.loads((run_dir / TIMELINE_FILE).read_text(encoding="utf-8"))
+        return result, trace, metric_rows(run_dir)[-1]
 
 
 def cpu_share(factory: EnvironmentFactory, width: int, seconds: float = 0.5) -> float:
