@@ -96,12 +96,14 @@ def trials_of(architecture: str, most_actors: int, plan_of: PlanOf) -> list[Tria
     sizes = (1,) if architecture == "dqn" else (1, 2)
     trials = [Trial(actors, plan_of(actors).rows_per_update()) for actors in sizes]
     seen = {trial.rows for trial in trials}
-    largest = plan_of(min(most_actors, _MOST_CALIBRATED_BATCH))
-    has_choice = hasattr(largest.config, "batch_trajectories")
-    rows = largest.rows_per_update()
-    if len(seen) == 1 and rows not in seen and has_choice:
-        batch = round(rows / trials[0].rows)
-        trials.append(Trial(sizes[-1], rows, {"batch_trajectories": batch}))
+    actors = min(most_actors, _MOST_CALIBRATED_BATCH)
+    largest = plan_of(actors)
+    rows, config = largest.rows_per_update(), largest.config
+    if len(seen) == 1 and rows not in seen and hasattr(config, "batch_trajectories"):
+        larger = {"batch_trajectories": round(rows / trials[0].rows)}
+        if hasattr(config, "queue_trajectories"):
+            larger["queue_trajectories"] = config.queue_trajectories * actors
+        trials.append(Trial(sizes[-1], rows, larger))
     return trials
 
 

@@ -21,6 +21,8 @@ _RETURN = "evaluation_return"
 class _ApexClaim(Claim):
     """Ape-X on the serial backend, evaluated at equal numbers of updates."""
 
+    is_timed = False
+
     envs_per_actor: int = 4
     """Environments of each actor, and environment steps that it adds for each update."""
     batch_size: int = 64

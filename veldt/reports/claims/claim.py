@@ -97,6 +97,9 @@ class Claim(ABC):
     """Settings of the same experiment with a budget of seconds, which decides nothing."""
     full_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Settings with more seeds and sizes, for those who have the time."""
+    is_timed: ClassVar[bool] = True
+    """Whether it measures time, so that nothing may go on beside it. Cases of the others run on all
+    cores at once."""
     needs_gpu: ClassVar[bool] = False
     """Whether it is about a CUDA device, so that there is nothing to measure without one."""
 

@@ -32,6 +32,7 @@ class WeightTraffic(Claim):
         " above 10 and below 1.1 (exact, from counters; serial backend)."
     )
     caption = "Bytes that actors take per environment step over the width of both hidden layers."
+    is_timed = False
     quick_settings = settings(widths=(16, 64), env_steps=600, seeds=1)
 
     widths: tuple[int, ...] = (16, 64, 256, 1024)
@@ -95,6 +96,7 @@ class ReplayTraffic(Claim):
         " 1.2 (exact, from counters; serial backend)."
     )
     caption = "Bytes between processes per environment step."
+    is_timed = False
     quick_settings = settings(env_steps=2_000, seeds=1)
 
     actors: int = 4

@@ -48,6 +48,7 @@ class DroppingProtects(Claim):
         "Score of fresh episodes over environment steps: a worker that sends gradients of old"
         " weights (left) or corrupted ones (right); dropped, not dropped, and no fault at all."
     )
+    is_timed = False
     quick_settings = settings(env_steps=3_000, healthy_gradients=0, points=1, seeds=1)
 
     workers: int = 2

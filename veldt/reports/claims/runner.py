@@ -5,15 +5,18 @@ its settings have changed."""
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from veldt.files import write_atomically
 from veldt.reports.claims.claim import UNDECIDED, Claim, Row, Verdict, conclude
+from veldt.resources import usable_cores
 from veldt.telemetry.result import dumps
 
 Say = Callable[[str], None]
@@ -21,25 +24,54 @@ Say = Callable[[str], None]
 
 def run_cases(claim: Claim, folder: Path, say: Say) -> tuple[list[Row], float]:
     """Run what is not finished; all rows, and the seconds that their runs took."""
-    cases, rows, seconds = claim.cases(), [], 0.0
-    settings = _plain(asdict(claim))
-    for number, case in enumerate(cases, start=1):
-        place = f"{claim.name} [{number}/{len(cases)}] {_words(case)}"
-        path = folder / f"{_file_name(case)}.json"
-        record = _finished(path, settings)
-        if record is None:
-            began = time.monotonic()
-            measured = _plain(claim.measure(case))
-            row = {**case, **measured}
-            record = {"settings": settings, "seconds": time.monotonic() - began, "row": row}
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, dumps(record) + "\n")
-            say(f"{place}: {record['seconds']:.1f} s")
-        else:
-            say(f"{place}: finished before")
-        rows.append(record["row"])
-        seconds += record["seconds"]
-    return rows, seconds
+    cases, settings = claim.cases(), _plain(asdict(claim))
+    paths = [folder / f"{_file_name(case)}.json" for case in cases]
+    records = [_finished(path, settings) for path in paths]
+    todo = [index for index, record in enumerate(records) if record is None]
+    for index in sorted(set(range(len(cases))) - set(todo)):
+        say(f"{_place(claim, cases, index)}: finished before")
+    folder.mkdir(parents=True, exist_ok=True)
+    side_by_side = 1 if claim.is_timed else min(usable_cores(), max(1, len(todo)))
+    for index, (measured, seconds) in zip(
+        todo, _measured(claim, [cases[index] for index in todo], side_by_side), strict=True
+    ):
+        row = {**cases[index], **measured}
+        record = {"settings": settings, "seconds": seconds / side_by_side, "row": row}
+        write_atomically(paths[index], dumps(record) + "\n")
+        say(f"{_place(claim, cases, index)}: {seconds:.1f} s")
+        records[index] = record
+    kept = [record for record in records if record is not None]
+    return [record["row"] for record in kept], sum(record["seconds"] for record in kept)
+
+
+def _measured(claim: Claim, cases: list[Row], side_by_side: int) -> Iterator[tuple[Row, float]]:
+    """What each case gave, in their order, and its seconds."""
+    if side_by_side == 1:
+        yield from (_timed(claim, case) for case in cases)
+        return
+    own = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(side_by_side, own, _use_one_core) as pool:
+        calls = [pool.submit(_timed, claim, case) for case in cases]
+        try:
+            for call in calls:
+                yield call.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _timed(claim: Claim, case: Row) -> tuple[Row, float]:
+    began = time.monotonic()
+    return _plain(claim.measure(case)), time.monotonic() - began
+
+
+def _use_one_core() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _place(claim: Claim, cases: list[Row], index: int) -> str:
+    return f"{claim.name} [{index + 1}/{len(cases)}] {_words(cases[index])}"
 
 
 def judge(claim: Claim, rows: list[Row], seconds: float, quick: bool = False) -> Verdict:

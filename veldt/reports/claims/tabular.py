@@ -97,6 +97,7 @@ class VtraceFixedPoint(Claim):
     caption = (
         "Largest distance from the value of pi to what the updates converge to, by correction."
     )
+    is_timed = False
     quick_settings = settings(seeds=3)
 
     states: int = 6
@@ -152,6 +153,7 @@ class ImportanceVariance(Claim):
         " random)."
     )
     caption = "Variance of the product of ratios over the lag, plain and clipped at 1; log axes."
+    is_timed = False
     quick_settings = settings(seeds=2, draws=500)
 
     lags: tuple[int, ...] = (1, 3, 10, 30, 100)

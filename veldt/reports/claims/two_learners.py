@@ -48,6 +48,7 @@ class TwoLearners(Claim):
         " learners, in parts of the largest change since the start; beside it one learner that gets"
         " half of the data. Rounding differs, as sums are taken in another order."
     )
+    is_timed = False
     quick_settings = settings(updates=20, seeds=1)
 
     envs: int = 16
