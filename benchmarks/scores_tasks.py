@@ -37,7 +37,7 @@ TASKS = (
     Task(
         "MountainCarContinuous-v0", 90.0, ("a2c", "sample_factory", "apex"), ("ppo", "sac"), 120.0
     ),
-    Task("veldt/NestedDict-v0", 19.0, ("a2c", "sample_factory"), (), 120.0),
+    Task("veldt/NestedDict-v0", 19.0, ("sample_factory", "impala", "a2c"), (), 120.0),
     Task("LunarLander-v3", 200.0, ("a2c", "sample_factory"), ("ppo", "dqn"), 180.0),
     Task("LunarLanderContinuous-v3", 200.0, ("a2c", "sample_factory"), ("ppo", "sac"), 180.0),
     Task("Hopper-v5", 2_500.0, ("a2c", "sample_factory"), ("ppo", "sac"), 300.0),
