@@ -200,6 +200,9 @@ class LadderAndPriorities(_SeaClaim):
 
     actors: int = 4
     """Actors."""
+    depth: int = 6
+    seeds: int = 20
+    first_seed: int = 201  # none of those with which depth and number of seeds were chosen
 
     def kinds(self) -> list[Row]:
         return [{"arm": name} for name in _WITHOUT]

@@ -84,7 +84,8 @@ class ReplayTolerates(LearningClaim):
     """Updates that actors are behind."""
     env_steps: int = 16_000
     points: int = 5
-    seeds: int = 8
+    seeds: int = 24
+    first_seed: int = 201  # none of those with which the number of seeds was chosen
     learning_rate: float = 3e-3
     """IMPALA's; at the preset's its score is erratic under lag."""
 
