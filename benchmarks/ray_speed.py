@@ -2,7 +2,7 @@
 """IMPALA on CartPole on the process backend and on Ray, in turns in one run: env steps per second
 of steady state, and seconds from the start of the program to the first env step.
 
-Writes benchmarks/results/ray_speed.json.
+Writes benchmarks/results/ray_speed.json, or NAME.json with --name NAME.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ def main() -> None:
     parser.add_argument("--architecture", default="impala")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--max-seconds", type=float, default=20.0, help="of each training")
+    parser.add_argument("--envs-per-actor", type=int, help="[as veldt train chooses]")
+    parser.add_argument("--name", default="ray_speed", help="of the file with results")
     arguments = parser.parse_args()
     payload: dict[str, Any] = {"machine": machine(), "runs": []}
     for _ in range(arguments.rounds):
@@ -33,7 +35,7 @@ def main() -> None:
         name: _median(payload["runs"], name, "start_seconds") for name in _BACKENDS
     }
     payload["ray_to_process"] = rates["ray"] / rates["process"]
-    print(f"wrote {save('ray_speed', payload)}\n")
+    print(f"wrote {save(arguments.name, payload)}\n")
     header = tuple(payload["runs"][0])
     print_table(header, [tuple(row[name] for name in header) for row in payload["runs"]])
     print(f"\nray to process: {payload['ray_to_process']:.2f}")
@@ -47,6 +49,7 @@ def measured(arguments: argparse.Namespace, backend: str) -> dict[str, Any]:
         backend=backend,
         max_seconds=arguments.max_seconds,
         evaluation_episodes=0,
+        **({"envs_per_actor": arguments.envs_per_actor} if arguments.envs_per_actor else {}),
     )
     return {
         "backend": backend,
