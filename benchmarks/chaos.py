@@ -155,7 +155,9 @@ def row_of(architecture: str, entry: Run) -> tuple[object, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--architectures", nargs="+", default=list(ON_ONE_PLAYER))
+    parser.add_argument(
+        "--architectures", nargs="+", help="[all; of a soak apex, of faults from outside impala]"
+    )
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="only watch for growth")
     parser.add_argument("--kill-every", type=float, default=30.0, help="seconds, of a soak")
     parser.add_argument("--env", default="CartPole-v1")
@@ -174,19 +176,18 @@ def main() -> None:
     parser.add_argument("--nightly", action="store_true", help="the same at full size, with Ray")
     arguments = parser.parse_args()
     if arguments.soak:
-        every = arguments.architectures == list(ON_ONE_PLAYER)
-        chosen = ["apex"] if every else arguments.architectures  # actors and a replay to kill
+        chosen = arguments.architectures or ["apex"]  # it has actors and a replay to kill
         soaking.main(chosen, arguments.soak, arguments.kill_every)
         return
     if arguments.outside:
-        every = arguments.architectures == list(ON_ONE_PLAYER)
-        chosen = ["impala"] if every else arguments.architectures
+        chosen = arguments.architectures or ["impala"]
         outside_faults.main(chosen, arguments.env, arguments.kinds, arguments.outside)
         return
     if arguments.figures or arguments.nightly:
         fault_figures.main(arguments.nightly)
         return
     about = machine()
+    arguments.architectures = arguments.architectures or list(ON_ONE_PLAYER)
     kinds = {"undisturbed": undisturbed, "disturbed": disturbed, "resumed": resumed}
     runs = kept(arguments.architectures)
     for architecture in arguments.architectures:
