@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults that come from outside a run: a SIGTERM to its whole process group, as `timeout`, systemd
-and Slurm send it, or the death of a process that no node is. Each at a random moment.
+and Slurm send it, the death of a process that no node is, or a full disk. Each at a random moment.
 
 A try is kept if the run ended with exit code 0, left result.json and a complete newest checkpoint,
-and no process. Some of the runs are then resumed for a second."""
+and no process; on a full disk there is no room for result.json, which is then printed alone. Some
+of the runs are then resumed for a second."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ _END_SECONDS = 120.0
 _ORPHAN_SECONDS = 3.0
 _RESUMED = 5
 _LAST_WORDS = 300
+_SMALL_DISK, _FILLER = "200m", "filler"
 _ENVIRONMENT_WORKERS = (
     *("--vectorization", "subprocess", "--num-actors", "1", "--envs-per-actor", "2"),
 )
@@ -49,12 +51,12 @@ def members(session: int) -> list[psutil.Process]:
     return found
 
 
-def terminate_group(leader: int) -> bool:
+def terminate_group(leader: int, run_dir: Path) -> bool:
     os.killpg(leader, signal.SIGTERM)
     return True
 
 
-def kill_fork_server(leader: int) -> bool:
+def kill_fork_server(leader: int, run_dir: Path) -> bool:
     """The one that makes nodes: a child of the run itself."""
     return _kill_first(
         child
@@ -63,9 +65,19 @@ def kill_fork_server(leader: int) -> bool:
     )
 
 
-def kill_environment_worker(leader: int) -> bool:
+def kill_environment_worker(leader: int, run_dir: Path) -> bool:
     """Run, fork server, actor, the actor's fork server, worker: nothing else is so deep."""
     return _kill_first(each for each in members(leader) if _depth(each, leader) == 4)
+
+
+def fill_disk(leader: int, run_dir: Path) -> bool:
+    """Once there is a checkpoint that could be lost."""
+    if not list(run_dir.glob("checkpoints/checkpoint-*")):
+        return False
+    with suppress(OSError), open(run_dir.parent / _FILLER, "ab", buffering=0) as file:
+        while True:
+            file.write(bytes(1024))
+    return True
 
 
 def _depth(process: psutil.Process, leader: int) -> int:
@@ -88,12 +100,15 @@ def _kill_first(found: Any) -> bool:
 class Fault:
     """What is done to a run, and when."""
 
-    strike: Callable[[int], bool]
+    strike: Callable[[int, Path], bool]
+    """Of the run's first process and its directory; whether there was something to strike."""
     options: tuple[str, ...] = ()
     """Of the run."""
     when_training: bool = False
     """Count the seconds from the first env steps on and not from the start, which on a busy machine
     may take longer than the latest moment."""
+    fills_disk: bool = False
+    """Whether the run has a small disk of its own."""
 
 
 _LIMIT = ("--max-seconds", str(_RUN_SECONDS))
@@ -102,6 +117,7 @@ KINDS = {
     "group_signal_when_training": Fault(terminate_group, when_training=True),
     "fork_server": Fault(kill_fork_server, _LIMIT),
     "environment_worker": Fault(kill_environment_worker, (*_ENVIRONMENT_WORKERS, *_LIMIT)),
+    "full_disk": Fault(fill_disk, ("--checkpoint-seconds", "1", *_LIMIT), fills_disk=True),
 }
 
 
@@ -121,10 +137,10 @@ def tried(architecture: str, env: str, kind: str, seconds: float, run_dir: Path)
         while fault.when_training and process.poll() is None and not has_steps(run_dir):
             time.sleep(0.05)
         time.sleep(seconds)
-        hit = fault.strike(process.pid)
+        hit = fault.strike(process.pid, run_dir)
         while not hit and process.poll() is None:  # what is to be killed is not there yet
             time.sleep(0.05)
-            hit = fault.strike(process.pid)
+            hit = fault.strike(process.pid, run_dir)
         struck_at = time.monotonic()
         _, stderr = process.communicate(timeout=_END_SECONDS)
     except subprocess.TimeoutExpired:
@@ -172,8 +188,8 @@ def saved(run_dir: Path) -> Try:
     }
 
 
-def is_kept(entry: Try) -> bool:
-    whole = entry["has_result"] and entry["checkpoint_is_complete"]
+def is_kept(entry: Try, fault: Fault) -> bool:
+    whole = (entry["has_result"] or fault.fills_disk) and entry["checkpoint_is_complete"]
     return bool(entry["struck"] and entry["exit_code"] == 0 and whole and not entry["orphans"])
 
 
@@ -187,17 +203,33 @@ def resumed(run_dir: Path) -> bool:
     return done.returncode == 0 and bool(saved(run_dir)["checkpoint_is_complete"])
 
 
+@contextmanager
+def disk(is_small: bool) -> Iterator[Path]:
+    """A folder that is gone afterwards, on a disk of its own if that is to be filled."""
+    with tempfile.TemporaryDirectory(prefix="veldt-outside-") as directory:
+        if not is_small:
+            yield Path(directory)
+            return
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={_SMALL_DISK}", "tmpfs", directory]
+        subprocess.run(mount, check=True)
+        try:
+            yield Path(directory)
+        finally:
+            subprocess.run(["umount", "--lazy", directory], check=True)
+
+
 def measured(architecture: str, env: str, kind: str, tries: int) -> dict[str, Any]:
     """`tries` runs, each struck at its own random moment; the first ones are resumed."""
-    draw, entries = random.Random(kind), []
+    draw, entries, fault = random.Random(kind), [], KINDS[kind]
     for number in range(tries):
         seconds = draw.uniform(_EARLIEST_SECONDS, _LATEST_SECONDS)
-        with tempfile.TemporaryDirectory(prefix="veldt-outside-") as directory:
-            run_dir = Path(directory) / "run"
+        with disk(fault.fills_disk) as directory:
+            run_dir = directory / "run"
             entry = tried(architecture, env, kind, seconds, run_dir)
+            (directory / _FILLER).unlink(missing_ok=True)
             if number < _RESUMED:
                 entry["resumed"] = resumed(run_dir)
-        entries.append({"kept": is_kept(entry), **entry})
+        entries.append({"kept": is_kept(entry, fault), **entry})
         print(json.dumps({"kind": kind, "try": number + 1, **entries[-1]}), flush=True)
     return {
         "tries": tries,
@@ -220,6 +252,9 @@ def kept(architectures: list[str], kinds: list[str]) -> list[dict[str, Any]]:
 
 
 def main(architectures: list[str], env: str, kinds: list[str], tries: int) -> None:
+    if os.geteuid() and any(KINDS[kind].fills_disk for kind in kinds):
+        print("a full disk is mounted for the purpose, which needs root: left out")
+        kinds = [kind for kind in kinds if not KINDS[kind].fills_disk]
     about = machine()
     runs = kept(architectures, kinds)
     for architecture in architectures:
