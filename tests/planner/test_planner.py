@@ -120,7 +120,8 @@ def test_larger_batches_take_longer_to_learn_from():
     [
         ("impala", 8, [None, None, 8]),  # two actors fill the same batch as one, eight do not
         ("impala", 2, [None, None]),
-        ("a2c", 8, [None, None]),  # the batch of two is twice that of one
+        ("seed_rl", 8, [None, None, 8]),  # a group of each actor
+        ("a2c", 8, [None, None]),  # the batch of two is twice that of one, and has no option
         ("apex", 8, [None, None]),  # always of one size
         ("dqn", 1, [None]),
     ],
@@ -128,7 +129,7 @@ def test_larger_batches_take_longer_to_learn_from():
 def test_calibration_sees_batches_of_two_sizes_where_they_grow(architecture, actors, batches):
     trials = trials_of(architecture, actors, planning(architecture, envs_per_actor=8))
     assert [trial.options.get("batch_trajectories") for trial in trials] == batches
-    grows = architecture in ("impala", "a2c") and actors > 2
+    grows = architecture in ("impala", "seed_rl", "a2c") and actors > 2
     assert (len({trial.rows for trial in trials}) > 1) == grows
 
 

@@ -14,6 +14,7 @@ from veldt.options.checked import Bounds, Count, Options, Positive
 from veldt.planner.predict import Planner, PlanOf, Prediction
 from veldt.planner.times import Times, Trial, calibrate, cpu_share
 from veldt.resources import usable_cores
+from veldt.roles.learner import slots_per_batch
 from veldt.run.plan import Plan, make_plan
 from veldt.telemetry.result import dumps
 
@@ -91,16 +92,15 @@ def _times(
 
 
 def trials_of(architecture: str, most_actors: int, plan_of: PlanOf) -> list[Trial]:
-    """One actor and two; where more of them fill larger batches and two do not, also two with a
-    larger one: how long it takes to learn from it cannot be told from small ones."""
+    """One actor and two; where more of them fill batches more than twice as large, also two with
+    such a batch: how long it takes to learn from it cannot be told from small ones."""
     sizes = (1,) if architecture == "dqn" else (1, 2)
     trials = [Trial(actors, plan_of(actors).rows_per_update()) for actors in sizes]
-    seen = {trial.rows for trial in trials}
     actors = min(most_actors, _MOST_CALIBRATED_BATCH)
     largest = plan_of(actors)
     rows, config = largest.rows_per_update(), largest.config
-    if len(seen) == 1 and rows not in seen and hasattr(config, "batch_trajectories"):
-        larger = {"batch_trajectories": round(rows / trials[0].rows)}
+    if rows > 2 * trials[-1].rows and hasattr(config, "batch_trajectories"):
+        larger = {"batch_trajectories": slots_per_batch(largest.topology)}
         if hasattr(config, "queue_trajectories"):
             larger["queue_trajectories"] = config.queue_trajectories * actors
         trials.append(Trial(sizes[-1], rows, larger))

@@ -150,7 +150,7 @@ class Model:
             while len(server.open) < server.enough and self.engine.now < due - 1e-9:
                 yield server.came
             taken, server.open = server.open, []
-            seconds = a + m * len(taken) + self._cost(node, "assemble")
+            seconds = a + m * len(taken) + self._cost(node, "assemble", len(taken))
             yield from lock.held(self.engine, _worked(seconds, node.kind))
             for answered, done in taken:
                 done[0] = True
