@@ -36,6 +36,7 @@ from veldt.reports.claims.impala_corrections import CORRECTIONS
 from veldt.reports.claims.registry import CLAIMS, chosen
 from veldt.reports.claims.runner import judge, run_cases
 from veldt.reports.claims.two_learners import TwoLearners
+from veldt.telemetry.result import dumps
 
 pytest.importorskip("matplotlib")
 
@@ -263,6 +264,9 @@ def test_full_runs_are_kept_beside_the_others(tmp_path, monkeypatch, capsys):
         return {"two_learners": [1e-6], "half_the_data": [0.5]}
 
     monkeypatch.setattr(CLAIMS["two_learners"], "measure", quickly)
+    monkeypatch.setattr(
+        "veldt.reports.claims.runner.usable_cores", lambda: 1
+    )  # here, not elsewhere
     words = ["claims", "--only", "two_learners", "--out", str(tmp_path)]
     for extra in ([], ["--full"]):
         assert cli.main([*words, *extra]) == 0
@@ -446,6 +450,27 @@ def test_finished_cases_are_kept_while_the_settings_are_the_same(tmp_path):
     assert ["finished before" in text for text in said] == [False, True, False]
 
 
+def test_cases_side_by_side_give_what_one_gives(tmp_path, monkeypatch, request):
+    monkeypatch.setattr("veldt.reports.claims.runner.usable_cores", lambda: 2)
+    claim = TwoLearners(envs=2, updates=3, seeds=3)
+    assert not claim.is_timed
+    rows, _ = run_cases(claim, tmp_path, lambda text: None)
+    threads = torch.get_num_threads()
+    request.addfinalizer(lambda: torch.set_num_threads(threads))
+    torch.set_num_threads(1)  # sums of several threads round in another order
+    alone = [json.loads(dumps({**case, **claim.measure(case)})) for case in claim.cases()]
+    assert rows == alone
+
+
+def test_claims_about_time_run_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("veldt.reports.claims.runner.ProcessPoolExecutor", None)
+    monkeypatch.setattr("veldt.reports.claims.runner.usable_cores", lambda: 2)
+    monkeypatch.setattr(CLAIMS["stragglers"], "measure", lambda self, case: {"wait": 1.0})
+    timed = CLAIMS["stragglers"](seeds=2)
+    rows, _ = run_cases(timed, tmp_path, lambda text: None)
+    assert len(rows) == len(timed.cases())
+
+
 def start(out):
     words = ["claims", "--only", *CHEAP, "--quick", "--out", str(out)]
     return subprocess.Popen(
@@ -467,7 +492,7 @@ def continued(tmp_path_factory):
     while not (kept := list(out.glob("runs/*/[!.]*.json"))) and time.monotonic() < until:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.communicate(timeout=30)  # processes that outlive it would hold its pipe
     assert kept
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in kept}
     process = start(out)
@@ -513,6 +538,9 @@ def test_an_experiment_that_breaks_is_reported_and_the_others_run(tmp_path, monk
         raise RuntimeError("no such luck")
 
     monkeypatch.setattr(CLAIMS["a2c_without_lag"], "measure", broken)
+    monkeypatch.setattr(
+        "veldt.reports.claims.runner.usable_cores", lambda: 1
+    )  # here, not elsewhere
     assert command.examine_all(CHEAP, str(tmp_path), quick=True) == 1
     entries = json.loads((tmp_path / "claims.json").read_text())["claims"]
     assert [entry["verdict"] for entry in entries] == ["quick: undecided", "quick: holds"]

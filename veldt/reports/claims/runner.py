@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -50,7 +52,7 @@ def _measured(claim: Claim, cases: list[Row], side_by_side: int) -> Iterator[tup
         yield from (_timed(claim, case) for case in cases)
         return
     own = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(side_by_side, own, _use_one_core) as pool:
+    with ProcessPoolExecutor(side_by_side, own, _begin_worker) as pool:
         calls = [pool.submit(_timed, claim, case) for case in cases]
         try:
             for call in calls:
@@ -64,10 +66,19 @@ def _timed(claim: Claim, case: Row) -> tuple[Row, float]:
     return _plain(claim.measure(case)), time.monotonic() - began
 
 
-def _use_one_core() -> None:
+def _begin_worker() -> None:
+    """One core is its share, and it ends with the process that asks it, however that ends."""
     import torch
 
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _place(claim: Claim, cases: list[Row], index: int) -> str:
