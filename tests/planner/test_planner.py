@@ -116,21 +116,26 @@ def test_larger_batches_take_longer_to_learn_from():
 
 
 @pytest.mark.parametrize(
-    ("architecture", "actors", "batches"),
+    ("architecture", "actors", "larger"),
     [
-        ("impala", 8, [None, None, 8]),  # two actors fill the same batch as one, eight do not
-        ("impala", 2, [None, None]),
-        ("seed_rl", 8, [None, None, 8]),  # a group of each actor
-        ("a2c", 8, [None, None]),  # the batch of two is twice that of one, and has no option
-        ("apex", 8, [None, None]),  # always of one size
-        ("dqn", 1, [None]),
+        # Two actors fill the same batch as one, eight do not.
+        ("impala", 8, {"batch_trajectories": 8, "queue_trajectories": 16}),
+        ("impala", 2, None),
+        ("seed_rl", 8, {"batch_trajectories": 8}),  # a trajectory of each actor
+        ("a2c", 8, {"envs_per_actor": 32}),  # always one of each actor: four times as wide
+        ("a2c", 4, None),
+        ("apex", 8, None),  # always of one size
+        ("dqn", 1, None),
     ],
 )
-def test_calibration_sees_batches_of_two_sizes_where_they_grow(architecture, actors, batches):
-    trials = trials_of(architecture, actors, planning(architecture, envs_per_actor=8))
-    assert [trial.options.get("batch_trajectories") for trial in trials] == batches
-    grows = architecture in ("impala", "seed_rl", "a2c") and actors > 2
-    assert (len({trial.rows for trial in trials}) > 1) == grows
+def test_calibration_sees_large_batches_where_they_grow(architecture, actors, larger):
+    plan_of = planning(architecture, envs_per_actor=8)
+    trials = trials_of(architecture, actors, plan_of)
+    assert [dict(trial.options) for trial in trials if trial.options] == (
+        [larger] if larger else []
+    )
+    if larger:
+        assert trials[-1].rows == plan_of(actors).rows_per_update() > 2 * trials[-2].rows
 
 
 def test_a_barrier_keeps_the_lag_at_zero():

@@ -96,15 +96,22 @@ def trials_of(architecture: str, most_actors: int, plan_of: PlanOf) -> list[Tria
     such a batch: how long it takes to learn from it cannot be told from small ones."""
     sizes = (1,) if architecture == "dqn" else (1, 2)
     trials = [Trial(actors, plan_of(actors).rows_per_update()) for actors in sizes]
-    actors = min(most_actors, _MOST_CALIBRATED_BATCH)
-    largest = plan_of(actors)
-    rows, config = largest.rows_per_update(), largest.config
-    if rows > 2 * trials[-1].rows and hasattr(config, "batch_trajectories"):
-        larger = {"batch_trajectories": slots_per_batch(largest.topology)}
-        if hasattr(config, "queue_trajectories"):
-            larger["queue_trajectories"] = config.queue_trajectories * actors
-        trials.append(Trial(sizes[-1], rows, larger))
+    largest = plan_of(min(most_actors, _MOST_CALIBRATED_BATCH))
+    times = round(largest.rows_per_update() / trials[-1].rows)
+    if times > 2:
+        trials.append(Trial(sizes[-1], times * trials[-1].rows, _larger_batch(largest, times)))
     return trials
+
+
+def _larger_batch(plan: Plan, times: int) -> dict[str, int]:
+    """Options by which few actors fill the batches of `plan`, so many times as large as theirs."""
+    config, problem = plan.config, plan.problem
+    if not hasattr(config, "batch_trajectories"):
+        return {"envs_per_actor": times * problem.envs_per_actor}
+    found = {"batch_trajectories": slots_per_batch(plan.topology)}
+    if hasattr(config, "queue_trajectories"):
+        found["queue_trajectories"] = config.queue_trajectories * problem.num_actors
+    return found
 
 
 def _measure(architecture: str, options: dict[str, Any], given: PlanOptions) -> dict[int, Any]:
