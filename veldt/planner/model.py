@@ -5,6 +5,7 @@ architecture is described here a second time."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from veldt.roles.replay.replay import Replay
 from veldt.run.plan import Plan
 from veldt.topology import End, Node, QueueSpec, RequestsSpec, StreamSpec
 
+_MOST_PIECES = 16  # of a trajectory
 _ACTORS, _OTHERS = 1, 0
 """Urgencies: actors are nicer, as in the real backends."""
 
@@ -114,12 +116,21 @@ class Model:
                     yield from self._ask(asks[0])
                     yield from lock.held(self.engine, self._step(node, 1, width, infer=True))
             else:
-                yield from lock.held(self.engine, self._step(node, steps, width, infer=True))
+                for few in self._pieces(steps):
+                    yield from lock.held(self.engine, self._step(node, few, width, infer=True))
             hand_over = self._cost(node, "hand_over") + self._cost(node, "pull")
             yield Work(hand_over, node.kind, _ACTORS)
             needed = version + 1
             station.filled.append((version + self.updates) / 2 if asks else version)
             self.engine.fire(station.changed)
+
+    def _pieces(self, steps: int) -> Iterator[int]:
+        """Steps that are simulated at once: all, unless they sleep. Actors that begin at the same
+        time would else wait for a core with all they have to do, before any of them sleeps."""
+        size = steps if self._times.step_cpu_share == 1.0 else math.ceil(steps / _MOST_PIECES)
+        while steps > 0:
+            yield min(size, steps)
+            steps -= size
 
     def _step(self, node: Node, steps: int, width: int, infer: bool) -> Process:
         """Steps in a row: what they need of a core, then what they sleep."""
