@@ -39,8 +39,8 @@ LAYERS = (
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 STRANGERS = {"roles": {"backends"}, "backends": {"roles"}, "architectures": {"backends"}}
 ONLY_IN = {
-    "threading": {"backends"},
-    "multiprocessing": {"backends", "environments/processes.py"},
+    "threading": {"backends", "devices.py", "reports/claims/runner.py"},  # a lock; a lifeline
+    "multiprocessing": {"backends", "environments/processes.py", "reports/claims/runner.py"},
     "ray": {"backends"},
     "grpc": {"wire", "client"},
     "google": {"wire", "client"},
