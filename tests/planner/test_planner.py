@@ -138,6 +138,15 @@ def test_calibration_sees_large_batches_where_they_grow(architecture, actors, la
         assert trials[-1].rows == plan_of(actors).rows_per_update() > 2 * trials[-2].rows
 
 
+def test_times_that_know_nothing_of_batches_are_read(tmp_path):
+    path = tmp_path / "times.json"
+    path.write_text(json.dumps({"samples": {"learner/learn": [LEARN]}}), encoding="utf-8")
+    assert Times.load(str(path)).growth("learner/learn", 10**6) == 1.0
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="--save-times writes one"):
+        Times.load(str(path))
+
+
 def test_a_barrier_keeps_the_lag_at_zero():
     assert planner("a2c", envs_per_actor=8).predict(4).policy_lag == 0.0
 

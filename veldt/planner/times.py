@@ -68,7 +68,8 @@ class Times:
     def load(path: str) -> Times:
         try:
             stored = json.loads(Path(path).read_text(encoding="utf-8"))
-            return Times(**{name: stored[name] for name in Times.__dataclass_fields__})
+            known = Times.__dataclass_fields__
+            return Times(**{name: stored[name] for name in known if name in stored})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"cannot read times from {path} ({error}); veldt plan --save-times writes one"
