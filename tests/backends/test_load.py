@@ -6,8 +6,11 @@ from __future__ import annotations
 import os
 
 import psutil
+import pytest
 import tiny_roles as roles
 from driving import MakeBackend, advance_for, advance_until, bare_topology, counter
+
+from veldt.errors import ConfigurationError
 
 PRODUCERS = int(os.environ.get("VELDT_PRODUCERS", 24))  # 256 at night
 SLOTS = 32
@@ -46,3 +49,16 @@ def test_many_fast_producers_are_held_by_one_slow_consumer(
     figure(20, "fast producers on one slow consumer", PRODUCERS)
     figure(20, "records under way, of so many slots", [int(produced - taken), SLOTS])
     figure(20, "growth in MB of all processes in 2 s", round(grown, 1))
+
+
+def test_more_nodes_than_can_be_connected_are_refused_in_one_line(
+    make_backend: MakeBackend,
+) -> None:
+    topology = bare_topology()
+    queue = topology.queue("records", roles.record_layout(), SLOTS)
+    for _ in range(300):
+        topology.add("producer", roles.Producer(queue.sink))
+    topology.add("consumer", roles.SlowConsumer(queue.source()))
+    backend = make_backend("process", topology)
+    with pytest.raises(ConfigurationError, match="give fewer --num-actors"):
+        backend.start()

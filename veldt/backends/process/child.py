@@ -20,6 +20,7 @@ from veldt.backends.process.forkserver import keep_running, server_context
 from veldt.backends.process.worker import Launch, run_group
 from veldt.backends.shared_memory.memory import Descriptor
 from veldt.environments.lifeline import kill_group
+from veldt.errors import ConfigurationError
 from veldt.topology import Group
 
 _LAUNCHES = 3
@@ -50,6 +51,11 @@ class Child:
             try:
                 self._start(launch)
                 break
+            except ValueError as error:  # it takes some 250 descriptors in one message
+                raise ConfigurationError(
+                    f"{group.name} would share channels with more nodes than one process can be"
+                    f" connected to ({error}); give fewer --num-actors with more --envs-per-actor"
+                ) from error
             except (EOFError, OSError) as error:  # the fork server died in these milliseconds
                 if attempt == _LAUNCHES - 1:
                     raise NodeFailure(
