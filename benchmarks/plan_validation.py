@@ -40,7 +40,7 @@ def rows_of(name: str, env: str, actors: str, seconds: str) -> list[dict[str, ob
 
 
 def key(row: dict[str, object]) -> tuple[object, ...]:
-    return row["cores"], row["env"], row["architecture"]
+    return row["cores"], row["env"], row["architecture"], row["actors"]
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
             fresh = rows_of(name, env, given.actors, given.seconds)
             replaced = {key(row) for row in fresh}
             kept = [row for row in document["rows"] if key(row) not in replaced]
-            document["rows"] = sorted(kept + fresh, key=lambda row: (*key(row), row["actors"]))
+            document["rows"] = sorted(kept + fresh, key=key)
             off = [f"{r['actors']}: {r['predicted'] / r['measured'] - 1:+.0%}" for r in fresh]
             print(env, name, off, flush=True)
             document["machines"] = {**document.get("machines", {}), str(machine["cores"]): machine}
