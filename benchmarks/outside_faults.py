@@ -3,8 +3,8 @@
 and Slurm send it, the death of a process that no node is, or a full disk. Each at a random moment.
 
 A try is kept if the run ended with exit code 0, left result.json and a complete newest checkpoint,
-and no process; on a full disk there is no room for result.json, which is then printed alone. Some
-of the runs are then resumed for a second."""
+and no process; a full disk has no room for result.json. Some of the runs are then resumed for a
+second."""
 
 from __future__ import annotations
 

@@ -384,7 +384,8 @@ def planning_page(text: str, results: Path = RESULTS) -> str:
             f" {machine['load_average_before']} before it)"
             for machine in document["machines"].values()
         )
-        block = f"{table(head, rows)}\n\nCalibrated with 1 and 2 actors: {calls}."
+        told = f"Calibrated with 1 and 2 actors: {calls}.{_remark(document)}"
+        block = f"{table(head, rows)}\n\n{told}"
     return _replaced(text, BEGIN, END, f"{BEGIN}\n{block}\n{END}")
 
 

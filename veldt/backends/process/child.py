@@ -23,6 +23,7 @@ from veldt.environments.lifeline import kill_group
 from veldt.errors import ConfigurationError
 from veldt.topology import Group
 
+_TOO_MANY_DESCRIPTORS = "too many fds"  # what the fork server says; it takes some 250
 _LAUNCHES = 3
 _EXIT_CODE_SECONDS = 1.0
 _DEATH_SECONDS = 5.0  # a killed process that is still there is stuck in the kernel
@@ -51,10 +52,12 @@ class Child:
             try:
                 self._start(launch)
                 break
-            except ValueError as error:  # it takes some 250 descriptors in one message
+            except ValueError as error:
+                if str(error) != _TOO_MANY_DESCRIPTORS:
+                    raise
                 raise ConfigurationError(
                     f"{group.name} would share channels with more nodes than one process can be"
-                    f" connected to ({error}); give fewer --num-actors with more --envs-per-actor"
+                    " connected to; give fewer --num-actors with more --envs-per-actor"
                 ) from error
             except (EOFError, OSError) as error:  # the fork server died in these milliseconds
                 if attempt == _LAUNCHES - 1:

@@ -25,7 +25,8 @@ Say = Callable[[str], None]
 
 
 def run_cases(claim: Claim, folder: Path, say: Say) -> tuple[list[Row], float]:
-    """Run what is not finished; all rows, and the seconds that their runs took."""
+    """Run what is not finished; all rows, and the seconds that they took: of cases side by side
+    each counts with its share."""
     cases, settings = claim.cases(), _plain(asdict(claim))
     paths = [folder / f"{_file_name(case)}.json" for case in cases]
     records = [_finished(path, settings) for path in paths]
