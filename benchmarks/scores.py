@@ -22,7 +22,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,19 +145,27 @@ def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(one[name] == other[name] for name in ("cpu", "python", "versions"))
 
 
-def wanted_runs(given: argparse.Namespace) -> Iterator[Wanted]:
-    """Seed by seed, so that what disturbs the machine for a while disturbs everybody."""
-    for seed in given.seeds:
-        for task in TASKS:
-            for contestant in task.contestants:
-                tags = (task.env, contestant, contestant.split()[0])
-                if not given.only or any(word in tags for word in given.only):
-                    yield Wanted(task, contestant, seed)
+def wanted_runs(given: argparse.Namespace) -> list[Wanted]:
+    """The longest first, since one begun last would keep all waiting; those of a task seed by seed,
+    so that what disturbs the machine for a while disturbs every contestant."""
+    found = [
+        Wanted(task, contestant, seed)
+        for seed in given.seeds
+        for task in TASKS
+        for contestant in task.contestants
+        if _is_asked_for(given, task.env, contestant)
+    ]
+    return sorted(found, key=lambda each: -each.task.max_seconds)
+
+
+def _is_asked_for(given: argparse.Namespace, env: str, contestant: str) -> bool:
+    tags = {env, contestant, contestant.split()[0], f"{env} {contestant}"}
+    return (not given.only or bool(tags & set(given.only))) and not tags & set(given.leave_out)
 
 
 def measure(given: argparse.Namespace, path: Path, here: dict[str, Any]) -> None:
     earlier = [run for run in finished(path, here) if "error" not in run]
-    done = {(run["task"], run["contestant"], run["seed"]) for run in earlier}
+    done = {(run["task"], run["contestant"], run["seed"]) for run in earlier if not given.again}
     todo = [each for each in wanted_runs(given) if each.key not in done]
     if any(each.contestant.startswith("sb3") for each in todo) and not peer_python().exists():
         print("Stable-Baselines3 is not installed here and left out: make .peers/sb3/.installed")
@@ -214,6 +221,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--only", nargs="+", help="environments, 'veldt', 'sb3', 'veldt a2c', ...")
+    parser.add_argument("--leave-out", nargs="+", default=[], help="such words, or both in one")
+    parser.add_argument("--again", action="store_true", help="also what was run before")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--cores", type=int, default=2, help="of each run, its own")
     parser.add_argument("--max-seconds", type=float, default=1e6, help="of a run, if below its own")
@@ -226,7 +235,7 @@ def main() -> None:
     path = measuring.RESULTS / f"{given.name}.jsonl"
     here = measuring.machine()
     measure(given, path, here)
-    document = scores_report.summary(finished(path, here))
+    document = scores_report.summary(finished(path, here), [task.env for task in TASKS])
     measuring.save(given.name, document)
     for line in scores_report.text_lines(document):
         print(line)

@@ -232,7 +232,8 @@ def claims_page(results: Path = RESULTS) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-CLAIM_RUNS = ("claims", "claims_again", "claims_gpu")
+OTHER_SEEDS = ("claims_again", "claims_third")
+CLAIM_RUNS = ("claims", *OTHER_SEEDS, "claims_gpu")
 """Folders of results: the first seeds, others, and what needs a GPU."""
 
 
@@ -252,12 +253,16 @@ def _verdicts(results: Path) -> str:
     found, documents = _examined(results), _claim_documents(results)
     if not found:
         return "Not measured yet."
-    again = documents.get("claims_again", {"claims": []})
-    others = {entry["name"]: entry["verdict"] for entry in again["claims"]}
-    rows = [
-        [entry["statement"], entry["paper"], f"**{entry['verdict']}**", others.get(name, "-")]
-        for name, entry in found.items()
+    others = [
+        {entry["name"]: entry["verdict"] for entry in documents[name]["claims"]}
+        for name in OTHER_SEEDS
+        if name in documents
     ]
+    rows = [
+        [entry["statement"], entry["paper"], f"**{entry['verdict']}**",
+         "; ".join(verdicts.get(name, "-") for verdicts in others)]
+        for name, entry in found.items()
+    ]  # fmt: skip
     calls = [
         f"- `{document['command']}` on {document['machine']['cores']} cores of"
         f" {document['machine']['cpu']}{_gpu_words(document)}: all runs took"

@@ -10,7 +10,10 @@ import pytest
 import tiny_roles as roles
 from driving import MakeBackend, advance_for, advance_until, bare_topology, counter
 
-from veldt.errors import ConfigurationError
+from veldt.backends.base import doorbells_of
+from veldt.backends.shared_memory.fabric import build_fabric
+from veldt.options import RunOptions
+from veldt.run.plan import make_plan
 
 PRODUCERS = int(os.environ.get("VELDT_PRODUCERS", 24))  # 256 at night
 SLOTS = 32
@@ -51,14 +54,36 @@ def test_many_fast_producers_are_held_by_one_slow_consumer(
     figure(20, "growth in MB of all processes in 2 s", round(grown, 1))
 
 
-def test_more_nodes_than_can_be_connected_are_refused_in_one_line(
+def test_more_descriptors_than_a_fork_server_takes_still_reach_their_process(
     make_backend: MakeBackend,
 ) -> None:
+    """Each queue has five; some 250 are the most that one message of the kernel's carries."""
     topology = bare_topology()
-    queue = topology.queue("records", roles.record_layout(), SLOTS)
-    for _ in range(300):
-        topology.add("producer", roles.Producer(queue.sink))
-    topology.add("consumer", roles.SlowConsumer(queue.source()))
+    queues = [topology.queue(f"records{k}", roles.record_layout(8), 1) for k in range(80)]
+    topology.add("producer", roles.Scatterer(tuple(queue.sink for queue in queues)))
+    topology.add("consumer", roles.Consumer(queues[-1].source()))
     backend = make_backend("process", topology)
-    with pytest.raises(ConfigurationError, match="give fewer --num-actors"):
-        backend.start()
+    backend.start()
+    advance_until(backend, lambda: counter(backend, 1, "received") > 200, "records")
+
+
+@pytest.mark.parametrize("architecture", ["impala", "sample_factory"])
+def test_an_actor_is_sent_no_more_where_there_are_more_actors(architecture: str) -> None:
+    assert _sent_to_an_actor(architecture, 2) == _sent_to_an_actor(architecture, 16)
+
+
+def _sent_to_an_actor(architecture: str, num_actors: int) -> tuple[int, list[int]]:
+    """Doorbells of others, and answers that it could hear."""
+    options = RunOptions(env="CartPole-v1", num_actors=num_actors, envs_per_actor=2, device="cpu")
+    topology = make_plan(architecture, options, {}).topology
+    fabric = build_fabric(topology, between_processes=True, verify=False)
+    try:
+        for group in topology.groups():
+            fabric.doorbells.update(doorbells_of(group))
+        last = [node for node in topology.nodes if node.kind == "actor"][-1]
+        part = fabric.part_for([last])
+        assert last.name in part.doorbells
+        answers = [len(requests.answered) for requests in part.requests.values()]
+        return len(part.doorbells), answers
+    finally:
+        fabric.close()

@@ -99,6 +99,20 @@ class Sleeper(Producer):
 
 
 @dataclass(eq=False)
+class Scatterer(Role):
+    """Commits numbered records to the last of many sinks."""
+
+    sinks: tuple[ExperienceSink, ...]
+
+    def open(self, context: NodeContext) -> None:
+        self._last = Producer(self.sinks[-1])
+        self._last.open(context)
+
+    def step(self) -> bool:
+        return self._last.step()
+
+
+@dataclass(eq=False)
 class Consumer(Role):
     """Takes batches and checks content, and that each producer's records arrive in order, once.
 

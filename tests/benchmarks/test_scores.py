@@ -37,7 +37,8 @@ def run(seed, seconds=None, contestant="veldt a2c", **more):
 
 
 def given(**options):
-    return argparse.Namespace(**{"seeds": [0, 1], "only": ["CartPole-v1"], **options})
+    defaults = {"seeds": [0, 1], "only": ["CartPole-v1"], "leave_out": []}
+    return argparse.Namespace(**{**defaults, **options})
 
 
 def test_finished_runs_are_not_repeated_and_a_line_cut_off_is_no_run(scores, tmp_path):
@@ -49,6 +50,14 @@ def test_finished_runs_are_not_repeated_and_a_line_cut_off_is_no_run(scores, tmp
     keys = [wanted.key for wanted in scores.wanted_runs(given())]
     assert ("CartPole-v1", "veldt a2c", 0) in keys
     assert ("CartPole-v1", "sb3 ppo", 1) in keys
+
+
+def test_one_contestant_of_one_task_can_be_left_out_and_long_tasks_come_first(scores):
+    asked = given(only=["CartPole-v1", "Hopper-v5"], leave_out=["Hopper-v5 sb3 sac"])
+    keys = [wanted.key for wanted in scores.wanted_runs(asked)]
+    assert ("Hopper-v5", "sb3 sac", 0) not in keys
+    assert ("Hopper-v5", "sb3 ppo", 0) in keys
+    assert [env for env, _, _ in keys] == sorted((env for env, _, _ in keys), reverse=True)
 
 
 def test_a_seed_that_did_not_get_there_counts_with_its_limit(scores):

@@ -14,13 +14,14 @@ import signal
 import time
 from dataclasses import dataclass, replace
 from multiprocessing import connection
+from multiprocessing.context import ForkServerProcess
 
 from veldt.backends.base import NodeFailure
 from veldt.backends.process.forkserver import keep_running, server_context
 from veldt.backends.process.worker import Launch, run_group
 from veldt.backends.shared_memory.memory import Descriptor
+from veldt.backends.shared_memory.sent import SentFabric
 from veldt.environments.lifeline import kill_group
-from veldt.errors import ConfigurationError
 from veldt.topology import Group
 
 _TOO_MANY_DESCRIPTORS = "too many fds"  # what the fork server says; it takes some 250
@@ -52,13 +53,6 @@ class Child:
             try:
                 self._start(launch)
                 break
-            except ValueError as error:
-                if str(error) != _TOO_MANY_DESCRIPTORS:
-                    raise
-                raise ConfigurationError(
-                    f"{group.name} would share channels with more nodes than one process can be"
-                    " connected to; give fewer --num-actors with more --envs-per-actor"
-                ) from error
             except (EOFError, OSError) as error:  # the fork server died in these milliseconds
                 if attempt == _LAUNCHES - 1:
                     raise NodeFailure(
@@ -72,10 +66,8 @@ class Child:
         reader, self._lifeline = os.pipe()
         self._errors, writer = os.pipe()
         launch = replace(launch, lifeline=Descriptor(reader), errors=Descriptor(writer))
-        name = self.group.name
-        self._process = server_context().Process(target=run_group, args=(launch,), name=name)
         try:
-            self._process.start()
+            self._process = _launched(launch, self.group.name)
         except BaseException:
             # With its lifeline goes a process that was made although nobody could tell us so.
             os.close(self._lifeline)
@@ -155,6 +147,17 @@ class Child:
             os.close(self._pidfd)
         with contextlib.suppress(ValueError):  # without its server nobody knows that it has ended
             self._process.close()
+
+
+def _launched(launch: Launch, name: str) -> ForkServerProcess:
+    process = server_context().Process(target=run_group, args=(launch,), name=name)
+    try:
+        process.start()
+    except ValueError as error:
+        if str(error) != _TOO_MANY_DESCRIPTORS or isinstance(launch.fabric, SentFabric):
+            raise
+        return _launched(replace(launch, fabric=SentFabric.of(launch.fabric)), name)
+    return process
 
 
 def _open_process(process_id: int) -> int | None:

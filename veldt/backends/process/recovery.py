@@ -72,7 +72,7 @@ def _taken_by(requests: RequestMemory, holder: int) -> set[_Question]:
 def _ask_again(requests: RequestMemory, questions: set[_Question]) -> int:
     """Hand questions that are still as they were to whoever serves now."""
     ledger = requests.ledger
-    done = {key for answered in requests.answered for key in _contents(answered)}
+    done = {key for answered in requests.answered.values() for key in _contents(answered)}
     count = 0
     for slot, number, taker in questions:
         row = ledger.asked[slot] - 1

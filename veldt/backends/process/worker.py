@@ -28,6 +28,7 @@ from veldt.backends.base import (
 from veldt.backends.saving import exchange_directory, restore_role, save_for_supervisor
 from veldt.backends.shared_memory.fabric import Fabric
 from veldt.backends.shared_memory.memory import Descriptor, SharedBlock
+from veldt.backends.shared_memory.sent import SentFabric
 from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.context import NodeContext
 from veldt.environments.lifeline import die_with, lead_group, leave_signals_to_the_run
@@ -44,7 +45,7 @@ class Launch:
 
     nodes: list[Node]
     threads: bool
-    fabric: Fabric
+    fabric: Fabric | SentFabric
     telemetry: dict[str, SharedBlock]
     control: SharedBlock
     holder: int
@@ -70,8 +71,10 @@ def run_group(launch: Launch) -> None:
     torch.set_num_threads(1)
     os.nice(min(node.role.niceness for node in launch.nodes))
     try:
-        nodes = [_construct(launch, node) for node in launch.nodes]
-        _run(launch, nodes)
+        sent = launch.fabric
+        fabric = sent.open() if isinstance(sent, SentFabric) else sent
+        nodes = [_construct(launch, fabric, node) for node in launch.nodes]
+        _run(launch, fabric, nodes)
         close_all(nodes)
     except NodeFailure as failure:
         _report(launch.errors.fd, failure)
@@ -80,22 +83,20 @@ def run_group(launch: Launch) -> None:
     os._exit(0)
 
 
-def _construct(launch: Launch, node: Node) -> RunningNode:
+def _construct(launch: Launch, fabric: Fabric, node: Node) -> RunningNode:
     telemetry = NodeTelemetry(launch.telemetry[node.name].memory)
     context = NodeContext(
         node.name, node.index, launch.seed, telemetry, launch.incarnation, launch.run_dir
     )
-    running = construct(
-        node, context, lambda user, end: launch.fabric.open(user, end, launch.holder)
-    )
+    running = construct(node, context, lambda user, end: fabric.open(user, end, launch.holder))
     if launch.checkpoint is not None:
         restore_role(running, read_part(launch.checkpoint, node.name))
     return running
 
 
-def _run(launch: Launch, nodes: list[RunningNode]) -> None:
+def _run(launch: Launch, fabric: Fabric, nodes: list[RunningNode]) -> None:
     control = launch.control.memory
-    bells = launch.fabric.doorbells
+    bells = fabric.doorbells
 
     def stopped() -> bool:
         return control[0] != 0

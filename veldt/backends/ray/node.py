@@ -79,7 +79,7 @@ class NodeHost:
         self._broadcasts: dict[str, Broadcast] = {}
         memory = assignment.memory
         self._holder = 1 if memory is None else memory.holder
-        self._fabric = self._make_fabric() if memory is None else memory.open()
+        self._fabric = self._make_fabric() if memory is None else memory.fabric.open()
         self._doorbells = {name: self._fabric.doorbells[name] for name in names}
         return os.getpid()
 

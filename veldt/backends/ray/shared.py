@@ -3,24 +3,18 @@
 process backend, instead of messages through Ray.
 
 Ray starts and watches the processes; the descriptors of memory, pipes and doorbells reach them over
-a Unix socket of the driver's, which asks for a key.
+a socket.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from multiprocessing import current_process
-from multiprocessing.reduction import ForkingPickler
 
 from veldt.backends.base import doorbells_of
 from veldt.backends.process.recovery import Recovery
-from veldt.backends.shared_memory.fabric import (
-    Fabric,
-    OverFabric,
-    build_fabric,
-    descriptors_of,
-)
+from veldt.backends.shared_memory.fabric import OverFabric, build_fabric, descriptors_of
+from veldt.backends.shared_memory.sent import SentFabric
 from veldt.resources import raise_descriptor_limit, require_descriptors
 from veldt.topology import Group, Topology
 
@@ -29,18 +23,12 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class SharedPart:
-    """What one process is sent. It can be opened once: the socket gives each descriptor away once,
-    while Ray may repeat the call that brings this."""
+    """What one process is sent. Ray may repeat the call that brings it, so whoever receives it
+    opens it once."""
 
-    key: bytes
-    content: bytes
+    fabric: SentFabric
     holder: int
     """The number of the process in the holders of slots."""
-
-    def open(self) -> Fabric:
-        current_process().authkey = self.key
-        fabric: Fabric = ForkingPickler.loads(self.content)
-        return fabric
 
 
 class SharedChannels(OverFabric):
@@ -57,8 +45,8 @@ class SharedChannels(OverFabric):
         self._recovery, self._next_look = Recovery(self._fabric), 0.0
 
     def part_for(self, group: Group) -> SharedPart:
-        content = bytes(ForkingPickler.dumps(self._fabric.part_for(group.nodes)))
-        return SharedPart(bytes(current_process().authkey), content, self._holders[group.name])
+        part = SentFabric.of(self._fabric.part_for(group.nodes))
+        return SharedPart(part, self._holders[group.name])
 
     def died(self, group: Group) -> None:
         """Take back what a dead process held, before its successor runs."""

@@ -125,15 +125,26 @@ class Fabric:
             queues={name: memory for name, memory in self.queues.items() if name in names},
             boards={name: memory for name, memory in self.boards.items() if name in names},
             shared={name: block for name, block in self.shared.items() if name in names},
-            requests={name: memory for name, memory in self.requests.items() if name in names},
+            requests={
+                name: memory.part_for(_clients(nodes, name))
+                for name, memory in self.requests.items()
+                if name in names
+            },
             streams={name: link for name, link in self.streams.items() if name in names},
             readers={name: self.readers[name] for name in names},
             writers={name: self.writers[name] for name in names},
         )
-        peers = {peer for name in names for peer in (*self.readers[name], *self.writers[name])}
+        peers = {peer for node in nodes for _, end in node.ends() for peer in self._woken(end)}
         peers |= {node.name for node in nodes}
         part.doorbells = {peer: self.doorbells[peer] for peer in peers if peer in self.doorbells}
         return part
+
+    def _woken(self, end: End) -> list[str]:
+        """The nodes that whoever has `end` wakes: those at the other one."""
+        if end.side == "both" or (isinstance(end.channel, BoardSpec) and end.side == "source"):
+            return []
+        others = self.readers if end.side in WRITING_SIDES else self.writers
+        return others[end.channel.name]
 
     def close(self) -> None:
         """Give up every descriptor; memory goes with its last view."""
@@ -199,6 +210,12 @@ def _channel_names(node: Node) -> Iterator[str]:
             yield end.channel.queue.name
 
 
+def _clients(nodes: list[Node], channel: str) -> set[int] | None:
+    """Those of a channel of requests that `nodes` are; None for a server, which answers all."""
+    ends = [end for node in nodes for _, end in node.ends() if end.channel.name == channel]
+    return None if any(end.side == "server" for end in ends) else {end.client for end in ends}
+
+
 def _within_one_group(topology: Topology, channel: Handle) -> bool:
     name = channel.spec.name
     users = [
@@ -215,7 +232,7 @@ def request_memory(
     kind: type[Indices] = IndexPipe if between_processes else IndexDeque
     num_slots = queue.spec.num_slots
     block = _block(Ledger.nbytes(num_slots), f"{spec.name}-ledger", between_processes)
-    answered = [kind() for _ in range(spec.num_clients)]
+    answered = {client: kind() for client in range(spec.num_clients)}
     return RequestMemory(queue, kind(), answered, Ledger(block, num_slots))
 
 

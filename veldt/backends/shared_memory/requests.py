@@ -7,8 +7,8 @@ grow with their size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from veldt.backends.shared_memory.channels import QueueMemory
@@ -63,11 +63,17 @@ class RequestMemory:
 
     queue: QueueMemory
     pending: Indices
-    answered: Sequence[Indices]
+    answered: Mapping[int, Indices]
     ledger: Ledger
 
+    def part_for(self, clients: set[int] | None) -> RequestMemory:
+        """What these clients need, or a server, who needs all."""
+        if clients is None:
+            return self
+        return replace(self, answered={client: self.answered[client] for client in clients})
+
     def close(self) -> None:
-        for indices in (self.pending, *self.answered):
+        for indices in (self.pending, *self.answered.values()):
             indices.close()
         self.ledger.block.close()
 

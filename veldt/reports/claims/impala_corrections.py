@@ -86,15 +86,15 @@ class VtraceReplay(_ImpalaClaim):
     rule = (
         "With so large a share of each batch from a replay the score, averaged over evaluations, is"
         " above that without: the interval of the difference over seeds lies above 0. It does not"
-        " hold where it lies below a tenth of the range of scores, the least that matters (serial"
-        " backend, equal environment steps)."
+        " hold where it lies below a tenth of the range of scores, the least that matters, even if"
+        " it lies above 0 (serial backend, equal environment steps)."
     )
     caption = "Return of fresh episodes over environment steps, without and with a replay."
     quick_settings = settings(env_steps=2_000, points=2, seeds=1)
 
     replay_fraction: float = 0.5
     """Share of each batch that is replayed, in the runs with a replay."""
-    seeds: int = 20
+    seeds: int = 80  # with 20, the verdict of one set of seeds was not that of the next
 
     def kinds(self) -> list[Row]:
         return [{"replay": False}, {"replay": True}]
