@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from veldt.errors import ConfigurationError
 
 
 def write_atomically(path: str | Path, data: bytes | str, durable: bool = False) -> None:
@@ -47,3 +51,22 @@ def lock(path: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+@contextmanager
+def held_folder(folder: Path, user: str, option: str) -> Iterator[None]:
+    """Make the folder if need be, and let nobody else work in it meanwhile. `user` is what would be
+    in the way and `option` names another folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = lock(folder / ".lock")
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write to {folder} ({error.strerror}); choose another {option}"
+        ) from error
+    if descriptor is None:
+        raise ConfigurationError(f"{folder} is in use by another {user}; choose another {option}")
+    try:
+        yield
+    finally:
+        os.close(descriptor)

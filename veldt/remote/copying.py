@@ -12,14 +12,13 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from veldt.checkpoints.format import DAMAGE, verify
 from veldt.checkpoints.store import ordered_names
 from veldt.errors import ConfigurationError
-from veldt.files import lock, write_atomically
+from veldt.files import held_folder, write_atomically
 from veldt.remote.commits import (
     MARKER,
     Commit,
@@ -40,7 +39,7 @@ def bring_here(store: RemoteStore, local: Path, say: Say) -> bool:
     stays if it goes on from what the store has, and is moved aside if it does not."""
     listing = store.listing()
     commits = commits_in(listing, CHECKPOINTS)
-    with _held(local):
+    with held_folder(local, "run", "--local-dir"):
         has_run = (local / CONFIG).is_file()
         if has_run and _goes_on_from(local, commits[-1] if commits else None):
             return True
@@ -76,7 +75,7 @@ def copy_to_read(store: RemoteStore, local: Path, say: Say, checkpoint: str | in
 def _copy_to_read(store: RemoteStore, local: Path, say: Say, checkpoint: str | int | None) -> None:
     listing = store.listing()
     commits = commits_in(listing, CHECKPOINTS)
-    with _held(local):
+    with held_folder(local, "run", "--local-dir"):
         if CONFIG not in listing and not commits:
             raise ConfigurationError(f"{store.url} holds no run; a run begins with config.json")
         _fetch_files(store, listing, local)
@@ -184,21 +183,3 @@ def _move_content(local: Path, aside: Path) -> None:
     for path in local.iterdir():
         if path.name != ".lock":
             path.rename(aside / path.name)
-
-
-@contextmanager
-def _held(local: Path) -> Iterator[None]:
-    """Nobody else works in the directory meanwhile."""
-    try:
-        local.mkdir(parents=True, exist_ok=True)
-        descriptor = lock(local / ".lock")
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot write to {local} ({error.strerror}); choose another --local-dir"
-        ) from error
-    if descriptor is None:
-        raise ConfigurationError(f"{local} is in use by another run; choose another --local-dir")
-    try:
-        yield
-    finally:
-        os.close(descriptor)

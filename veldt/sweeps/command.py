@@ -5,7 +5,6 @@ command goes on where a sweep was interrupted or killed."""
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 from veldt.architectures import label
 from veldt.errors import ConfigurationError
-from veldt.files import lock, write_atomically
+from veldt.files import held_folder, write_atomically
 from veldt.options.fields import flat
 from veldt.run.fine_tuning import first_weights
 from veldt.run.plan import Plan, make_plan
@@ -180,21 +179,11 @@ def _held(
     search = {each.name: each.text for each in dimensions}
     wanted = {"options": dict(options), "search": search, "pruner": settings.pruner}
     wanted = json.loads(dumps(wanted))
-    try:
-        (folder / "trials").mkdir(parents=True, exist_ok=True)
-        held = lock(folder / ".lock")
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot write to {folder} ({error.strerror}); choose another --out"
-        ) from error
-    if held is None:
-        raise ConfigurationError(f"{folder} is in use by another sweep; choose another --out")
-    try:
+    with held_folder(folder, "sweep", "--out"):
+        (folder / "trials").mkdir(exist_ok=True)
         _refuse_a_mixture(folder, wanted)
         write_atomically(folder / SETTINGS_FILE, dumps(wanted) + "\n", durable=True)
         yield
-    finally:
-        os.close(held)
 
 
 def _refuse_a_mixture(folder: Path, wanted: Mapping[str, Any]) -> None:
