@@ -151,9 +151,9 @@ environment; every run prints and records which one it was.
   `benchmarks/results/scores.jsonl`.
 - In one call with Stable-Baselines3's: Pendulum, Hopper and MountainCarContinuous but for `apex`.
   Pendulum has four seeds: the fifth did not fit into the call, and Stable-Baselines3's fourth is of
-  the call before. Four of Stable-Baselines3's
-  five runs on Hopper were ended after 285 s, evaluations and all, and have no line; none had
-  reached the target.
+  the call before. Four of Stable-Baselines3's five runs on Hopper were ended after 285 s,
+  evaluations and all, and have no line; none had reached the target.
+- `a2c` on veldt/Catch-v0 ran with 32 environments, before its preset had 64.
 - What is tuned: the constants of `[continuous]` and `[small_images]` were chosen on seeds 10 to 13
   of Pendulum, Hopper, MountainCarContinuous and NestedDict, and are reported on seeds 0 to 4 of
   the same tasks; LunarLanderContinuous had no part in it.
