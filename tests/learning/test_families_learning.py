@@ -47,6 +47,6 @@ def test_twin_critics_swing_the_pendulum_up_in_a_few_thousand_steps(algorithm, t
         "apex",
         "Pendulum-v1",
         algorithm=algorithm,
-        total_env_steps={"sac": 5_000, "td3": 6_000}[algorithm],
+        total_env_steps={"sac": 5_000, "td3": 8_000}[algorithm],
     )
     assert result.evaluation_return >= -250.0
