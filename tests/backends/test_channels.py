@@ -205,3 +205,25 @@ def test_a_reader_beside_a_writer_at_full_speed_sees_whole_growing_versions() ->
             seen, reads = version, reads + 1
     writer.join()
     assert reads > 1
+
+
+class Announced:
+    """What a reader finds in the place of the newest count, one look after the other."""
+
+    def __init__(self, *counts: int) -> None:
+        self._counts = list(counts)
+
+    def __getitem__(self, index: int) -> int:
+        return self._counts.pop(0)
+
+
+def test_a_version_is_not_read_before_it_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader was on its way to the second version when its buffer was filled with the fourth,
+    while the third was still the newest announced: to read the fourth would be a step ahead, and
+    the next look at the third a step back."""
+    memory, vector = board_memory(), np.zeros(5, np.float32)
+    for version in (1, 2, 3, 4):
+        publish(memory, version)
+    monkeypatch.setattr(memory, "_latest", Announced(2, 3))
+    assert memory.pull(vector, newer_than=-1) == 3
+    assert (vector == 3).all()

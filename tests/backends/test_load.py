@@ -42,12 +42,13 @@ def test_many_fast_producers_are_held_by_one_slow_consumer(
     for _ in range(20):
         advance_for(backend, 0.1)
         fills.append(backend.queue_fills()["records"])
-    produced = sum(counter(backend, node, "produced") for node in range(PRODUCERS))
-    taken = counter(backend, PRODUCERS, "received")
+    counters = [snapshot.counters for snapshot in backend.snapshots()]  # as if at one moment
+    produced = sum(counters[node]["produced"] for node in range(PRODUCERS))
+    taken = counters[PRODUCERS]["received"]
     grown = rss_mb(backend) - before
     assert taken > received
     assert max(fills) <= 1.0
-    assert produced - taken <= SLOTS + 1
+    assert -SLOTS <= produced - taken <= SLOTS + 1
     assert grown < 0.2 * before
     figure(20, "fast producers on one slow consumer", PRODUCERS)
     figure(20, "records under way, of so many slots", [int(produced - taken), SLOTS])

@@ -200,10 +200,12 @@ class BoardMemory:
     """The newest versions of one flat vector: a ring of buffers, each guarded by a sequence number.
 
     One writer. A reader copies and then checks the buffer's sequence number and checksum; both must
-    be as before the copy, otherwise it reads again. It never sees a mix of two versions."""
+    be as before the copy, otherwise it reads again. It never sees a mix of two versions. Nor does
+    it see one before it is announced, as it could in a buffer that was filled anew while it was on
+    its way there: the announced one, which it might read next, would then be a step back."""
 
     _HEADER = 4  # latest count, then padding
-    _GUARD = 4  # per buffer: sequence (odd while written), version, checksum, padding
+    _GUARD = 4  # per buffer: sequence (odd while written), version, checksum, count
 
     def __init__(self, spec: BoardSpec, block: Block) -> None:
         self.spec, self.block = spec, block
@@ -231,6 +233,7 @@ class BoardMemory:
         vector[:] = parameters.vector
         guard[1] = parameters.version
         guard[2] = checksum(vector)
+        guard[3] = count
         guard[0] += 1
         self._latest[0] = count
 
@@ -244,13 +247,14 @@ class BoardMemory:
             count = int(self._latest[0])
             if count == 0:
                 return None
-            position = max(count - extra_lag, count - self.spec.history + 2, 1) % self.spec.history
+            wanted = max(count - extra_lag, count - self.spec.history + 2, 1)
+            position = wanted % self.spec.history
             guard, vector = self._guards[position], self._vectors[position]
             before, version, promised = int(guard[0]), int(guard[1]), int(guard[2])
             if version <= newer_than:
                 return None
             into[:] = vector
-            intact = int(guard[0]) == before and before % 2 == 0
+            intact = int(guard[0]) == before and before % 2 == 0 and int(guard[3]) == wanted
             if intact and checksum(into) == promised:
                 return version
         raise RuntimeError(f"the board '{self.spec.name}' changed faster than it could be read")
