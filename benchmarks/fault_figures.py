@@ -67,7 +67,8 @@ def run_tests(sizes: dict[str, int]) -> tuple[dict[str, Any], bool]:
 
 
 def lossy_ray() -> dict[str, Any]:
-    """Test 12: the same run with and without failing RPCs."""
+    """Test 12: the same run with and without failing RPCs. Reports are lost, too: the actors' steps
+    may be counted seconds later than the learner's."""
     calm, wild = (ray_run(failures) for failures in ("", _RPC_FAILURES))
     return {
         "failing RPCs": _RPC_FAILURES,
