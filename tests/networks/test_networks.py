@@ -258,6 +258,20 @@ def test_the_seed_alone_decides_the_weights(head, encoder):
     assert torch.equal(torch.get_rng_state(), position), "the global stream must not move"
 
 
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_the_number_of_threads_has_no_part_in_the_weights(recurrent):
+    config = NetworkOptions(hidden_sizes=(256, 256), recurrent=recurrent)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(vector_of(config, make_spec(vector(8)), "policy_value", 3))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
 def test_config_survives_pickling():
     config = NetworkOptions(encoder="nature", recurrent="gru", hidden_sizes=(1, 2))
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301

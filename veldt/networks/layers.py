@@ -6,7 +6,8 @@ Without a generator they stay blank: weights from elsewhere are to be put there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,20 @@ def orthogonal_(
     if rows * columns * min(rows, columns) > _SLOW_TO_FACTORISE:
         nn.init.normal_(weight, std=gain / math.sqrt(max(rows, columns)), generator=generator)
     else:
-        nn.init.orthogonal_(weight, gain, generator=generator)
+        with _one_thread():
+            nn.init.orthogonal_(weight, gain, generator=generator)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """What several threads factorise differs in its last bits with their number, and so would the
+    same seed on a machine with more cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def linear(
