@@ -52,3 +52,10 @@ def test_a_learner_on_the_gpu_and_inference_on_the_cpu():
     devices = {node.kind: node.role.device() for node in found.topology.nodes}
     assert devices["learner"] == "cuda:0"
     assert devices["inference"] == "cpu"
+
+
+def test_more_threads_than_could_ever_run_are_refused():
+    with pytest.raises(ConfigurationError, match="learner_threads is 1000, but this machine has"):
+        plan("impala", learner_threads=1000, backend="process")
+    assert plan("impala", learner_threads=1000, backend="ray").problem.compute.threads == 1000
+    assert plan("impala", learner_threads=2, backend="serial").problem.compute.threads == 2

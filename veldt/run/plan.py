@@ -34,6 +34,7 @@ from veldt.run.placing import check_devices, place
 from veldt.topology import Topology
 from veldt.types import EnvironmentSpec
 
+_MOST_THREADS_PER_CORE = 4
 _NATIVE_ENVS, _PYTHON_ENVS, _ATARI_ENVS = 64, 16, 8
 """Environments that an actor steps in about a millisecond: vectorised ones, those written in Python
 and Atari's, which are wider where a GPU answers many rows in the time of one."""
@@ -121,7 +122,7 @@ def _checked_plan(
         num_actors=num_actors,
         least_actors=least_actors if options.is_elastic else None,
         envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors, asks_device),
-        compute=Compute(device, options.learner_threads),
+        compute=Compute(device, _learner_threads(options)),
         total_env_steps=options.total_env_steps,
         first=first,
     )
@@ -134,6 +135,17 @@ def _checked_plan(
     check_elastic(topology, options, module)
     _complete(topology, options)
     return Plan(architecture, options, config, problem, topology, found, preset)
+
+
+def _learner_threads(options: RunOptions) -> int:
+    """Refuse so many that they only wait for each other; on Ray a learner may be elsewhere."""
+    asked, cores = options.learner_threads, usable_cores()
+    if options.backend != "ray" and asked > _MOST_THREADS_PER_CORE * cores:
+        raise ConfigurationError(
+            f"learner_threads is {asked}, but this machine has {cores} cores; use at most"
+            f" {_MOST_THREADS_PER_CORE * cores}"
+        )
+    return asked
 
 
 def _complete(topology: Topology, options: RunOptions) -> None:
