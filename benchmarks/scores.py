@@ -35,6 +35,7 @@ from veldt.reports.compare.records import metric_rows
 PEER_SCRIPT = measuring.ROOT / "benchmarks" / "peers" / "score_sb3.py"
 _GRACE_SECONDS = 45.0  # to start, to evaluate at the end and to stop, beyond the limit: at most
 _USUAL_GRACE_SECONDS = 12.0
+_EVALUATING_SHARE = 0.3  # of the limit, at most: the peer's clock stands still while it evaluates
 _CURVE_POINTS = 30
 Run = dict[str, Any]
 
@@ -73,14 +74,16 @@ def execute(wanted: Wanted, max_seconds: float, cores: list[int]) -> Run:
         run_dir = Path(directory) / "run"
         words = wanted.words(run_dir, max_seconds)
         began = time.monotonic()
-        code, out, err = _watched(words, max_seconds + _GRACE_SECONDS, cores)
+        is_peer = wanted.contestant.startswith("sb3")
+        evaluating = _EVALUATING_SHARE * max_seconds if is_peer else 0.0
+        code, out, err = _watched(words, max_seconds + evaluating + _GRACE_SECONDS, cores)
         run: Run = {"task": wanted.task.env, "contestant": wanted.contestant, "seed": wanted.seed}
         shown = [Path(word).name if word.startswith("/") else word for word in words]
         run |= {"target": wanted.task.target, "max_seconds": max_seconds, "cores": len(cores)}
         run["command"] = " ".join(shown)
         if code != 0:
             return {**run, "error": f"exit code {code}: {err.strip()[-300:]}"}
-        found = _of_peer(out) if wanted.contestant.startswith("sb3") else _of_veldt(run_dir)
+        found = _of_peer(out) if is_peer else _of_veldt(run_dir)
         return {**run, **found, "process_seconds": time.monotonic() - began}
 
 

@@ -37,8 +37,10 @@ def in_words(run: Run) -> str:
 
 
 def summary(runs: list[Run], order: Sequence[str] = ()) -> Document:
-    """By task, in this order, and contestant. Where a seed was run again, its last run counts."""
-    latest = {(r["task"], r["contestant"], r["seed"]): r for r in runs}
+    """By task, in this order, and contestant. Where a seed was run again, its last run counts; one
+    that was made with other constants than those of today is marked `superseded` and does not."""
+    counted = [run for run in runs if not run.get("superseded")]
+    latest = {(r["task"], r["contestant"], r["seed"]): r for r in counted}
     machines = [run["machine"] for run in latest.values()]
     commands = list(dict.fromkeys(machine["command"] for machine in machines))
     entries: dict[str, dict[str, Any]] = {}
@@ -147,13 +149,13 @@ environment; every run prints and records which one it was.
 - A seed that did not reach the target counts with its limit. IQM is the interquartile mean over
   seeds, with a bootstrap interval of 95%.
 - Runs come from the calls named below the tables, on the same kind of machine, eight at a time. A
-  seed that was run again counts with its last run; the others are still in
-  `benchmarks/results/scores.jsonl`.
+  seed that was run again counts with its last run, and one that was run with other constants than
+  those of today does not count; all are in `benchmarks/results/scores.jsonl`.
 - In one call with Stable-Baselines3's: Pendulum, Hopper and MountainCarContinuous but for `apex`.
-  Pendulum has four seeds: the fifth did not fit into the call, and Stable-Baselines3's fourth is of
-  the call before. Four of Stable-Baselines3's five runs on Hopper were ended after 285 s,
-  evaluations and all, and have no line; none had reached the target.
-- `a2c` on veldt/Catch-v0 ran with 32 environments, before its preset had 64.
+  Pendulum's fifth seed did not fit into that call: Veldt has none, Stable-Baselines3's fourth and
+  fifth are of calls before. Four of Stable-Baselines3's five runs on Hopper were ended after 285 s,
+  of which evaluations took some, before they had a result; they are not counted, and one seed
+  decides nothing.
 - What is tuned: the constants of `[continuous]` and `[small_images]` were chosen on seeds 10 to 13
   of Pendulum, Hopper, MountainCarContinuous and NestedDict, and are reported on seeds 0 to 4 of
   the same tasks; LunarLanderContinuous had no part in it. One was not: `apex` learns from its 500th
@@ -230,7 +232,11 @@ def _seeds(entries: dict[str, Any]) -> int:
 
 
 def _best(entries: dict[str, Any], framework: str) -> tuple[str, str, str]:
-    own = {n: e for n, e in entries.items() if n.startswith(f"{framework} ") and e["seconds"]}
+    own = {
+        name: entry
+        for name, entry in entries.items()
+        if name.startswith(f"{framework} ") and entry["seeds"] >= FEWEST_SEEDS
+    }
     if not own:
         return "-", "-", "-"
     late = {name: 2 * entry["reached"] <= entry["seeds"] for name, entry in own.items()}

@@ -269,7 +269,7 @@ def _verdicts(results: Path) -> str:
         f" {document['seconds'] / 60:.0f} minutes.{_remark(document)}"
         for document in documents.values()
     ]
-    head = ["claim", "from", "verdict", "with other seeds"]
+    head = ["claim", "from", "verdict", "with two other sets of seeds"]
     return f"{table(head, rows)}\n\n" + "\n".join(calls)
 
 

@@ -71,6 +71,22 @@ def test_a_seed_that_did_not_get_there_counts_with_its_limit(scores):
     assert row[1] == "2 of 3"
 
 
+def test_a_run_with_constants_of_yesterday_does_not_count(scores):
+    runs = [run(0, 10.0), run(1, 90.0, superseded=True)]
+    entry = scores.scores_report.summary(runs)["tasks"]["CartPole-v1"]["veldt a2c"]
+    assert (entry["reached"], entry["seeds"]) == (1, 1)
+    assert entry["seconds"]["median"] == 10.0
+
+
+def test_a_contestant_with_one_seed_is_not_on_the_first_screen(scores, tmp_path):
+    runs = [run(seed, 9.0) for seed in range(3)] + [run(0, 4.0, "sb3 ppo")]
+    path = tmp_path / "scores.json"
+    path.write_text(json.dumps(scores.scores_report.summary(runs)), encoding="utf-8")
+    assert "| CartPole-v1 (475) | `a2c` | 9.0 | 200 | - | - | - |" in (
+        scores.scores_report.readme_block(path)
+    )
+
+
 def test_the_commands_are_what_a_user_would_type(scores, tmp_path):
     [lstm] = [t for t in scores.TASKS if t.env == "veldt/Memory-v0"]
     words = scores.Wanted(lstm, lstm.contestants[0], 4).words(tmp_path, 30.0)

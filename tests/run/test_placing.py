@@ -54,8 +54,10 @@ def test_a_learner_on_the_gpu_and_inference_on_the_cpu():
     assert devices["inference"] == "cpu"
 
 
-def test_more_threads_than_could_ever_run_are_refused():
-    with pytest.raises(ConfigurationError, match="learner_threads is 1000, but this machine has"):
-        plan("impala", learner_threads=1000, backend="process")
-    assert plan("impala", learner_threads=1000, backend="ray").problem.compute.threads == 1000
-    assert plan("impala", learner_threads=2, backend="serial").problem.compute.threads == 2
+def test_more_threads_than_could_ever_run_are_refused(monkeypatch):
+    monkeypatch.setattr("veldt.run.plan.usable_cores", lambda: 2)
+    for backend in ("serial", "process"):
+        assert plan("impala", learner_threads=8, backend=backend).problem.compute.threads == 8
+        with pytest.raises(ConfigurationError, match="has 2 cores; use at most 8"):
+            plan("impala", learner_threads=9, backend=backend)
+    assert plan("impala", learner_threads=9, backend="ray").problem.compute.threads == 9
