@@ -62,7 +62,7 @@ def test_more_descriptors_than_a_fork_server_takes_still_reach_their_process(
     topology = bare_topology()
     queues = [topology.queue(f"records{k}", roles.record_layout(8), 1) for k in range(80)]
     topology.add("producer", roles.Scatterer(tuple(queue.sink for queue in queues)))
-    topology.add("consumer", roles.Consumer(queues[-1].source()))
+    topology.add("consumer", roles.Gatherer(tuple(queue.source() for queue in queues)))
     backend = make_backend("process", topology)
     backend.start()
     advance_until(backend, lambda: counter(backend, 1, "received") > 200, "records")

@@ -99,20 +99,6 @@ class Sleeper(Producer):
 
 
 @dataclass(eq=False)
-class Scatterer(Role):
-    """Commits numbered records to the last of many sinks."""
-
-    sinks: tuple[ExperienceSink, ...]
-
-    def open(self, context: NodeContext) -> None:
-        self._last = Producer(self.sinks[-1])
-        self._last.open(context)
-
-    def step(self) -> bool:
-        return self._last.step()
-
-
-@dataclass(eq=False)
 class Consumer(Role):
     """Takes batches and checks content, and that each producer's records arrive in order, once.
 
@@ -157,6 +143,35 @@ class Consumer(Role):
         self._next[actor] = (incarnation, sequence + 1)
         self._incarnation.set(max(incarnation, self._incarnation.value))
         self._order.set((self._order.value * 31 + actor + 1) % 1_000_003)
+
+
+@dataclass(eq=False)
+class Scatterer(Role):
+    """Commits numbered records to the last of many sinks."""
+
+    sinks: tuple[ExperienceSink, ...]
+
+    def open(self, context: NodeContext) -> None:
+        self._last = Producer(self.sinks[-1])
+        self._last.open(context)
+
+    def step(self) -> bool:
+        return self._last.step()
+
+
+@dataclass(eq=False)
+class Gatherer(Role):
+    """Takes records from the last of many sources."""
+
+    restartable: ClassVar[bool] = False
+    sources: tuple[ExperienceSource, ...]
+
+    def open(self, context: NodeContext) -> None:
+        self._last = Consumer(self.sources[-1])
+        self._last.open(context)
+
+    def step(self) -> bool:
+        return self._last.step()
 
 
 class SlowConsumer(Consumer):
