@@ -214,7 +214,7 @@ def test_offered_choices_are_accepted():
     from veldt.environments import EnvironmentFactory
     from veldt.networks import NetworkOptions
 
-    for name in ("activation", "recurrent", "distribution"):
+    for name in ("activation", "image_activation", "recurrent", "distribution"):
         for value in get_args(leaves(RunOptions)[name].kind):
             NetworkOptions(**{name: value})
     for value in ENCODERS:

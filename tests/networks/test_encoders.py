@@ -81,15 +81,29 @@ def test_own_tanh_has_the_right_gradient():
     torch.testing.assert_close(x.grad, reference.grad, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_mlp_gradient_matches_torch_modules(activation):
+@pytest.mark.parametrize(
+    ("activation", "function"), [("tanh", nn.Tanh()), ("relu", nn.ReLU()), ("elu", nn.ELU())]
+)
+def test_mlp_gradient_matches_torch_modules(activation, function):
     mlp = MLP(3, (5, 4), activation, torch.Generator().manual_seed(0))
-    function = nn.Tanh() if activation == "tanh" else nn.ReLU()
     plain = nn.Sequential(mlp.layers[0], function, mlp.layers[1], function)
     x = torch.randn(6, 3)
     expected = torch.autograd.grad(plain(x).square().sum(), list(plain.parameters()))
     actual = torch.autograd.grad(mlp(x).square().sum(), list(mlp.parameters()))
     torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_there"), [("nature", True), ("auto", True), ("resnet", False)]
+)
+def test_image_activation_is_in_plain_convolutions_and_the_layer_after_them(name, is_there):
+    options = NetworkOptions(encoder=name, image_activation="elu")
+    encoder = make_encoder(options, make_spec(image()), torch.Generator().manual_seed(0))
+    assert any(isinstance(layer, nn.ELU) for layer in encoder.modules()) == is_there
+    pixels = random_observations(make_spec(image()), 8)["observation"]
+    with torch.no_grad():
+        features = encoder({"observation": pixels})
+    assert bool((features < 0.0).any()) == is_there  # relu leaves none
 
 
 @pytest.mark.parametrize("name", ["nature", "small_conv", "resnet", "mlp"])

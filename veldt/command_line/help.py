@@ -30,7 +30,8 @@ _COMMON_GROUPS = {
         *("autotune", "autotune_seconds"),
     ),
     "network": (
-        *("network", "hidden_sizes", "activation", "recurrent", "recurrent_size"),
+        *("network", "hidden_sizes", "activation", "image_activation"),
+        *("recurrent", "recurrent_size"),
         *("last_action_and_reward", "distribution", "from_run", "from_part"),
     ),
     "results": (

@@ -82,7 +82,7 @@ class FirstWeights:
                 what = f"the {part} differs ({name} is {shapes[0]} there and {shapes[1]} here)"
                 yield what, self._same_options(config, part not in (_ENCODER, _NORMALIZER))
         # These make no difference in shape, and all the difference in what comes out.
-        names = ["activation", *(["distribution"] if takes_all else [])]
+        names = ["activation", "image_activation", *(["distribution"] if takes_all else [])]
         for option, there, own in self._other_options(config):
             if option in names:
                 yield f"its {option} is {there}, here it is {own}", self._same_options(config)

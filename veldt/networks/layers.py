@@ -148,6 +148,13 @@ def tanh_(x: Tensor) -> Tensor:
     return x
 
 
+_IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": tanh_,
+    "relu": torch.relu_,
+    "elu": F.elu_,
+}
+
+
 class MLP(nn.Module):
     """Linear layers, each followed by the activation; no layers: the identity."""
 
@@ -164,8 +171,8 @@ class MLP(nn.Module):
             linear(widths[i], widths[i + 1], SQRT2, generator) for i in range(len(sizes))
         )
         self.num_features = widths[-1]
-        # In place: both derivatives follow from the output, and a linear layer does not need it.
-        self.activation = tanh_ if activation == "tanh" else torch.relu_
+        # In place: all derivatives follow from the output, and a linear layer does not need it.
+        self.activation = _IN_PLACE[activation]
         # nn.Module looks attributes up slowly; at 64 rows that would cost as much as a layer.
         self._weights = [tuple(layer.parameters()) for layer in self.layers]
 

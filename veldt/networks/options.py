@@ -24,7 +24,9 @@ class NetworkOptions(Options):
     (a dict of them when there are several leaves) and returns features [N, F]."""
     hidden_sizes: tuple[Width, ...] = (64, 64)
     activation: Literal["tanh", "relu"] = "tanh"
-    """tanh or relu, in MLPs; convolutional encoders always use relu."""
+    """tanh or relu, in MLPs."""
+    image_activation: Literal["relu", "elu"] = "relu"
+    """relu or elu, in plain convolutional encoders; the ResNet always uses relu."""
     recurrent: Literal["none", "lstm", "gru"] = "none"
     recurrent_size: Width = 128
     last_action_and_reward: bool = False

@@ -82,6 +82,8 @@ class RunOptions(Options):
     """Widths of the MLP's layers, comma separated."""
     activation: Literal["tanh", "relu"] = "tanh"
     """tanh or relu in MLPs."""
+    image_activation: Literal["relu", "elu"] = "relu"
+    """relu or elu in convolutional networks but the ResNet."""
     recurrent: Literal["none", "lstm", "gru"] = "none"
     """none, lstm or gru."""
     recurrent_size: Annotated[int, Bounds(1, 65_536)] = 128

@@ -250,6 +250,7 @@ def _network(options: RunOptions) -> NetworkOptions:
         encoder=options.network,
         hidden_sizes=options.hidden_sizes,
         activation=options.activation,
+        image_activation=options.image_activation,
         recurrent=options.recurrent,
         recurrent_size=options.recurrent_size,
         last_action_and_reward=options.last_action_and_reward,
