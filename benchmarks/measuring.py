@@ -74,8 +74,16 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions(_LIBRARIES),
         "commit": _commit(),
-        "command": " ".join(["python", *sys.argv]),
+        "command": " ".join(["python", *_words(sys.argv)]),
     }
+
+
+def _words(argv: list[str]) -> list[str]:
+    """What was measured, without the folder that its figures went to."""
+    if "--results" not in argv:
+        return argv
+    place = argv.index("--results")
+    return argv[:place] + argv[place + 2 :]
 
 
 def _commit() -> str:
