@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from veldt.reports.claims.claim import Part, Row, select, settings
-from veldt.reports.claims.figures import bars, curves
-from veldt.reports.claims.learning import RETURN, LearningClaim
+from veldt.reports.claims.figures import bars
+from veldt.reports.claims.learning import LearningClaim
 
 _SYSTEMS = ("a2c", "a3c")
 
@@ -62,6 +62,6 @@ class SynchronousMatches(LearningClaim):
     def draw(self, rows: list[Row], figure: Any) -> None:
         left, right = figure.subplots(1, 2)
         groups = {name: select(rows, system=name) for name in _SYSTEMS}
-        curves(left, groups, "env_steps", RETURN, ("env steps", f"return on {self.env}"))
+        self.draw_returns(left, groups)
         lags = {name: self.at_end(rows, "lag_mean", system=name) for name in _SYSTEMS}
         bars(right, lags, "mean policy lag (updates)")

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from veldt.reports.claims.claim import Part, Row, select, settings
-from veldt.reports.claims.figures import curves
-from veldt.reports.claims.learning import RETURN, LearningClaim
+from veldt.reports.claims.learning import LearningClaim
 
 _SHARED, _OWN, _MOMENTUM = "shared RMSProp", "RMSProp of each worker", "momentum SGD"
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -64,5 +63,4 @@ class SharedStatistics(LearningClaim):
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         groups = {name: select(rows, optimizer=name) for name in _OPTIONS}
-        names = ("env steps", f"return on {self.env}")
-        curves(figure.subplots(), groups, "env_steps", RETURN, names)
+        self.draw_returns(figure.subplots(), groups)

@@ -12,15 +12,16 @@ import numpy as np
 
 from veldt.networks import Network
 from veldt.objectives import Loss, Objective, Tensors
-from veldt.reports.claims.claim import Claim, Part, Row, settings, values
+from veldt.reports.claims.claim import Part, Row, settings, values
 from veldt.reports.claims.figures import bars
-from veldt.reports.claims.training import SerialRun, serial_options, train
+from veldt.reports.claims.speed import SpeedClaim
+from veldt.reports.claims.training import SerialRun, serial_options
 from veldt.roles.learner import Learner
 from veldt.topology import Topology
 
 
 @dataclass(frozen=True)
-class AsynchronousActors(Claim):
+class AsynchronousActors(SpeedClaim):
     """A3C with 1 to 8 workers, on serial for correlation and on processes for speed."""
 
     name = "async_actors"
@@ -45,7 +46,6 @@ class AsynchronousActors(Claim):
     sleeping_env: str = "veldt:sleeping?step_ms=15"
     """Environment of the runs whose speed counts."""
     seconds: float = 5.0
-    """How long each of them is measured."""
     watched_updates: int = 300
     """Updates whose data is compared."""
     seeds: int = 4
@@ -54,26 +54,12 @@ class AsynchronousActors(Claim):
         return [{"workers": workers} for workers in self.workers]
 
     def measure(self, case: Row) -> Row:
-        done = train(
-            "a3c",
-            env=self.sleeping_env,
-            backend="process",
-            seed=case["seed"],
-            num_actors=case["workers"],
-            envs_per_actor=1,
-            max_seconds=self.seconds,
-            evaluation_episodes=0,
-        )
+        done = self.run("a3c", case["seed"], case["workers"], 1, env=self.sleeping_env)
         return {**done.row, "correlation": self._correlation(case)}
 
     def _correlation(self, case: Row) -> float:
         seen: list[np.ndarray] = []
-        options = serial_options(
-            case["seed"],
-            env=self.env,
-            num_actors=case["workers"],
-            envs_per_actor=1,
-        )
+        options = serial_options(case["seed"], self.env, case["workers"], envs=1)
         with SerialRun("a3c", options, {"learning_rate": 0.0}, partial(_watch, seen)) as run:
             run.advance_to("updates", self.watched_updates)
         return successive_correlation(np.stack(seen[: self.watched_updates]))

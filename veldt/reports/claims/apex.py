@@ -34,9 +34,7 @@ class _ApexClaim(Claim):
 
     def _curve(self, seed: int, actors: int, own: dict[str, Any], **options: Any) -> Row:
         width = self.envs_per_actor
-        shared = serial_options(
-            seed, env=self.env, num_actors=actors, envs_per_actor=width, **options
-        )
+        shared = serial_options(seed, self.env, actors, width, **options)
         given = {"env_steps_per_update": float(actors * width), "batch_size": self.batch_size}
         step = max(1, self.updates // self.points)
         points = range(step, self.updates + 1, step)

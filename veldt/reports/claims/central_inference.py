@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from veldt.reports.claims.claim import Claim, Part, Row, settings, values
+from veldt.reports.claims.claim import Part, Row, settings, values
 from veldt.reports.claims.figures import lines
-from veldt.reports.claims.training import train
+from veldt.reports.claims.speed import WidthClaim
 from veldt.reports.statistics import interquartile_mean
 
 
 @dataclass(frozen=True)
-class CentralInferenceWins(Claim):
+class CentralInferenceWins(WidthClaim):
     """Trained steps per second of local and central inference over the width of the network."""
 
     name = "central_inference"
@@ -38,16 +38,7 @@ class CentralInferenceWins(Claim):
     architectures: tuple[str, ...] = ("impala", "seed_rl")
     """The one with local inference, then those with central inference, comma separated."""
     widths: tuple[int, ...] = (32, 1024)
-    """Widths of both hidden layers, comma separated, from narrow to wide."""
-    actors: int = 4
-    """Actors of each system."""
-    envs_per_actor: int = 8
-    """Environments of each actor: few, as with environments that cost something."""
     seconds: float = 5.0
-    """How long each run is measured."""
-    device: str = "cpu"
-    """Where learning, and central inference, happen."""
-    seeds: int = 3
 
     def kinds(self) -> list[Row]:
         return [
@@ -57,31 +48,15 @@ class CentralInferenceWins(Claim):
         ]
 
     def measure(self, case: Row) -> Row:
-        done = train(
-            case["architecture"],
-            env=self.env,
-            backend="process",
-            device=self.device,
-            seed=case["seed"],
-            num_actors=self.actors,
-            envs_per_actor=self.envs_per_actor,
-            hidden_sizes=(case["width"], case["width"]),
-            batch_trajectories=self.actors,  # the same rows per update
-            max_seconds=self.seconds,
-            evaluation_episodes=0,
-        )
+        same_rows = {"batch_trajectories": self.actors}  # per update
+        done = self.run_at_width(case["architecture"], case, **same_rows)
         waits = done.result.stage_shares.get("learner", {}).get("wait")
         return {**done.row, "learner_waits": waits}
 
-    def _rates(self, rows: list[Row], architecture: str) -> np.ndarray:
-        """[widths, seeds]"""
-        key = "trained_steps_per_second"
-        found = [values(rows, key, architecture=architecture, width=w) for w in self.widths]
-        return np.array(found)
-
     def _ratios(self, rows: list[Row]) -> dict[str, np.ndarray]:
-        local = self._rates(rows, self.architectures[0])
-        return {name: self._rates(rows, name) / local for name in self.architectures[1:]}
+        local, *central = (self.rates(rows, architecture=name) for name in self.architectures)
+        names = self.architectures[1:]
+        return {name: rates / local for name, rates in zip(names, central, strict=True)}
 
     def judge(self, rows: list[Row]) -> list[Part]:
         narrow, wide = self.widths[0], self.widths[-1]
@@ -106,7 +81,7 @@ class CentralInferenceWins(Claim):
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         left, right = figure.subplots(1, 2)
-        rates = {name: self._rates(rows, name) for name in self.architectures}
+        rates = {name: self.rates(rows, architecture=name) for name in self.architectures}
         lines(left, self.widths, rates, ("hidden units per layer", "trained steps per second"))
         if np.isfinite(list(rates.values())).any():
             left.set_yscale("log")

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from veldt.reports.claims.claim import Claim, Part, Row, settings, values
+from veldt.reports.claims.claim import Part, Row, settings, values
 from veldt.reports.claims.figures import bars
-from veldt.reports.claims.training import train
+from veldt.reports.claims.speed import SpeedClaim
 from veldt.types import EnvironmentSpec
 
 _ONE, _TWO = 1, 2
 
 
 @dataclass(frozen=True)
-class DoubleBuffering(Claim):
+class DoubleBuffering(SpeedClaim):
     """One group of environments against two, with injected inference latency."""
 
     name = "double_buffering"
@@ -47,29 +47,24 @@ class DoubleBuffering(Claim):
     """Environments of the actor, in one group or in two halves."""
     latency_seconds: float = 0.008
     """What every forward pass of the policy takes longer."""
-    seconds: float = 4.0
-    """How long each run is measured."""
     seeds: int = 4
 
     def kinds(self) -> list[Row]:
         return [{"groups": groups} for groups in (_ONE, _TWO)]
 
     def measure(self, case: Row) -> Row:
-        done = train(
+        done = self.run(
             "sample_factory",
+            case["seed"],
+            actors=1,
+            envs=self.envs,
             env=f"veldt:sleeping?base={self.env},step_ms={self.step_ms / case['groups']}",
-            backend="process",
-            seed=case["seed"],
-            num_actors=1,
-            envs_per_actor=self.envs,
             groups_per_actor=case["groups"],
             preset="control",  # one pass over a batch: the learner is not to be waited for
             # The same rows per batch either way.
             batch_trajectories=2 * case["groups"],
             vectorization="in_process",
             network=partial(slow_encoder, latency_seconds=self.latency_seconds),
-            max_seconds=self.seconds,
-            evaluation_episodes=0,
         )
         shares = done.result.stage_shares.get("actor", {})
         rate = done.result.env_steps_per_second

@@ -20,7 +20,18 @@ from veldt.run.plan import make_plan
 
 
 @dataclass(frozen=True)
-class WeightTraffic(Claim):
+class _TrafficClaim(Claim):
+    """Bytes counted in serial runs."""
+
+    is_timed = False
+
+    env_steps: int = 8_000
+    """Steps that are counted."""
+    seeds: int = 2
+
+
+@dataclass(frozen=True)
+class WeightTraffic(_TrafficClaim):
     """What actors take per environment step while the network grows."""
 
     name = "weight_traffic"
@@ -32,27 +43,21 @@ class WeightTraffic(Claim):
         " above 10 and below 1.1 (exact, from counters; serial backend)."
     )
     caption = "Bytes that actors take per environment step over the width of both hidden layers."
-    is_timed = False
     quick_settings = settings(widths=(16, 64), env_steps=600, seeds=1)
 
     widths: tuple[int, ...] = (16, 64, 256, 1024)
     """Widths of both hidden layers, comma separated."""
     env_steps: int = 4_000
-    """Steps that are counted."""
     envs_per_actor: int = 8
     """Environments of an actor."""
-    seeds: int = 2
 
     def kinds(self) -> list[Row]:
         return [{"system": s, "width": w} for s in ("impala", "seed_rl") for w in self.widths]
 
     def measure(self, case: Row) -> Row:
+        hidden_sizes = (case["width"], case["width"])
         options = serial_options(
-            case["seed"],
-            env=self.env,
-            num_actors=2,
-            envs_per_actor=self.envs_per_actor,
-            hidden_sizes=(case["width"], case["width"]),
+            case["seed"], self.env, 2, self.envs_per_actor, hidden_sizes=hidden_sizes
         )
         with SerialRun(case["system"], options, {}) as run:
             run.advance_to("env_steps", self.env_steps)
@@ -84,7 +89,7 @@ class WeightTraffic(Claim):
 
 
 @dataclass(frozen=True)
-class ReplayTraffic(Claim):
+class ReplayTraffic(_TrafficClaim):
     """Gorila's two homes of the replay, and what leaves a process with each."""
 
     name = "gorila_replay_traffic"
@@ -96,22 +101,16 @@ class ReplayTraffic(Claim):
         " 1.2 (exact, from counters; serial backend)."
     )
     caption = "Bytes between processes per environment step."
-    is_timed = False
     quick_settings = settings(env_steps=2_000, seeds=1)
 
     actors: int = 4
     """Actors; bundles, where there are such."""
-    env_steps: int = 8_000
-    """Steps that are counted."""
-    seeds: int = 2
 
     def kinds(self) -> list[Row]:
         return [{"replay": kind} for kind in ("bundled", "global")]
 
     def measure(self, case: Row) -> Row:
-        options = serial_options(
-            case["seed"], env=self.env, num_actors=self.actors, envs_per_actor=8
-        )
+        options = serial_options(case["seed"], self.env, self.actors, envs=8)
         own = {"replay": case["replay"], "num_learners": self.actors}
         with SerialRun("gorila", options, own) as run:
             run.advance_to("env_steps", self.env_steps)

@@ -76,14 +76,8 @@ class DroppingProtects(Claim):
         return [{"fault": fault, "dropping": dropping} for fault, dropping in faults]
 
     def measure(self, case: Row) -> Row:
-        options = serial_options(
-            case["seed"],
-            env=self.env,
-            num_actors=self.workers,
-            envs_per_actor=self.envs_per_worker,
-            total_env_steps=self.env_steps,
-        )
-
+        sizes = self.workers, self.envs_per_worker
+        options = serial_options(case["seed"], self.env, *sizes, total_env_steps=self.env_steps)
         faulty = case["fault"] != _NONE
         run = SerialRun(
             "gorila",

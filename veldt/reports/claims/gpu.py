@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from veldt.reports.claims.central_inference import CentralInferenceWins
-from veldt.reports.claims.claim import Claim, Part, Row, settings, values
+from veldt.reports.claims.claim import Part, Row, settings
 from veldt.reports.claims.figures import bars, bound
-from veldt.reports.claims.training import train
+from veldt.reports.claims.speed import WidthClaim
 
 _CORES, _GPU = "a3c", "ga3c"
 
 
 @dataclass(frozen=True)
-class BatchedOnGpu(Claim):
+class BatchedOnGpu(WidthClaim):
     """A3C on all cores against GA3C with a GPU, with a small and a large network."""
 
     name = "ga3c_on_a_gpu"
@@ -32,42 +32,25 @@ class BatchedOnGpu(Claim):
     quick_settings = settings(widths=(32, 64), actors=2, seconds=4.0, seeds=1)
     needs_gpu = True
 
-    widths: tuple[int, ...] = (64, 2048)
-    """Widths of both hidden layers, comma separated, from small to large."""
     actors: int = 16
     """A3C's workers and GA3C's agents."""
-    envs_per_actor: int = 8
-    """Environments of each."""
     seconds: float = 8.0
-    """How long each run is measured."""
     device: str = "cuda"
     """GA3C's."""
-    seeds: int = 3
 
     def kinds(self) -> list[Row]:
         return [{"system": s, "width": width} for width in self.widths for s in (_CORES, _GPU)]
 
     def measure(self, case: Row) -> Row:
-        return train(
-            case["system"],
-            env=self.env,
-            backend="process",
-            device="cpu" if case["system"] == _CORES else self.device,
-            seed=case["seed"],
-            num_actors=self.actors,
-            envs_per_actor=self.envs_per_actor,
-            hidden_sizes=(case["width"], case["width"]),
-            max_seconds=self.seconds,
-            evaluation_episodes=0,
-        ).row
+        device = "cpu" if case["system"] == _CORES else self.device
+        return self.run_at_width(case["system"], case, device=device).row
 
-    def _ratio(self, rows: list[Row], width: int) -> np.ndarray:
-        key = "trained_steps_per_second"
-        cores, gpu = (values(rows, key, system=name, width=width) for name in (_CORES, _GPU))
-        return gpu / cores
+    def _ratio(self, rows: list[Row]) -> np.ndarray:
+        """[widths, seeds]"""
+        return self.rates(rows, system=_GPU) / self.rates(rows, system=_CORES)
 
     def judge(self, rows: list[Row]) -> list[Part]:
-        small, large = (self._ratio(rows, width) for width in (self.widths[0], self.widths[-1]))
+        small, *_, large = self._ratio(rows)
         what = f"GA3C's rate over A3C's at width {self.widths[-1]}"
         growth = f"growth of it from width {self.widths[0]}"
         return [
@@ -77,7 +60,7 @@ class BatchedOnGpu(Claim):
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         axis = figure.subplots()
-        groups = {f"{width}": self._ratio(rows, width) for width in self.widths}
+        groups = dict(zip(map(str, self.widths), self._ratio(rows), strict=True))
         bars(axis, groups, "GA3C's rate over A3C's")
         axis.set_xlabel("hidden units per layer")
         bound(axis, 6.0, "6")
@@ -93,10 +76,6 @@ class CentralInferenceOnGpu(CentralInferenceWins):
     needs_gpu = True
 
     widths: tuple[int, ...] = (64, 2048)
-    """Widths of both hidden layers, comma separated, from narrow to wide."""
     actors: int = 14
-    """Actors of each system."""
     seconds: float = 8.0
-    """How long each run is measured."""
     device: str = "cuda"
-    """Where learning, and central inference, happen."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from veldt.reports.claims.claim import Part, Row, select, settings
-from veldt.reports.claims.figures import curves
-from veldt.reports.claims.learning import RETURN, LearningClaim
+from veldt.reports.claims.learning import LearningClaim
 
 _VTRACE = "vtrace"
 CORRECTIONS = (_VTRACE, "one_step", "none")
@@ -72,8 +71,7 @@ class VtraceUnderLag(_ImpalaClaim):
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         groups = {name: select(rows, correction=name) for name in CORRECTIONS}
-        names = ("env steps", f"return on {self.env}")
-        curves(figure.subplots(), groups, "env_steps", RETURN, names)
+        self.draw_returns(figure.subplots(), groups)
 
 
 @dataclass(frozen=True)
@@ -110,5 +108,4 @@ class VtraceReplay(_ImpalaClaim):
     def draw(self, rows: list[Row], figure: Any) -> None:
         names = {"V-trace": False, "V-trace with a replay": True}
         groups = {label: select(rows, replay=on) for label, on in names.items()}
-        axes = ("env steps", f"return on {self.env}")
-        curves(figure.subplots(), groups, "env_steps", RETURN, axes)
+        self.draw_returns(figure.subplots(), groups)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from veldt.reports.claims.claim import Part, Row, select, settings
-from veldt.reports.claims.figures import bars, bound, curves
-from veldt.reports.claims.learning import RETURN, SHARE, LearningClaim
+from veldt.reports.claims.figures import bars, bound
+from veldt.reports.claims.learning import SHARE, LearningClaim
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ManyWorkersAge(LearningClaim):
         bars(left, lags, "mean lag (updates)")
         left.set_xlabel("workers")
         groups = {f"{n} workers": select(rows, workers=n) for n in self.workers}
-        curves(right, groups, "env_steps", RETURN, ("env steps", f"return on {self.env}"))
+        self.draw_returns(right, groups)
 
 
 @dataclass(frozen=True)

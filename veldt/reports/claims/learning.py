@@ -4,12 +4,14 @@ between seeds, evaluations on the way instead of one at the end, and a least dif
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from veldt.reports.claims.claim import Claim, Part, Row, mean_over_time, select
+from veldt.reports.claims.figures import curves
 from veldt.reports.claims.training import SerialRun, curve, serial_options
 
 RETURN = "evaluation_return"
@@ -52,7 +54,7 @@ class LearningClaim(Claim):
     ) -> Row:
         """A run with so many actors of `envs` environments: its curve."""
         given = {"network": "mlp", "preset": "control", **options}
-        shared = serial_options(seed, env=self.env, num_actors=actors, envs_per_actor=envs, **given)
+        shared = serial_options(seed, self.env, actors, envs, **given)
         points = np.linspace(0, self.env_steps, self.points + 1)[1:].tolist()
         return {"points": curve(SerialRun(architecture, shared, own), points, over="env_steps")}
 
@@ -68,3 +70,7 @@ class LearningClaim(Claim):
     def at_end(self, rows: list[Row], key: str, **kind: Any) -> np.ndarray:
         """One per seed: what `key` was when the budget was used up."""
         return np.array([row["points"][-1][key] for row in select(rows, **kind)])
+
+    def draw_returns(self, axis: Any, groups: Mapping[str, list[Row]]) -> None:
+        """A learning curve of each group of rows."""
+        curves(axis, groups, "env_steps", RETURN, ("env steps", f"return on {self.env}"))

@@ -82,7 +82,17 @@ def fixed_point(chain: Chain, correction: str, gamma: float, rho_bar: float, ste
 
 
 @dataclass(frozen=True)
-class VtraceFixedPoint(Claim):
+class _TrajectoryClaim(Claim):
+    """Expectations over trajectories, without a run."""
+
+    is_timed = False
+
+    steps: int = 4
+    """Rows of a trajectory."""
+
+
+@dataclass(frozen=True)
+class VtraceFixedPoint(_TrajectoryClaim):
     """Where each correction's targets lead, on tables whose answer is known."""
 
     name = "vtrace_fixed_point"
@@ -97,13 +107,10 @@ class VtraceFixedPoint(Claim):
     caption = (
         "Largest distance from the value of pi to what the updates converge to, by correction."
     )
-    is_timed = False
     quick_settings = settings(seeds=3)
 
     states: int = 6
     """States of a chain."""
-    steps: int = 4
-    """Rows of a trajectory."""
     gamma: float = 0.9
     """Discount."""
     rho_bar: float = 1.0
@@ -140,7 +147,7 @@ class VtraceFixedPoint(Claim):
 
 
 @dataclass(frozen=True)
-class ImportanceVariance(Claim):
+class ImportanceVariance(_TrajectoryClaim):
     """Products of importance ratios while a policy drifts away from the one that acted."""
 
     name = "importance_variance"
@@ -153,13 +160,11 @@ class ImportanceVariance(Claim):
         " random)."
     )
     caption = "Variance of the product of ratios over the lag, plain and clipped at 1; log axes."
-    is_timed = False
     quick_settings = settings(seeds=2, draws=500)
 
     lags: tuple[int, ...] = (1, 3, 10, 30, 100)
     """Updates between acting and learning, comma separated."""
     steps: int = 20
-    """Rows of a trajectory."""
     actions: int = 6
     """Actions of a state."""
     drift: float = 0.03

@@ -74,8 +74,10 @@ def train(architecture: str, **options: Any) -> Training:
         return Training(result, metric_rows(run_dir), tuning, timeline)
 
 
-def serial_options(seed: int, **options: Any) -> RunOptions:
-    return RunOptions(backend="serial", device="cpu", seed=seed, **options)
+def serial_options(seed: int, env: str, actors: int, envs: int, **options: Any) -> RunOptions:
+    """Of a serial run with so many actors of `envs` environments."""
+    given = {"env": env, "num_actors": actors, "envs_per_actor": envs, **options}
+    return RunOptions(backend="serial", device="cpu", seed=seed, **given)
 
 
 class SerialRun:

@@ -60,7 +60,7 @@ class TwoLearners(Claim):
         return [{}]
 
     def measure(self, case: Row) -> Row:
-        options = serial_options(case["seed"], env=self.env, num_actors=2, envs_per_actor=self.envs)
+        options = serial_options(case["seed"], self.env, actors=2, envs=self.envs)
         apart, half = self._differences(make_plan("impala", options, {}))
         return {"two_learners": apart.tolist(), "half_the_data": half.tolist()}
 

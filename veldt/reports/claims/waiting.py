@@ -11,13 +11,14 @@ import numpy as np
 
 from veldt.reports.claims.claim import Claim, Part, Row, settings, values
 from veldt.reports.claims.figures import bars, bound
+from veldt.reports.claims.speed import SpeedClaim
 from veldt.reports.claims.training import train
 
 _BARRIER, _FREE = "a2c", ("a3c", "impala")
 
 
 @dataclass(frozen=True)
-class StragglersHurtBarriers(Claim):
+class StragglersHurtBarriers(SpeedClaim):
     """Systems with and without a barrier when a few steps take long."""
 
     name = "stragglers"
@@ -43,9 +44,6 @@ class StragglersHurtBarriers(Claim):
     """How often a step takes longer."""
     straggle_ms: float = 300.0
     """By how much."""
-    seconds: float = 4.0
-    """How long each run is measured."""
-    seeds: int = 3
 
     def kinds(self) -> list[Row]:
         return [{"system": s, "straggles": b} for s in (_BARRIER, *_FREE) for b in (False, True)]
@@ -53,17 +51,14 @@ class StragglersHurtBarriers(Claim):
     def measure(self, case: Row) -> Row:
         odds = self.probability if case["straggles"] else 0.0
         slow = f"step_ms={self.step_ms},probability={odds},straggle_ms={self.straggle_ms}"
-        done = train(
+        done = self.run(
             case["system"],
+            case["seed"],
+            self.actors,
+            envs=1,
             env=f"veldt:straggling?{slow}",
-            backend="process",
             preset="control",  # the same trajectories and one pass over them, for all three
-            seed=case["seed"],
-            num_actors=self.actors,
-            envs_per_actor=1,
-            max_seconds=self.seconds,
             timeline=min(3.0, self.seconds / 3),
-            evaluation_episodes=0,
         )
         shares = done.result.stage_shares.get("actor", {})
         keeps = case["straggles"] and case["seed"] == self.first_seed
