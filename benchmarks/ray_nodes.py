@@ -23,7 +23,7 @@ import tiny_roles as roles
 from auditing import audited
 from several_nodes import SeveralNodes, several_nodes
 
-from veldt.backends.base import NodeFailure
+from veldt.backends.base import BackendOptions, NodeFailure
 from veldt.backends.elastic import Elastic
 from veldt.backends.ray.backend import RayBackend
 from veldt.options import RunOptions
@@ -71,7 +71,9 @@ class Watched:
     """A run, how much of it is committed, and the longest time in which nothing was."""
 
     def __init__(self, topology: Topology, elastic: Elastic | None = None) -> None:
-        self.backend = RayBackend(topology, seed=1, verify=True, elastic=elastic)
+        self.backend = RayBackend(
+            topology, seed=1, options=BackendOptions(verify=True), elastic=elastic
+        )
         self.longest_pause_seconds = 0.0
         self._committed, self._moved_at = 0.0, 0.0
 

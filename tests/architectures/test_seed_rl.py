@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 import veldt
+from veldt.backends.base import BackendOptions
 from veldt.backends.process.backend import ProcessBackend
 from veldt.backends.shared_memory.streams import SocketLink, unix_link
 from veldt.errors import ConfigurationError
@@ -109,7 +110,7 @@ def planned(backend: str = "process", num_actors: int = 2, **own) -> Plan:
 @contextmanager
 def running(**own) -> Iterator[ProcessBackend]:
     plan = planned(**own)
-    backend = ProcessBackend(plan.topology, seed=1, verify=True)
+    backend = ProcessBackend(plan.topology, seed=1, options=BackendOptions(verify=True))
     try:
         backend.start()
         yield backend

@@ -11,7 +11,7 @@ import pytest
 from driving import MakeBackend
 
 import veldt.backends
-from veldt.backends.base import Backend
+from veldt.backends.base import Backend, BackendOptions
 from veldt.backends.process import forkserver
 from veldt.topology import Topology
 
@@ -45,12 +45,13 @@ def make_backend(request: pytest.FixtureRequest) -> Iterator[MakeBackend]:
 
     def make(name: str, topology: Topology, seed: int = 1, **options: float) -> Backend:
         request.getfixturevalue("ray_cluster" if name.startswith("ray") else "fork_server")
+        checked = BackendOptions(verify=True, **options)
         if name == "ray-apart":  # as if each process were on another machine
             from veldt.backends.ray.backend import RayBackend
 
-            made.append(RayBackend(topology, seed, True, share_memory=False))
+            made.append(RayBackend(topology, seed, checked, share_memory=False))
             return made[-1]
-        made.append(veldt.backends.make_backend(name, topology, seed, verify=True, **options))
+        made.append(veldt.backends.make_backend(name, topology, seed, checked))
         return made[-1]
 
     yield make

@@ -15,6 +15,7 @@ from auditing import audited
 from several_nodes import several_nodes
 
 import veldt
+from veldt.backends.base import BackendOptions
 from veldt.backends.elastic import ActorCounts
 from veldt.backends.ray.backend import RayBackend
 from veldt.options import RunOptions
@@ -34,7 +35,9 @@ def elastic_impala(num_actors: str) -> RayBackend:
     )
     topology = make_plan("impala", options, {}).topology
     elastic = elastic_actors(topology, options)
-    return RayBackend(audited(topology), seed=1, verify=True, elastic=elastic)
+    return RayBackend(
+        audited(topology), seed=1, options=BackendOptions(verify=True), elastic=elastic
+    )
 
 
 def test_actors_follow_the_machines_and_nothing_committed_is_lost() -> None:

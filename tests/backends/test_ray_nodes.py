@@ -17,7 +17,7 @@ pytest.importorskip("ray")
 from auditing import audited
 from several_nodes import SeveralNodes, several_nodes
 
-from veldt.backends.base import captured
+from veldt.backends.base import BackendOptions, captured
 from veldt.backends.ray.backend import RayBackend
 from veldt.backends.ray.wiring import Wiring
 from veldt.checkpoints.store import CheckpointStore
@@ -65,7 +65,7 @@ def test_a_lost_node_costs_nothing_that_was_committed(
     homes = {raylet_of(node): node for node in nodes.add(count=2)}
     topology = audited(impala(num_actors=2))
     learner = [node.kind for node in topology.nodes].index("learner")
-    backend = RayBackend(topology, seed=1, verify=True)
+    backend = RayBackend(topology, seed=1, options=BackendOptions(verify=True))
 
     def committed() -> float:
         return counter(backend, learner, "trained_env_steps")

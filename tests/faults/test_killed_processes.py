@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 import veldt
+from veldt.backends.base import BackendOptions
 from veldt.backends.process.backend import ProcessBackend
 from veldt.backends.process.forkserver import warm_up
 from veldt.checkpoints.store import CheckpointStore
@@ -43,7 +44,7 @@ def running(
     )
     warm_up()
     topology = make_plan(architecture, options, {"trajectory_steps": 5, **(own or {})}).topology
-    backend = ProcessBackend(topology, seed=1, verify=True, **settings)
+    backend = ProcessBackend(topology, seed=1, options=BackendOptions(verify=True, **settings))
     backend.run_dir = run_dir
     try:
         backend.start()

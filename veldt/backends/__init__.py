@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from veldt.backends.base import Backend
+from veldt.backends.base import DEFAULTS, Backend, BackendOptions
 from veldt.backends.elastic import Elastic
 from veldt.topology import Topology
 
@@ -12,26 +12,19 @@ def make_backend(
     name: str,
     topology: Topology,
     seed: int,
-    verify: bool = False,
-    hang_seconds: float = 60.0,
-    timeline_seconds: float = 0.0,
-    total_env_steps: int | None = None,
-    checkpoint_env_steps: int | None = None,
+    options: BackendOptions = DEFAULTS,
     elastic: Elastic | None = None,
 ) -> Backend:
-    """The backend of this name; each is imported only when it is used. With `timeline_seconds`,
-    nodes record when they did what, about so many seconds back. On serial no step begins beyond
-    `total_env_steps`, nor beyond a multiple of `checkpoint_env_steps` before who drives it has
-    looked; elsewhere who drives the backend pauses it. `elastic` nodes may come and go on ray."""
+    """The backend of this name; each is imported only when it is used. `elastic` nodes may come and
+    go on ray."""
     if name == "serial":
         from veldt.backends.serial import SerialBackend
 
-        points = (total_env_steps, checkpoint_env_steps)
-        return SerialBackend(topology, seed, verify, timeline_seconds, *points)
+        return SerialBackend(topology, seed, options)
     if name == "process":
         from veldt.backends.process.backend import ProcessBackend
 
-        return ProcessBackend(topology, seed, verify, hang_seconds, timeline_seconds)
+        return ProcessBackend(topology, seed, options)
     from veldt.backends.ray.backend import RayBackend
 
-    return RayBackend(topology, seed, verify, hang_seconds, timeline_seconds, elastic)
+    return RayBackend(topology, seed, options, elastic)

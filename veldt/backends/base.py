@@ -8,6 +8,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +26,24 @@ from veldt.types import Parameters
 
 _CAPTURE_TICK_SECONDS = 0.02
 _LONGEST_SLEEP_SECONDS = 0.1  # a bound on every wait, so that a lost ring costs little
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """How nodes run and are watched. With `verify` every slot carries a checksum. A process that is
+    silent for `hang_seconds` is killed. Nodes record when they did what, about `timeline_seconds`
+    back. On serial no step begins beyond `total_env_steps`, nor beyond a multiple of
+    `checkpoint_env_steps` before who drives it has looked; elsewhere who drives the backend pauses
+    it."""
+
+    verify: bool = False
+    hang_seconds: float = 60.0
+    timeline_seconds: float = 0.0
+    total_env_steps: int | None = None
+    checkpoint_env_steps: int | None = None
+
+
+DEFAULTS = BackendOptions()
 
 
 class Capture(Protocol):

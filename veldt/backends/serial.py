@@ -8,15 +8,21 @@ same bits. A lag bug seen once can be replayed in a debugger.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from veldt.backends.base import NodeFailure, RunningNode, close_all, construct
-from veldt.backends.elastic import ActorCounts
+from veldt.backends.base import (
+    DEFAULTS,
+    BackendOptions,
+    NodeFailure,
+    RunningNode,
+    close_all,
+    construct,
+)
+from veldt.backends.local import LocalBackend
 from veldt.backends.saving import (
     CHANNELS,
     Parts,
@@ -26,7 +32,7 @@ from veldt.backends.saving import (
     restore_role,
     with_saved_channels,
 )
-from veldt.backends.shared_memory.fabric import OverFabric, build_fabric
+from veldt.backends.shared_memory.fabric import build_fabric
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
@@ -52,38 +58,20 @@ class SerialCapture:
         return self._parts
 
 
-class SerialBackend(OverFabric):
+class SerialBackend(LocalBackend):
     """Round-robin over `step()` in one thread."""
 
-    name = "serial"
-    actors: ActorCounts | None = None
-
-    def __init__(
-        self,
-        topology: Topology,
-        seed: int,
-        verify: bool = False,
-        timeline_seconds: float = 0.0,
-        total_env_steps: int | None = None,
-        checkpoint_env_steps: int | None = None,
-    ) -> None:
-        self._topology, self._seed, self._verify = topology, seed, verify
-        self._total_env_steps = total_env_steps
-        self._checkpoint_env_steps, self._looked_at = checkpoint_env_steps, 0.0
-        self._checkpoint: Path | None = None
-        self._generation = 0
-        self._fabric = build_fabric(topology, between_processes=False, verify=verify)
+    def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
+        super().__init__(topology, seed, options)
+        self._looked_at = 0.0
+        self._fabric = build_fabric(topology, between_processes=False, verify=options.verify)
         self._order = np.random.default_rng([seed, _ORDER])
-        size = TELEMETRY_BYTES + ring_bytes(timeline_seconds)
+        size = TELEMETRY_BYTES + ring_bytes(options.timeline_seconds)
         self._telemetry = [NodeTelemetry(memoryview(bytearray(size))) for _ in topology.nodes]
         self._nodes: list[RunningNode] = []
         self._idle_rounds = 0
         self._rounds = 0
         self._threads_before: int | None = None
-        self.restarts = 0
-        self.restarted: Counter[str] = Counter()
-        self.run_dir: Path | None = None
-        self.notes: list[str] = []
 
     def start(self) -> None:
         self._threads_before = torch.get_num_threads()
@@ -115,7 +103,7 @@ class SerialBackend(OverFabric):
         made it and by the one that resumes from it alike. That makes resuming exact."""
         self._checkpoint, self._generation = checkpoint, generation
         topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
-        self._fabric = build_fabric(topology, between_processes=False, verify=self._verify)
+        self._fabric = build_fabric(topology, between_processes=False, verify=self._options.verify)
         self._order = np.random.default_rng([self._seed, _ORDER, generation])
         for node, telemetry in zip(self._topology.nodes, self._telemetry, strict=True):
             restore_counters(telemetry.memory, read_part(checkpoint, node.name))
@@ -138,7 +126,7 @@ class SerialBackend(OverFabric):
             self._round()
 
     def _is_due(self, env_steps: float) -> bool:
-        total, period = self._total_env_steps, self._checkpoint_env_steps
+        total, period = self._options.total_env_steps, self._options.checkpoint_env_steps
         if period is not None and env_steps // period > self._looked_at // period:
             return True
         return total is not None and env_steps >= total

@@ -15,7 +15,7 @@ import numpy as np
 
 from veldt.algorithms.hill_climbing import TUNING_LOG, Proposal
 from veldt.backends import make_backend
-from veldt.backends.base import Backend
+from veldt.backends.base import Backend, BackendOptions
 from veldt.backends.process.chaos import Chaos
 from veldt.callbacks import Callback, CallbackFailure, Callbacks
 from veldt.dashboard.child import LivePage
@@ -73,11 +73,13 @@ class Run:
             options.backend,
             plan.topology,
             options.seed,
-            hang_seconds=options.hang_seconds,
-            timeline_seconds=options.timeline or 0.0,
-            total_env_steps=options.total_env_steps,
-            checkpoint_env_steps=options.checkpoint_env_steps,
-            elastic=elastic_actors(plan.topology, options),
+            BackendOptions(
+                hang_seconds=options.hang_seconds,
+                timeline_seconds=options.timeline or 0.0,
+                total_env_steps=options.total_env_steps,
+                checkpoint_env_steps=options.checkpoint_env_steps,
+            ),
+            elastic_actors(plan.topology, options),
         )
         self._backend.run_dir = self._directory.path
         self._budget = Budget(options.total_env_steps)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import Counter
 from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 
-from veldt.backends.base import NodeFailure, doorbells_of, is_restartable
-from veldt.backends.elastic import ActorCounts
+from veldt.backends.base import DEFAULTS, BackendOptions, NodeFailure, doorbells_of, is_restartable
+from veldt.backends.local import LocalBackend
 from veldt.backends.process.capturing import ProcessCapture, dispensable_nodes
 from veldt.backends.process.child import Child, Unsaved
 from veldt.backends.process.forkserver import keep_running
@@ -28,7 +27,7 @@ from veldt.backends.saving import (
     restore_counters,
     with_saved_channels,
 )
-from veldt.backends.shared_memory.fabric import Fabric, OverFabric, build_fabric, descriptors_of
+from veldt.backends.shared_memory.fabric import Fabric, build_fabric, descriptors_of
 from veldt.backends.shared_memory.memory import SharedBlock
 from veldt.backends.shared_memory.streams import remove_orphans
 from veldt.backends.supervision import RestartPolicy, silent_seconds
@@ -42,31 +41,18 @@ _GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
 
 
-class ProcessBackend(OverFabric):
+class ProcessBackend(LocalBackend):
     """Starts, watches, restarts and stops the processes of a topology."""
 
-    name = "process"
-    actors: ActorCounts | None = None
-
-    def __init__(
-        self,
-        topology: Topology,
-        seed: int,
-        verify: bool = False,
-        hang_seconds: float = 60.0,
-        timeline_seconds: float = 0.0,
-    ) -> None:
-        self._topology, self._seed, self._verify = topology, seed, verify
-        self._checkpoint: Path | None = None
-        self._generation = 0
+    def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
+        super().__init__(topology, seed, options)
         self._answered_number = 0
-        self.run_dir: Path | None = None
         self._groups = topology.groups()
         require_descriptors(descriptors_of(topology))
         self._fabric = self._build_fabric()
         self._control = SharedBlock(16, "veldt-control")
         """Byte 0: stop. Byte 1: pause. Bytes 8 to 15: number of the checkpoint that is wanted."""
-        size = TELEMETRY_BYTES + ring_bytes(timeline_seconds)
+        size = TELEMETRY_BYTES + ring_bytes(options.timeline_seconds)
         self._telemetry_blocks = {
             node.name: SharedBlock(size, "veldt-telemetry") for node in topology.nodes
         }
@@ -75,11 +61,6 @@ class ProcessBackend(OverFabric):
         """Dead groups and when they may start again."""
         self._policies: dict[str, RestartPolicy] = {}
         self._next_look = 0.0
-        self._hang_seconds = hang_seconds
-        self.notes: list[str] = []
-        """What the supervisor saw and did, for the run to report."""
-        self.restarts = 0
-        self.restarted: Counter[str] = Counter()
 
     def start(self) -> None:
         remove_orphans()
@@ -123,7 +104,7 @@ class ProcessBackend(OverFabric):
         )
 
     def _build_fabric(self) -> Fabric:
-        fabric = build_fabric(self._topology, between_processes=True, verify=self._verify)
+        fabric = build_fabric(self._topology, between_processes=True, verify=self._options.verify)
         for group in self._groups:
             fabric.doorbells.update(doorbells_of(group))
         self._recovery = Recovery(fabric)
@@ -163,7 +144,7 @@ class ProcessBackend(OverFabric):
             blocks = (self._telemetry_blocks[node.name] for node in child.group.nodes)
             snapshots = [NodeTelemetry(block.memory).snapshot() for block in blocks]
             silent = silent_seconds(snapshots, child.started)
-            if silent > self._hang_seconds and child.is_alive():
+            if silent > self._options.hang_seconds and child.is_alive():
                 self.notes.append(
                     f"{child.group.name} was silent for {silent:.0f} s\n{child.stack()}"
                 )

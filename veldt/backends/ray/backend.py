@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from veldt.backends.background import Background
-from veldt.backends.base import is_restartable
+from veldt.backends.base import DEFAULTS, BackendOptions, is_restartable
 from veldt.backends.elastic import ActorCounts, Elastic
 from veldt.backends.ray import cluster as ray_cluster
 from veldt.backends.ray.capturing import RayCapture
@@ -45,23 +45,18 @@ _GRACE_SECONDS = 5.0
 class RayBackend:
     """Starts, watches, restarts and stops the processes of a topology on Ray."""
 
-    name = "ray"
-
     def __init__(
         self,
         topology: Topology,
         seed: int,
-        verify: bool = False,
-        hang_seconds: float = 60.0,
-        timeline_seconds: float = 0.0,
+        options: BackendOptions = DEFAULTS,
         elastic: Elastic | None = None,
         share_memory: bool = True,
     ) -> None:
         """`elastic`: groups that may come and go. `share_memory`: where all processes are on one
         machine. Without it they send messages there, too."""
         self._may_share = share_memory
-        self._seed, self._verify = seed, verify
-        self._timeline_seconds = timeline_seconds
+        self._seed, self._options = seed, options
         self._wiring = Wiring(topology)
         self._take_topology(topology)
         self._cluster: ray_cluster.Cluster | None = None
@@ -74,7 +69,6 @@ class RayBackend:
         self._supervisor = Supervisor(self._wiring, self, elastic)
         self._elastic = elastic
         self._policies = self._supervisor.policies
-        self._hang_seconds = hang_seconds
         self._checkpoint: Path | None = None
         self._generation = 0
         self.run_dir: Path | None = None
@@ -114,7 +108,7 @@ class RayBackend:
             groups = list(self._wiring.groups.values())
             boards = [self._newest(board) for board in self._topology.boards]
             newest = replace(self._topology, boards=boards)
-            self._shared = SharedChannels(newest, groups, self._verify)
+            self._shared = SharedChannels(newest, groups, self._options.verify)
         else:
             self._links = self._wiring.links()
         self._head = Head(ray.get_runtime_context().gcs_address)
@@ -129,7 +123,7 @@ class RayBackend:
             group=host.group,
             seed=self._seed,
             incarnation=host.incarnation,
-            verify=self._verify,
+            verify=self._options.verify,
             inbound=self._wiring.inbound(name),
             outbound=self._wiring.outbound(name),
             boards=[self._newest(b) for b in self._topology.boards if uses(name, b.spec.name)],
@@ -137,7 +131,7 @@ class RayBackend:
             requests=[r.spec for r in self._topology.requests if uses(name, r.spec.name)],
             streams={s: link for s, link in self._links.items() if uses(name, s)},
             telemetry={node.name: self._telemetry[node.name] for node in host.group.nodes},
-            timeline_seconds=self._timeline_seconds,
+            timeline_seconds=self._options.timeline_seconds,
             saves=self._wiring.owned(name),
             run_dir=self.run_dir,
             memory=self._shared.part_for(host.group) if self._shared is not None else None,
@@ -181,7 +175,7 @@ class RayBackend:
         self._take(reports(hosts))
         for host in hosts:
             host.ask_for_report()
-            if host.silent_seconds() > self._hang_seconds:
+            if host.silent_seconds() > self._options.hang_seconds:
                 self.notes.append(host.kill_silent())  # it then ends like any dead process
 
     def _take(self, found: list[Report]) -> None:
