@@ -29,6 +29,7 @@ class SynchronousMatches(LearningClaim):
     caption = (
         "Left: return of fresh episodes over environment steps. Right: mean policy lag in updates."
     )
+    factors = settings(system=_SYSTEMS)
     quick_settings = settings(env_steps=1_500, points=2, seeds=2)
 
     actors: int = 4
@@ -37,9 +38,6 @@ class SynchronousMatches(LearningClaim):
     """Environments that each of them steps together."""
     seeds: int = 64
     first_seed: int = 201  # none of those with which the number of seeds was chosen
-
-    def kinds(self) -> list[Row]:
-        return [{"system": system} for system in _SYSTEMS]
 
     def measure(self, case: Row) -> Row:
         sizes = self.actors, self.envs_per_actor

@@ -34,6 +34,7 @@ class SharedStatistics(LearningClaim):
         " range of scores, the least that matters (serial backend, equal environment steps)."
     )
     caption = "Return of fresh episodes over environment steps, by optimizer; all learning rates."
+    factors = settings(optimizer=tuple(_OPTIONS))
     quick_settings = settings(env_steps=1_500, points=2, seeds=2)
     full_settings = settings(env_steps=48_000, seeds=32)
 
@@ -44,9 +45,6 @@ class SharedStatistics(LearningClaim):
     env_steps: int = 12_000
     points: int = 4
     seeds: int = 14
-
-    def kinds(self) -> list[Row]:
-        return [{"optimizer": name} for name in _OPTIONS]
 
     def measure(self, case: Row) -> Row:
         rate = float(10 ** np.random.default_rng(case["seed"]).uniform(-4, -2))

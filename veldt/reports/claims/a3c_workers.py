@@ -38,6 +38,7 @@ class AsynchronousActors(SpeedClaim):
         "Left: correlation between the mean observations of successive updates. Right: environment"
         " steps per second."
     )
+    factors = settings(workers="workers")
     quick_settings = settings(workers=(1, 2), seconds=3.0, watched_updates=60, seeds=1)
     full_settings = settings(workers=(1, 2, 4, 8), seconds=8.0, seeds=8)
 
@@ -49,9 +50,6 @@ class AsynchronousActors(SpeedClaim):
     watched_updates: int = 300
     """Updates whose data is compared."""
     seeds: int = 4
-
-    def kinds(self) -> list[Row]:
-        return [{"workers": workers} for workers in self.workers]
 
     def measure(self, case: Row) -> Row:
         done = self.run("a3c", case["seed"], case["workers"], 1, env=self.sleeping_env)

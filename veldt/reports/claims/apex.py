@@ -59,6 +59,7 @@ class ActorPriorities(_ApexClaim):
         " Where new data enters at the largest priority, a learner with fast actors trains on"
         " little else."
     )
+    factors = settings(actor_priorities=(True, False))
     quick_settings = settings(envs_per_actor=16, updates=60, points=2, seeds=2)
     full_settings = settings(updates=5_000, points=10, seeds=10)
 
@@ -67,9 +68,6 @@ class ActorPriorities(_ApexClaim):
     updates: int = 1_000
     points: int = 5
     seeds: int = 6
-
-    def kinds(self) -> list[Row]:
-        return [{"actor_priorities": by} for by in (True, False)]
 
     def measure(self, case: Row) -> Row:
         return self._curve(case["seed"], 1, {"actor_priorities": case["actor_priorities"]})
@@ -141,6 +139,7 @@ class MoreActors(_SeaClaim):
         " (serial backend, a task that asks for exploration)."
     )
     caption = "Score of fresh episodes over learner updates, by number of actors."
+    factors = settings(actors="actors")
     quick_settings = settings(actors=(1, 2), updates=60, points=2, seeds=2)
     full_settings = settings(actors=(1, 2, 4, 8, 16), updates=1_200, seeds=24)
 
@@ -148,9 +147,6 @@ class MoreActors(_SeaClaim):
     """Numbers of actors, comma separated."""
     seeds: int = 12
     first_seed: int = 21  # none of those with which the numbers of actors were chosen
-
-    def kinds(self) -> list[Row]:
-        return [{"actors": actors} for actors in self.actors]
 
     def measure(self, case: Row) -> Row:
         return self._explore(case["seed"], case["actors"])
@@ -193,6 +189,7 @@ class LadderAndPriorities(_SeaClaim):
         " below a tenth of the range of scores, the least that matters (serial backend)."
     )
     caption = "Score of fresh episodes over learner updates: both parts, and each left out."
+    factors = settings(arm=tuple(_WITHOUT))
     quick_settings = settings(updates=60, points=2, seeds=2)
     full_settings = settings(updates=1_200, seeds=24)
 
@@ -201,9 +198,6 @@ class LadderAndPriorities(_SeaClaim):
     depth: int = 6
     seeds: int = 20
     first_seed: int = 201  # none of those with which depth and number of seeds were chosen
-
-    def kinds(self) -> list[Row]:
-        return [{"arm": name} for name in _WITHOUT]
 
     def measure(self, case: Row) -> Row:
         return self._explore(case["seed"], self.actors, **_WITHOUT[case["arm"]])

@@ -6,6 +6,7 @@ The rule and its bounds are part of the claim's code, so they are fixed before a
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -79,7 +80,7 @@ class Part:
 
 
 def settings(**values: Any) -> Mapping[str, Any]:
-    """Values for some fields of a claim."""
+    """Values by name."""
     return MappingProxyType(values)
 
 
@@ -93,6 +94,8 @@ class Claim(ABC):
     rule: ClassVar[str]
     caption: ClassVar[str]
     """What its figure shows."""
+    factors: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """What is varied, beside the seed: its values, or the name of the setting that has them."""
     quick_settings: ClassVar[Mapping[str, Any]]
     """Settings of the same experiment with a budget of seconds, which decides nothing."""
     full_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -110,9 +113,10 @@ class Claim(ABC):
     first_seed: int = 1
     """The seeds count on from here; others show whether a verdict lasts."""
 
-    @abstractmethod
     def kinds(self) -> list[Row]:
-        """What is varied, beside the seed."""
+        """Every combination of the factors; the last one changes first."""
+        values = (getattr(self, v) if isinstance(v, str) else v for v in self.factors.values())
+        return [dict(zip(self.factors, each, strict=True)) for each in itertools.product(*values)]
 
     def cases(self) -> list[Row]:
         """Every kind with every seed; an interrupted call has each kind at least once."""

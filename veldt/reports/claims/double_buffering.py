@@ -38,6 +38,7 @@ class DoubleBuffering(SpeedClaim):
         " environment step by the second group, predicted from the times of the run with one group"
         " and seen."
     )
+    factors = settings(groups=(_ONE, _TWO))
     quick_settings = settings(seconds=3.0, seeds=1)
     full_settings = settings(seconds=10.0, seeds=10)
 
@@ -48,9 +49,6 @@ class DoubleBuffering(SpeedClaim):
     latency_seconds: float = 0.008
     """What every forward pass of the policy takes longer."""
     seeds: int = 4
-
-    def kinds(self) -> list[Row]:
-        return [{"groups": groups} for groups in (_ONE, _TWO)]
 
     def measure(self, case: Row) -> Row:
         done = self.run(

@@ -43,6 +43,7 @@ class WeightTraffic(_TrafficClaim):
         " above 10 and below 1.1 (exact, from counters; serial backend)."
     )
     caption = "Bytes that actors take per environment step over the width of both hidden layers."
+    factors = settings(system=("impala", "seed_rl"), width="widths")
     quick_settings = settings(widths=(16, 64), env_steps=600, seeds=1)
 
     widths: tuple[int, ...] = (16, 64, 256, 1024)
@@ -50,9 +51,6 @@ class WeightTraffic(_TrafficClaim):
     env_steps: int = 4_000
     envs_per_actor: int = 8
     """Environments of an actor."""
-
-    def kinds(self) -> list[Row]:
-        return [{"system": s, "width": w} for s in ("impala", "seed_rl") for w in self.widths]
 
     def measure(self, case: Row) -> Row:
         hidden_sizes = (case["width"], case["width"])
@@ -101,13 +99,11 @@ class ReplayTraffic(_TrafficClaim):
         " 1.2 (exact, from counters; serial backend)."
     )
     caption = "Bytes between processes per environment step."
+    factors = settings(replay=("bundled", "global"))
     quick_settings = settings(env_steps=2_000, seeds=1)
 
     actors: int = 4
     """Actors; bundles, where there are such."""
-
-    def kinds(self) -> list[Row]:
-        return [{"replay": kind} for kind in ("bundled", "global")]
 
     def measure(self, case: Row) -> Row:
         options = serial_options(case["seed"], self.env, self.actors, envs=8)
@@ -138,14 +134,12 @@ class SameAgent(Claim):
         " process backend, for every seed: the share of seeds with different ones is 0."
     )
     caption = "Share of seeds whose final weights differ between the backends."
+    factors = settings(backend=("serial", "process"))
     quick_settings = settings(env_steps=1_000, seeds=1)
 
     env_steps: int = 8_000
     """Steps over which the learning rate falls to 0, after which weights stay."""
     seeds: int = 3
-
-    def kinds(self) -> list[Row]:
-        return [{"backend": name} for name in ("serial", "process")]
 
     def measure(self, case: Row) -> Row:
         options = RunOptions(

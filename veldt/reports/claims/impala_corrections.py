@@ -44,13 +44,11 @@ class VtraceUnderLag(_ImpalaClaim):
         " backend, equal environment steps)."
     )
     caption = "Return of fresh episodes over environment steps under lag, by correction."
+    factors = settings(correction=CORRECTIONS)
     quick_settings = settings(env_steps=2_000, points=2, extra_lag=4, seeds=1)
 
     extra_lag: int = 30
     """Updates that actors are behind."""
-
-    def kinds(self) -> list[Row]:
-        return [{"correction": correction} for correction in CORRECTIONS]
 
     def measure(self, case: Row) -> Row:
         own = {"correction": case["correction"]}
@@ -88,14 +86,12 @@ class VtraceReplay(_ImpalaClaim):
         " it lies above 0 (serial backend, equal environment steps)."
     )
     caption = "Return of fresh episodes over environment steps, without and with a replay."
+    factors = settings(replay=(False, True))
     quick_settings = settings(env_steps=2_000, points=2, seeds=1)
 
     replay_fraction: float = 0.5
     """Share of each batch that is replayed, in the runs with a replay."""
     seeds: int = 80  # with 20, the verdict of one set of seeds was not that of the next
-
-    def kinds(self) -> list[Row]:
-        return [{"replay": False}, {"replay": True}]
 
     def measure(self, case: Row) -> Row:
         share = self.replay_fraction if case["replay"] else 0.0

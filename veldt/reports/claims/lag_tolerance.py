@@ -28,6 +28,7 @@ class ManyWorkersAge(LearningClaim):
         " the least that matters (serial backend)."
     )
     caption = "Left: mean policy lag. Right: return of fresh episodes, by number of workers."
+    factors = settings(workers="workers")
     quick_settings = settings(env_steps=1_500, points=2, workers=(1, 4), seeds=1)
     full_settings = settings(workers=(1, 4, 16), seeds=20)
 
@@ -37,9 +38,6 @@ class ManyWorkersAge(LearningClaim):
     """Environments of all workers together."""
     env_steps: int = 8_000
     points: int = 4
-
-    def kinds(self) -> list[Row]:
-        return [{"workers": workers} for workers in self.workers]
 
     def measure(self, case: Row) -> Row:
         workers = case["workers"]

@@ -107,6 +107,7 @@ class VtraceFixedPoint(_TrajectoryClaim):
     caption = (
         "Largest distance from the value of pi to what the updates converge to, by correction."
     )
+    factors = settings(correction=[name for name in CORRECTIONS if name != "epsilon"])
     quick_settings = settings(seeds=3)
 
     states: int = 6
@@ -116,9 +117,6 @@ class VtraceFixedPoint(_TrajectoryClaim):
     rho_bar: float = 1.0
     """Bound of the importance weights."""
     seeds: int = 24
-
-    def kinds(self) -> list[Row]:
-        return [{"correction": name} for name in CORRECTIONS if name != "epsilon"]
 
     def measure(self, case: Row) -> Row:
         chain = Chain.drawn(case["seed"], self.states)
@@ -160,6 +158,7 @@ class ImportanceVariance(_TrajectoryClaim):
         " random)."
     )
     caption = "Variance of the product of ratios over the lag, plain and clipped at 1; log axes."
+    factors = settings(lag="lags")
     quick_settings = settings(seeds=2, draws=500)
 
     lags: tuple[int, ...] = (1, 3, 10, 30, 100)
@@ -172,9 +171,6 @@ class ImportanceVariance(_TrajectoryClaim):
     draws: int = 20_000
     """Trajectories drawn."""
     seeds: int = 12
-
-    def kinds(self) -> list[Row]:
-        return [{"lag": lag} for lag in self.lags]
 
     def measure(self, case: Row) -> Row:
         random = np.random.default_rng([case["seed"], case["lag"]])

@@ -56,9 +56,6 @@ class TwoLearners(Claim):
     updates: int = 200
     """Updates of each run."""
 
-    def kinds(self) -> list[Row]:
-        return [{}]
-
     def measure(self, case: Row) -> Row:
         options = serial_options(case["seed"], self.env, actors=2, envs=self.envs)
         apart, half = self._differences(make_plan("impala", options, {}))

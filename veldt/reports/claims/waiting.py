@@ -33,6 +33,7 @@ class StragglersHurtBarriers(SpeedClaim):
         "Left: share of its speed that a system keeps when some steps take long. Right: share of"
         " the time in which its actors wait, with stragglers."
     )
+    factors = settings(system=(_BARRIER, *_FREE), straggles=(False, True))
     quick_settings = settings(seconds=4.0, actors=2, seeds=1)
     full_settings = settings(seconds=10.0, seeds=8)
 
@@ -44,9 +45,6 @@ class StragglersHurtBarriers(SpeedClaim):
     """How often a step takes longer."""
     straggle_ms: float = 300.0
     """By how much."""
-
-    def kinds(self) -> list[Row]:
-        return [{"system": s, "straggles": b} for s in (_BARRIER, *_FREE) for b in (False, True)]
 
     def measure(self, case: Row) -> Row:
         odds = self.probability if case["straggles"] else 0.0
@@ -98,6 +96,7 @@ class ManyBundles(Claim):
         " does not reach the score counts with its whole budget)."
     )
     caption = "Seconds to the confirmed score, start included."
+    factors = settings(system=("dqn", "gorila"))
     quick_settings = settings(max_seconds=4.0, bundles=2, seeds=1)
     full_settings = settings(
         env="veldt:sleeping?step_ms=40", target_return=195.0, max_seconds=300.0, seeds=8
@@ -118,9 +117,6 @@ class ManyBundles(Claim):
     max_seconds: float = 40.0
     """Budget of a run."""
     seeds: int = 3
-
-    def kinds(self) -> list[Row]:
-        return [{"system": "dqn"}, {"system": "gorila"}]
 
     def measure(self, case: Row) -> Row:
         actors = 1 if case["system"] == "dqn" else self.bundles
