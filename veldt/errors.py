@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class ConfigurationError(ValueError):
@@ -13,6 +15,14 @@ class ConfigurationError(ValueError):
 
 class UploadFailure(RuntimeError):  # noqa: N818 - it reads as what it is
     """A run has ended, and the store it lives in does not have all of it."""
+
+
+def extra_module(module: str, need: str, extra: str) -> Any:
+    """A library that an extra of Veldt brings. Where it is missing, `need` says what for."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigurationError(f'{need}; run: pip install "veldt[{extra}]"') from error
 
 
 def nearest(given: str, known: Iterable[str], most: int = 1) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from veldt.errors import ConfigurationError, nearest
+from veldt.errors import ConfigurationError, extra_module, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
 EXTERNAL_PREFIX = "external:"
@@ -67,21 +67,16 @@ def _refuse_raw_atari(name: str) -> None:
 
 def _register_atari(required: bool) -> None:
     try:
-        gymnasium.register_envs(importlib.import_module("ale_py"))
-    except ImportError as error:
+        gymnasium.register_envs(
+            extra_module("ale_py", "Atari environments need ale-py", extra="atari")
+        )
+    except ConfigurationError:
         if required:
-            raise ConfigurationError(
-                'Atari environments need ale-py; run: pip install "veldt[atari]"'
-            ) from error
+            raise
 
 
 def envpool_module() -> Any:
-    try:
-        return importlib.import_module("envpool")
-    except ImportError as error:
-        raise ConfigurationError(
-            'envpool: environments need EnvPool; run: pip install "veldt[envpool]"'
-        ) from error
+    return extra_module("envpool", "envpool: environments need EnvPool", extra="envpool")
 
 
 def check_envpool_task(envpool: Any, task: str) -> None:

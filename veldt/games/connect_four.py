@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from veldt.errors import ConfigurationError
-from veldt.games.native import NativeGame, game_spec, zero_sum
+from veldt.games.native import BoardGame, zero_sum
 
 COLUMNS, ROWS, HEIGHT = 7, 6, 7
 CELLS = COLUMNS * ROWS
@@ -58,28 +57,18 @@ def boards_of(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return own, other
 
 
-class ConnectFour(NativeGame):
+class ConnectFour(BoardGame):
     """Action: the column. Observation (3 x 42): empty cells, own stones, the other's. The first
     `opening_moves` of each game are chance's, all as likely."""
 
+    id, observation_size, num_actions = "veldt:connect_four", 3 * ROWS * COLUMNS, COLUMNS
+    most_opening_moves = ROWS - 1  # fewer than a column holds, and than it takes to win
     state_names = ("stones", "num_moves")
 
-    def __init__(
-        self,
-        num_games: int,
-        seed: int = 0,
-        same_step_reset: bool = False,
-        opening_moves: int = 0,
-    ) -> None:
-        if not 0 <= opening_moves < ROWS:
-            # Fewer than a column holds, and than it takes to win.
-            raise ConfigurationError(f"opening_moves is {opening_moves}; use 0 to {ROWS - 1}")
-        self.opening_moves, self.num_deals = opening_moves, COLUMNS**opening_moves
-        size = 3 * ROWS * COLUMNS
-        spec = game_spec("veldt:connect_four", size, COLUMNS, same_step_reset=same_step_reset)
-        super().__init__(spec, num_games, seed)
-        self.stones = np.zeros((num_games, 2), dtype=np.int64)
-        self.num_moves = np.zeros(num_games, dtype=np.int64)
+    def _set_up(self) -> None:
+        self.num_deals = COLUMNS**self.opening_moves
+        self.stones = np.zeros((self.num_games, 2), dtype=np.int64)
+        self.num_moves = np.zeros(self.num_games, dtype=np.int64)
 
     def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
         self.stones[games] = 0

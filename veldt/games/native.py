@@ -8,9 +8,11 @@ them.
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
+from veldt.errors import ConfigurationError
 from veldt.games.interface import GameSpec, GameStep, VectorGame
 from veldt.types import ActionSpec, ObservationLeaf
 
@@ -211,3 +213,34 @@ def one_hot(values: np.ndarray, size: int) -> np.ndarray:
 def zero_sum(first: np.ndarray) -> np.ndarray:
     """[N, 2]: what the first of two players gets, and the other loses."""
     return np.stack([first, -first], axis=1)
+
+
+class BoardGame(NativeGame):
+    """Of two players; the first moves of a game, up to `opening_moves`, are chance's. Subclasses
+    also say how large it is and give _set_up."""
+
+    id: ClassVar[str]
+    observation_size: ClassVar[int]
+    num_actions: ClassVar[int]
+    most_opening_moves: ClassVar[int]
+
+    def __init__(
+        self,
+        num_games: int,
+        seed: int = 0,
+        same_step_reset: bool = False,
+        opening_moves: int = 0,
+    ) -> None:
+        most = self.most_opening_moves
+        if not 0 <= opening_moves <= most:
+            raise ConfigurationError(f"opening_moves is {opening_moves}; use 0 to {most}")
+        spec = game_spec(
+            self.id, self.observation_size, self.num_actions, same_step_reset=same_step_reset
+        )
+        super().__init__(spec, num_games, seed)
+        self.opening_moves = opening_moves
+        self._set_up()
+
+    @abstractmethod
+    def _set_up(self) -> None:
+        """Make the arrays, and say how many outcomes chance has."""

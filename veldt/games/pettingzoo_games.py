@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, extra_module
 from veldt.games.interface import GameSpec, GameStep, VectorGame
 from veldt.games.pettingzoo_copies import Copy, ParallelCopy, SequentialCopy
 from veldt.games.pettingzoo_spaces import SharedAction, SharedObservation
@@ -175,12 +175,8 @@ def _registered(id: str) -> Callable[..., Any]:
 
 
 def _library() -> Any:
-    try:
-        return importlib.import_module("pettingzoo")
-    except ImportError as error:
-        raise ConfigurationError(
-            'pettingzoo: environments need PettingZoo; run: pip install "veldt[pettingzoo]"'
-        ) from error
+    need = "pettingzoo: environments need PettingZoo"
+    return extra_module("pettingzoo", need, extra="pettingzoo")
 
 
 def _copy(env: Any) -> Copy:

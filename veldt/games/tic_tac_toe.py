@@ -7,15 +7,13 @@ import math
 
 import numpy as np
 
-from veldt.errors import ConfigurationError
-from veldt.games.native import NativeGame, game_spec, zero_sum
+from veldt.games.native import BoardGame, zero_sum
 
 CELLS = 9
 LINES = np.array(
     [[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8], [2, 4, 6]]
 )
 EMPTY = -1
-_MOST_OPENING_MOVES = 4  # one more could win
 
 
 def has_line(stones: np.ndarray) -> np.ndarray:
@@ -30,27 +28,17 @@ def planes(cells: np.ndarray, players: np.ndarray) -> np.ndarray:
     return np.concatenate([cells == EMPTY, cells == own, cells == other], axis=1, dtype=np.float32)
 
 
-class TicTacToe(NativeGame):
+class TicTacToe(BoardGame):
     """Cells 0 to 8, row by row. 1 for three in a row, -1 for the other, 0 for a draw. Chance plays
     the first moves of a game, none to `opening_moves` of them, each number as likely."""
 
+    id, observation_size, num_actions = "veldt:tic_tac_toe", 3 * CELLS, CELLS
+    most_opening_moves = 4  # one more could win
     state_names = ("cells",)
 
-    def __init__(
-        self,
-        num_games: int,
-        seed: int = 0,
-        same_step_reset: bool = False,
-        opening_moves: int = 0,
-    ) -> None:
-        if not 0 <= opening_moves <= _MOST_OPENING_MOVES:
-            most = _MOST_OPENING_MOVES
-            raise ConfigurationError(f"opening_moves is {opening_moves}; use 0 to {most}")
-        self.opening_moves = opening_moves
-        self.num_deals = (opening_moves + 1) * math.perm(CELLS, opening_moves)
-        spec = game_spec("veldt:tic_tac_toe", 3 * CELLS, CELLS, same_step_reset=same_step_reset)
-        super().__init__(spec, num_games, seed)
-        self.cells = np.full((num_games, CELLS), EMPTY)
+    def _set_up(self) -> None:
+        self.num_deals = (self.opening_moves + 1) * math.perm(CELLS, self.opening_moves)
+        self.cells = np.full((self.num_games, CELLS), EMPTY)
 
     def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
         self.cells[games] = EMPTY

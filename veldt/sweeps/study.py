@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veldt.errors import ConfigurationError
+from veldt.errors import extra_module
 from veldt.sweeps.options import SweepOptions
 from veldt.sweeps.search import Dimension
 from veldt.telemetry.writers import AppendLog
@@ -26,12 +26,7 @@ LOST, RETRY_OF, NOTE = "lost", "retry_of", "note"
 
 
 def check_installed() -> None:
-    try:
-        import optuna  # noqa: F401
-    except ImportError as error:
-        raise ConfigurationError(
-            'veldt sweep searches with optuna; run: pip install "veldt[sweep]"'
-        ) from error
+    extra_module("optuna", "veldt sweep searches with optuna", extra="sweep")
 
 
 class Study:
