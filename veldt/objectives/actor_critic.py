@@ -57,10 +57,10 @@ class ActorCriticOptions(TargetOptions):
 
 
 @dataclass(eq=False)
-class ActorCritic(Objective):
-    """Loss over a batch of trajectories [T+1, B]."""
+class OverTrajectories(Objective):
+    """A loss of policy and value over a batch of trajectories [T+1, B]."""
 
-    options: ActorCriticOptions
+    options: TargetOptions
 
     def open(self, network: Network) -> None:
         super().open(network)
@@ -68,6 +68,16 @@ class ActorCritic(Objective):
 
     def constants(self) -> Hashable | None:
         return self._reader.constants(self.options)
+
+    def adjust_entropy(self, coefficient: float) -> None:
+        self.options = replace(self.options, entropy_coefficient=coefficient)
+
+
+@dataclass(eq=False)
+class ActorCritic(OverTrajectories):
+    """The policy gradient with targets corrected for lag."""
+
+    options: ActorCriticOptions
 
     def __call__(self, batch: Tensors) -> Loss:
         options, network = self.options, self._network
@@ -88,6 +98,3 @@ class ActorCritic(Objective):
         )
         metrics = {"policy": loss.policy, "value": loss.value, "entropy": loss.entropy}
         return Loss(loss.total, metrics)
-
-    def adjust_entropy(self, coefficient: float) -> None:
-        self.options = replace(self.options, entropy_coefficient=coefficient)

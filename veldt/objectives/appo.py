@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from veldt.algorithms.ppo import ppo_loss
@@ -20,12 +20,8 @@ class Appo(Clipped):
     def passes(self, batch: Tensors) -> Iterable[Tensors]:
         return ({**batch, "young": self._young_rows(batch)},)
 
-    def constants(self) -> Hashable | None:
-        return self._reader.constants(self.options)
-
     def __call__(self, batch: Tensors) -> Loss:
         options, network = self.options, self._network
-        assert network.distribution is not None
         seen = self._reader.evaluate(batch)
         targets = vtrace(seen.log_rhos, seen.rows, options.traces, weighted=False)
         valid = ~seen.ignored & batch["young"]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -15,10 +15,9 @@ from veldt.algorithms.ppo import normalize_advantages, ppo_loss, ppo_targets, sc
 from veldt.algorithms.reduction import reduce_over_valid
 from veldt.errors import ConfigurationError
 from veldt.networks import Network, PolicyValueNetwork
-from veldt.objectives import Loss, Objective, Tensors
-from veldt.objectives.actor_critic import ActorCriticOptions, TargetOptions
+from veldt.objectives import Loss, Tensors
+from veldt.objectives.actor_critic import ActorCriticOptions, OverTrajectories, TargetOptions
 from veldt.objectives.minibatches import Minibatches, chosen
-from veldt.objectives.trajectories import TrajectoryReader
 from veldt.options.checked import Bounds, Count, NotNegative, Options, Positive
 from veldt.role import Arrays
 
@@ -82,19 +81,16 @@ class SynchronousOptions(ActorCriticOptions):
 
 
 @dataclass(eq=False)
-class Clipped(Objective):
+class Clipped(OverTrajectories):
     """What knows how old the rows of a batch [T+1, B] are and leaves out those that are too old."""
 
     options: ClippedOptions | SynchronousOptions
 
     def open(self, network: Network) -> None:
         assert isinstance(network, PolicyValueNetwork)
+        super().open(network)
         self._network: PolicyValueNetwork = network
-        self._reader = TrajectoryReader(network)
         self._version = 0
-
-    def constants(self) -> Hashable | None:
-        return self.options
 
     def _young_rows(self, batch: Tensors) -> Tensor:
         """Rows below the lag bound [T, B]; a trajectory's version counts for all its columns."""
@@ -105,9 +101,6 @@ class Clipped(Objective):
 
     def after_update(self, version: int) -> None:
         self._version = version
-
-    def adjust_entropy(self, coefficient: float) -> None:
-        self.options = replace(self.options, entropy_coefficient=coefficient)
 
 
 @dataclass(eq=False)
@@ -124,6 +117,9 @@ class PPO(Clipped):
         self._states = [f"state.{name}" for name in network.state_fields()]
         self._scale = 1.0
         self._divergences: list[Tensor] = []
+
+    def constants(self) -> Hashable | None:
+        return self.options  # ends of episodes are looked for once, before the passes
 
     def passes(self, batch: Tensors) -> Iterable[Tensors]:
         ppo = self.options.ppo
