@@ -14,15 +14,15 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.ports import RequestServer
-from veldt.role import Role
 from veldt.roles.annealing import Gate
-from veldt.roles.inference.batch_rule import BatchRule, OpenRequests
+from veldt.roles.inference.batch_rule import BatchRule
+from veldt.roles.inference.batched import BatchedInference
 from veldt.roles.inference.batched_policy import BatchedPolicy, Row
 from veldt.types import PROVENANCE_ACTOR
 
 
 @dataclass(eq=False)
-class SharedMemoryInference(Role):
+class SharedMemoryInference(BatchedInference[Row]):
     """Answers requests with its newest weights; keeps the recurrent state of every environment in
     memory that all servers of a policy share, so that any of them may answer any actor."""
 
@@ -36,39 +36,16 @@ class SharedMemoryInference(Role):
     gate: Gate | None = None
 
     def open(self, context: NodeContext) -> None:
-        self._open: OpenRequests[Row] = OpenRequests(self.rule, context.clock)
         self.policy.open(context, self.group_width, self.rule.most, self.state_memory)
         if self.gate is not None:
             self.gate.open(context)
-        telemetry = context.telemetry
-        self._inferring = telemetry.stage("infer")
-        self._batches = telemetry.counter("inference_batches")
-        self._answers = telemetry.counter("inference_requests")
-
-    def device(self) -> str:
-        return self.policy.device
-
-    @property
-    def patience_seconds(self) -> float:
-        """How long this node may sleep although it has something to do soon."""
-        return self._open.patience_seconds
+        super().open(context)
 
     def step(self) -> bool:
-        if self.gate is not None and not self.gate.is_open():
-            return self._answer_what_is_open()
-        while not self._open.is_full and (request := self.requests.take()):
-            self._open.add(request)
-        return self._answer_what_is_open()
-
-    def _answer_what_is_open(self) -> bool:
-        rows = self._open.take_if_due()
-        if not rows:
-            return False
-        with self._inferring:
-            self._answer(rows)
-        self._batches.add()
-        self._answers.add(len(rows))
-        return True
+        if self.gate is None or self.gate.is_open():
+            while not self._open.is_full and (request := self.requests.take()):
+                self._open.add(request)
+        return self._answer_if_due()
 
     def _answer(self, rows: list[Row]) -> None:
         self.policy.refresh()

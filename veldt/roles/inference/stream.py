@@ -15,8 +15,8 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.ports import ExperienceSink, ReceivedRow, StreamServer
-from veldt.role import Role
-from veldt.roles.inference.batch_rule import BatchRule, OpenRequests
+from veldt.roles.inference.batch_rule import BatchRule
+from veldt.roles.inference.batched import BatchedInference
 from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.policies.stream import ENV_ACTION
 from veldt.types import (
@@ -155,7 +155,7 @@ class TrajectoryAssembler:
 
 
 @dataclass(eq=False)
-class StreamInference(Role):
+class StreamInference(BatchedInference[_Placed]):
     """Batches rows of many actors into one forward pass with the newest weights. While the learner
     is behind, rows wait unanswered, which is how actors are slowed down.
 
@@ -170,45 +170,24 @@ class StreamInference(Role):
     groups_per_client: int = 1
 
     def open(self, context: NodeContext) -> None:
-        self._open: OpenRequests[_Placed] = OpenRequests(self.rule, context.clock)
         self._homeless: list[ReceivedRow] = []
         num_groups, width = self.rule.most, self.answer[ENV_ACTION].shape[0]
         self._assembler = TrajectoryAssembler(self.sink, num_groups)
         self.policy.open(context, width, num_groups)
         buffer = np.zeros(self.answer.nbytes, np.uint8)
         self._answer_buffer = slots_over(self.answer, buffer, 1)[0]
-        self._count(context)
-
-    def device(self) -> str:
-        return self.policy.device
-
-    def _count(self, context: NodeContext) -> None:
+        super().open(context)
         self._telemetry = telemetry = context.telemetry
-        self._inferring = telemetry.stage("infer")
         self._assembling = telemetry.stage("assemble")
-        self._batches = telemetry.counter("inference_batches")
-        self._answers = telemetry.counter("inference_requests")
         self._dropped = telemetry.counter("dropped.broken_connection")
         self._connections = telemetry.counter("wire.connections")
         self._refused_seen: dict[str, int] = {}
-
-    @property
-    def patience_seconds(self) -> float:
-        """How long this node may sleep although it has something to do soon."""
-        return self._open.patience_seconds
 
     def step(self) -> bool:
         with self._assembling:
             received = self._take()
         self._count_refusals()
-        placed = self._open.take_if_due()
-        if not placed:
-            return received
-        with self._inferring:
-            self._answer(placed)
-        self._batches.add()
-        self._answers.add(len(placed))
-        return True
+        return self._answer_if_due() or received
 
     def _take(self) -> bool:
         homeless, self._homeless = self._homeless, []
