@@ -7,7 +7,7 @@ of a role: their ends are bound with it, and it opens them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,6 +41,16 @@ class ExperienceSource(Protocol):
 
     def release(self, batch: Batch) -> None:
         """Give the batch's slots back to their producers."""
+
+
+def receive_all(source: ExperienceSource, receive: Callable[[Batch], None]) -> bool:
+    """Hand over every batch that has come; whether there was one."""
+    received = False
+    while (batch := source.take_batch()) is not None:
+        receive(batch)
+        source.release(batch)
+        received = True
+    return received
 
 
 class ExperiencePart(Part):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -95,6 +95,9 @@ class StreamSpec:
     door: Door | None = None
 
 
+ServedSpec = TypeVar("ServedSpec", RequestsSpec, StreamSpec)
+Client = TypeVar("Client")
+Server = TypeVar("Server")
 Channel = QueueSpec | BoardSpec | SharedSpec | RequestsSpec | StreamSpec
 
 
@@ -169,31 +172,25 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Requests:
+class Served(Generic[ServedSpec, Client, Server]):
+    """Handle of a channel with clients who ask and a server that answers."""
+
+    spec: ServedSpec
+
+    def client(self, index: int) -> Client:
+        return cast(Client, End(self.spec, "client", client=index))
+
+    @property
+    def server(self) -> Server:
+        return cast(Server, End(self.spec, "server"))
+
+
+class Requests(Served[RequestsSpec, RequestClient, RequestServer]):
     """Handle of a request channel."""
 
-    spec: RequestsSpec
 
-    def client(self, index: int) -> RequestClient:
-        return cast(RequestClient, End(self.spec, "client", client=index))
-
-    @property
-    def server(self) -> RequestServer:
-        return cast(RequestServer, End(self.spec, "server"))
-
-
-@dataclass(frozen=True)
-class Stream:
+class Stream(Served[StreamSpec, StreamClient, StreamServer]):
     """Handle of a stream."""
-
-    spec: StreamSpec
-
-    def client(self, index: int) -> StreamClient:
-        return cast(StreamClient, End(self.spec, "client", client=index))
-
-    @property
-    def server(self) -> StreamServer:
-        return cast(StreamServer, End(self.spec, "server"))
 
 
 Handle = Queue | Board | Shared | Requests | Stream

@@ -103,26 +103,30 @@ class Diagram:
     def _role(self, name: str, box: Box) -> str:
         title = _title(name, len(self._description["roles"][name]))
         size = _fitting(title, box.width - 28, 16)
-        return (
-            f'<g data-role="{escape(name)}"{self._overlay.role_attributes(name)}>'
-            f'<rect class="role" x="{box.left}" y="{box.top}" width="{box.width}"'
-            f' height="{box.height}" rx="10"/>'
-            f'<text class="name" x="{box.left + 14}" y="{box.top + 28}"{size}>{title}</text>'
-            f"{self._overlay.in_role(name, box)}</g>"
+        shown = _rectangle("role", box, 10) + _text(
+            "name", box.left + 14, box.top + 28, title, size
         )
+        attributes = f'data-role="{escape(name)}"{self._overlay.role_attributes(name)}'
+        return f"<g {attributes}>{shown}{self._overlay.in_role(name, box)}</g>"
 
     def _channel(self, name: str, box: Box) -> str:
         entry = self._description["channels"][name]
         title, sort = _title(name, entry["count"]), entry["sort"]
         words = self._overlay.channel_words(name) or _CHANNEL_WORDS[sort]
         size = _fitting(title, box.width - 26, 13)
-        return (
-            f'<g data-channel="{escape(name)}"><rect class="channel {sort}" x="{box.left}"'
-            f' y="{box.top}" width="{box.width}" height="{box.height}" rx="{box.height / 2}"/>'
-            f'<text class="channel-name" x="{box.x}" y="{box.top + 20}"{size}>{title}</text>'
-            f'<text class="small middle" x="{box.x}" y="{box.top + 34}">{words}</text>'
-            f"{self._overlay.in_channel(name, box)}</g>"
-        )
+        shown = _rectangle(f"channel {sort}", box, box.height / 2)
+        shown += _text("channel-name", box.x, box.top + 20, title, size)
+        shown += _text("small middle", box.x, box.top + 34, words)
+        return f'<g data-channel="{escape(name)}">{shown}{self._overlay.in_channel(name, box)}</g>'
+
+
+def _rectangle(kind: str, box: Box, radius: float) -> str:
+    place = f'x="{box.left}" y="{box.top}" width="{box.width}" height="{box.height}"'
+    return f'<rect class="{kind}" {place} rx="{radius}"/>'
+
+
+def _text(kind: str, x: float, y: float, words: str, attributes: str = "") -> str:
+    return f'<text class="{kind}" x="{x}" y="{y}"{attributes}>{words}</text>'
 
 
 def _title(name: str, count: int) -> str:

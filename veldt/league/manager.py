@@ -16,7 +16,7 @@ from veldt.context import NodeContext
 from veldt.league.measures import Measures
 from veldt.league.options import LeagueOptions
 from veldt.league.state import LEARNING, LeagueState, Matches
-from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
+from veldt.ports import ExperienceSource, ParameterSink, ParameterSource, receive_all
 from veldt.role import Role
 from veldt.telemetry.record import LEAGUE_FOLDER, LEAGUE_LOG
 from veldt.types import Batch, Parameters
@@ -63,11 +63,7 @@ class LeagueManager(Role):
         self._show()
 
     def step(self) -> bool:
-        received = False
-        while (batch := self.results.take_batch()) is not None:
-            self._receive(batch)
-            self.results.release(batch)
-            received = True
+        received = receive_all(self.results, self._receive)
         if received:
             self._welcome_the_frozen()
             self._freeze_who_is_due()

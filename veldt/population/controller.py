@@ -17,7 +17,7 @@ from veldt.algorithms.population_training import Decision, Members
 from veldt.context import NodeContext
 from veldt.population.options import PopulationOptions
 from veldt.population.orders import ENTROPY, LEARNING_RATE, Generations, Orders
-from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
+from veldt.ports import ExperienceSource, ParameterSink, ParameterSource, receive_all
 from veldt.role import Arrays, Role
 from veldt.types import Batch, Parameters
 
@@ -69,11 +69,7 @@ class PopulationController(Role):
         self._show()
 
     def step(self) -> bool:
-        received = False
-        while (batch := self.scores.take_batch()) is not None:
-            self._receive(batch)
-            self.scores.release(batch)
-            received = True
+        received = receive_all(self.scores, self._receive)
         if received:
             self._judge_who_is_due()
             self._show()

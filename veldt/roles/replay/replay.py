@@ -16,6 +16,16 @@ from veldt.roles.replay.tables import SequenceTable, Table
 from veldt.topology import Queue, Topology
 from veldt.types import VALUE_BEST, VALUE_TAKEN, Batch, Slot
 
+_GAUGES = (
+    "items",
+    "mean_age_inserts",
+    "max_age_inserts",
+    "sampled_priority",
+    "max_sampled_priority",
+    "samples_per_insert",
+    "mean_priority",
+)
+
 
 @dataclass(eq=False)
 class Replay(Role):
@@ -41,13 +51,7 @@ class Replay(Role):
     def _count(self, context: NodeContext) -> None:
         telemetry = context.telemetry
         self._adding, self._drawing = telemetry.stage("add"), telemetry.stage("draw")
-        self._items = telemetry.gauge("replay.items")
-        self._age = telemetry.gauge("replay.mean_age_inserts")
-        self._oldest = telemetry.gauge("replay.max_age_inserts")
-        self._drawn = telemetry.gauge("replay.sampled_priority")
-        self._most = telemetry.gauge("replay.max_sampled_priority")
-        self._ratio = telemetry.gauge("replay.samples_per_insert")
-        self._priority = telemetry.gauge("replay.mean_priority")
+        self._gauges = {name: telemetry.gauge(f"replay.{name}") for name in _GAUGES}
         self._stale = telemetry.counter("dropped.stale_priorities")
 
     def step(self) -> bool:
@@ -67,7 +71,7 @@ class Replay(Role):
             self.source.release(trajectory)
             self._sampler.apply(changes, self._first_priorities(changes.inserted))
         self._limiter.inserted(changes.inserted.size)
-        self._items.set(len(self._store))
+        self._show(items=len(self._store))
         return True
 
     def _first_priorities(self, inserted: np.ndarray) -> np.ndarray | None:
@@ -88,9 +92,9 @@ class Replay(Role):
         self._record(indices, slot["age"])
         sink.commit(slot)
         self._limiter.sampled(self._batch_size)
-        self._ratio.set(self._limiter.num_sampled / max(1, self._limiter.num_inserted))
         self._sampler.apply(self._store.trim())
-        self._items.set(len(self._store))
+        ratio = self._limiter.num_sampled / max(1, self._limiter.num_inserted)
+        self._show(samples_per_insert=ratio, items=len(self._store))
         return True
 
     def _place(self) -> tuple[ExperienceSink, Slot | None]:
@@ -104,12 +108,14 @@ class Replay(Role):
         return self._sinks[0], None
 
     def _record(self, indices: np.ndarray, age: np.ndarray) -> None:
-        self._age.set(float(age.mean()))
-        self._oldest.set(float(age.max()))
+        self._show(mean_age_inserts=age.mean(), max_age_inserts=age.max())
         if isinstance(self._sampler, PrioritizedSampler):
-            priorities = self._sampler.priorities(indices)
-            self._drawn.set(float(priorities.mean()))
-            self._most.set(float(priorities.max()))
+            drawn = self._sampler.priorities(indices)
+            self._show(sampled_priority=drawn.mean(), max_sampled_priority=drawn.max())
+
+    def _show(self, **levels: float) -> None:
+        for name, level in levels.items():
+            self._gauges[name].set(float(level))
 
     def _follow_priorities(self) -> bool:
         if self.feedback is None:
@@ -119,7 +125,7 @@ class Replay(Role):
             return False
         priorities = update["priority"]
         self._stale.add(self._sampler.update(update["item_id"], priorities))
-        self._priority.set(float(priorities.mean()))
+        self._show(mean_priority=priorities.mean())
         self.feedback.release(update)
         return True
 
