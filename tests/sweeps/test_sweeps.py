@@ -109,7 +109,7 @@ def test_a_trial_killed_while_it_was_proposed_is_lost_and_its_torn_line_cut(tmp_
     study.lose(number)
     assert study.counted() == 0
     assert study.ask() == (number + 1, values)
-    files = [TrialFiles(tmp_path, each) for each in range(2)]
+    files = [TrialFiles(tmp_path / f"{each:03}") for each in range(2)]
     options = {"architecture": "impala", "env": "CartPole-v1"}
     result = sweep_result(study, space, files, options, "out", "median")
     assert [trial.state for trial in result.trials] == ["lost"]

@@ -52,6 +52,7 @@ class LeagueManager(Role):
         self._random = context.random("league")
         self.measures.open(context)
         self._count(context)
+        self._show()
 
     def _count(self, context: NodeContext) -> None:
         telemetry, kinds = context.telemetry, self.options.kinds
@@ -60,7 +61,6 @@ class LeagueManager(Role):
         self._games = telemetry.gauge("league.games")
         self._lowest = telemetry.gauge("league.lowest_win_rate_against_own_past")
         self._elo = [telemetry.gauge(f"league.elo.{player}") for player in range(len(kinds))]
-        self._show()
 
     def step(self) -> bool:
         received = receive_all(self.results, self._receive)

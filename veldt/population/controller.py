@@ -57,6 +57,7 @@ class PopulationController(Role):
         self._judged_at = np.zeros(members, np.int64)
         self._random = context.random("population")
         self._count(context)
+        self._show()
 
     def _count(self, context: NodeContext) -> None:
         telemetry = context.telemetry
@@ -66,7 +67,6 @@ class PopulationController(Role):
         shown = range(min(self.options.num_policies, _MOST_SHOWN))
         names = ("return", "generation", "learning_rate", "entropy")
         self._gauges = [{n: telemetry.gauge(f"population.{n}.{m}") for n in names} for m in shown]
-        self._show()
 
     def step(self) -> bool:
         received = receive_all(self.scores, self._receive)

@@ -165,7 +165,7 @@ def _default_folder(architecture: str, plan: Plan) -> str:
 
 
 def _files(folder: Path, number: int) -> TrialFiles:
-    return TrialFiles(folder / "trials", number)
+    return TrialFiles(folder / "trials" / f"{number:03}")
 
 
 @contextmanager

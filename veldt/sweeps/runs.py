@@ -28,14 +28,9 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """What lies in the sweep's folder about one trial."""
+    """What lies in the sweep's folder about one trial: its run, and files beside it."""
 
-    folder: Path
-    number: int
-
-    @property
-    def run_dir(self) -> Path:
-        return self.folder / f"{self.number:03}"
+    run_dir: Path
 
     def beside(self, suffix: str) -> Path:
         return self.run_dir.with_name(f"{self.run_dir.name}.{suffix}")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aveldt/wire/inference.proto\x12\nveldt.wire\":\n\x04Open\x12\r\n\x05\x61\x63tor\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0e\n\x06\x66ormat\x18\x03 \x01(\x0c\"4\n\x03Row\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05group\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"S\n\x07Request\x12 \n\x04open\x18\x01 \x01(\x0b\x32\x10.veldt.wire.OpenH\x00\x12\x1e\n\x03row\x18\x02 \x01(\x0b\x32\x0f.veldt.wire.RowH\x00\x42\x06\n\x04kind\"\x18\n\x06Opened\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\x0c\"7\n\x06\x41nswer\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05group\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"[\n\x05Reply\x12$\n\x06opened\x18\x01 \x01(\x0b\x32\x12.veldt.wire.OpenedH\x00\x12$\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x12.veldt.wire.AnswerH\x00\x42\x06\n\x04kind2G\n\x10\x43\x65ntralInference\x12\x33\n\x05Infer\x12\x13.veldt.wire.Request\x1a\x11.veldt.wire.Reply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aveldt/wire/inference.proto\x12\nveldt.wire\":\n\x04Open\x12\r\n\x05\x61\x63tor\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0e\n\x06\x66ormat\x18\x03 \x01(\x0c\"4\n\x03Row\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05group\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"S\n\x07Request\x12 \n\x04open\x18\x01 \x01(\x0b\x32\x10.veldt.wire.OpenH\x00\x12\x1e\n\x03row\x18\x02 \x01(\x0b\x32\x0f.veldt.wire.RowH\x00\x42\x06\n\x04kind\"\x18\n\x06Opened\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\x0c\"X\n\x05Reply\x12$\n\x06opened\x18\x01 \x01(\x0b\x32\x12.veldt.wire.OpenedH\x00\x12!\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x0f.veldt.wire.RowH\x00\x42\x06\n\x04kind2G\n\x10\x43\x65ntralInference\x12\x33\n\x05Infer\x12\x13.veldt.wire.Request\x1a\x11.veldt.wire.Reply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,10 +40,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REQUEST']._serialized_end=239
   _globals['_OPENED']._serialized_start=241
   _globals['_OPENED']._serialized_end=265
-  _globals['_ANSWER']._serialized_start=267
-  _globals['_ANSWER']._serialized_end=322
-  _globals['_REPLY']._serialized_start=324
-  _globals['_REPLY']._serialized_end=415
-  _globals['_CENTRALINFERENCE']._serialized_start=417
-  _globals['_CENTRALINFERENCE']._serialized_end=488
+  _globals['_REPLY']._serialized_start=267
+  _globals['_REPLY']._serialized_end=355
+  _globals['_CENTRALINFERENCE']._serialized_start=357
+  _globals['_CENTRALINFERENCE']._serialized_end=428
 # @@protoc_insertion_point(module_scope)

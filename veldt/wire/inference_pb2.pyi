@@ -40,20 +40,10 @@ class Opened(_message.Message):
     format: bytes
     def __init__(self, format: _Optional[bytes] = ...) -> None: ...
 
-class Answer(_message.Message):
-    __slots__ = ("sequence", "group", "data")
-    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
-    GROUP_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    sequence: int
-    group: int
-    data: bytes
-    def __init__(self, sequence: _Optional[int] = ..., group: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
-
 class Reply(_message.Message):
     __slots__ = ("opened", "answer")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     opened: Opened
-    answer: Answer
-    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ...) -> None: ...
+    answer: Row
+    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., answer: _Optional[_Union[Row, _Mapping]] = ...) -> None: ...

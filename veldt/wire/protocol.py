@@ -90,7 +90,7 @@ class StreamFormat:
         return pb.Reply(opened=pb.Opened(format=self.digest)).SerializeToString()
 
     def encode_answer(self, sequence: int, group: int, data: bytes) -> bytes:
-        answer = pb.Answer(sequence=sequence, group=group, data=data)
+        answer = pb.Row(sequence=sequence, group=group, data=data)
         return pb.Reply(answer=answer).SerializeToString()
 
     def check_opened(self, message: bytes) -> None:
@@ -104,7 +104,7 @@ class StreamFormat:
             raise Refused("oversized", f"{len(message):,} bytes, {self.max_reply_bytes:,} allowed")
         reply = _parse(pb.Reply, message)
         if reply.WhichOneof("kind") != "answer":
-            raise Refused("malformed", "not an Answer")
+            raise Refused("malformed", "not an answer")
         answer = reply.answer
         return answer.sequence, answer.group, self._replies.read(answer.data)
 
