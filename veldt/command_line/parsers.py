@@ -41,7 +41,9 @@ def common_parser(
         parser.usage = f"veldt describe {name} [--env ID] [--format text|mermaid] [options]"
     if command == "sweep":
         parser.usage = f"veldt sweep {name} --env ID --search NAME=VALUES ... [options]"
-    parser.add_argument("architecture", metavar="ARCH", help="an architecture, or the path of one's file")
+    parser.add_argument(
+        "architecture", metavar="ARCH", help="an architecture, or the path of one's file"
+    )
     parser.add_argument("-h", "--help", action=help.HelpAction)
     _add_common_options(parser, command, show_all)
     if not show_all:
