@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from veldt.architectures import modules_of
+from veldt.backends.preparing import prepared
 from veldt.callbacks import Callback
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
@@ -70,12 +71,21 @@ def train_from(
     if options.get("dashboard"):
         check_installed()
     check_trackers(options.get("trackers", ()))
-    if options.get("backend", "process") == "process":
+    backend = options.get("backend", "process")
+    if backend == "process":
         check_main_is_guarded()
-        # Nodes import torch while this process does: start their server before anything heavy.
-        from veldt.backends.process.forkserver import warm_up
+    # Nodes import torch while this process does: start them before anything heavy.
+    with prepared(backend, options.get("num_actors"), modules_of(architecture)):
+        return _train_prepared(architecture, options, began, callbacks, trust_code)
 
-        warm_up(*modules_of(architecture))
+
+def _train_prepared(
+    architecture: str,
+    options: dict[str, Any],
+    began: float | None,
+    callbacks: Sequence[Callback],
+    trust_code: bool,
+) -> RunResult:
     from veldt.run import home as homes
     from veldt.run.autotune import autotuned
     from veldt.run.driver import Run
@@ -166,17 +176,15 @@ def resume(
     check_trackers(options.trackers)
     if options.backend == "process":
         check_main_is_guarded()
-        from veldt.backends.process.forkserver import warm_up
+    with prepared(options.backend, options.num_actors, modules_of(architecture)):
+        from veldt.run.driver import Run
 
-        warm_up(*modules_of(architecture))
-    from veldt.run.driver import Run
-
-    plan = _planned(architecture, options, own, began)
-    return home.keeping(
-        options,
-        callbacks,
-        lambda all: Run(plan, began, resume=True, base=base, callbacks=all).execute(),
-    )
+        plan = _planned(architecture, options, own, began)
+        return home.keeping(
+            options,
+            callbacks,
+            lambda all: Run(plan, began, resume=True, base=base, callbacks=all).execute(),
+        )
 
 
 def _planned(

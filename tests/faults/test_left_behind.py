@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import commands
@@ -37,6 +39,56 @@ def test_a_run_whose_ray_head_dies_ends_with_one_line_and_names_its_checkpoint(t
     assert err.startswith("veldt: ray failed: the head of the cluster at 127.0.0.1:")
     assert str(tmp_path / "run/checkpoints/checkpoint-") in err
     assert commands.saved(tmp_path / "run")[1]
+
+
+def ray_of(process: subprocess.Popen) -> list[psutil.Process]:
+    """All that a run on Ray has started, once the head of its cluster is there."""
+    deadline = time.monotonic() + commands.PATIENCE_SECONDS
+    while True:
+        with suppress(psutil.NoSuchProcess):
+            children = psutil.Process(process.pid).children(recursive=True)
+            if any("gcs_server" in child.name() for child in children):
+                return children
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--env", "CartPole-v1", "--preset", "none"), "unknown preset 'none'"),
+        (("--env", "NoSuchThing-v1"), "NoSuchThing-v1"),
+        (("--env", "CartPole-v1", "--no-such-option"), "unknown option '--no-such-option'"),
+    ],
+)
+def test_bad_input_ends_the_ray_that_was_begun_meanwhile(words, reason, tmp_path):
+    done = commands.start(tmp_path, "train", "impala", "--backend", "ray", *words)
+    try:
+        started = ray_of(done) if "--preset" in words else []
+        out, err = done.communicate(timeout=commands.PATIENCE_SECONDS)
+    finally:
+        commands.end(done)
+    assert done.returncode == 2, err
+    assert err.startswith("veldt: ")
+    assert err.count("\n") == 1
+    assert reason in err
+    assert not out
+    assert commands.left_after(done.pid) == []
+    assert psutil.wait_procs(started, timeout=3)[1] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.ray
+def test_a_run_on_ray_that_is_killed_while_it_starts_takes_ray_with_it(tmp_path):
+    process = commands.start(tmp_path, *TRAIN, "--backend", "ray", "--run-dir", "run")
+    try:
+        started = ray_of(process)
+    finally:
+        commands.end(process)
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+    assert commands.left_after(process.pid, 20) == []
 
 
 def leftovers(owner: int) -> list[str]:

@@ -132,3 +132,25 @@ def test_a_run_on_ray_hears_the_signal_and_not_only_ray(tmp_path):
     result, complete = commands.saved(tmp_path / "run")
     assert result["stopped_by"] == "interrupt"
     assert complete
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("way", ["group", "twice"])
+def test_a_run_on_ray_that_is_ended_while_it_starts_keeps_its_result(way, tmp_path):
+    """Ray is begun beside the imports: its library must not hear the signal first at any time."""
+    draw = random.Random(way)
+    for number in range(SIGNALS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        process = commands.start(folder, *TRAIN, "--backend", "ray", "--num-actors", "1")
+        try:
+            commands.wait_until_it_listens(process)
+            time.sleep(draw.uniform(0.0, 5.0))
+            send(signal.SIGTERM, process, way)
+            _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
+        finally:
+            commands.end(process)
+        assert process.returncode == 0, err
+        assert not err
+        assert commands.saved(folder / "run")[0]["stopped_by"] == "interrupt"
+        assert commands.left_after(process.pid) == []

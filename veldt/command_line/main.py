@@ -2,7 +2,7 @@
 """The command line: every command of COMMANDS, each with its own options.
 
 Nothing heavy is imported before it is needed, and while this process imports torch the fork server
-does the same on another core.
+or Ray's workers do the same on another core.
 """
 
 from __future__ import annotations
@@ -55,6 +55,14 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has seen enough: veldt list | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
+    finally:
+        _give_up_what_was_prepared()
+
+
+def _give_up_what_was_prepared() -> None:
+    """Bad input leaves nothing behind; most commands have prepared nothing to leave."""
+    if "veldt.backends.preparing" in sys.modules:
+        sys.modules["veldt.backends.preparing"].give_up()
 
 
 def _prepare_process(arguments: list[str]) -> None:
@@ -305,10 +313,11 @@ def _options_of(
         if command != "describe" and "env" not in common:
             example = architectures.example_env(name or "")
             raise ConfigurationError(f"name an environment with --env, such as --env {example}")
-        if command == "train" and common.get("backend", "process") == "process":
-            from veldt.backends.process.forkserver import warm_up
+        if command == "train":
+            from veldt.backends.preparing import prepare
 
-            warm_up(*architectures.modules_of(name))
+            backend, modules = common.get("backend", "process"), architectures.modules_of(name)
+            prepare(backend, common.get("num_actors"), modules)
     assert name is not None  # help without one has been printed
     given = run_parser(command, name, all_wanted(arguments)).parse(arguments)
     del given["architecture"]

@@ -1,23 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins a Ray cluster, or starts a private one: loopback only, token required, no dashboard.
-
-Anyone who reaches a Ray port can run code in the cluster, so a local one is never left open.
-"""
+"""The Ray cluster that this process is part of: joining it, and what there is to know about it."""
 
 from __future__ import annotations
 
 import ipaddress
-import logging
-import os
-import secrets
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from veldt.backends.elastic import Elastic
+from veldt.backends.ray import starting
+from veldt.backends.ray.private_cluster import ask_for_token
 from veldt.errors import ConfigurationError
 
 _OLDEST = (2, 56)
@@ -32,43 +26,45 @@ except ImportError as error:
 
 @dataclass
 class Cluster:
-    """A cluster this process is connected to, and whether it was this process that began it."""
+    """A cluster this process is connected to; `connection` only if it began that itself."""
 
-    joined_here: bool
+    connection: starting.Connection | None
 
     def leave(self) -> None:
         """Disconnect; a private cluster ends with that. One that was there before stays."""
-        if self.joined_here and ray.is_initialized():
-            ray.shutdown()
-        self.joined_here = False
+        if self.connection is not None:
+            self.connection.end()
+        self.connection = None
 
 
 def join() -> Cluster:
     """Use the connection there is, else RAY_ADDRESS, else a private cluster on this machine."""
-    _check_version()
-    if ray.is_initialized():
-        return Cluster(joined_here=False)
-    address = os.environ.get("RAY_ADDRESS")
-    with _signals_kept():
-        if address and address != "local":
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        else:
-            _start_private()
-    return Cluster(joined_here=True)
+    check_version()
+    starting.begin()
+    connection = starting.taken()
+    if connection is not None:
+        try:
+            connection.wait()
+        except BaseException:
+            connection.end()
+            raise
+    return Cluster(connection)
 
 
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Ray takes SIGTERM over, and would end this process before anything is saved; afterwards,
-    whoever handled it before does so again."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:
-                with suppress(ValueError):  # not the main thread: signals are the host program's
-                    signal.signal(number, handler)
+def leave_signals_alone() -> None:
+    """Ray would print a stack at SIGTERM and end this process before anything is saved."""
+    from ray._private import ray_constants
+
+    ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER = True
+
+
+def take_signals_back() -> None:
+    """Whoever handled them before does so again, where Ray has done something about them."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        handler = signal.getsignal(number)
+        if handler is not None:
+            with suppress(ValueError):  # not the main thread: signals are the host program's
+                signal.signal(number, handler)
 
 
 def warning_about_token() -> str | None:
@@ -101,7 +97,7 @@ def require_room(num_groups: int, elastic: Elastic) -> None:
         )
 
 
-def _check_version() -> None:
+def check_version() -> None:
     version = tuple(int(part) for part in ray.__version__.split(".")[:2])
     if version < _OLDEST:
         raise ConfigurationError(
@@ -112,31 +108,8 @@ def _check_version() -> None:
 
 def require_token() -> None:
     """Clusters that this process starts from now on listen on loopback and want a token."""
-    os.environ["RAY_AUTH_MODE"] = "token"
-    if not _has_token():
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    # Ray's own switch for "never a cluster, so bind to loopback"; elsewhere it is the default.
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ask_for_token()
     _reread_environment()
-
-
-def _start_private() -> None:
-    require_token()
-    ray.init(
-        address="local",
-        _node_ip_address="127.0.0.1",
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
-
-
-def _has_token() -> bool:
-    variables = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-    if any(os.environ.get(variable) for variable in variables):
-        return True
-    return (Path.home() / ".ray" / "auth_token").exists()
 
 
 def _reread_environment() -> None:
@@ -147,3 +120,5 @@ def _reread_environment() -> None:
     if settings is not None:
         settings.initialize("")
     ray_constants.ENABLE_RAY_CLUSTER = False
+    # Under `uv run` Ray would have an environment made for the workers; here they share this one.
+    ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
