@@ -17,6 +17,7 @@ import requesting_roles as requesting
 import tiny_roles as roles
 from driving import bare_topology
 
+from veldt.backends.base import NodeFailure
 from veldt.errors import ConfigurationError
 from veldt.topology import QueueSpec, Topology
 
@@ -264,6 +265,26 @@ def test_a_private_cluster_listens_on_loopback_only_and_wants_a_token(ray_cluste
     }
     assert addresses
     assert all(is_loopback(address) for address in addresses)
+
+
+@pytest.mark.ray
+def test_a_private_cluster_has_no_services_that_nobody_asks(ray_cluster: None) -> None:
+    commands = [" ".join(p.cmdline()) for p in psutil.Process().children(recursive=True)]
+    for service in ("dashboard/dashboard.py", "monitor.py", "log_monitor.py", "runtime_env/agent"):
+        assert not [c for c in commands if service in c and "raylet/raylet" not in c.split()[0]]
+
+
+@pytest.mark.ray
+def test_a_private_cluster_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from veldt.backends.ray.private_cluster import PrivateCluster
+
+    monkeypatch.setenv("RAY_TMPDIR", "/proc/nowhere")
+    cluster = PrivateCluster(num_processes=1, modules=())
+    try:
+        with pytest.raises(NodeFailure, match=r"a private cluster did not start: .*proc"):
+            cluster.address()
+    finally:
+        cluster.end()
 
 
 def is_loopback(address: str) -> bool:
