@@ -91,15 +91,19 @@ def test_every_question_is_answered_once_and_no_transition_handed_over_twice(tmp
                 goals, times = [number + at_least for number in asked], {}
                 while len(times) < CLIENTS:
                     assert time.monotonic() < began + 60, "an actor waits for ever"
+                    idle = True
                     for actor, client in enumerate(clients):
                         found = client.receive()
                         if found is None:
                             continue
+                        idle = False
                         assert (found[1]["env_action"] == asked[actor]).all()
                         asked[actor] += 1
                         client.send(0, row_bytes(float(asked[actor])))
                         if asked[actor] >= goals[actor]:
                             times.setdefault(actor, time.monotonic() - began)
+                    if idle:  # the server, which is starting, needs the processor more
+                        time.sleep(0.005)
                 return list(times.values())
 
             answer_of_each(10, time.monotonic())
