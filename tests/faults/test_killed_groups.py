@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import random
 import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -53,12 +51,12 @@ def wait_for_training(run_dir: Path, process: subprocess.Popen) -> None:
         time.sleep(0.05)
 
 
-def socket_directories() -> list[str]:
-    return glob.glob(f"{tempfile.gettempdir()}/veldt-streams-*")
+def socket_directories(folder: Path) -> list[Path]:
+    return list(folder.glob("veldt-streams-*"))
 
 
-def is_of_the_dead(path: str) -> bool:
-    return not Path("/proc", Path(path).name.split("-")[2]).exists()
+def is_of_the_dead(path: Path) -> bool:
+    return not Path("/proc", path.name.split("-")[2]).exists()
 
 
 def exposed(processes: list[psutil.Process]) -> list[object]:
@@ -70,7 +68,7 @@ def exposed(processes: list[psutil.Process]) -> list[object]:
     return [each for each in sockets if each.laddr and each.laddr.ip not in ("127.0.0.1", "::1")]
 
 
-def test_nothing_is_left_of_a_killed_group(tmp_path, figure):
+def test_nothing_is_left_of_a_killed_group(tmp_path, temporary_folder, figure):
     """Half of the kills strike while the run is still starting."""
     draw, names = random.Random(7), set(os.listdir("/dev/shm"))
     orphans, slowest, open_doors = 0, 0.0, 0
@@ -83,10 +81,11 @@ def test_nothing_is_left_of_a_killed_group(tmp_path, figure):
             else:
                 wait_for_training(run_dir, process)
                 open_doors += len(exposed(session_of(process.pid)))
-                own = [path for path in socket_directories() if f"-{process.pid}-" in path]
+                found = socket_directories(temporary_folder)
+                own = [path for path in found if f"-{process.pid}-" in path.name]
                 assert len(own) == 1
-                assert stat.S_IMODE(os.stat(own[0]).st_mode) == 0o700
-                assert not [path for path in socket_directories() if is_of_the_dead(path)]
+                assert stat.S_IMODE(own[0].stat().st_mode) == 0o700
+                assert not [path for path in found if is_of_the_dead(path)]
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -91,13 +90,12 @@ def test_a_run_on_ray_that_is_killed_while_it_starts_takes_ray_with_it(tmp_path)
     assert commands.left_after(process.pid, 20) == []
 
 
-def leftovers(owner: int) -> list[str]:
-    folder = Path(tempfile.gettempdir())
+def leftovers(folder: Path, owner: int) -> list[str]:
     marked = [str(path.parent) for path in folder.glob(f"pymp-*/veldt-{owner}")]
     return marked + [str(path) for path in folder.glob(f"veldt-streams-{owner}-*")]
 
 
-def test_temporary_files_of_a_killed_run_go_at_the_next_start(tmp_path):
+def test_temporary_files_of_a_killed_run_go_at_the_next_start(tmp_path, temporary_folder):
     process = commands.start(tmp_path, *TRAIN, "--run-dir", "killed")
     try:
         commands.wait_for_training(tmp_path / "killed", process)
@@ -106,8 +104,8 @@ def test_temporary_files_of_a_killed_run_go_at_the_next_start(tmp_path):
     finally:
         commands.end(process)
     assert commands.left_after(process.pid) == []
-    assert len(leftovers(process.pid)) == 2
+    assert len(leftovers(temporary_folder, process.pid)) == 2
     words = ("train", "impala", "--env", "CartPole-v1", "--quiet", "--total-env-steps", "200")
     done = commands.run(tmp_path, *words, "--evaluation-episodes", "0", "--run-dir", "next")
     assert done.returncode == 0, done.stderr
-    assert leftovers(process.pid) == []
+    assert leftovers(temporary_folder, process.pid) == []
