@@ -10,8 +10,6 @@ PEERS := sb3 sample_factory rllib
 # What others build on, and the architectures: typed strictly. tests/test_layout.py checks the same.
 PUBLIC_FACE := $(addprefix veldt/,extend.py architectures ports.py topology.py types.py role.py \
   problem.py api.py options errors.py context.py)
-# These kill processes and look for what is left anywhere on the machine, or watch heartbeats.
-ALONE := $(addprefix tests/,backends dashboard faults architectures/test_seed_rl_on_ray.py)
 
 .PHONY: demo test lint docs release-check bench bench-peers bench-scores
 
@@ -22,8 +20,7 @@ demo: $(VENV)/.installed-core
 RERUN := --reruns 1 -rR
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest tests $(RERUN) --numprocesses auto --maxprocesses 4 --dist loadfile $(ALONE:%=--ignore=%)
-	$(BIN)/python -m pytest $(RERUN) $(ALONE)
+	$(BIN)/python -m pytest tests $(RERUN) --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

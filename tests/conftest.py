@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of the twenty fault tests: each test writes what it counted, not only that it passed.
-And no waiting between tests."""
+And in which order tests run on several workers, which nothing but their own work keeps busy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
-FIGURES = Path(__file__).parent.parent / "build" / "fault_figures.json"
+HERE = Path(__file__).parent
+WAITING = ("backends", "dashboard", "faults", "wire")
+"""Folders of tests that wait for processes more than they compute."""
+LONG = ("learning", "test_layout.py", "test_notebook.py", "test_site.py", "trackers")
+FIGURES = HERE.parent / "build" / "fault_figures.json"
 Figure = Callable[[int, str, object], None]
 
 
@@ -24,6 +28,28 @@ def pytest_configure(config: pytest.Config) -> None:
     told = getattr(config, "failures_db", None)
     if hasattr(config, "workerinput") and hasattr(told, "sock"):
         told.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: while one waits for what it has started, the others work."""
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait lie between files that compute. At the end there are only short ones, so that
+    no worker is left alone with a long one."""
+    files = list(dict.fromkeys(item.path for item in items))
+    waiting = [file for file in files if _belongs(file, WAITING)]
+    computing = [file for file in files if file not in waiting]
+    computing.sort(key=lambda file: not _belongs(file, LONG))
+    places = {file: 0.7 * place / len(waiting) for place, file in enumerate(waiting)}
+    places |= {file: place / len(computing) for place, file in enumerate(computing)}
+    items.sort(key=lambda item: places[item.path])
+
+
+def _belongs(file: Path, names: tuple[str, ...]) -> bool:
+    return file.is_relative_to(HERE) and file.relative_to(HERE).parts[0] in names
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -60,6 +61,26 @@ def wait_for_training(run_dir: Path, process: subprocess.Popen) -> None:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def wait_until(condition: Callable[[], object], what: str, process: subprocess.Popen) -> None:
+    """Until something is so of a command that goes on."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        time.sleep(0.05)
+
+
+def last_metrics(run_dir: Path) -> dict:
+    """The last whole line of them."""
+    lines = (run_dir / "metrics.jsonl").read_text().split("\n")
+    return json.loads(lines[-2])
+
+
+def wait_for_more_steps(run_dir: Path, process: subprocess.Popen) -> None:
+    before = last_metrics(run_dir)["env_steps"]
+    wait_until(lambda: last_metrics(run_dir)["env_steps"] > before, "more steps", process)
 
 
 def wait_until_it_listens(process: subprocess.Popen) -> None:

@@ -142,10 +142,13 @@ class DiesWhenFirstMade(Faulty):
 
 
 class Spinning(Faulty):
-    """Never returns from its 200th step, and reads nothing meanwhile."""
+    """Never returns from its 200th step, and reads nothing meanwhile; a file says that it spins."""
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self._steps = getattr(self, "_steps", 0) + 1
+        if self._steps == 200:
+            with open(f"spins-{os.getpid()}", "x", encoding="ascii"):
+                pass
         while self._steps >= 200:
             pass
         return super().step(action)

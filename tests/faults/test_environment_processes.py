@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
+from pathlib import Path
 
 import commands
 import faulty_environments as faulty
@@ -95,16 +97,23 @@ def programs(leader: int, count: int) -> list[psutil.Process]:
 
 def test_a_run_goes_on_when_a_worker_is_killed(tmp_path):
     env = ("--env", "faulty_environments:WithProgram")
-    process = commands.start(tmp_path, *TRAIN, *env, "--max-seconds", "30")
+    process, run_dir = commands.start(tmp_path, *TRAIN, *env), tmp_path / "run"
     try:
-        commands.wait_for_training(tmp_path / "run", process)
+        commands.wait_for_training(run_dir, process)
         programs(process.pid, 2)[0].parent().kill()
+        commands.wait_until(
+            lambda: commands.last_metrics(run_dir)["counter/aborted_episodes"] >= 1,
+            "the episode that was cut short",
+            process,
+        )
+        commands.wait_for_more_steps(run_dir, process)
+        process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=100)
     finally:
         commands.end(process)
     assert process.returncode == 0, err
-    result, complete = commands.saved(tmp_path / "run")
-    assert result["stopped_by"] == "seconds"
+    result, complete = commands.saved(run_dir)
+    assert result["stopped_by"] == "interrupt"
     assert result["aborted_episodes"] >= 1
     assert result["restarts"] == 0
     assert complete
@@ -112,19 +121,46 @@ def test_a_run_goes_on_when_a_worker_is_killed(tmp_path):
 
 
 @pytest.mark.parametrize("vectorization", ["subprocess", "in_process"])
-@pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
-def test_what_environments_start_ends_with_the_run(vectorization, killed, tmp_path):
-    """One spins in a step when its run is over; others have started programs."""
-    name = "Spinning" if vectorization == "subprocess" and not killed else "WithProgram"
-    process = commands.start(
-        tmp_path, *TRAIN, "--env", f"faulty_environments:{name}", "--max-seconds", "25",
-        "--vectorization", vectorization,
-    )  # fmt: skip
+def test_programs_of_environments_end_with_a_run_that_is_killed(vectorization, tmp_path):
+    words = ("--env", "faulty_environments:WithProgram", "--vectorization", vectorization)
+    process = commands.start(tmp_path, *TRAIN, *words)
     try:
         commands.wait_for_training(tmp_path / "run", process)
-        if killed:
-            programs(process.pid, 2)
-            os.kill(process.pid, signal.SIGKILL)
+        programs(process.pid, 2)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=100)
+    finally:
+        commands.end(process)
+    assert commands.left_after(process.pid) == []
+
+
+def test_programs_of_environments_end_with_a_run_that_is_over(tmp_path):
+    words = ("--env", "faulty_environments:WithProgram", "--vectorization", "in_process")
+    done = commands.start(tmp_path, *TRAIN, *words, "--total-env-steps", "30000")
+    try:
+        programs(done.pid, 2)
+        _, err = done.communicate(timeout=100)
+    finally:
+        commands.end(done)
+    assert done.returncode == 0, err
+    assert commands.left_after(done.pid) == []
+
+
+def spinning(folder: Path, *words: str) -> subprocess.Popen:
+    """A run once its environments do not return from a step any more."""
+    process = commands.start(folder, *TRAIN, "--env", "faulty_environments:Spinning", *words)
+    try:
+        commands.wait_until(lambda: len(list(folder.glob("spins-*"))) == 2, "both to spin", process)
+    except BaseException:
+        commands.end(process)
+        raise
+    return process
+
+
+def test_environments_that_spin_end_with_the_run(tmp_path):
+    process = spinning(tmp_path)
+    try:
+        process.send_signal(signal.SIGTERM)
         process.communicate(timeout=100)
     finally:
         commands.end(process)
@@ -132,13 +168,8 @@ def test_what_environments_start_ends_with_the_run(vectorization, killed, tmp_pa
 
 
 def test_serial_runs_leave_no_worker_behind_when_they_are_killed(tmp_path):
-    words = ("--env", "faulty_environments:Spinning", "--backend", "serial")
-    process = commands.start(tmp_path, *TRAIN, *words)
+    process = spinning(tmp_path, "--backend", "serial")
     try:
-        deadline = time.monotonic() + commands.PATIENCE_SECONDS
-        while not (tmp_path / "run/status.json").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(4.0)  # by now they spin
         process.kill()
         process.communicate()
     finally:

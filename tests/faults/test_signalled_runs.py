@@ -4,11 +4,13 @@ run ends in order each time. So it does when the fork server alone is killed."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import commands
 import psutil
@@ -36,6 +38,11 @@ def fork_server_of(process) -> psutil.Process:
     return next(each for each in children if "forkserver" in " ".join(each.cmdline()))
 
 
+def restarts(run_dir: Path) -> int:
+    nodes = json.loads((run_dir / "status.json").read_text())["nodes"]
+    return sum(node["restarts"] for node in nodes.values())
+
+
 @pytest.mark.parametrize("way", ["group", "every process", "twice"])
 def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_path, figure):
     """At random times, also while the run is still starting."""
@@ -46,7 +53,7 @@ def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_pa
         process = commands.start(folder, *TRAIN, "--checkpoint-seconds", "2")
         try:
             commands.wait_until_it_listens(process)
-            time.sleep(draw.uniform(0.0, 7.0))
+            time.sleep(draw.uniform(0.0, 5.0))  # the first checkpoint is made after some three
             send(signal.SIGTERM, process, way)
             _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
         finally:
@@ -90,9 +97,9 @@ def test_ctrl_c_twice_keeps_everything_and_says_so_in_the_exit_code(tmp_path):
 
 def test_a_killed_fork_server_is_replaced_and_no_node_notices(tmp_path):
     """Its nodes go on; one that is killed later is made by the next fork server."""
-    process = commands.start(tmp_path, *TRAIN, "--max-seconds", "30", "--num-actors", "2")
+    process, run_dir = commands.start(tmp_path, *TRAIN, "--num-actors", "2"), tmp_path / "run"
     try:
-        commands.wait_for_training(tmp_path / "run", process)
+        commands.wait_for_training(run_dir, process)
         server = fork_server_of(process)
         nodes = server.children()
         assert len(nodes) == 3
@@ -106,12 +113,15 @@ def test_a_killed_fork_server_is_replaced_and_no_node_notices(tmp_path):
             time.sleep(0.05)
         assert all(node.is_running() for node in nodes)
         max(nodes, key=lambda node: node.pid).kill()
+        commands.wait_until(lambda: restarts(run_dir) == 1, "its successor", process)
+        commands.wait_for_more_steps(run_dir, process)
+        process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
     finally:
         commands.end(process)
     assert process.returncode == 0, err
-    result, complete = commands.saved(tmp_path / "run")
-    assert result["stopped_by"] == "seconds"
+    result, complete = commands.saved(run_dir)
+    assert result["stopped_by"] == "interrupt"
     assert result["restarts"] == 1
     assert complete
     assert commands.left_after(process.pid) == []
