@@ -35,7 +35,7 @@ def fill(disk) -> None:
 
 def test_a_full_disk_costs_the_checkpoint_and_not_the_run(small_disk, figure):
     """Nodes cannot write their parts. The run is as long as it was to be, and says why."""
-    seconds = 20.0
+    seconds = 30.0
     process = commands.start(
         small_disk, "train", "impala", *LEISURELY, *SMALL, "--run-dir", "run",
         "--max-seconds", str(seconds), "--checkpoint-seconds", "1", "--json",
@@ -62,20 +62,20 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(small_disk, figure):
     done = commands.run(small_disk, "resume", "run", "--quiet", "--max-seconds", "2")
     assert done.returncode == 0, done.stderr
     figure(
-        14, "full disk: seconds above a budget of 20", round(result["wall_seconds"] - seconds, 1)
+        14, "full disk: seconds above a budget of 30", round(result["wall_seconds"] - seconds, 1)
     )
 
 
 def test_a_budget_of_time_holds_while_an_environment_resets(tmp_path):
     """Its second reset takes half a minute: the actor is left out of the last checkpoint."""
     words = ("train", "impala", "--env", "faulty_environments:LateSlowReset", *SMALL)
-    done = commands.run(tmp_path, *words, "--run-dir", "run", "--max-seconds", "14", "--quiet")
+    done = commands.run(tmp_path, *words, "--run-dir", "run", "--max-seconds", "20", "--quiet")
     assert done.returncode == 0, done.stderr
     result, complete = commands.saved(tmp_path / "run")
     assert complete
     assert result["stopped_by"] == "seconds"
     assert 0 < result["env_steps"] < 100
-    assert result["wall_seconds"] < 14 + SLACK_SECONDS
+    assert result["wall_seconds"] < 20 + SLACK_SECONDS
 
 
 def test_a_budget_that_is_over_before_the_first_reset_is_said_in_one_line(tmp_path):
@@ -93,10 +93,10 @@ def test_a_budget_that_is_over_before_the_first_reset_is_said_in_one_line(tmp_pa
 def test_a_large_network_keeps_its_budget(tmp_path):
     """4 million weights and their optimizer state are captured and written beside the loop."""
     words = ("train", "impala", "--env", "CartPole-v1", "--hidden-sizes", "2000,2000", *SMALL)
-    limits = ("--max-seconds", "18", "--checkpoint-seconds", "1", "--quiet")
+    limits = ("--max-seconds", "25", "--checkpoint-seconds", "1", "--quiet")
     done = commands.run(tmp_path, *words, "--run-dir", "run", *limits)
     assert done.returncode == 0, done.stderr
     result, complete = commands.saved(tmp_path / "run")
     assert complete
     assert result["stopped_by"] == "seconds"
-    assert result["wall_seconds"] < 18 + SLACK_SECONDS
+    assert result["wall_seconds"] < 25 + SLACK_SECONDS
