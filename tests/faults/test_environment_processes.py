@@ -136,7 +136,7 @@ def test_programs_of_environments_end_with_a_run_that_is_killed(vectorization, t
 
 def test_programs_of_environments_end_with_a_run_that_is_over(tmp_path):
     words = ("--env", "faulty_environments:WithProgram", "--vectorization", "in_process")
-    done = commands.start(tmp_path, *TRAIN, *words, "--total-env-steps", "30000")
+    done = commands.start(tmp_path, *TRAIN, *words, "--total-env-steps", "10000")
     try:
         programs(done.pid, 2)
         _, err = done.communicate(timeout=100)
