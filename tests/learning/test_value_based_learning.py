@@ -7,6 +7,8 @@ import pytest
 
 import veldt
 
+pytestmark = pytest.mark.timeout(300)  # half a minute of computing, on a machine with other work
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["dqn", "apex"])
