@@ -53,7 +53,7 @@ def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_pa
         process = commands.start(folder, *TRAIN, "--checkpoint-seconds", "2")
         try:
             commands.wait_until_it_listens(process)
-            time.sleep(draw.uniform(0.0, 5.0))  # the first checkpoint is made after some three
+            time.sleep(draw.uniform(0.0, 5.0))  # checkpoints are two seconds apart
             send(signal.SIGTERM, process, way)
             _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
         finally:
