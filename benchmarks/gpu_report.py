@@ -38,10 +38,10 @@ def _scores(runs: list[dict[str, Any]]) -> str:
     rows = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for run in runs:
         reached, result = run["reached"], run["result"]
-        when = "not"
+        known = [c for c in run["checkpoints"] if c["mean"] is not None]
+        when = "not" if known else "not evaluated"
         if reached:
             when = f"{reached['seconds']:.0f} s, {reached['env_steps']:,} steps"
-        known = [c for c in run["checkpoints"] if c["mean"] is not None]
         curve = ", ".join(f"{c['seconds']:.0f} s {c['mean']:.1f}" for c in known)
         rate, lag = result["env_steps_per_second"], result["policy_lag"]["mean"]
         last = run["curve"][-1]
