@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps and seconds to solve small tasks with defaults, beside Stable-Baselines3: the scoreboard.
 
-Every run is `veldt train ARCHITECTURE --env ENV` with a target and a limit of seconds and no other
-option but what the task itself needs. A finished run is a line of benchmarks/results/scores.jsonl
-and is not repeated, so a call goes on where the last one was interrupted. The summary goes to
-benchmarks/results/scores.json, and `python docs/generate.py --readme` puts it into the docs.
+Every run is `veldt train ARCHITECTURE --env ENV` with a target and a limit of seconds, or a number
+of steps, and no other option but what the task itself needs. A finished run is a line of
+benchmarks/results/scores.jsonl and is not repeated, so a call goes on where the last one was
+interrupted. The summary goes to benchmarks/results/scores.json, and `python docs/generate.py
+--readme` puts it into the docs; that of a machine with two cores in all is --name scores_two_cores.
 
 python benchmarks/scores.py --seeds 0 1 2 3 4
 python benchmarks/scores.py --only CartPole-v1 "veldt impala" --jobs 8 --cores 2
@@ -58,10 +59,15 @@ class Wanted:
         limits = ["--max-seconds", f"{max_seconds:g}", "--seed", seed]
         if framework == "sb3":
             words = [str(peer_python()), str(PEER_SCRIPT), name, "--env", task.env]
-            return [*words, "--target", f"{task.target:g}", *limits]
+            return [*words, *self._end("--target", "--steps"), *limits]
         words = [sys.executable, "-m", "veldt", "train", name, "--env", task.env, *more]
-        words += ["--target-return", f"{task.target:g}", *limits]
+        words += [*self._end("--target-return", "--total-env-steps"), *limits]
         return [*words, "--quiet", "--run-dir", str(run_dir)]
+
+    def _end(self, target: str, steps: str) -> list[str]:
+        if self.task.target is None:
+            return [steps, str(self.task.steps)]
+        return [target, f"{self.task.target:g}"]
 
 
 def peer_python() -> Path:
@@ -69,7 +75,7 @@ def peer_python() -> Path:
 
 
 def execute(wanted: Wanted, max_seconds: float, cores: list[int]) -> Run:
-    """One run from start to end on `cores`."""
+    """One run from start to end on `cores`. The load before it tells what else was going on."""
     with tempfile.TemporaryDirectory(prefix="scores-") as directory:
         run_dir = Path(directory) / "run"
         words = wanted.words(run_dir, max_seconds)
@@ -80,6 +86,7 @@ def execute(wanted: Wanted, max_seconds: float, cores: list[int]) -> Run:
         run: Run = {"task": wanted.task.env, "contestant": wanted.contestant, "seed": wanted.seed}
         shown = [Path(word).name if word.startswith("/") else word for word in words]
         run |= {"target": wanted.task.target, "max_seconds": max_seconds, "cores": len(cores)}
+        run |= {"steps_asked": wanted.task.steps, "load_before": round(os.getloadavg()[0], 2)}
         run["command"] = " ".join(shown)
         if code != 0:
             return {**run, "error": f"exit code {code}: {err.strip()[-300:]}"}
@@ -125,7 +132,7 @@ def _of_veldt(run_dir: Path) -> Run:
     began = rows[-1]["time"] - result["wall_seconds"] if rows else 0.0
     curve = [(round(at - began, 2), steps, value) for at, steps, value in points[::every]]
     return {
-        "reached": result["reached_target"],
+        "reached": bool(result["reached_target"]),
         **{name: result[name] for name in names},
         "curve": curve,
     }

@@ -15,9 +15,14 @@ from veldt.reports.statistics import estimate
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "scores.json"
+OTHER_MACHINE = RESULTS.with_name("scores_two_cores.json")
+"""The same from a machine that has two cores in all, one run at a time."""
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 HEADER = ("contestant", "reached", "seconds to target: median", "IQM (95%)", "steps: median",
           "steps: IQM (95%)", "last evaluation: IQM (95%)")  # fmt: skip
+SCORE_HEADER = ("contestant", "seeds", "evaluation: median", "IQM (95%)",
+                "last 100 training episodes: IQM (95%)",
+                "seconds: median", "IQM (95%)")  # fmt: skip
 FEWEST_SEEDS = 3  # for the first screen
 Run = dict[str, Any]
 Document = dict[str, Any]
@@ -28,6 +33,10 @@ def in_words(run: Run) -> str:
     name = run["contestant"]
     if "error" in run:
         return f"{name}: FAILED, {run['error']}"
+    if run["target"] is None:
+        values = (f"{run[which]:.1f}" for which in ("evaluation_return", "mean_return_100"))
+        steps, seconds = run["env_steps"], run["wall_seconds"]
+        return f"{name}: {' evaluated, training '.join(values)}, {steps:,} steps, {seconds:.0f} s"
     if run["reached"]:
         steps, seconds = run["env_steps_to_target"], run["seconds_to_target"]
         return f"{name}: {seconds:.1f} s, {steps:,} steps"
@@ -60,7 +69,10 @@ def _without_machine(run: Run) -> Run:
 
 
 def _entry(runs: list[Run]) -> dict[str, Any]:
-    """Seeds that did not reach the target count with their limit, so they cannot flatter."""
+    """Seeds that did not reach the target count with their limit, so they cannot flatter. Without a
+    target, seconds are those that the steps asked for took."""
+    if runs and runs[0]["target"] is None:
+        return _score_entry(runs)
     seconds = [r["seconds_to_target"] if r["reached"] else r["max_seconds"] for r in runs]
     steps = [r["env_steps_to_target"] if r["reached"] else r["env_steps"] for r in runs]
     returns = [r["evaluation_return"] for r in runs if r["evaluation_return"] is not None]
@@ -73,6 +85,20 @@ def _entry(runs: list[Run]) -> dict[str, Any]:
         "steps": _spread(steps),
         "evaluation": _spread(returns),
         "preset": (runs[0].get("chosen") or {}).get("preset") if runs else None,
+    }
+
+
+def _score_entry(runs: list[Run]) -> dict[str, Any]:
+    """A run that was cut off before its steps has no score to compare."""
+    whole = [run for run in runs if run["env_steps"] >= run["steps_asked"]]
+    return {
+        "seeds": len(whole),
+        "target": None,
+        "steps_asked": runs[0]["steps_asked"],
+        "seconds": _spread([run["wall_seconds"] for run in whole]),
+        "evaluation": _spread([run["evaluation_return"] for run in whole]),
+        "training": _spread([run["mean_return_100"] for run in whole]),
+        "preset": (runs[0].get("chosen") or {}).get("preset"),
     }
 
 
@@ -89,13 +115,35 @@ def _spread(values: list[float]) -> dict[str, float] | None:
 
 
 def rows(entries: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Of one task, quickest first; those last that most seeds did not reach the target with."""
+    """Of one task, quickest first; those last that most seeds did not reach the target with.
+    Without a target, the best first."""
+    if not _has_target(entries):
+        best = sorted(
+            entries.items(), key=lambda item: -(item[1]["evaluation"] or {}).get("iqm", 0)
+        )
+        return [_score_row(name, entry) for name, entry in best]
 
     def order(item: tuple[str, Any]) -> tuple[bool, float]:
         entry = item[1]
         return 2 * entry["reached"] <= entry["seeds"], (entry["seconds"] or {}).get("median", 1e9)
 
     return [_row(name, entry) for name, entry in sorted(entries.items(), key=order)]
+
+
+def _has_target(entries: dict[str, Any]) -> bool:
+    return next(iter(entries.values()))["target"] is not None
+
+
+def _score_row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        f"`{name}`",
+        str(entry["seeds"]),
+        _median(entry["evaluation"], 1, late=False),
+        _interval(entry["evaluation"], 1),
+        _interval(entry["training"], 1),
+        _median(entry["seconds"], 0, late=False),
+        _interval(entry["seconds"], 0),
+    )
 
 
 def _row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
@@ -138,6 +186,7 @@ _INTRODUCTION = """\
 
 `python benchmarks/scores.py` trains with defaults: `--env`, a target and a limit of seconds, and
 nothing else but what the task itself needs (`--recurrent lstm` where something must be remembered).
+For MinAtar the end is a number of steps, and what counts is the score then.
 Each run has two cores and the process backend. The preset follows from the spaces of the
 environment; every run prints and records which one it was.
 
@@ -146,6 +195,10 @@ environment; every run prints and records which one it was.
   few seconds. Steps and seconds are counted until then, from the start of the process.
 - **Stable-Baselines3** is held to the same rule, with the settings of rl-baselines3-zoo, or its own
   defaults where the zoo has none. The time that its evaluations take is not counted; Veldt's is.
+- **Score after so many steps**: the mean of 20 fresh episodes without exploration once they are
+  done, and of the last 100 training episodes. MinAtar has its sticky actions and its ramp of
+  difficulty; Stable-Baselines3 plays with the zoo's settings for Atari and the network of MinAtar's
+  paper (16 kernels of 3x3, 128 units), which is Veldt's too.
 - A seed that did not reach the target counts with its limit. IQM is the interquartile mean over
   seeds, with a bootstrap interval of 95%.
 - Runs come from the calls named below the tables, on the same kind of machine, eight at a time. A
@@ -165,19 +218,25 @@ environment; every run prints and records which one it was.
 """
 
 
-def page(results: Path = RESULTS) -> str:
+def page(results: Path = RESULTS, others: Path = OTHER_MACHINE) -> str:
     """docs/scores.md."""
-    block = "Not measured yet: `python benchmarks/scores.py`, then `python docs/generate.py`."
-    if results.exists():
-        block = _measured(json.loads(results.read_text(encoding="utf-8")))
+    found = [path for path in (results, others) if path.exists()]
+    block = "\n\n".join(_measured(json.loads(path.read_text(encoding="utf-8"))) for path in found)
+    block = block or (
+        "Not measured yet: `python benchmarks/scores.py`, then `python docs/generate.py`."
+    )
     return f"{_INTRODUCTION}\n{BEGIN}\n{block}\n{END}\n"
 
 
 def _measured(document: Document) -> str:
     parts = []
     for task, entries in document["tasks"].items():
-        target = next(iter(entries.values()))["target"]
-        parts += [f"### {task}: {target:g}", _table(HEADER, rows(entries))]
+        first = next(iter(entries.values()))
+        if first["target"] is None:
+            title, header = f"score after {first['steps_asked']:,} steps", SCORE_HEADER
+        else:
+            title, header = f"{first['target']:g}", HEADER
+        parts += [f"### {task}: {title}", _table(header, rows(entries))]
     names = [name for entries in document["tasks"].values() for name in entries]
     if not any(name.startswith("sb3") for name in names):
         parts.append("Stable-Baselines3 was not measured on this machine yet.")
@@ -206,7 +265,11 @@ def readme_block(results: Path = RESULTS) -> str:
     if not results.exists():
         return ""
     document = json.loads(results.read_text(encoding="utf-8"))
-    tasks = {t: e for t, e in document["tasks"].items() if _seeds(e) >= FEWEST_SEEDS}
+    tasks = {
+        task: entries
+        for task, entries in document["tasks"].items()
+        if _has_target(entries) and _seeds(entries) >= FEWEST_SEEDS
+    }
     if not tasks:
         return ""
     header = ("task (target)", "Veldt, defaults", "seconds", "steps")
@@ -256,6 +319,8 @@ def choosing_block(results: Path = RESULTS) -> str:
         return "Not measured yet: `python benchmarks/scores.py`."
     lines = []
     for task, entries in json.loads(results.read_text(encoding="utf-8"))["tasks"].items():
+        if not _has_target(entries):
+            continue
         whole = {n.split()[1]: e for n, e in entries.items() if n.startswith("veldt ")}
         whole = {n: e for n, e in whole.items() if e["seeds"] and e["reached"] == e["seeds"]}
         lines.append((task, *(_first(whole, by) for by in ("seconds", "steps")), _others(whole)))

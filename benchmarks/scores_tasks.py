@@ -12,11 +12,13 @@ class Task:
     has no settings for the task they run with their own defaults."""
 
     env: str
-    target: float
+    target: float | None
+    """None: what is asked for is the score after `steps`."""
     veldt: tuple[str, ...]
     """Architectures, with further words of the command line where the task needs them."""
     peers: tuple[str, ...] = ()
     max_seconds: float = 120.0
+    steps: int = 0
 
     @property
     def contestants(self) -> tuple[str, ...]:
@@ -41,5 +43,10 @@ TASKS = (
     Task("LunarLander-v3", 200.0, ("a2c", "sample_factory"), ("ppo", "dqn"), 180.0),
     Task("LunarLanderContinuous-v3", 200.0, ("a2c", "sample_factory"), ("ppo", "sac"), 180.0),
     Task("Hopper-v5", 2_500.0, ("a2c", "sample_factory"), ("ppo", "sac"), 300.0),
-    Task("HalfCheetah-v5", 4_000.0, ("a2c", "apex"), ("ppo", "sac"), 600.0),
+    # Steps are what counts here, and one update a step takes its time.
+    Task("HalfCheetah-v5", 4_000.0, ("a2c", "apex"), ("ppo", "sac"), 5_400.0),
+    *(
+        Task(f"MinAtar/{game}-v1", None, ("a2c", "sample_factory"), ("ppo",), 3_600.0, 3_000_000)
+        for game in ("Breakout", "Asterix", "SpaceInvaders", "Freeway")
+    ),
 )

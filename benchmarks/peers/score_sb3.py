@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stable-Baselines3 on one task of the scoreboard, by Veldt's rule for reaching a target.
 
-Settings are rl-baselines3-zoo's; a task it does not have gets the algorithm's own defaults. The
+Settings are rl-baselines3-zoo's; a task it does not have gets the algorithm's own defaults, and
+MinAtar's games, which the zoo does not have either, those for Atari with MinAtar's network. The
 target is reached when 20 fresh greedy episodes have its mean: those played once 100 training
 episodes have, or two rounds of those played every few seconds. The clock begins with the process;
 the time that evaluations take is not counted here, since they hold up training in one process.
@@ -33,14 +34,40 @@ def zoo(algorithm: str, env: str) -> Settings:
         if isinstance(value, str) and value.startswith("lin_"):
             start = float(value.removeprefix("lin_"))
             return lambda left: start * left
-        return nn.ReLU if value == "relu" else value
+        return {"relu": nn.ReLU, "small_convolution": small_convolution}.get(str(value), value)
 
     with open(Path(__file__).with_name("sb3_zoo.toml"), "rb") as file:
-        found: Settings = tomllib.load(file).get(algorithm, {}).get(env, {})
+        known = tomllib.load(file).get(algorithm, {})
+    found: Settings = known.get(env) or known.get(env.partition("/")[0], {})
     own = {name: alive(value) for name, value in found.get("own", {}).items()}
     if "policy" in found:
         own["policy_kwargs"] = {name: alive(value) for name, value in found["policy"].items()}
     return {**found, "own": own}
+
+
+def small_convolution(space: Any, **_: Any) -> Any:
+    """MinAtar's own network up to the heads: 16 kernels of 3x3, then 128 units. Stable-Baselines3's
+    convolutions do not fit on 10x10 pixels."""
+    import torch
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+    from torch import nn
+
+    class Small(BaseFeaturesExtractor):
+        def __init__(self) -> None:
+            super().__init__(space, 128)
+            height, width, channels = space.shape
+            self.layers = nn.Sequential(
+                nn.Conv2d(channels, 16, 3),
+                nn.ReLU(),
+                nn.Flatten(),
+                nn.Linear(16 * (height - 2) * (width - 2), 128),
+                nn.ReLU(),
+            )
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return self.layers(rows.permute(0, 3, 1, 2))
+
+    return Small()
 
 
 class Judge:
@@ -67,8 +94,14 @@ class Judge:
     def mean(self) -> float | None:
         return statistics.fmean(self._returns) if self._returns else None
 
+    def look(self, steps: int) -> None:
+        """Play once, whatever comes of it."""
+        self._round(steps, self.seconds())
+
     def goes_on(self, steps: int) -> bool:
         now, target = self.seconds(), self._given.target
+        if self._given.steps:  # the score after so many is asked for, not how soon one is reached
+            return now < self._given.max_seconds
         trained = len(self._returns) == referee.WINDOW and (self.mean or 0.0) >= target
         reached = False
         if trained and self._episodes >= self._next_episode:
@@ -88,7 +121,7 @@ class Judge:
         self.evaluation = self._play(10_000_000 * (self._given.seed + 1) + 1_000 * self._rounds)
         self._paused += time.monotonic() - began
         self.curve.append((round(now, 2), steps, self.evaluation))
-        return self.evaluation >= self._given.target
+        return self._given.target is not None and self.evaluation >= self._given.target
 
 
 def player(env: str, model: Any, normalizer: Any) -> Callable[[int], float]:
@@ -122,7 +155,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("algorithm", choices=("ppo", "sac", "dqn"))
     parser.add_argument("--env", required=True)
-    parser.add_argument("--target", type=float, required=True)
+    parser.add_argument("--target", type=float)
+    parser.add_argument("--steps", type=int, default=0, help="train so long, then play")
     parser.add_argument("--max-seconds", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first-steps", type=int, default=500, help="before the first look")
@@ -135,6 +169,10 @@ def main() -> None:
     from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(1)
+    if given.env.startswith("MinAtar/"):  # Gymnasium no longer looks for plugins
+        import minatar.gym
+
+        minatar.gym.register_envs()
     settings = zoo(given.algorithm, given.env)
     environment: Any = make_vec_env(given.env, settings.get("n_envs", 1), seed=given.seed)
     normalizer = None
@@ -150,7 +188,9 @@ def main() -> None:
             judge.finished([float(info["episode"]["r"]) for info in infos if "episode" in info])
             return judge.goes_on(self.num_timesteps)
 
-    model.learn(settings.get("total", 1_000_000), callback=Watch())
+    model.learn(given.steps or settings.get("total", 1_000_000), callback=Watch())
+    if given.steps:
+        judge.look(model.num_timesteps)
     report = {
         "reached": judge.seconds_to_target is not None,
         "seconds_to_target": judge.seconds_to_target,

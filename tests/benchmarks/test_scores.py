@@ -96,6 +96,36 @@ def test_the_commands_are_what_a_user_would_type(scores, tmp_path):
     )
 
 
+def scored(seed, evaluation, contestant="veldt a2c", **more):
+    asked = {"task": "MinAtar/Breakout-v1", "target": None, "steps_asked": 5_000}
+    found = {"evaluation_return": evaluation, "mean_return_100": evaluation - 1.0}
+    return run(seed, contestant=contestant, **{**asked, **found, **more})
+
+
+def test_a_task_without_a_target_asks_for_steps(scores, tmp_path):
+    [task] = [t for t in scores.TASKS if t.env == "MinAtar/Breakout-v1"]
+    words = scores.Wanted(task, "veldt a2c", 4).words(tmp_path, 30.0)
+    assert "--target-return" not in words
+    assert words[words.index("--total-env-steps") + 1] == "3000000"
+    words = scores.Wanted(task, "sb3 ppo", 4).words(tmp_path, 30.0)
+    assert words[words.index("--steps") + 1] == "3000000"
+
+
+def test_scores_after_so_many_steps_have_a_table_of_their_own(scores, tmp_path):
+    report, path = scores.scores_report, tmp_path / "scores.json"
+    runs = [scored(seed, 9.0) for seed in range(3)]
+    runs += [scored(seed, 12.0, "sb3 ppo") for seed in range(3)]
+    runs.append(scored(3, 99.0, env_steps=10))  # cut off, so no score
+    path.write_text(json.dumps(report.summary(runs)), encoding="utf-8")
+    page = report.page(path, tmp_path / "none.json")
+    assert "### MinAtar/Breakout-v1: score after 5,000 steps" in page
+    assert "| `veldt a2c` | 3 | 9.0 | 9.0 (9.0 to 9.0) | 8.0 (8.0 to 8.0) | 60 |" in page
+    assert page.index("`sb3 ppo`") < page.index("`veldt a2c`")  # the best first
+    assert report.readme_block(path) == ""
+    assert "MinAtar" not in report.choosing_block(path)
+    assert "9.0 evaluated, training 8.0, 5,000 steps, 60 s" in report.in_words(runs[0])
+
+
 def test_each_job_has_cores_of_its_own(scores, monkeypatch):
     monkeypatch.setattr(scores.os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4})
     assert scores._shares(given(jobs=2, cores=2)) == [[0, 1], [2, 3]]
@@ -108,7 +138,8 @@ def test_the_pages_name_the_machine_and_the_quickest(scores, tmp_path):
     names = {"veldt a2c": 10.0, "sb3 ppo": 30.0, "veldt impala": 5.0}
     runs = [run(seed, seconds, name) for name, seconds in names.items() for seed in range(3)]
     path.write_text(json.dumps(scores.scores_report.summary(runs)), encoding="utf-8")
-    page, block = scores.scores_report.page(path), scores.scores_report.readme_block(path)
+    none = tmp_path / "none.json"
+    page, block = scores.scores_report.page(path, none), scores.scores_report.readme_block(path)
     assert "a cpu" in page
     assert page.index("`veldt impala`") < page.index("`veldt a2c`") < page.index("`sb3 ppo`")
     assert "| CartPole-v1 (475) | `impala` | 5.0 | 200 | `ppo` | 30.0 | 200 |" in block

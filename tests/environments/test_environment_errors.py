@@ -3,11 +3,12 @@
 
 import pickle
 import sys
+import types
 
 import gymnasium
 import pytest
 
-from veldt.environments import EnvironmentFactory
+from veldt.environments import EnvironmentFactory, lookup
 from veldt.errors import ConfigurationError
 
 
@@ -62,6 +63,23 @@ def test_missing_extras_name_the_command(monkeypatch, env, module, extra):
         if loaded.startswith(("gymnasium.envs.mujoco", "gymnasium.envs.box2d", module + ".")):
             monkeypatch.delitem(sys.modules, loaded)
     assert f'pip install "{extra}"' in refusal(env)
+
+
+def test_minatar_is_asked_for_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "minatar.gym", None)
+    assert "pip install minatar" in refusal("MinAtar/Breakout-v1")
+
+
+def test_minatar_is_known_where_it_is_installed(monkeypatch):
+    known = types.ModuleType("minatar.gym")
+    known.register_envs = lambda: gymnasium.register("MinAtar/Test-v1", "not_there:Env")
+    monkeypatch.setitem(sys.modules, "minatar", types.ModuleType("minatar"))
+    monkeypatch.setitem(sys.modules, "minatar.gym", known)
+    try:
+        assert lookup.gymnasium_spec("MinAtar/Test-v1").id == "MinAtar/Test-v1"
+        assert lookup.gymnasium_spec("MinAtar/Test-v1").id == "MinAtar/Test-v1"  # not twice
+    finally:
+        gymnasium.registry.pop("MinAtar/Test-v1", None)
 
 
 def test_near_misses_of_atari_games():

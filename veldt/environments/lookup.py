@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from veldt.errors import ConfigurationError, extra_module, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
+MINATAR_PREFIX = "MinAtar/"
 EXTERNAL_PREFIX = "external:"
 GAME_PREFIXES = NATIVE_GAMES, PETTINGZOO_GAMES = "veldt:", "pettingzoo:"
 _RAW_ATARI = re.compile(
@@ -31,9 +32,12 @@ def one_line(error: BaseException) -> str:
 
 
 def gymnasium_spec(name: str) -> EnvSpec:
-    """The registered spec of a Gymnasium id; ids of ale-py are known when it is installed."""
+    """The registered spec of a Gymnasium id; ids of ale-py and MinAtar are known when they are
+    installed."""
     if name.startswith(ATARI_PREFIX):
         _register_atari(required=True)
+    if name.startswith(MINATAR_PREFIX):
+        _register_minatar(name)
     _refuse_raw_atari(name)
     try:
         return gymnasium.spec(name)
@@ -73,6 +77,18 @@ def _register_atari(required: bool) -> None:
     except ConfigurationError:
         if required:
             raise
+
+
+def _register_minatar(name: str) -> None:
+    """Gymnasium no longer looks for plugins, which is how MinAtar says what it brings."""
+    if name in gymnasium.registry:
+        return
+    try:
+        importlib.import_module("minatar.gym").register_envs()
+    except ImportError as error:
+        raise ConfigurationError(
+            "MinAtar environments need the package minatar; run: pip install minatar"
+        ) from error
 
 
 def envpool_module() -> Any:
