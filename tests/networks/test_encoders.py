@@ -56,6 +56,12 @@ def test_feature_counts(leaves, options, num_features):
     assert encode(make_spec(*leaves), **options).num_features == num_features
 
 
+def test_small_grids_are_convolved_without_a_border_and_tiny_ones_with_it():
+    for side, hidden in ((10, 16 * 8 * 8), (5, 16 * 3 * 3), (3, 16 * 3 * 3), (16, 16 * 14 * 14)):
+        encoder = encode(make_spec(image(side)))
+        assert encoder.output.layers[0].in_features == hidden
+
+
 def test_a_float_image_is_convolved_for_those_who_ask():
     spec = make_spec(ObservationLeaf("observation", (3, 40, 40), "float32", "vector"))
     assert encode(spec).num_features == 64
