@@ -27,8 +27,9 @@ TABLE = [
     (spaces.MultiBinary(5), DISCRETE, "vectors"),
     (spaces.MultiDiscrete([2, 3]), BOX, "continuous"),
     (spaces.Box(-1.0, 1.0, (5, 5), np.float32), DISCRETE, "vectors"),
-    (MINATAR, DISCRETE, "small_images"),
-    (spaces.Box(0, 1, (7, 7, 2), np.uint8), DISCRETE, "small_images"),
+    (MINATAR, DISCRETE, "grids"),
+    (spaces.Box(0, 1, (7, 7, 2), np.uint8), DISCRETE, "grids"),
+    (spaces.Dict(map=MINATAR, speed=VECTOR), DISCRETE, "small_images"),
     (SMALL, DISCRETE, "small_images"),
     (SMALL, BOX, "small_images"),
     (spaces.Dict(near=spaces.Dict(image=SMALL), speed=VECTOR), DISCRETE, "small_images"),
@@ -70,6 +71,7 @@ def test_presets_are_looked_for_from_the_family_to_the_general():
         "small_images",
         "control",
     ]
+    assert preset_names("grids") == ["grids", "small_images", "control"]
     assert preset_names("continuous", "sac") == [
         "continuous_sac",
         "continuous",

@@ -3,7 +3,8 @@
 
     vectors        numbers, digits, small tables; discrete actions
     continuous     the same with Box actions
-    small_images   grids below 36 x 36, such as MinAtar's, whatever stands beside them
+    grids          zeros and ones on grids below 36 x 36 and nothing else, such as MinAtar's
+    small_images   other images below 36 x 36, whatever stands beside them
     atari          images of 36 x 36 or more
     perfect_information  the shipped games in which nothing is hidden
 A network with memory adds "_recurrent": trajectories must then be as long as what it remembers.
@@ -18,7 +19,7 @@ SMALLEST_LARGE_SIDE = 36
 RECURRENT, ON_CPU = "_recurrent", "_on_cpu"
 PERFECT_INFORMATION = "perfect_information"
 _NOTHING_HIDDEN = ("veldt:tic_tac_toe", "veldt:connect_four")
-FAMILIES = ("vectors", "continuous", "small_images", "atari", PERFECT_INFORMATION)
+FAMILIES = ("vectors", "continuous", "grids", "small_images", "atari", PERFECT_INFORMATION)
 
 
 def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
@@ -27,7 +28,8 @@ def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
     if any(is_large(leaf) for leaf in images):
         found = "atari"
     elif images:
-        found = "small_images"
+        bare = all(leaf.kind == "image" and leaf.dtype == "bool" for leaf in spec.observation)
+        found = "grids" if bare else "small_images"
     elif spec.id in _NOTHING_HIDDEN:
         found = PERFECT_INFORMATION
     else:
@@ -36,12 +38,15 @@ def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
 
 
 def preset_names(found: str, algorithm: str | None = None, device: str = "cuda") -> list[str]:
-    """Presets that would do for a family, the best first: its own, that without memory, then the
-    paper's for large images and that of small control tasks for all else; each before them for the
-    algorithm asked for. Where the learner's device is a CPU, large images have sizes of their own:
-    a batch that a GPU learns from in a moment takes a core half a minute."""
+    """Presets that would do for a family, the best first: its own, that without memory, for grids
+    those of small images, then the paper's for large images and that of small control tasks for all
+    else; each before them for the algorithm asked for. Where the learner's device is a CPU, large
+    images have sizes of their own: a batch that a GPU learns from in a moment takes a core half a
+    minute."""
     base = found.removesuffix(RECURRENT)
     names = list(dict.fromkeys((found, base)))
+    if base == "grids":
+        names += [name.replace("grids", "small_images") for name in names]
     if base == "atari" and device == "cpu":
         names = [name for plain in names for name in (plain + ON_CPU, plain)]
     names.append("paper" if base == "atari" else "control")

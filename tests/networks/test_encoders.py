@@ -56,10 +56,14 @@ def test_feature_counts(leaves, options, num_features):
     assert encode(make_spec(*leaves), **options).num_features == num_features
 
 
-def test_small_grids_are_convolved_without_a_border_and_tiny_ones_with_it():
-    for side, hidden in ((10, 16 * 8 * 8), (5, 16 * 3 * 3), (3, 16 * 3 * 3), (16, 16 * 14 * 14)):
-        encoder = encode(make_spec(image(side)))
-        assert encoder.output.layers[0].in_features == hidden
+def test_grids_of_zeros_and_ones_are_convolved_without_a_border_unless_tiny():
+    def hidden(side, dtype):
+        leaf = ObservationLeaf("observation", (4, side, side), dtype, "image")
+        return encode(make_spec(leaf)).output.layers[0].in_features
+
+    assert hidden(10, "bool") == 16 * 8 * 8
+    assert hidden(3, "bool") == 16 * 3 * 3
+    assert hidden(10, "uint8") == 16 * 10 * 10
 
 
 def test_a_float_image_is_convolved_for_those_who_ask():

@@ -252,12 +252,14 @@ def _image_encoder(
     if name == "resnet":
         return resnet_encoder(leaf, 256 if last_layer else 0, generator)
     if name == "auto" and side < _NATURE_MIN_SIDE:
-        # 3x3 kernels without a border, as in MinAtar's own network: a border would make the layer
-        # behind it, which costs the most, half as large again. Larger images are halved on the way.
+        # 3x3 kernels as in MinAtar's own network; larger small images are halved on the way.
         is_small = side <= _SMALL_SIDE
         layers = tuple((16 * 2**i, 3, 1 if is_small else 2) for i in range(1 if is_small else 2))
-        padding = 0 if _SMALLEST_WITHOUT_BORDER <= side <= _SMALL_SIDE else 1
-        return conv_encoder(leaf, layers, 128 if last_layer else 0, padding, activation, generator)
+        # On grids of zeros and ones, such as MinAtar's, without a border, as there: it would make
+        # the layer behind it, which costs the most, half as large again.
+        bare = leaf.dtype == "bool" and _SMALLEST_WITHOUT_BORDER <= side <= _SMALL_SIDE
+        size, padding = 128 if last_layer else 0, 0 if bare else 1
+        return conv_encoder(leaf, layers, size, padding, activation, generator)
     kind = "nature" if name == "auto" else name
     convolutions, size = _CONVOLUTIONS[kind]
     smallest = _NATURE_MIN_SIDE if kind == "nature" else 20
