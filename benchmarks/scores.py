@@ -75,18 +75,19 @@ def peer_python() -> Path:
 
 
 def execute(wanted: Wanted, max_seconds: float, cores: list[int]) -> Run:
-    """One run from start to end on `cores`. The load before it tells what else was going on."""
+    """One run from start to end on `cores`. The loads tell what else was going on."""
     with tempfile.TemporaryDirectory(prefix="scores-") as directory:
         run_dir = Path(directory) / "run"
         words = wanted.words(run_dir, max_seconds)
-        began = time.monotonic()
+        began, load = time.monotonic(), os.getloadavg()[0]
         is_peer = wanted.contestant.startswith("sb3")
         evaluating = _EVALUATING_SHARE * max_seconds if is_peer else 0.0
         code, out, err = _watched(words, max_seconds + evaluating + _GRACE_SECONDS, cores)
         run: Run = {"task": wanted.task.env, "contestant": wanted.contestant, "seed": wanted.seed}
         shown = [Path(word).name if word.startswith("/") else word for word in words]
         run |= {"target": wanted.task.target, "max_seconds": max_seconds, "cores": len(cores)}
-        run |= {"steps_asked": wanted.task.steps, "load_before": round(os.getloadavg()[0], 2)}
+        loads = {"load_before": round(load, 2), "load_after": round(os.getloadavg()[0], 2)}
+        run |= {"steps_asked": wanted.task.steps, **loads}
         run["command"] = " ".join(shown)
         if code != 0:
             return {**run, "error": f"exit code {code}: {err.strip()[-300:]}"}

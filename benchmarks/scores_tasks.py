@@ -46,7 +46,14 @@ TASKS = (
     # Steps are what counts here, and one update a step takes its time.
     Task("HalfCheetah-v5", 4_000.0, ("a2c", "apex"), ("ppo", "sac"), 5_400.0),
     *(
-        Task(f"MinAtar/{game}-v1", None, ("a2c", "sample_factory"), ("ppo",), 3_600.0, 3_000_000)
+        Task(
+            f"MinAtar/{game}-v1",
+            None,
+            ("a2c", "sample_factory"),
+            ("ppo", "ppo_defaults"),
+            3_600.0,
+            3_000_000,
+        )
         for game in ("Breakout", "Asterix", "SpaceInvaders", "Freeway")
     ),
 )

@@ -97,7 +97,8 @@ def test_the_commands_are_what_a_user_would_type(scores, tmp_path):
 
 
 def scored(seed, evaluation, contestant="veldt a2c", **more):
-    asked = {"task": "MinAtar/Breakout-v1", "target": None, "steps_asked": 5_000}
+    asked = {"task": "MinAtar/Breakout-v1", "target": None, "steps_asked": 5_000, "cores": 2,
+             "load_before": 1.0}  # fmt: skip
     found = {"evaluation_return": evaluation, "mean_return_100": evaluation - 1.0}
     return run(seed, contestant=contestant, **{**asked, **found, **more})
 
@@ -124,6 +125,13 @@ def test_scores_after_so_many_steps_have_a_table_of_their_own(scores, tmp_path):
     assert report.readme_block(path) == ""
     assert "MinAtar" not in report.choosing_block(path)
     assert "9.0 evaluated, training 8.0, 5,000 steps, 60 s" in report.in_words(runs[0])
+
+
+def test_the_seconds_of_a_run_on_a_busy_machine_are_not_shown(scores):
+    runs = [scored(0, 9.0, load_before=20.0), scored(1, 9.0, load_before=20.0)]
+    entry = scores.scores_report.summary(runs)["tasks"]["MinAtar/Breakout-v1"]["veldt a2c"]
+    assert (entry["seeds"], entry["seconds"]) == (2, None)
+    assert scores.scores_report.rows({"veldt a2c": entry})[0][-2:] == ("-", "-")
 
 
 def test_each_job_has_cores_of_its_own(scores, monkeypatch):
