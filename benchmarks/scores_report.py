@@ -205,6 +205,8 @@ environment; every run prints and records which one it was.
   which is Veldt's too. Seconds are those of runs that had the machine to themselves; others have
   none. Nobody tuned them for these games, while `[grids]` of `a2c` was chosen on
   seeds 10 and 11 of the same four; beside settings made for MinAtar the distance may be smaller.
+  To be beaten is the better of the two. Where `ppo_defaults` has no row it has not been run to the
+  end yet; on Breakout one run of it was beyond what `ppo` ends with after a tenth of the steps.
 - A seed that did not reach the target counts with its limit. IQM is the interquartile mean over
   seeds, with a bootstrap interval of 95%.
 - Runs come from the calls named below the tables, on the same kind of machine, eight at a time. A

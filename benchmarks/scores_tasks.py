@@ -51,7 +51,7 @@ TASKS = (
             None,
             ("a2c", "sample_factory"),
             ("ppo", "ppo_defaults"),
-            3_600.0,
+            7_200.0,
             3_000_000,
         )
         for game in ("Breakout", "Asterix", "SpaceInvaders", "Freeway")
