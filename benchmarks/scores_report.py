@@ -142,10 +142,10 @@ def _score_row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
         f"`{name}`",
         str(entry["seeds"]),
         _median(entry["evaluation"], 1, late=False),
-        _interval(entry["evaluation"], 1),
-        _interval(entry["training"], 1),
+        _interval(entry["evaluation"], 1, entry["seeds"]),
+        _interval(entry["training"], 1, entry["seeds"]),
         _median(entry["seconds"], 0, late=False),
-        _interval(entry["seconds"], 0),
+        _interval(entry["seconds"], 0, entry["seeds"]),
     )
 
 
@@ -155,10 +155,10 @@ def _row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
         f"`{name}`",
         f"{entry['reached']} of {entry['seeds']}",
         _median(entry["seconds"], 1, late),
-        _interval(entry["seconds"], 1),
+        _interval(entry["seconds"], 1, entry["seeds"]),
         _median(entry["steps"], 0, late),
-        _interval(entry["steps"], 0),
-        _interval(entry["evaluation"], 1),
+        _interval(entry["steps"], 0, entry["seeds"]),
+        _interval(entry["evaluation"], 1, entry["seeds"]),
     )
 
 
@@ -168,9 +168,11 @@ def _median(spread: dict[str, float] | None, digits: int, late: bool) -> str:
     return f"{'> ' if late else ''}{spread['median']:,.{digits}f}"
 
 
-def _interval(spread: dict[str, float] | None, digits: int) -> str:
+def _interval(spread: dict[str, float] | None, digits: int, seeds: int) -> str:
     if spread is None:
         return "-"
+    if seeds == 1:
+        return f"{spread['iqm']:,.{digits}f} (one seed)"
     low, high = (f"{spread[name]:,.{digits}f}" for name in ("low", "high"))
     return f"{spread['iqm']:,.{digits}f} ({low} to {high})"
 
