@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Iterable
-from typing import Any
+from types import ModuleType
 
 
 class ConfigurationError(ValueError):
@@ -17,7 +17,7 @@ class UploadFailure(RuntimeError):  # noqa: N818 - it reads as what it is
     """A run has ended, and the store it lives in does not have all of it."""
 
 
-def extra_module(module: str, need: str, extra: str) -> Any:
+def extra_module(module: str, need: str, extra: str) -> ModuleType:
     """A library that an extra of Veldt brings. Where it is missing, `need` says what for."""
     try:
         return importlib.import_module(module)

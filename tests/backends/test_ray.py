@@ -270,6 +270,7 @@ def test_a_private_cluster_listens_on_loopback_only_and_wants_a_token(ray_cluste
 @pytest.mark.ray
 def test_a_private_cluster_has_no_services_that_nobody_asks(ray_cluster: None) -> None:
     commands = [" ".join(p.cmdline()) for p in psutil.Process().children(recursive=True)]
+    assert any("raylet/raylet" in command for command in commands)
     for service in ("dashboard/dashboard.py", "monitor.py", "log_monitor.py", "runtime_env/agent"):
         assert not [c for c in commands if service in c and "raylet/raylet" not in c.split()[0]]
 

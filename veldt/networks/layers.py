@@ -155,6 +155,10 @@ _IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+# For vectors, whose networks have one of these.
+_IN_NUMPY: dict[Any, Any] = {tanh_: np.tanh, torch.relu_: partial(np.maximum, 0.0)}
+
+
 class MLP(nn.Module):
     """Linear layers, each followed by the activation; no layers: the identity."""
 
@@ -187,7 +191,7 @@ class MLP(nn.Module):
     def in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
         """The same without gradients, for a few rows; reads the weights where they lie."""
         steps = [in_numpy(layer) for layer in self.layers]
-        activate: Any = np.tanh if self.activation is tanh_ else partial(np.maximum, 0.0)
+        activate = _IN_NUMPY[self.activation]
 
         def run(rows: np.ndarray) -> np.ndarray:
             for step in steps:
