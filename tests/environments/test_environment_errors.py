@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad inputs end in one line that names the remedy, before anything runs."""
 
+import logging
 import pickle
 import sys
 import types
@@ -70,9 +71,14 @@ def test_minatar_is_asked_for_where_it_is_missing(monkeypatch):
     assert "pip install minatar" in refusal("MinAtar/Breakout-v1")
 
 
-def test_minatar_is_known_where_it_is_installed(monkeypatch):
+def test_minatar_is_known_where_it_is_installed_and_does_not_talk(monkeypatch, caplog):
     known = types.ModuleType("minatar.gym")
-    known.register_envs = lambda: gymnasium.register("MinAtar/Test-v1", "not_there:Env")
+
+    def register() -> None:
+        logging.warning("Cannot import seaborn.")
+        gymnasium.register("MinAtar/Test-v1", "not_there:Env")
+
+    known.register_envs = register
     monkeypatch.setitem(sys.modules, "minatar", types.ModuleType("minatar"))
     monkeypatch.setitem(sys.modules, "minatar.gym", known)
     try:
@@ -80,6 +86,7 @@ def test_minatar_is_known_where_it_is_installed(monkeypatch):
         assert lookup.gymnasium_spec("MinAtar/Test-v1").id == "MinAtar/Test-v1"  # not twice
     finally:
         gymnasium.registry.pop("MinAtar/Test-v1", None)
+    assert not caplog.records
 
 
 def test_near_misses_of_atari_games():

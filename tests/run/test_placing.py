@@ -12,7 +12,7 @@ from veldt.run.plan import make_plan
 
 
 def plan(architecture, own=None, **options):
-    return make_plan(architecture, RunOptions(env="CartPole-v1", **options), own or {})
+    return make_plan(architecture, RunOptions(**{"env": "CartPole-v1", **options}), own or {})
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,22 @@ def test_more_threads_than_could_ever_run_are_refused(monkeypatch):
         with pytest.raises(ConfigurationError, match="has 2 cores; use at most 8"):
             plan("impala", learner_threads=9, backend=backend)
     assert plan("impala", learner_threads=9, backend="ray").problem.compute.threads == 9
+
+
+@pytest.mark.parametrize(
+    ("architecture", "env", "cores", "threads"),
+    [
+        ("a2c", "veldt/Catch-v0", 2, 2),
+        ("a2c", "veldt/Catch-v0", 16, 8),
+        ("a2c", "CartPole-v1", 16, 1),
+        ("impala", "veldt/Catch-v0", 16, 1),
+    ],
+)
+def test_a_learner_that_actors_wait_for_has_their_cores(
+    architecture, env, cores, threads, monkeypatch
+):
+    """Where its network is large enough to be shared out; never on serial, which repeats itself."""
+    monkeypatch.setattr("veldt.run.plan.usable_cores", lambda: cores)
+    sizes = {"env": env, "num_actors": 1}
+    assert plan(architecture, backend="process", **sizes).problem.compute.threads == threads
+    assert plan(architecture, backend="serial", **sizes).problem.compute.threads == 1

@@ -29,6 +29,9 @@ from veldt.roles.policies.correlated_draws import CorrelatedDraws, DrawOptions
 from veldt.roles.policies.local import LocalPolicy
 from veldt.topology import Topology
 
+ACTORS_WAIT = True
+"""While the learner works, so that the cores are its own."""
+
 
 @dataclass(frozen=True)
 class Config(Options):
@@ -52,7 +55,7 @@ PRESETS = presets(__file__, Config())
 
 
 def default_actors(cores: int) -> int:
-    return cores  # while the learner works, they all wait
+    return cores
 
 
 def build(config: Config, problem: Problem) -> Topology:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -84,11 +86,27 @@ def _register_minatar(name: str) -> None:
     if name in gymnasium.registry:
         return
     try:
-        importlib.import_module("minatar.gym").register_envs()
+        with _without_root_logging():  # it has a word for everyone without a plotting library
+            importlib.import_module("minatar.gym").register_envs()
     except ImportError as error:
         raise ConfigurationError(
             "MinAtar environments need the package minatar; run: pip install minatar"
         ) from error
+
+
+@contextmanager
+def _without_root_logging() -> Iterator[None]:
+    """A first message to the root logger would also give it a handler for all later ones."""
+    quiet = logging.NullHandler()
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(quiet)
+    root.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+        root.removeHandler(quiet)
 
 
 def envpool_module() -> Any:

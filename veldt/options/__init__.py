@@ -72,8 +72,9 @@ class RunOptions(Options):
     """Where each learner computes, one device for each: cuda:0,cuda:1; default: --device."""
     inference_device: str | None = None
     """Where an inference server computes: cpu, cuda or cuda:2; default: --device."""
-    learner_threads: Annotated[int, Bounds(1, 1024)] = 1
-    """CPU threads of the learner."""
+    learner_threads: Annotated[int, Bounds(1, 1024)] | None = None
+    """CPU threads of the learner; default: 1, or for images a core each, up to 8, where the actors
+    wait while it learns."""
     preset: str = "auto"
     """auto (by the kind of task, which its spaces tell), or a preset of the architecture."""
     network: str | Callable[..., object] = "auto"

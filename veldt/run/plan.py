@@ -35,6 +35,7 @@ from veldt.topology import Topology
 from veldt.types import EnvironmentSpec
 
 _MOST_THREADS_PER_CORE = 4
+_MOST_THREADS_UNASKED = 8
 _NATIVE_ENVS, _PYTHON_ENVS, _ATARI_ENVS = 64, 16, 8
 """Environments that an actor steps in about a millisecond: vectorised ones, those written in Python
 and Atari's, which are wider where a GPU answers many rows in the time of one."""
@@ -122,7 +123,7 @@ def _checked_plan(
         num_actors=num_actors,
         least_actors=least_actors if options.is_elastic else None,
         envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors, asks_device),
-        compute=Compute(device, _learner_threads(options)),
+        compute=Compute(device, _learner_threads(options, module, is_image)),
         total_env_steps=options.total_env_steps,
         first=first,
     )
@@ -137,9 +138,13 @@ def _checked_plan(
     return Plan(architecture, options, config, problem, topology, found, preset)
 
 
-def _learner_threads(options: RunOptions) -> int:
-    """Refuse so many that they only wait for each other; on Ray a learner may be elsewhere."""
+def _learner_threads(options: RunOptions, module: ModuleType, is_image: bool) -> int:
+    """Refuse so many that they only wait for each other; on Ray a learner may be elsewhere. Serial
+    must not depend on the machine, and several threads sum in another order than one."""
     asked, cores = options.learner_threads, usable_cores()
+    if asked is None:
+        is_alone = getattr(module, "ACTORS_WAIT", False) and options.backend == "process"
+        return min(cores, _MOST_THREADS_UNASKED) if is_alone and is_image else 1
     if options.backend != "ray" and asked > _MOST_THREADS_PER_CORE * cores:
         raise ConfigurationError(
             f"learner_threads is {asked}, but this machine has {cores} cores; use at most"

@@ -103,6 +103,9 @@ class Signals:
             self._may_raise = True
             try:
                 yield
+            except KeyboardInterrupt:
+                self.check()  # a library may have made its own of the one raised here, as Ray does
+                raise
             finally:
                 self._may_raise = False
 

@@ -261,7 +261,8 @@ class RayBackend:
     def stop(self) -> None:
         is_lost = self._head is not None and self._head.is_lost
         if self._cluster is not None and not is_lost and ray.is_initialized():
-            self._stop_hosts(list(self._hosts.values()))
+            begun = [host for host in self._hosts.values() if host.running is not None]
+            self._stop_hosts(begun)  # a signal may have come before the others were told anything
             self._supervisor.close()
         for link in self._links.values():
             link.close()
@@ -278,8 +279,8 @@ class RayBackend:
     def _stop_hosts(self, hosts: list[Host]) -> None:
         for host in hosts:
             host.handle.stop.remote()
-        running = [host.running for host in hosts if host.running is not None]
-        if running:
+        if hosts:
+            running = [host.running for host in hosts]
             ray.wait(running, num_returns=len(running), timeout=_GRACE_SECONDS)
         for host in hosts:
             host.report = host.handle.report.remote()
