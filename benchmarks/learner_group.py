@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two learners that take every step together, in two processes: what a step costs over Veldt's own
-channels (gradients to the first learner, weights back over the board) and over torch.distributed
-with gloo (all-reduce; each learner steps for itself). Gradients are given, so that only the
-exchange, the optimizer and the publication to actors are measured.
+"""Two learners that take every step together, in two processes: what a step costs with `--exchange
+channels` (gradients to the first learner, weights back over the board) and with `--exchange
+all_reduce` (torch.distributed with gloo; each learner steps for itself). Gradients are given, so
+that only the exchange, the optimizer and the publication to actors are measured.
 
 Writes benchmarks/results/learner_group.json.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -20,15 +19,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from measuring import machine, median, print_table, save
 
-from veldt.backends.shared_memory.channels import BoardMemory
 from veldt.backends.shared_memory.fabric import Fabric, build_fabric
 from veldt.backends.shared_memory.signals import Doorbell
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
-from veldt.optimizers import OptimizerOptions, make_optimizer
+from veldt.optimizers import OptimizerOptions
 from veldt.ports import Gradient, GradientSink
 from veldt.role import bound
 from veldt.roles.gradients.synchronous_group import synchronous_group
@@ -63,26 +60,31 @@ def gradients_of(flat: FlatParameters, learner: int) -> Gradient:
     return Gradient(torch.randn(flat.num_trained, generator=generator), 0)
 
 
-def over_channels(network: NetworkFactory, updates: int) -> tuple[list[Any], np.ndarray]:
+def exchanged(
+    network: NetworkFactory, updates: int, all_reduce: bool
+) -> tuple[list[Any], np.ndarray]:
     topology = Topology(network)
     weights = topology.board("weights", network)
-    sinks = synchronous_group(topology, weights, _OPTIMIZER, 2, "mean")
+    sinks = synchronous_group(topology, weights, _OPTIMIZER, 2, "mean", all_reduce=all_reduce)
     nodes = [topology.add("learner", sink) for sink in sinks]  # type: ignore[arg-type]
     fabric = build_fabric(topology, between_processes=True, verify=False)
     fabric.doorbells = {node.name: Doorbell() for node in nodes}
-    jobs = [(_channel_learner, (fabric, node, index, network)) for index, node in enumerate(nodes)]
+    jobs = [(_learner, (fabric, node, index, network)) for index, node in enumerate(nodes)]
     rows = in_processes(jobs, updates)
     return rows, fabric.boards["weights"].newest().vector
 
 
-def _channel_learner(
+def _learner(
     fabric: Fabric, node: Node, index: int, network: NetworkFactory, updates: int
 ) -> _Stages:
     flat, clock = FlatParameters(network.make()), Clock()
-    sink: GradientSink = bound(node.role, lambda end: fabric.open(node, end, index + 1))  # type: ignore[type-var,assignment,arg-type]
-    sink.open(context_of(node.name), flat)
-    given, bell, board = gradients_of(flat, index), fabric.doorbells, fabric.boards["weights"]
+    bell, board = fabric.doorbells, fabric.boards["weights"]
     own, other = bell[f"learner-{index}"], bell[f"learner-{1 - index}"]
+    sink: GradientSink = bound(node.role, lambda end: fabric.open(node, end, index + 1))  # type: ignore[type-var,assignment,arg-type]
+    sink.open(context_of(node.name, own), flat)
+    given = gradients_of(flat, index)
+    while sink.begin(0) is None:
+        own.wait(0.01)
     version, sent = 0, False
 
     def published(newest: int) -> None:
@@ -113,40 +115,9 @@ def _channel_learner(
     return dict(clock.seconds)
 
 
-def over_gloo(network: NetworkFactory, updates: int) -> tuple[list[Any], np.ndarray]:
-    topology = Topology(network)
-    topology.board("weights", network)
-    fabric = build_fabric(topology, between_processes=True, verify=False)
-    with tempfile.NamedTemporaryFile(prefix="veldt-gloo-") as file:
-        meeting = f"file://{file.name}-meeting"
-        board = fabric.boards["weights"]
-        jobs = [(_gloo_learner, (board, rank, meeting, network)) for rank in range(2)]
-        rows = in_processes(jobs, updates)
-    return rows, fabric.boards["weights"].newest().vector
-
-
-def _gloo_learner(
-    board: BoardMemory, rank: int, meeting: str, network: NetworkFactory, updates: int
-) -> _Stages:
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    flat, clock = FlatParameters(network.make()), Clock()
-    optimizer = make_optimizer(_OPTIMIZER, flat.vector[: flat.num_trained])
-    given, total = gradients_of(flat, rank), torch.empty(flat.num_trained)
-    for version in range(1, updates + 1):
-        with clock.stage("all-reduce"):
-            torch.mul(given.vector, 0.5, out=total)
-            dist.all_reduce(total)
-        with clock.stage("step"):
-            optimizer.step(total)
-        if rank == 0:
-            with clock.stage("publish"):
-                board.publish(Parameters(flat.numpy(), version))
-    dist.destroy_process_group()
-    return dict(clock.seconds)
-
-
-def context_of(name: str) -> NodeContext:
-    return NodeContext(name, 0, 0, NodeTelemetry(memoryview(bytearray(TELEMETRY_BYTES))))
+def context_of(name: str, bell: Doorbell) -> NodeContext:
+    telemetry = NodeTelemetry(memoryview(bytearray(TELEMETRY_BYTES)))
+    return NodeContext(name, 0, 0, telemetry, wake=bell.ring)
 
 
 def in_processes(jobs: list[tuple[Callable[..., _Stages], tuple[Any, ...]]], updates: int) -> Any:
@@ -180,34 +151,51 @@ def per_step(rows: list[dict[str, Any]], updates: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--width", type=int, default=3150, help="of two hidden layers")
+    parser.add_argument(
+        "--widths", type=int, nargs="+", default=[90, 300, 980, 3150], help="of two hidden layers"
+    )
     parser.add_argument("--updates", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    shape = NetworkOptions(hidden_sizes=(arguments.width, arguments.width))
-    network = NetworkFactory(shape, _SPEC, "policy_value")
-    payload: dict[str, Any] = {"machine": machine(), "weights": network.size(), "rounds": []}
-    for _ in range(arguments.rounds):
+    payload: dict[str, Any] = {"machine": machine(), "sizes": []}
+    for width in arguments.widths:
+        shape = NetworkOptions(hidden_sizes=(width, width))
+        network = NetworkFactory(shape, _SPEC, "policy_value")
+        payload["sizes"].append(measured(network, arguments.updates, arguments.rounds))
+    print(f"wrote {save('learner_group', payload)}\n")
+    header = ("weights", "channels_ms", "all_reduce_ms", "is_times_as_fast", "largest_difference")
+    print_table(header, [tuple(size[n] for n in header) for size in payload["sizes"]])
+    print(payload["sizes"][-1]["rounds"][-1])
+
+
+def measured(network: NetworkFactory, updates: int, num_rounds: int) -> dict[str, Any]:
+    """Both ways in turn, several times, with one size of the network."""
+    rounds: list[dict[str, Any]] = []
+    for _ in range(num_rounds):
         row: dict[str, Any] = {}
         vectors = []
-        for name, exchange in (("channels", over_channels), ("gloo", over_gloo)):
-            learners, vector = exchange(network, arguments.updates)
-            row[f"{name}_ms"] = per_step(learners, arguments.updates)
+        for name in ("channels", "all_reduce"):
+            learners, vector = exchanged(network, updates, name == "all_reduce")
+            row[f"{name}_ms"] = per_step(learners, updates)
             row[f"{name}_stages_ms"] = [
-                {stage: spent / arguments.updates * 1e3 for stage, spent in one["stages"].items()}
+                {stage: spent / updates * 1e3 for stage, spent in one["stages"].items()}
                 for one in learners
             ]
             vectors.append(vector)
         row["largest_difference"] = float(np.abs(vectors[0] - vectors[1]).max())
-        payload["rounds"].append(row)
-    for name in ("channels", "gloo"):
-        payload[f"{name}_ms"] = median([row[f"{name}_ms"] for row in payload["rounds"]])
-    payload["gloo_is_times_as_fast"] = payload["channels_ms"] / payload["gloo_ms"]
-    print(f"wrote {save('learner_group', payload)}\n")
-    header = ("channels_ms", "gloo_ms", "largest_difference")
-    print_table(header, [tuple(row[n] for n in header) for row in payload["rounds"]])
-    print(payload["rounds"][-1])
+        rounds.append(row)
+    medians = {
+        f"{name}_ms": median([row[f"{name}_ms"] for row in rounds])
+        for name in ("channels", "all_reduce")
+    }
+    return {
+        "weights": network.size(),
+        **medians,
+        "is_times_as_fast": medians["channels_ms"] / medians["all_reduce_ms"],
+        "largest_difference": max(row["largest_difference"] for row in rounds),
+        "rounds": rounds,
+    }
 
 
 if __name__ == "__main__":

@@ -14,6 +14,9 @@ import numpy as np
 from veldt.telemetry.counters import NodeTelemetry
 
 
+def do_nothing() -> None: ...
+
+
 @dataclass
 class NodeContext:
     """Name, place in the run, random streams and counters of one node."""
@@ -29,6 +32,10 @@ class NodeContext:
     """Where a node may leave evidence of something that went wrong."""
     clock: Callable[[], float] = time.monotonic
     """Seconds. On the serial backend they do not pass by themselves but with each round."""
+    address: str = "127.0.0.1"
+    """By which other nodes of the run reach this one's machine."""
+    wake: Callable[[], None] = do_nothing
+    """Lets this node take a step soon; may be called from any thread."""
 
     def derived_seed(self, purpose: str) -> int:
         """A 63-bit seed of this node, incarnation and purpose, independent of the others."""

@@ -248,6 +248,10 @@ class GradientSink(Part):
         here; `version` is that of the learner's own."""
         return version
 
+    def patience_seconds(self) -> float:
+        """How long the learner may be left alone although nobody rings."""
+        return float("inf")
+
     def roll_back(self) -> None:
         """The learner has put good weights back into its own vector: do so elsewhere, too."""
 

@@ -33,7 +33,7 @@ def test_channels_and_gloo_equal_one_learner_with_the_mean_gradient(group):
     for _ in range(UPDATES):
         optimizer.step(mean.clone())
     assert not torch.equal(flat.vector, torch.from_numpy(network.initial_vector()))
-    for exchange in (group.over_channels, group.over_gloo):
-        rows, weights = exchange(network, UPDATES)
+    for all_reduce in (False, True):
+        rows, weights = group.exchanged(network, UPDATES, all_reduce)
         assert len(rows) == 2
         np.testing.assert_allclose(weights, flat.numpy(), atol=1e-5)

@@ -15,13 +15,18 @@ def send(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def test_a_library_that_raises_its_own_interrupt_does_not_hide_which_signal_came():
-    """Ray does: whatever a handler raised while it waited, its caller sees KeyboardInterrupt."""
-    with Signals() as signals, pytest.raises(Terminated), signals.interruptible():
+def wait_like_ray(signals: Signals) -> None:
+    with signals.interruptible():
         try:
             send(signal.SIGTERM)
         except Terminated:
             raise KeyboardInterrupt from None
+
+
+def test_a_library_that_raises_its_own_interrupt_does_not_hide_which_signal_came():
+    """Ray does: whatever a handler raised while it waited, its caller sees KeyboardInterrupt."""
+    with Signals() as signals, pytest.raises(Terminated):
+        wait_like_ray(signals)
 
 
 @pytest.mark.parametrize(

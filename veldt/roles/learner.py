@@ -75,6 +75,10 @@ class Learner(Role):
     def device(self) -> str:
         return self.compute.device
 
+    @property
+    def patience_seconds(self) -> float:
+        return self.gradients.patience_seconds()
+
     def _count(self, context: NodeContext) -> None:
         self._telemetry = telemetry = context.telemetry
         self._learning, self._publishing = telemetry.stage("learn"), telemetry.stage("publish")

@@ -126,6 +126,8 @@ def _checked_plan(
         compute=Compute(device, _learner_threads(options, module, is_image)),
         total_env_steps=options.total_env_steps,
         first=first,
+        in_one_process=options.backend == "serial",
+        learner_devices=options.learner_devices,
     )
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)

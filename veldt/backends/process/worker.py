@@ -86,7 +86,13 @@ def run_group(launch: Launch) -> None:
 def _construct(launch: Launch, fabric: Fabric, node: Node) -> RunningNode:
     telemetry = NodeTelemetry(launch.telemetry[node.name].memory)
     context = NodeContext(
-        node.name, node.index, launch.seed, telemetry, launch.incarnation, launch.run_dir
+        node.name,
+        node.index,
+        launch.seed,
+        telemetry,
+        launch.incarnation,
+        launch.run_dir,
+        wake=fabric.doorbells[node.name].ring,
     )
     running = construct(node, context, lambda user, end: fabric.open(user, end, launch.holder))
     if launch.checkpoint is not None:

@@ -158,7 +158,14 @@ class NodeHost:
     def _construct(self, node: Node) -> RunningNode:
         given, telemetry = self._assignment, self._telemetry[node.name]
         context = NodeContext(
-            node.name, node.index, given.seed, telemetry, given.incarnation, given.run_dir
+            node.name,
+            node.index,
+            given.seed,
+            telemetry,
+            given.incarnation,
+            given.run_dir,
+            address=ray.util.get_node_ip_address(),
+            wake=self._doorbells[node.name].ring,
         )
         running = construct(node, context, self._open)
         if node.name in given.parts:

@@ -16,7 +16,9 @@ from veldt.networks import FlatParameters, NetworkFactory, load_moment_sums, mom
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.ports import ExperienceSink, ExperienceSource, Gradient, GradientSink, ParameterSource
 from veldt.role import Arrays
+from veldt.roles.gradients.all_reduce import AllReduce
 from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients.meeting import ANNOUNCEMENT, Meeting
 from veldt.topology import Board, Topology
 from veldt.types import Field, Layout, Slot
 
@@ -38,10 +40,19 @@ def synchronous_group(
     optimizer: OptimizerOptions,
     num_learners: int,
     reduction: str,
+    *,
+    all_reduce: bool = False,
 ) -> list[GradientSink]:
-    """The gradient sink of each learner; one learner steps by itself."""
+    """The gradient sink of each learner; one learner steps by itself. `all_reduce`: learners, each
+    in a process of its own, exchange over torch.distributed instead of channels."""
     if num_learners == 1:
         return [LocalOptimizer(optimizer)]
+    if all_reduce:
+        board = topology.board("learners", ANNOUNCEMENT)
+        meetings = [Meeting(0, num_learners, board.source(), board.sink)]
+        for rank in range(1, num_learners):
+            meetings.append(Meeting(rank, num_learners, board.source()))
+        return [AllReduce(optimizer, meeting, reduction) for meeting in meetings]
     queue = topology.queue("gradients", gradient_layout(topology.network), num_learners - 1)
     leader = GroupLeader(optimizer, queue.source(), num_learners, reduction)
     followers = (
