@@ -2,7 +2,8 @@
 """Trained steps/s of this tree over those of another checkout, architecture by architecture.
 
 For changes that should cost nothing. Both trees run the same options in turns, so that a slow
-minute of the machine hits both; the ratio is that of the medians.
+minute of the machine hits both; the ratio is that of the medians. Rows of architectures that a call
+leaves out stay in benchmarks/results/two_trees.json.
 
     git worktree add ../before 97deb34
     python benchmarks/two_trees.py --before ../before
@@ -11,6 +12,7 @@ minute of the machine hits both; the ratio is that of the medians.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -46,7 +48,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(ARCHITECTURES))
     arguments = parser.parse_args()
     trees = {"before": arguments.before.resolve(), "now": measuring.ROOT}
-    machine, rows = measuring.machine(), []
+    machine = measuring.machine()
+    path = measuring.RESULTS / "two_trees.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     for architecture in arguments.only:
         found: dict[str, list[float]] = {name: [] for name in trees}
         for repeat in range(arguments.repeats):
@@ -56,9 +60,12 @@ def main() -> None:
                 found[name].append(round(rate))
         medians = {name: statistics.median(rates) for name, rates in found.items()}
         ratio = round(medians["now"] / medians["before"], 3)
-        rows.append({"architecture": architecture, "ratio": ratio, **found})
+        kept = [row for row in kept if row["architecture"] != architecture]
+        about = {"command": machine["command"], "commit": machine["commit"]}
+        kept.append({"architecture": architecture, "ratio": ratio, **found, **about})
+        kept.sort(key=lambda row: ARCHITECTURES.index(row["architecture"]))
         print(f"{architecture:>15}  {ratio:.3f}  {medians}", flush=True)
-        measuring.save("two_trees", {"machine": machine, "rows": rows})
+        measuring.save("two_trees", {"machine": machine, "rows": kept})
 
 
 if __name__ == "__main__":

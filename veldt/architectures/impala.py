@@ -97,13 +97,9 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
+    all_reduce = problem.reduces_collectively(config.exchange, config.num_learners)
     group = synchronous_group(
-        topology,
-        weights,
-        config.optimizer,
-        config.num_learners,
-        config.loss.reduction,
-        all_reduce=problem.reduces_collectively(config.exchange, config.num_learners),
+        topology, weights, config.optimizer, config.num_learners, config.loss.reduction, all_reduce
     )
     for queue, gradients in zip(trajectories, group, strict=True):
         source = with_replay(queue.source(config.batch_of(problem)), layout, config.replay)

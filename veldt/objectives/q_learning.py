@@ -75,5 +75,6 @@ class QLearning(WithTarget):
             later.get(ACTION_MASK),
         )
         loss = q_loss(td, self.options.td_loss, batch["weight"])
-        metrics = {"td": loss.td.abs().mean(), "value": q.mean(), "q": loss.loss}
-        return Loss(loss.loss, metrics, priorities=loss.td.abs())
+        errors = loss.td.detach().abs()
+        metrics = {"td": errors.mean(), "value": q.detach().mean(), "q": loss.loss}
+        return Loss(loss.loss, metrics, priorities=errors)

@@ -40,7 +40,6 @@ def synchronous_group(
     optimizer: OptimizerOptions,
     num_learners: int,
     reduction: str,
-    *,
     all_reduce: bool = False,
 ) -> list[GradientSink]:
     """The gradient sink of each learner; one learner steps by itself. `all_reduce`: learners, each
