@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +29,13 @@ def bare_topology() -> Topology:
 def counter(backend: Backend, node: int, name: str) -> float:
     """A counter of the node at this place in the topology; 0 before it exists."""
     return backend.snapshots()[node].counters.get(name, 0.0)
+
+
+def strike(backend: Backend, node: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to the process of a node whose role tells which one it is. Until it is heard of
+    its number is 0, which would strike everyone here."""
+    advance_until(backend, lambda: counter(backend, node, "process_id") > 0, "its process")
+    os.kill(int(counter(backend, node, "process_id")), number)
 
 
 def advance_until(backend: Backend, condition: Callable[[], bool], what: str) -> None:

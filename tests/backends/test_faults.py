@@ -21,6 +21,7 @@ from driving import (
     alive,
     bare_topology,
     counter,
+    strike,
     wait_until,
 )
 
@@ -51,7 +52,7 @@ def test_a_killed_node_comes_back_and_its_slots_are_reclaimed(
     backend.start()
     advance_until(backend, lambda: counter(backend, 0, "hoarded") == 1, "all slots taken")
     assert counter(backend, 1, "received") == 0
-    os.kill(int(counter(backend, 0, "process_id")), signal.SIGKILL)
+    strike(backend, 0)
     advance_until(backend, lambda: counter(backend, 1, "received") > 10, "records again")
     advance_until(backend, lambda: counter(backend, 0, "incarnation") == 1, "its counters")
     assert counter(backend, 1, "newest_incarnation") == 1
@@ -78,7 +79,7 @@ def test_kills_in_full_flight_deliver_no_torn_and_no_late_record(
             f"records of incarnation {kill}",
         )
         advance_for(backend, 0.02 * draw.random())
-        os.kill(int(counter(backend, 0, "process_id")), signal.SIGKILL)
+        strike(backend, 0)
     advance_until(backend, lambda: counter(backend, 1, "newest_incarnation") == kills, "the last")
     assert backend.restarts == kills
     figure(1, f"{name}: kills in full flight", kills)
@@ -93,8 +94,7 @@ def test_a_killed_node_that_cannot_restart_ends_the_run(
     topology.add("idle", roles.Idle())
     backend = make_backend(name, topology)
     backend.start()
-    advance_until(backend, lambda: counter(backend, 2, "process_id") > 0, "the node")
-    os.kill(int(counter(backend, 2, "process_id")), signal.SIGKILL)
+    strike(backend, 2)
     with pytest.raises(NodeFailure, match="idle-0 failed: its process") as raised:
         advance_for(backend, 60.0)
     assert raised.value.node == "idle-0"
@@ -106,7 +106,7 @@ def test_nodes_ignore_an_interrupt(name: str, make_backend: MakeBackend) -> None
     backend = make_backend(name, one_to_one())
     backend.start()
     advance_until(backend, lambda: counter(backend, 1, "received") > 0, "records")
-    os.kill(int(counter(backend, 0, "process_id")), signal.SIGINT)
+    strike(backend, 0, signal.SIGINT)
     before = counter(backend, 1, "received")
     advance_until(backend, lambda: counter(backend, 1, "received") > before + 1000, "more records")
     assert backend.restarts == 0

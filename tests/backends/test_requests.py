@@ -4,12 +4,9 @@ who asks or one who answers dies."""
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 import requesting_roles as roles
-from driving import MakeBackend, advance_for, advance_until, bare_topology, counter
+from driving import MakeBackend, advance_for, advance_until, bare_topology, counter, strike
 
 from veldt.backends.base import Backend
 from veldt.errors import ConfigurationError
@@ -92,7 +89,7 @@ def test_one_who_asks_may_die_with_a_question_open(make_backend: MakeBackend) ->
             ),
             f"slots of incarnation {incarnation}",
         )
-        os.kill(int(counter(backend, 0, "process_id")), signal.SIGKILL)
+        strike(backend, 0)
         last = incarnation + 1
     advance_until(backend, lambda: counter(backend, JUDGE, "newest_incarnation") == last, "more")
     assert backend.restarts == last
@@ -104,7 +101,7 @@ def test_the_successor_of_one_who_answers_gets_the_open_questions(
     backend = make_backend("process", askers_and_answerers())
     backend.start()
     advance_until(backend, lambda: counter(backend, JUDGE, "received") > 10, "slots")
-    os.kill(int(counter(backend, 2, "process_id")), signal.SIGKILL)
+    strike(backend, 2)
     advance_until(backend, lambda: backend.restarts == 1, "a successor")
     advance_for(backend, 0.2)
     before = [counter(backend, asker, "answered") for asker in ASKERS]
@@ -123,7 +120,7 @@ def test_questions_that_a_dead_one_had_taken_are_asked_again(make_backend: MakeB
     backend = make_backend("process", askers_and_answerers(answerer=roles.Swallower))
     backend.start()
     advance_until(backend, lambda: total(backend, (2, 3), "swallowed") == 2, "both questions")
-    os.kill(int(counter(backend, 2, "process_id")), signal.SIGKILL)
+    strike(backend, 2)
     advance_until(
         backend,
         lambda: all(counter(backend, asker, "answered") > 20 for asker in ASKERS),
