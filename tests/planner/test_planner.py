@@ -13,7 +13,7 @@ from veldt.options import RunOptions
 from veldt.planner.command import trials_of
 from veldt.planner.engine import Engine, Signal, Sleep, Work
 from veldt.planner.predict import Planner, bottleneck_of
-from veldt.planner.times import Times
+from veldt.planner.times import Times, spans
 from veldt.run.plan import make_plan
 
 STEP, LEARN = 1e-3, 4e-3
@@ -136,6 +136,24 @@ def test_calibration_sees_large_batches_where_they_grow(architecture, actors, la
     )
     if larger:
         assert trials[-1].rows == plan_of(actors).rows_per_update() > 2 * trials[-2].rows
+
+
+def learner_trace(*stages):
+    """A timeline of one learner that did these (stage, seconds) one after the other."""
+    events, now = [], 0.0
+    for name, seconds in stages:
+        about = {"ph": "X", "tid": 0, "cat": "learner", "name": name}
+        events.append({**about, "ts": now * 1e6, "dur": seconds * 1e6})
+        now += seconds
+    return {"traceEvents": events, "otherData": {"seconds": now}}
+
+
+def test_an_update_after_a_wait_says_nothing_about_a_learner_that_never_waits():
+    cold, warm, wait = ("learn", 3.0), ("learn", 2.0), ("wait", 1.0)
+    in_bursts = spans(learner_trace(*[wait, cold, warm, ("publish", 0.1), warm] * 10))
+    assert set(in_bursts["learner/learn"]) == {2.0}
+    one_by_one = spans(learner_trace(*[wait, cold, wait, cold, warm] * 10))
+    assert set(one_by_one["learner/learn"]) == {2.0, 3.0}
 
 
 def test_times_that_know_nothing_of_batches_are_read(tmp_path):
