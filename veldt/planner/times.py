@@ -172,17 +172,17 @@ def spans(trace: dict[str, Any]) -> dict[str, list[float]]:
     has_waited: dict[int, bool] = {}
     passed = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     for event in sorted(passed, key=lambda event: float(event["ts"])):
-        lane, seconds = event["tid"], event["dur"] / 1e6
-        lanes[lane] = lanes.get(lane, 0.0) + seconds
+        lane, length = event["tid"], event["dur"] / 1e6
+        lanes[lane] = lanes.get(lane, 0.0) + length
         kinds[lane] = event["cat"]
         if event["name"] == _WAIT:
             has_waited[lane] = True
             continue
         key = f"{event['cat']}/{event['name']}"
-        lengths.setdefault(key, []).append(seconds)
+        lengths.setdefault(key, []).append(length)
         if event["name"] == _UPDATE:
             if not has_waited.get(lane, True):
-                warm.setdefault(key, []).append(seconds)
+                warm.setdefault(key, []).append(length)
             has_waited[lane] = False
     seconds, found = trace["otherData"]["seconds"], {}
     for key, values in without_the_first_after_a_wait(lengths, warm).items():

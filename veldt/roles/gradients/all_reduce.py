@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several learners that take every step together over torch.distributed: all of them add up their
-gradients and running statistics, and each takes the same step by itself. Nothing waits in a call:
-what is under way is looked at between steps, so that a run can be saved, stopped or go on without a
-learner that died."""
+gradients and running statistics, and each takes the same step by itself. Only while a group forms
+does anything wait in a call: a sum that is under way is looked at between steps, so that a run can
+be saved, stopped or go on without a learner that died."""
 
 from __future__ import annotations
 
