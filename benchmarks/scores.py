@@ -38,6 +38,7 @@ _GRACE_SECONDS = 45.0  # to start, to evaluate at the end and to stop, beyond th
 _USUAL_GRACE_SECONDS = 12.0
 _EVALUATING_SHARE = 0.3  # of the limit, at most: the peer's clock stands still while it evaluates
 _CURVE_POINTS = 30
+_RUNNING: set[subprocess.Popen[str]] = set()
 Run = dict[str, Any]
 
 
@@ -108,15 +109,21 @@ def _watched(words: list[str], limit_seconds: float, cores: list[int]) -> tuple[
         start_new_session=True,
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
     )
+    _RUNNING.add(process)
     try:
         out, err = process.communicate(timeout=limit_seconds)
         return process.returncode, out, err
     except subprocess.TimeoutExpired:
         return 124, "", f"still running after {limit_seconds:.0f} s"
-    finally:  # also after Ctrl-C: nothing may go on beside the next run
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    finally:  # nothing may go on beside the next run
+        _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    _RUNNING.discard(process)
 
 
 def _of_peer(out: str) -> Run:
@@ -185,6 +192,7 @@ def measure(given: argparse.Namespace, path: Path, here: dict[str, Any]) -> None
     for each in todo:
         waiting.put(each)
     lock, ends_at = threading.Lock(), time.monotonic() + given.total_seconds
+    is_over = threading.Event()
 
     def work(cores: list[int]) -> None:
         while True:
@@ -197,6 +205,8 @@ def measure(given: argparse.Namespace, path: Path, here: dict[str, Any]) -> None
                 continue  # a shorter one may still fit
             run = {**execute(each, limit, cores), "machine": here}
             with lock:
+                if is_over.is_set():
+                    return
                 _append(path, run)
                 print(
                     f"seed {each.seed}  {each.task.env:26} {scores_report.in_words(run)}",
@@ -208,8 +218,13 @@ def measure(given: argparse.Namespace, path: Path, here: dict[str, Any]) -> None
     ]
     for worker in workers:
         worker.start()
-    for worker in workers:
-        worker.join()
+    try:
+        for worker in workers:
+            worker.join()
+    finally:  # after Ctrl-C or SIGTERM, which the main thread alone hears of
+        is_over.set()
+        for process in list(_RUNNING):
+            _end(process)
 
 
 def _append(path: Path, run: Run) -> None:

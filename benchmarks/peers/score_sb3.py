@@ -23,7 +23,8 @@ from typing import Any
 
 import referee
 
-_LOOKS_SHARE, _FIRST_LOOK_SECONDS, _EPISODES_BETWEEN = 0.2, 2.0, 100
+_LOOKS_SHARE, _EPISODES_BETWEEN = 0.2, 100
+_FIRST_LOOK_SECONDS, _LEAST_BETWEEN_LOOKS_SECONDS = 2.0, 0.5
 Settings = dict[str, Any]
 
 
@@ -111,7 +112,8 @@ class Judge:
         elif now >= self._next_look and steps > self._given.first_steps:
             before = self._paused
             reached = self._round(steps, now) and self._round(steps, now)
-            self._next_look = now + max(_FIRST_LOOK_SECONDS, (self._paused - before) / _LOOKS_SHARE)
+            spent = self._paused - before
+            self._next_look = now + max(_LEAST_BETWEEN_LOOKS_SECONDS, spent / _LOOKS_SHARE)
         if reached:
             self.seconds_to_target, self.steps_to_target = now, steps
         return not reached and now < self._given.max_seconds

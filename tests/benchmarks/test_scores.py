@@ -6,7 +6,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -153,3 +156,32 @@ def test_the_pages_name_the_machine_and_the_quickest(scores, tmp_path):
     assert "| CartPole-v1 (475) | `impala` | 5.0 | 200 | `ppo` | 30.0 | 200 |" in block
     path.write_text(json.dumps(scores.scores_report.summary(runs[:2])), encoding="utf-8")
     assert scores.scores_report.readme_block(path) == ""  # too few seeds for the first screen
+
+
+def test_a_benchmark_that_is_ended_takes_its_runs_along(scores, tmp_path):
+    """A run of its own session hears nothing of the signal, and would go on beside the next."""
+    found, child = tmp_path / "child", "import os, sys, time; open(sys.argv[1], 'w').write("
+    child += "str(os.getpid()) + '.'); time.sleep(60)"
+    program = (
+        "import argparse, signal, sys, scores\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        f"scores.Wanted.words = lambda *_: [sys.executable, '-c', {child!r}, {str(found)!r}]\n"
+        "given = argparse.Namespace(seeds=[0], only=['CartPole-v1 veldt a2c'], leave_out=[],\n"
+        "    again=True, jobs=1, cores=1, max_seconds=50.0, total_seconds=1e9)\n"
+        f"scores.measure(given, scores.Path({str(tmp_path / 'runs.jsonl')!r}), {{}})\n"
+    )
+    search = os.pathsep.join([str(BENCHMARKS), str(BENCHMARKS.parent)])
+    environment = {**os.environ, "PYTHONPATH": search}
+    benchmark = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    try:
+        ends_at = time.monotonic() + 30.0
+        while not (found.exists() and found.read_text().endswith(".")):
+            assert time.monotonic() < ends_at, "the benchmark began no run"
+            time.sleep(0.05)
+        benchmark.terminate()
+        assert benchmark.wait(30.0) == 143
+    finally:
+        benchmark.kill()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(found.read_text().removesuffix(".")), 0)
+    assert not (tmp_path / "runs.jsonl").exists()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -47,8 +48,24 @@ def test_a_look_counts_when_a_second_round_agrees():
     goal, attempts = target(11.0, 9.0, 11.0, 12.0)
     assert not goal.is_reached(told(-50.0, 30), 3.0, None)
     assert attempts == [0, 1]
-    assert not goal.is_reached(told(-50.0, 31), 4.0, None)  # too soon for another look
+    assert not goal.is_reached(told(-50.0, 31), 3.4, None)  # too soon for another look
     assert goal.is_reached(told(-50.0, 40), 60.0, None)
+
+
+def test_looks_take_a_fifth_of_the_time():
+    attempts = []
+
+    def play(attempt, seconds):
+        attempts.append(attempt)
+        time.sleep(0.2)
+        return np.full(20, 9.0)
+
+    goal = Target(10.0, 20, True, play)
+    for elapsed in (3.0, 3.9):  # one look takes 0.2 s, so the next is due after a second
+        assert not goal.is_reached(told(), elapsed, None)
+    assert attempts == [0]
+    assert not goal.is_reached(told(), 30.0, None)
+    assert attempts == [0, 0]
 
 
 def test_nobody_looks_before_the_first_update_or_on_the_serial_backend():

@@ -20,6 +20,7 @@ from veldt.telemetry.aggregate import RunTelemetry
 _EPISODES_BETWEEN_EVALUATIONS = 100
 _LOOKS_SHARE = 0.2  # of the time
 _FIRST_LOOK_SECONDS = 2.0
+_LEAST_BETWEEN_LOOKS_SECONDS = 0.5
 _LOOK_SECONDS = 4.0  # or a twentieth of the run so far: a poor policy may never end
 _LONGEST_LOOK_SECONDS = 32.0
 _LONGEST_LOOK_SHARE = 0.05
@@ -62,7 +63,7 @@ class Target:
         limit = limit if seconds_left is None else min(limit, seconds_left)
         found = self._holds(0, limit) and self._holds(1, seconds_left)
         spent = time.monotonic() - began
-        self._next_look = elapsed_seconds + max(_FIRST_LOOK_SECONDS, spent / _LOOKS_SHARE)
+        self._next_look = elapsed_seconds + max(_LEAST_BETWEEN_LOOKS_SECONDS, spent / _LOOKS_SHARE)
         return found
 
     def _training_reaches_it(self, telemetry: RunTelemetry) -> bool:
