@@ -12,7 +12,7 @@ from veldt.algorithms.ppo import ppo_targets, scale_by_divergence
 from veldt.algorithms.returns import Rows, generalized_advantage
 from veldt.algorithms.vtrace import Traces
 from veldt.networks import FlatParameters, NetworkOptions, make_network
-from veldt.objectives.minibatches import chosen
+from veldt.objectives.minibatches import INDEX, chosen
 from veldt.objectives.ppo import PPO, ClippedOptions
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.options.fields import changed
@@ -182,15 +182,18 @@ def learn(network, objective, batch, learning_rate=RATE):
     return losses
 
 
-def orders_of(version, epochs, minibatches):
+def orders_of(version, epochs, minibatches, places):
     generator = torch.Generator().manual_seed(version)
     for _ in range(epochs):
-        yield from torch.randperm(STEPS * ENVS, generator=generator).tensor_split(minibatches)
+        order = torch.randperm(len(places), generator=generator)
+        yield from torch.from_numpy(places)[order].tensor_split(minibatches)
 
 
+@pytest.mark.parametrize("masks", [False, True], ids=["left out", "masked"])
 @pytest.mark.parametrize("trust_region", ["acting", "newest"])
 @pytest.mark.parametrize("minibatches", [2, 3])
-def test_epochs_of_minibatches_equal_slow_ppo(minibatches, trust_region):
+def test_epochs_of_minibatches_equal_slow_ppo(minibatches, trust_region, masks):
+    """Rows that do not count are left out before the shuffling, or masked after it."""
     settings = changed(
         START,
         trust_region=trust_region,
@@ -204,8 +207,11 @@ def test_epochs_of_minibatches_equal_slow_ppo(minibatches, trust_region):
     network, batch = linear_network(), batch_of()
     slow, objective = SlowPPO(network, settings), opened(network, settings)
     objective.after_update(7)
+    objective._masks = masks  # as on a GPU
     found = learn(network, objective, batch)
-    expected = slow.learn(batch, [order.tolist() for order in orders_of(7, 3, minibatches)])
+    rows = np.ones((STEPS, ENVS), bool) if masks else ~batch["ignored"][:-1]
+    orders = orders_of(7, 3, minibatches, np.flatnonzero(rows))
+    expected = slow.learn(batch, [order.tolist() for order in orders])
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(network.head.weight.detach(), slow.weight, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(network.head.bias.detach(), slow.bias, rtol=1e-4, atol=1e-5)
@@ -307,7 +313,8 @@ def test_epochs_end_when_the_policy_has_changed_enough():
     assert len(learn(network, objective, batch_of())) == 2
 
 
-def test_rows_that_are_too_old_are_masked_and_shrink_the_step():
+@pytest.mark.parametrize("masks", [False, True], ids=["left out", "masked"])
+def test_rows_that_are_too_old_do_not_count_and_shrink_the_step(masks):
     network, batch = linear_network(), batch_of()
     objective = opened(
         network, changed(START, epochs=1, minibatches=1, normalize_values=False, max_policy_lag=3)
@@ -315,9 +322,36 @@ def test_rows_that_are_too_old_are_masked_and_shrink_the_step():
     objective.after_update(5)
     batch["parameter_version"][:3] = 2
     batch["parameter_version"][3:] = 3
+    objective._masks = masks
     part = next(iter(objective.passes(tensors(batch))))
     counted = ~batch["ignored"][:-1]
-    np.testing.assert_array_equal(part["valid"].reshape(STEPS, ENVS)[:3].numpy(), False)
     young = counted[3:].sum()
+    rows = np.flatnonzero(part["valid"]) if masks else np.sort(part[INDEX])
+    np.testing.assert_array_equal(rows, 3 * ENVS + np.flatnonzero(counted[3:]))
     loss = objective.after_loss(objective(part))
     assert float(loss.learning_rate_scale) == pytest.approx(young / counted.sum())
+
+
+def test_a_batch_of_nothing_but_old_rows_changes_nothing():
+    network, batch = linear_network(), batch_of()
+    options = changed(START, epochs=1, minibatches=1, normalize_values=False, max_policy_lag=3)
+    objective = opened(network, options)
+    objective.after_update(5)
+    before = network.head.weight.detach().clone()
+    learn(network, objective, batch)
+    torch.testing.assert_close(network.head.weight.detach(), before)
+
+
+def test_entropy_without_a_coefficient_is_measured_on_the_actions_taken():
+    network = linear_network()
+    found = {}
+    for coefficient in (0.0, 1e-9):
+        options = changed(START, entropy_coefficient=coefficient)
+        objective = opened(network, options)
+        part = next(iter(objective.passes(tensors(batch_of()))))
+        rows, logits = chosen(part, False), objective._outputs(chosen(part, False)).logits
+        found[coefficient] = objective(part).metrics["entropy"]
+    taken = network.distribution.log_prob(logits, rows["action"])
+    torch.testing.assert_close(found[0.0], -taken.mean().detach())
+    exact = network.distribution.entropy(logits).mean().detach()
+    torch.testing.assert_close(found[1e-9].detach(), exact)

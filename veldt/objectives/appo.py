@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from veldt.algorithms.ppo import ppo_loss
 from veldt.algorithms.vtrace import vtrace
 from veldt.objectives import Loss, Objective, Tensors
-from veldt.objectives.ppo import PPO, Clipped, ClippedOptions
+from veldt.objectives.ppo import PPO, Clipped, ClippedOptions, young_share
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Appo(Clipped):
             "clipped_fraction": loss.clipped_fraction,
             "kl": loss.divergence,
         }
-        share = valid.sum() / (~seen.ignored).sum().clamp(min=1)
+        share = young_share(valid, seen.ignored)
         metrics["too_old_fraction"] = 1.0 - share
         return Loss(loss.total, metrics, learning_rate_scale=share)
 

@@ -80,6 +80,11 @@ class SynchronousOptions(ActorCriticOptions):
     ppo: PPOOptions = PPOOptions()
 
 
+def young_share(valid: Tensor, ignored: Tensor) -> Tensor:
+    """The share of rows that are valid among those that happened."""
+    return valid.sum() / (~ignored).sum().clamp(min=1)
+
+
 @dataclass(eq=False)
 class Clipped(OverTrajectories):
     """What knows how old the rows of a batch [T+1, B] are and leaves out those that are too old."""
@@ -115,6 +120,10 @@ class PPO(Clipped):
     def open(self, network: Network) -> None:
         super().open(network)
         self._states = [f"state.{name}" for name in network.state_fields()]
+        # Rows that do not count are left out, or masked: what is recorded for a GPU has one shape,
+        # and memory needs every row.
+        on_cpu = next(network.parameters()).is_cpu
+        self._masks = network.core is not None or not on_cpu
         self._scale = 1.0
         self._divergences: list[Tensor] = []
 
@@ -122,10 +131,15 @@ class PPO(Clipped):
         return self.options  # ends of episodes are looked for once, before the passes
 
     def passes(self, batch: Tensors) -> Iterable[Tensors]:
-        ppo = self.options.ppo
-        rows = self._prepared(batch)
+        ppo, rows = self.options.ppo, self._prepared(batch)
         states = {name: batch[name] for name in self._states}
-        parts = Minibatches(rows, states, ppo.minibatches, self._network.core is not None)
+        valid, counted = rows["valid"], None
+        if not self._masks and valid.any():
+            counted = valid
+            self._share = young_share(valid, rows["ignored"])
+            del rows["valid"], rows["ignored"]
+        has_memory = self._network.core is not None
+        parts = Minibatches(rows, states, ppo.minibatches, has_memory, counted)
         # The order follows from the batch's number, so that a resumed run repeats it.
         generator = torch.Generator().manual_seed(self._version)
         for _ in range(ppo.epochs):
@@ -150,14 +164,15 @@ class PPO(Clipped):
             advantages = advantages * seen.log_rhos.exp().clamp(max=options.rho_bar)
         network.update_value_statistics(targets.vs, valid)
         inputs = {name: batch[name][:-1] for name in (*network.input_names, "first")}
+        scale = network.value_scale()  # in whose units the value's error is taken
         return {
             **inputs,
             "action": batch["action"][:-1],
             "centre_log_prob": centre,
             "start_logits": seen.logits,
-            "start_value": seen.values,
+            "start_value": seen.values / scale,
             "advantage": advantages,
-            "target": targets.vs,
+            "target": targets.vs / scale,
             "ignored": seen.ignored,
             "valid": valid,
         }
@@ -166,17 +181,17 @@ class PPO(Clipped):
         """The loss on one minibatch of `passes`."""
         options, network = self.options, self._network
         batch = chosen(batch, network.core is not None)
-        valid = batch["valid"]
+        valid = batch.get("valid")
         outputs = self._outputs(batch)
-        scale = network.value_scale()
+        log_probs, entropies = self._policy(outputs.logits, batch["action"])
         loss = ppo_loss(
-            network.distribution.log_prob(outputs.logits, batch["action"]),
+            log_probs,
             batch["centre_log_prob"],
             batch["advantage"],
-            outputs.value / scale,
-            batch["start_value"] / scale,
-            batch["target"] / scale,
-            network.distribution.entropy(outputs.logits),
+            outputs.value / network.value_scale(),
+            batch["start_value"],
+            batch["target"],
+            entropies,
             valid,
             options.ppo.ppo_clip,
             options.ppo.value_clip,
@@ -187,7 +202,7 @@ class PPO(Clipped):
         with torch.no_grad():
             kl = network.distribution.kl(batch["start_logits"], outputs.logits)
             divergence = reduce_over_valid(kl, valid)
-            share = valid.sum() / (~batch["ignored"]).sum().clamp(min=1)
+            share = self._share if valid is None else young_share(valid, batch["ignored"])
         metrics = {
             "policy": loss.policy,
             "value": loss.value,
@@ -197,6 +212,15 @@ class PPO(Clipped):
             "too_old_fraction": 1.0 - share,
         }
         return Loss(loss.total, metrics, learning_rate_scale=share)
+
+    def _policy(self, logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Log probabilities and entropies. Where nothing is asked of the latter, those of the
+        actions that were taken tell enough of them: a squashed normal's cost more than the loss."""
+        distribution = self._network.distribution
+        if self.options.entropy_coefficient:
+            return distribution.log_prob_and_entropy(logits, action)
+        log_probs = distribution.log_prob(logits, action)
+        return log_probs, -log_probs.detach()
 
     def learning_rate_scale(self) -> float:
         return self._scale
