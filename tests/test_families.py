@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from veldt.architectures import apex
 from veldt.environments import EnvironmentFactory
 from veldt.environments.spaces import action_spec, leaf_readers
 from veldt.families import FAMILIES, family, preset_names
@@ -22,6 +23,8 @@ TABLE = [
     (VECTOR, DISCRETE, "vectors"),
     (VECTOR, spaces.MultiDiscrete([2, 3]), "vectors"),
     (VECTOR, BOX, "continuous"),
+    (spaces.Box(-1.0, 1.0, (6,), np.float32), BOX, "continuous"),
+    (spaces.Box(-1.0, 1.0, (7,), np.float32), BOX, "continuous_wide"),
     (BYTES, DISCRETE, "vectors"),
     (spaces.Discrete(500), DISCRETE, "vectors"),
     (spaces.MultiBinary(5), DISCRETE, "vectors"),
@@ -34,7 +37,7 @@ TABLE = [
     (SMALL, BOX, "small_images"),
     (spaces.Dict(near=spaces.Dict(image=SMALL), speed=VECTOR), DISCRETE, "small_images"),
     (spaces.Tuple((VECTOR, spaces.Discrete(4))), DISCRETE, "vectors"),
-    (spaces.Dict(flags=BYTES, speed=VECTOR), BOX, "continuous"),
+    (spaces.Dict(flags=BYTES, speed=VECTOR), BOX, "continuous_wide"),
     (FRAMES, DISCRETE, "atari"),
     (RAW, DISCRETE, "atari"),
     (spaces.Box(0, 255, (96, 96, 3), np.uint8), BOX, "atari"),
@@ -78,6 +81,21 @@ def test_presets_are_looked_for_from_the_family_to_the_general():
         "control_sac",
         "control",
     ]
+    assert preset_names("continuous_wide_recurrent") == [
+        "continuous_wide_recurrent",
+        "continuous_wide",
+        "continuous_recurrent",
+        "continuous",
+        "control",
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "dpg"])
+@pytest.mark.parametrize("found", ["continuous", "continuous_wide"])
+def test_an_algorithm_that_is_asked_for_has_constants_of_its_own(found, algorithm):
+    names = preset_names(found, algorithm)
+    chosen = next(name for name in names if name in apex.PRESETS)
+    assert apex.PRESETS[chosen].algorithm == algorithm
 
 
 def test_zeros_and_ones_are_images_without_a_scale():

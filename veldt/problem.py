@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.environments.external import Door, external_address
 from veldt.errors import ConfigurationError
+from veldt.families import FEW_NUMBERS, num_numbers
 from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
 from veldt.objectives.actor_critic import TargetOptions
 from veldt.objectives.ppo import ClippedOptions, SynchronousOptions
 from veldt.objectives.q_learning import QLearningOptions
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
-
-_FEW_INPUTS = 8
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,8 @@ class Problem:
         """Actor and twin critics for Box actions. Small tasks do not need the published width,
         which costs many times the time."""
         network = self.network(head, loss)
-        inputs = sum(prod(leaf.shape) for leaf in self.spec.observation) + len(self.spec.action.low)
-        sizes = sizes or ((64, 64) if inputs <= _FEW_INPUTS else (256, 256))
+        is_wide = num_numbers(self.spec) > FEW_NUMBERS
+        sizes = sizes or ((256, 256) if is_wide else (64, 64))
         shape = replace(network.config, hidden_sizes=sizes, activation="relu")
         return self._fitting(replace(network, config=shape))
 
