@@ -25,6 +25,7 @@ SCORE_HEADER = ("contestant", "seeds", "evaluation: median", "IQM (95%)",
                 "seconds: median", "IQM (95%)")  # fmt: skip
 MOST_LOAD_PER_CORE = 1.5  # before a run; the one before it leaves about one per core behind
 FEWEST_SEEDS = 3  # for the first screen
+CORES_OF_A_TIMED_RUN = 2  # one that had fewer shared them: its steps count, its seconds do not
 Run = dict[str, Any]
 Document = dict[str, Any]
 
@@ -70,11 +71,13 @@ def _without_machine(run: Run) -> Run:
 
 
 def _entry(runs: list[Run]) -> dict[str, Any]:
-    """Seeds that did not reach the target count with their limit, so they cannot flatter. Without a
-    target, seconds are those that the steps asked for took."""
+    """Seeds that did not reach the target count with their limit, so they cannot flatter; seconds
+    are those of runs that had the cores for it. Without a target, they are those that the steps
+    asked for took."""
     if runs and runs[0]["target"] is None:
         return _score_entry(runs)
-    seconds = [r["seconds_to_target"] if r["reached"] else r["max_seconds"] for r in runs]
+    timed = [r for r in runs if r["cores"] >= CORES_OF_A_TIMED_RUN]
+    seconds = [r["seconds_to_target"] if r["reached"] else r["max_seconds"] for r in timed]
     steps = [r["env_steps_to_target"] if r["reached"] else r["env_steps"] for r in runs]
     returns = [r["evaluation_return"] for r in runs if r["evaluation_return"] is not None]
     return {
@@ -128,9 +131,14 @@ def rows(entries: dict[str, Any]) -> list[tuple[str, ...]]:
 
     def order(item: tuple[str, Any]) -> tuple[bool, float]:
         entry = item[1]
-        return 2 * entry["reached"] <= entry["seeds"], (entry["seconds"] or {}).get("median", 1e9)
+        return 2 * entry["reached"] <= entry["seeds"], _order(entry)
 
     return [_row(name, entry) for name, entry in sorted(entries.items(), key=order)]
+
+
+def _order(entry: dict[str, Any]) -> float:
+    """By seconds, or where none were taken, by steps."""
+    return float((entry["seconds"] or entry["steps"] or {"median": 1e9})["median"])
 
 
 def _has_target(entries: dict[str, Any]) -> bool:
@@ -314,7 +322,7 @@ def _best(entries: dict[str, Any], framework: str) -> tuple[str, str, str]:
         return "-", "-", "-"
     late = {name: 2 * entry["reached"] <= entry["seeds"] for name, entry in own.items()}
     missed = {name: entry["reached"] < entry["seeds"] for name, entry in own.items()}
-    name = min(own, key=lambda each: (late[each], missed[each], own[each]["seconds"]["median"]))
+    name = min(own, key=lambda each: (late[each], missed[each], _order(own[each])))
     entry = own[name]
     seconds, steps = (
         _median(entry["seconds"], 1, late[name]),
@@ -341,6 +349,9 @@ def choosing_block(results: Path = RESULTS) -> str:
 def _first(entries: dict[str, Any], by: str) -> str:
     if not entries:
         return "none with all seeds"
+    entries = {name: entry for name, entry in entries.items() if entry[by]}
+    if not entries:
+        return "-"
     name = min(entries, key=lambda each: entries[each][by]["median"])
     value = entries[name][by]["median"]
     return f"`{name}`, {value:,.1f} s" if by == "seconds" else f"`{name}`, {value:,.0f}"

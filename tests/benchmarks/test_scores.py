@@ -35,7 +35,7 @@ def run(seed, seconds=None, contestant="veldt a2c", **more):
         "max_seconds": 60.0, "reached": reached, "seconds_to_target": seconds,
         "env_steps_to_target": steps if reached else None, "env_steps": 5_000,
         "evaluation_return": 480.0 if reached else 20.0, "wall_seconds": seconds or 60.0,
-        "machine": MACHINE, **more,
+        "machine": MACHINE, "cores": 2, **more,
     }  # fmt: skip
 
 
@@ -72,6 +72,17 @@ def test_a_seed_that_did_not_get_there_counts_with_its_limit(scores):
     assert entry["seconds"]["high"] <= 60.0
     [row] = scores.scores_report.rows({"veldt a2c": entry})
     assert row[1] == "2 of 3"
+
+
+def test_a_run_without_two_cores_has_steps_but_no_seconds(scores):
+    runs = [run(0, 10.0), run(1, 90.0, cores=1), run(0, 50.0, "sb3 sac", cores=1)]
+    entries = scores.scores_report.summary(runs)["tasks"]["CartPole-v1"]
+    assert entries["veldt a2c"]["seconds"]["median"] == 10.0
+    assert entries["veldt a2c"]["steps"]["median"] == 150.0
+    assert entries["sb3 sac"]["seconds"] is None
+    rows = scores.scores_report.rows(entries)
+    assert [row[0] for row in rows] == ["`veldt a2c`", "`sb3 sac`"]
+    assert rows[1][2] == "-"
 
 
 def test_a_run_with_constants_of_yesterday_does_not_count(scores):
