@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 
 import commands
+import psutil
 import pytest
 
 SMALL = ("--num-actors", "1", "--envs-per-actor", "2", "--evaluation-episodes", "0")
@@ -100,3 +101,28 @@ def test_a_large_network_keeps_its_budget(tmp_path):
     assert complete
     assert result["stopped_by"] == "seconds"
     assert result["wall_seconds"] < 25 + SLACK_SECONDS
+
+
+def test_a_run_that_was_suspended_goes_on_without_a_restart(tmp_path):
+    """As a scheduler does that lends its cores to another job: for longer than a node may be silent
+    while somebody listens."""
+    words = ("train", "impala", *LEISURELY, *SMALL, "--run-dir", "run", "--hang-seconds", "3")
+    process = commands.start(tmp_path, *words, "--max-seconds", "25", "--quiet")
+    try:
+        commands.wait_for_training(tmp_path / "run", process)
+        whole = psutil.Process(process.pid)
+        everyone = [whole, *whole.children(recursive=True)]
+        for each in everyone:
+            each.suspend()
+        time.sleep(8.0)
+        whole.resume()
+        time.sleep(1.5)  # whoever watches looks before the others had their turn
+        for each in everyone:
+            each.resume()
+        _, err = process.communicate(timeout=100)
+    finally:
+        commands.end(process)
+    assert process.returncode == 0, err
+    result, _ = commands.saved(tmp_path / "run")
+    assert result["restarts"] == 0
+    assert result["stopped_by"] == "seconds"

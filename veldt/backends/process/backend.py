@@ -30,7 +30,7 @@ from veldt.backends.saving import (
 from veldt.backends.shared_memory.fabric import Fabric, build_fabric, descriptors_of
 from veldt.backends.shared_memory.memory import SharedBlock
 from veldt.backends.shared_memory.streams import remove_orphans
-from veldt.backends.supervision import RestartPolicy, silent_seconds
+from veldt.backends.supervision import Attention, RestartPolicy, silent_seconds
 from veldt.checkpoints.store import read_part
 from veldt.resources import require_descriptors
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
@@ -60,7 +60,7 @@ class ProcessBackend(LocalBackend):
         self._waiting: list[tuple[float, Child]] = []
         """Dead groups and when they may start again."""
         self._policies: dict[str, RestartPolicy] = {}
-        self._next_look = 0.0
+        self._next_look, self._attention = 0.0, Attention()
 
     def start(self) -> None:
         remove_orphans()
@@ -135,6 +135,7 @@ class ProcessBackend(LocalBackend):
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             keep_running()
+            self._attention.look()
             self._look_for_silence()
             self._recovery.look()
 
@@ -143,7 +144,7 @@ class ProcessBackend(LocalBackend):
         for child in self._children:
             blocks = (self._telemetry_blocks[node.name] for node in child.group.nodes)
             snapshots = [NodeTelemetry(block.memory).snapshot() for block in blocks]
-            silent = silent_seconds(snapshots, child.started)
+            silent = silent_seconds(snapshots, child.started, self._attention)
             if silent > self._options.hang_seconds and child.is_alive():
                 self.notes.append(
                     f"{child.group.name} was silent for {silent:.0f} s\n{child.stack()}"
