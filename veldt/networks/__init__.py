@@ -11,6 +11,7 @@ from veldt.networks.distributions import (
     make_distribution,
 )
 from veldt.networks.factory import NetworkFactory
+from veldt.networks.few_rows import Outputs, acting_step
 from veldt.networks.first_weights import FirstWeights, tensors_of
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import (
@@ -26,7 +27,7 @@ from veldt.networks.heads import (
 from veldt.networks.network import LAST_ACTION, LAST_REWARD, Network
 from veldt.networks.normalizers import load_moment_sums, moment_sums
 from veldt.networks.options import NetworkOptions
-from veldt.networks.player import Memory, Outputs, Player
+from veldt.networks.player import Memory, Player
 from veldt.networks.twin_critics import (
     SACNetwork,
     SACOutput,
@@ -63,6 +64,7 @@ __all__ = [
     "TD3Output",
     "TanhGaussian",
     "TwinCriticNetwork",
+    "acting_step",
     "load_moment_sums",
     "make_distribution",
     "make_network",

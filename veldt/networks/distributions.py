@@ -186,9 +186,10 @@ class Gaussian(Distribution):
 
     def draw(self, params: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Actions that follow from standard normal `noise` [..., d], whoever drew it."""
-        mean, std = self.moments(torch.from_numpy(params))
-        action = noise * std.numpy()
-        action += mean.numpy()
+        std = np.logaddexp(params[..., self.d :] + np.float32(_UNIT_STD_SHIFT), np.float32(0.0))
+        std += np.float32(_MIN_STD)
+        action = noise * std
+        action += params[..., : self.d]
         return action.reshape(*params.shape[:-1], *self.shape)
 
     def mode(self, params: Tensor) -> Tensor:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -70,6 +72,14 @@ class PolicyValueNetwork(Network):
         if self.value_moments is None:
             return self.head.bias.new_ones(())
         return self.value_moments.variance.clamp(min=_LEAST_VALUE_VARIANCE).sqrt()
+
+    def value_in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
+        """From the head's numbers [N] to values; reads the moments where they lie."""
+        if self.value_moments is None:
+            return np.ascontiguousarray
+        mean, variance = self.value_moments.mean.numpy(), self.value_moments.variance.numpy()
+        least = np.float32(_LEAST_VALUE_VARIANCE)
+        return lambda numbers: mean + numbers * np.sqrt(np.maximum(variance, least))
 
     @torch.no_grad()
     def update_value_statistics(self, targets: Tensor, valid: Tensor) -> None:

@@ -4,9 +4,8 @@ and what is exported are judged by this one object."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -14,26 +13,15 @@ from torch import Tensor
 
 from veldt.networks.cores import State
 from veldt.networks.distributions import MASKED_LOGIT
-from veldt.networks.encoders import FlatEncoder
+from veldt.networks.few_rows import Outputs, acting_step
 from veldt.networks.flat_parameters import FlatParameters
-from veldt.networks.heads import (
-    DPGNetwork,
-    DPGOutput,
-    PolicyValueNetwork,
-    PolicyValueOutput,
-    QNetwork,
-    QOutput,
-)
-from veldt.networks.layers import in_numpy
+from veldt.networks.heads import PolicyValueOutput, QNetwork, QOutput
 from veldt.networks.network import LAST_ACTION, LAST_REWARD, Network
-from veldt.networks.twin_critics import SACNetwork, SACOutput, TD3Output, TwinCriticNetwork
+from veldt.networks.twin_critics import SACNetwork, SACOutput
 from veldt.types import ACTION_MASK
-
-Outputs: TypeAlias = PolicyValueOutput | QOutput | DPGOutput | SACOutput | TD3Output
 
 Q_RANDOM_SHARE = 0.05
 """Share of random actions when a Q network plays stochastically, as DQN was evaluated in 2015."""
-_MOST_PLAIN_ROWS = 64  # where a matrix product begins to cost more than calling it
 
 
 @dataclass
@@ -72,7 +60,7 @@ class Player:
     def __init__(self, network: Network, seed: int = 0) -> None:
         self.network = network.eval()
         self._flat = FlatParameters(network)
-        self._plain = plain_pass(network)
+        self._step = acting_step(network)
         self._random = np.random.default_rng(seed)
 
     def load(self, vector: np.ndarray) -> None:
@@ -97,10 +85,7 @@ class Player:
         """Rows [N, ...] by the names of the network's inputs -> actions [N, ...] as the environment
         receives them. `first` [N]: where an episode begins."""
         with torch.inference_mode():
-            if self._plain is not None and len(first) <= _MOST_PLAIN_ROWS:
-                numbers = self._plain(observations)
-            else:
-                numbers = self._in_torch(observations, memory, first)
+            numbers = self._numbers(observations, memory, first)
             if ACTION_MASK in observations:
                 numbers = np.where(observations[ACTION_MASK], numbers, np.float32(MASKED_LOGIT))
             action = self._best(numbers) if deterministic else self._drawn(numbers)
@@ -108,13 +93,13 @@ class Player:
             memory.past[LAST_ACTION][:] = action
         return self.network.env_action(action)
 
-    def _in_torch(
+    def _numbers(
         self, observations: Mapping[str, np.ndarray], memory: Memory, first: np.ndarray
     ) -> np.ndarray:
         rows = {**observations, **memory.past}
         tensors = {name: torch.from_numpy(array) for name, array in rows.items()}
         begins = torch.from_numpy(first)
-        outputs, memory.state = self.network.step(tensors, memory.state, begins)
+        outputs, memory.state = self._step(tensors, memory.state, begins)
         return policy_numbers(outputs).numpy()
 
     def _best(self, numbers: np.ndarray) -> np.ndarray:
@@ -152,47 +137,3 @@ def policy_numbers(outputs: Outputs) -> Tensor:
     if isinstance(outputs, QOutput):
         return outputs.q_values
     return outputs.params if isinstance(outputs, SACOutput) else outputs.action
-
-
-PlainPass = Callable[[Mapping[str, np.ndarray]], np.ndarray]
-"""Observations -> `policy_numbers`, in NumPy: for a few rows of a small network, calling torch
-costs more than there is to compute. The weights are read where they lie."""
-
-
-def plain_pass(network: Network) -> PlainPass | None:
-    """For networks that follow from one vector alone; None for others."""
-    own = isinstance(network, PolicyValueNetwork | QNetwork)
-    encoder = network.encoder if own else network.actor_part["encoder"]  # type: ignore[index]
-    has_past = network.core is not None or network.config.last_action_and_reward
-    if has_past or not isinstance(encoder, FlatEncoder) or len(encoder.leaves) != 1:
-        return None
-    [leaf], normalizer, head = encoder.leaves, network.normalizer, _plain_head(network)
-    if leaf.kind != "vector":
-        return None
-    trunk, name = encoder.mlp.in_numpy(), leaf.name
-    if normalizer is None:
-        return lambda observations: head(trunk(observations[name]))
-    normalize = normalizer.in_numpy(name)
-    return lambda observations: head(trunk(normalize(observations[name])))
-
-
-def _plain_head(network: Network) -> Callable[[np.ndarray], np.ndarray]:
-    if isinstance(network, PolicyValueNetwork):
-        return in_numpy(network.head, rows=network.num_params)
-    if isinstance(network, QNetwork) and network.config.dueling:
-        streams, width = network.streams.in_numpy(), network.width
-        value, advantage = in_numpy(network.value), in_numpy(network.advantage)
-
-        def dueling(features: np.ndarray) -> np.ndarray:
-            both = streams(features)
-            gains = advantage(both[:, width:])
-            return value(both[:, :width]) + gains - gains.mean(1, keepdims=True)
-
-        return dueling
-    if isinstance(network, QNetwork):
-        return in_numpy(network.head)
-    assert isinstance(network, DPGNetwork | TwinCriticNetwork)
-    linear, shape = in_numpy(network.actor_part["head"]), network.spec.action.shape
-    if isinstance(network, SACNetwork):
-        return linear
-    return lambda features: np.tanh(linear(features)).reshape(-1, *shape)

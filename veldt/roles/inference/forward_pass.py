@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from veldt.devices import RECORDING
-from veldt.networks import Network
+from veldt.networks import Network, acting_step
 
 Tensors = dict[str, torch.Tensor]
 State = tuple[torch.Tensor, ...]
@@ -28,7 +28,8 @@ _MOST_GRAPHS = 16  # each keeps the memory of its activations
 def forward_pass(network: Network, device: torch.device) -> ForwardPass:
     if device.type == "cuda":
         return CudaForwardPass(network, device)
-    return lambda inputs, state: network.step(inputs, state, inputs["first"])
+    step = acting_step(network)
+    return lambda inputs, state: step(inputs, state, inputs["first"])
 
 
 def host_room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
