@@ -331,12 +331,17 @@ def _best(entries: dict[str, Any], framework: str) -> tuple[str, str, str]:
     return f"`{name.split()[1]}`", seconds, steps
 
 
-def choosing_block(results: Path = RESULTS) -> str:
-    """For docs/choosing.md: which architecture solves each task soonest, and with fewest steps."""
+def choosing_block(results: Path = RESULTS, others: Path = OTHER_MACHINE) -> str:
+    """For docs/choosing.md: which architecture solves each task soonest, and with fewest steps. The
+    other machine speaks of tasks that the first has not seen."""
     if not results.exists():
         return "Not measured yet: `python benchmarks/scores.py`."
+    tasks = json.loads(results.read_text(encoding="utf-8"))["tasks"]
+    if others.exists():
+        more = json.loads(others.read_text(encoding="utf-8"))["tasks"]
+        tasks |= {task: more[task] for task in more if task not in tasks}
     lines = []
-    for task, entries in json.loads(results.read_text(encoding="utf-8"))["tasks"].items():
+    for task, entries in tasks.items():
         if not _has_target(entries):
             continue
         whole = {n.split()[1]: e for n, e in entries.items() if n.startswith("veldt ")}

@@ -101,6 +101,20 @@ def test_a_contestant_with_one_seed_is_not_on_the_first_screen(scores, tmp_path)
     )
 
 
+def test_what_to_choose_comes_from_both_machines(scores, tmp_path):
+    report, paths = scores.scores_report, (tmp_path / "one.json", tmp_path / "other.json")
+    assert report.choosing_block(*paths).startswith("Not measured yet")
+    mine = [run(0, 10.0)]
+    theirs = [run(0, 99.0), {**run(1, 50.0, cores=1), "task": "HalfCheetah-v5"}]
+    for path, runs in zip(paths, (mine, theirs), strict=True):
+        path.write_text(json.dumps(report.summary(runs)))
+    lines = report.choosing_block(*paths).splitlines()
+    assert lines[2:4] == [
+        "| CartPole-v1 | `a2c`, 10.0 s | `a2c`, 100 | `a2c` |",
+        "| HalfCheetah-v5 | - | `a2c`, 200 | `a2c` |",
+    ]
+
+
 def test_the_commands_are_what_a_user_would_type(scores, tmp_path):
     [lstm] = [t for t in scores.TASKS if t.env == "veldt/Memory-v0"]
     words = scores.Wanted(lstm, lstm.contestants[0], 4).words(tmp_path, 30.0)
