@@ -121,6 +121,15 @@ def test_gaussian_samples_have_the_stated_moments(family):
     np.testing.assert_allclose(draws.std(0), std, rtol=0.01)
 
 
+@pytest.mark.parametrize("rows", [3, 2_000], ids=["few", "many"])
+def test_gaussian_draws_follow_from_their_noise(rows):
+    rng, distribution = np.random.default_rng(0), Gaussian((-1.0, -1.0), (1.0, 1.0))
+    params = (4.0 * rng.normal(size=(rows, 4))).astype(np.float32)
+    noise = rng.normal(size=(rows, 2)).astype(np.float32)
+    mean, std = moments(params.astype(np.float64), 2)
+    np.testing.assert_allclose(distribution.draw(params, noise), mean + std * noise, rtol=2e-4)
+
+
 def test_tanh_gaussian_log_prob_is_the_density_of_the_squashed_action():
     distribution = TanhGaussian((-1.0,), (1.0,))
     params = torch.tensor([0.7, -0.3])

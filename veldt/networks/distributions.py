@@ -22,6 +22,7 @@ MASKED_LOGIT = -1e9
 _LOG_2PI = math.log(2.0 * math.pi)
 _LOG_2 = math.log(2.0)
 _MIN_STD = 1e-3
+_FEW_NUMBERS = 1024  # up to which NumPy's softplus costs less than calling torch's
 _UNIT_STD_SHIFT = math.log(math.expm1(1.0 - _MIN_STD))  # std = 1 where the network says 0
 
 
@@ -186,11 +187,16 @@ class Gaussian(Distribution):
 
     def draw(self, params: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Actions that follow from standard normal `noise` [..., d], whoever drew it."""
-        std = np.logaddexp(params[..., self.d :] + np.float32(_UNIT_STD_SHIFT), np.float32(0.0))
-        std += np.float32(_MIN_STD)
-        action = noise * std
+        action = noise * self._std_in_numpy(params[..., self.d :])
         action += params[..., : self.d]
         return action.reshape(*params.shape[:-1], *self.shape)
+
+    def _std_in_numpy(self, raw: np.ndarray) -> np.ndarray:
+        if raw.size > _FEW_NUMBERS:
+            return F.softplus(torch.from_numpy(raw) + _UNIT_STD_SHIFT).add_(_MIN_STD).numpy()
+        std = np.logaddexp(raw + np.float32(_UNIT_STD_SHIFT), np.float32(0.0))
+        std += np.float32(_MIN_STD)
+        return std
 
     def mode(self, params: Tensor) -> Tensor:
         return self._shaped(params[..., : self.d])
