@@ -57,3 +57,15 @@ def test_unbounded_or_discrete_actions_and_memory_are_refused(head):
             make_network(CONFIG, make_spec(action=action), head, 0)
     with pytest.raises(ValueError, match="without memory"):
         make_network(NetworkOptions(recurrent="lstm"), make_spec(action=BOX), head, 0)
+
+
+@pytest.mark.parametrize("head", ["sac", "td3"])
+def test_layers_begin_as_small_as_the_published_ones(head):
+    """The deviation of a uniform within 1 / sqrt(n) of n inputs, in actor and critics."""
+    wide = NetworkOptions(hidden_sizes=(256, 256), activation="relu")
+    network = make_network(wide, make_spec(vector(17), action=BOX), head, 0)
+    layers = [network.actor_part["encoder"].mlp.layers[1], *(
+        critic.joint.layers[1] for critic in network.critic_part
+    )]  # fmt: skip
+    for layer in layers:
+        assert float(layer.weight.std()) == pytest.approx(1.0 / np.sqrt(3.0 * 256), rel=0.02)

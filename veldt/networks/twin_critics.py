@@ -34,6 +34,16 @@ class TD3Output(NamedTuple):
     action: Tensor
 
 
+@torch.no_grad()
+def _begin_small(trunk: nn.Module) -> None:
+    """Bring linear layers from the deviation that keeps the size of what passes through them,
+    sqrt(2 / n), to that of a uniform within 1 / sqrt(n), with which the published SAC and TD3
+    begin: critics with large opinions of their own take long to give them up."""
+    for layer in trunk.modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight.mul_(math.sqrt(1.0 / 6.0))
+
+
 class Critic(nn.Module):
     """Vectors and action go into the first layer together; images are convolved before."""
 
@@ -73,6 +83,8 @@ class TwinCriticNetwork(BoundedActionNetwork):
         self.actor_part = nn.ModuleDict({"encoder": encoder, "head": head})
         critics = [Critic(config, spec, generator) for _ in range(2)]
         self.critic_part = nn.ModuleList(critics)
+        for trunk in (encoder, self.critic_part):
+            _begin_small(trunk)
 
     def critics(self, observations: Observations, action: Tensor) -> Tensor:
         """Observations [N, ...], actions [N, *shape] in [-1, 1] -> q of both critics [2, N]."""
