@@ -45,7 +45,8 @@ def acting_step(network: Network) -> Step:
     def step(observations: Observations, state: State, first: Tensor) -> tuple[Outputs, State]:
         if len(first) > most:
             return network.step(observations, state, first)
-        return few(observations), state
+        with np.errstate(over="ignore", invalid="ignore"):  # as torch does; others watch for NaN
+            return few(observations), state
 
     return step
 
