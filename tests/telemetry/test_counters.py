@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veldt.telemetry.block import MAX_COUNTERS, MAX_STAGES, NAME, Names, read_names
+from veldt.telemetry.block import (
+    LAG_SUM,
+    LAGS_BEGUN,
+    LAGS_DONE,
+    MAX_COUNTERS,
+    MAX_STAGES,
+    NAME,
+    Names,
+    read_names,
+)
 from veldt.telemetry.counters import (
     EPISODE_RING,
     TELEMETRY_BYTES,
@@ -171,6 +180,24 @@ def test_an_episode_that_is_being_written_hides_the_one_it_overwrites() -> None:
     node._tail[0] = EPISODE_RING + 10  # ten more begun, none of them done
     _, lengths = node.snapshot().new_episodes(0)
     np.testing.assert_array_equal(lengths, np.arange(10, EPISODE_RING))
+
+
+def test_a_writer_that_lost_its_core_in_the_middle_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = NodeTelemetry()
+    node.lag(np.array([1, 3]))
+    node._tail[LAGS_BEGUN] += 2  # two rows of lag 10 are being counted
+    node._lag[LAG_SUM] += 20
+
+    def its_turn(seconds: float) -> None:
+        if node._head[LAGS_DONE] == 2:
+            node._histogram[10] += 2
+            node._head[LAGS_DONE] += 2
+
+    monkeypatch.setattr(time, "sleep", its_turn)
+    lag = node.snapshot().lag
+    assert (lag.count, lag.mean) == (4, 6.0)
 
 
 def test_another_process_writes_what_this_one_reads(shared_file: int) -> None:

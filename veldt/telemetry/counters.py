@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -42,7 +43,8 @@ from veldt.telemetry.block import (
 from veldt.telemetry.spans import SpanRing, Spans
 from veldt.telemetry.stages import RecordedStage, Stage
 
-_COPY_ATTEMPTS = 4
+_COPY_ATTEMPTS, _QUICK_ATTEMPTS = 8, 3
+_PAUSE_SECONDS = 0.001  # a writer that lost its core in the middle needs its turn to come to an end
 
 _log = logging.getLogger(__name__)
 
@@ -197,7 +199,9 @@ class NodeTelemetry:
     def to_bytes(self) -> bytes:
         """A copy of the block: for NodeSnapshot.from_bytes, or for a successor to start from."""
         block = bytearray()
-        for _ in range(_COPY_ATTEMPTS):
+        for attempt in range(_COPY_ATTEMPTS):
+            if attempt >= _QUICK_ATTEMPTS:
+                time.sleep(_PAUSE_SECONDS)
             head = bytes(self._memory[:HEAD_BYTES])
             block = bytearray(self._memory)
             block[:HEAD_BYTES] = head
