@@ -182,7 +182,8 @@ def _is_asked_for(given: argparse.Namespace, env: str, contestant: str) -> bool:
 
 
 def measure(given: argparse.Namespace, path: Path, here: dict[str, Any]) -> None:
-    earlier = [run for run in finished(path, here) if "error" not in run]
+    known = (run for run in finished(path, here) if not run.get("superseded"))
+    earlier = [run for run in known if "error" not in run]
     done = {(run["task"], run["contestant"], run["seed"]) for run in earlier if not given.again}
     todo = [each for each in wanted_runs(given) if each.key not in done]
     if any(each.contestant.startswith("sb3") for each in todo) and not peer_python().exists():

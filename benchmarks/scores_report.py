@@ -231,10 +231,12 @@ environment; every run prints and records which one it was.
   of Pendulum, Hopper, MountainCarContinuous and NestedDict, and are reported on seeds 0 to 4 of
   the same tasks; LunarLanderContinuous had no part in it. One was not: `apex` learns from its 500th
   transition on again, since with 100 seed 3 of MountainCarContinuous did not get there.
-  `[continuous_wide]` of `apex` has SAC's published constants; that these, and first weights as small
-  as the published ones, are needed was seen on seeds 10 and 11 of HalfCheetah, where one run with
-  both took 53,659 steps. With larger first weights seeds 0 and 3 took 64,796 and 74,398 (marked
-  superseded), and seed 1 was at 950 when it was ended after 70,000.
+  `[continuous_wide]` of `apex` has SAC's published constants; that these, and first weights as
+  small as the published ones, are needed was seen on seeds 10 and 11 of HalfCheetah, where one run
+  with both took 53,659 steps. With larger first weights seeds 0 and 3 took 64,796 and 74,398
+  (marked superseded), and seed 1 had a training return of 950 when it was ended after 70,000 steps;
+  with small ones seeds 1 and 2 had 1,108 and 2,509 when they were ended after 46,000. So Veldt has
+  no runs yet to compare with Stable-Baselines3's in that table.
 - The second group of tables is of a machine with two cores in all. One run at a time, but for
   HalfCheetah: there two went on side by side, with a core each, so its steps count and its seconds
   are left out.

@@ -55,6 +55,21 @@ def test_finished_runs_are_not_repeated_and_a_line_cut_off_is_no_run(scores, tmp
     assert ("CartPole-v1", "sb3 ppo", 1) in keys
 
 
+def test_a_run_with_constants_of_yesterday_is_made_again(scores, tmp_path, monkeypatch):
+    path, asked = tmp_path / "scores.jsonl", []
+    for earlier in (run(0, 9.0, superseded=True), run(1, 8.0)):
+        scores._append(path, earlier)
+
+    def execute(wanted, max_seconds, cores):
+        asked.append(wanted.seed)
+        return run(wanted.seed, 7.0)
+
+    monkeypatch.setattr(scores, "execute", execute)
+    limits = {"max_seconds": 60.0, "total_seconds": 1e9, "jobs": 1, "cores": 1}
+    scores.measure(given(only=["CartPole-v1 veldt a2c"], again=False, **limits), path, MACHINE)
+    assert asked == [0]
+
+
 def test_one_contestant_of_one_task_can_be_left_out_and_long_tasks_come_first(scores):
     asked = given(only=["CartPole-v1", "Hopper-v5"], leave_out=["Hopper-v5 sb3 sac"])
     keys = [wanted.key for wanted in scores.wanted_runs(asked)]
