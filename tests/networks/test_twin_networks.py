@@ -64,8 +64,7 @@ def test_layers_begin_as_small_as_the_published_ones(head):
     """The deviation of a uniform within 1 / sqrt(n) of n inputs, in actor and critics."""
     wide = NetworkOptions(hidden_sizes=(256, 256), activation="relu")
     network = make_network(wide, make_spec(vector(17), action=BOX), head, 0)
-    layers = [network.actor_part["encoder"].mlp.layers[1], *(
-        critic.joint.layers[1] for critic in network.critic_part
-    )]  # fmt: skip
-    for layer in layers:
-        assert float(layer.weight.detach().std()) == pytest.approx(1.0 / np.sqrt(3.0 * 256), rel=0.02)
+    trunks = [network.actor_part["encoder"].mlp, *(each.joint for each in network.critic_part)]
+    for trunk in trunks:
+        deviation = float(trunk.layers[1].weight.detach().std())
+        assert deviation == pytest.approx(1.0 / np.sqrt(3.0 * 256), rel=0.02)
