@@ -237,6 +237,9 @@ environment; every run prints and records which one it was.
   (marked superseded), and seed 1 had a training return of 950 when it was ended after 70,000 steps;
   with small ones seeds 1 and 2 had 1,108 and 2,509 when they were ended after 46,000. So Veldt has
   no runs yet to compare with Stable-Baselines3's in that table.
+- Hopper in the second group: two seeds of `a2c` and one of `ppo`, ended there because `a2c` did
+  worse than in the first group (MuJoCo 3 there, 4 here): it stood at a training return of 600 for
+  hundreds of thousands of steps with both. Whether that is chance is not known.
 - The second group of tables is of a machine with two cores in all. One run at a time, but for
   HalfCheetah: there two went on side by side, with a core each, so its steps count and its seconds
   are left out.
