@@ -239,8 +239,8 @@ environment; every run prints and records which one it was.
   no runs yet to compare with Stable-Baselines3's in that table.
 - Hopper in the second group: two seeds of `a2c` and one of `ppo`, ended there because `a2c` did
   worse than in the first group (MuJoCo 3 there, 4 here): it stood at a training return of 600 for
-  hundreds of thousands of steps with both. Seed 1 stood at 550 and at 950 after 190,000 steps in two
-  further calls of the same code, so chance has a large part in it.
+  hundreds of thousands of steps with both. Seed 1 stood at 550 and at 950 after 190,000 steps in
+  two further calls of the same code, so chance has a large part in it.
 - The second group of tables is of a machine with two cores in all. One run at a time, but for
   HalfCheetah: there two went on side by side, with a core each, so its steps count and its seconds
   are left out.
