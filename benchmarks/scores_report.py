@@ -231,16 +231,11 @@ environment; every run prints and records which one it was.
   of Pendulum, Hopper, MountainCarContinuous and NestedDict, and are reported on seeds 0 to 4 of
   the same tasks; LunarLanderContinuous had no part in it. One was not: `apex` learns from its 500th
   transition on again, since with 100 seed 3 of MountainCarContinuous did not get there.
-  `[continuous_wide]` of `apex` has SAC's published constants; that these, and first weights as
-  small as the published ones, are needed was seen on seeds 10 and 11 of HalfCheetah, where one run
-  with both took 53,659 steps. With larger first weights seeds 0 and 3 took 64,796 and 74,398
-  (marked superseded), and seed 1 had a training return of 950 when it was ended after 70,000 steps;
-  with small ones seeds 1 and 2 had 1,108 and 2,509 when they were ended after 46,000. So Veldt has
-  no runs yet to compare with Stable-Baselines3's in that table.
+  `[continuous_wide]` of `apex` has SAC's published constants. Its runs on HalfCheetah in
+  `benchmarks/results/scores_two_cores.jsonl` are of larger first weights than today's and marked
+  superseded, so Veldt has none yet to compare with Stable-Baselines3's in that table.
 - Hopper in the second group: two seeds of `a2c` and one of `ppo`, ended there because `a2c` did
-  worse than in the first group (MuJoCo 3 there, 4 here): it stood at a training return of 600 for
-  hundreds of thousands of steps with both. Seed 1 stood at 550 and at 950 after 190,000 steps in
-  two further calls of the same code, so chance has a large part in it.
+  worse than in the first group (MuJoCo 3 there, 4 here). So few seeds decide nothing.
 - The second group of tables is of a machine with two cores in all. One run at a time, but for
   HalfCheetah: there two went on side by side, with a core each, so its steps count and its seconds
   are left out.
@@ -358,6 +353,8 @@ def choosing_block(results: Path = RESULTS, others: Path = OTHER_MACHINE) -> str
         if not _has_target(entries):
             continue
         whole = {n.split()[1]: e for n, e in entries.items() if n.startswith("veldt ")}
+        if not whole:
+            continue
         whole = {n: e for n, e in whole.items() if e["seeds"] and e["reached"] == e["seeds"]}
         lines.append((task, *(_first(whole, by) for by in ("seconds", "steps")), _others(whole)))
     header = ("task", "soonest", "fewest steps", "reached by all seeds of")
