@@ -17,7 +17,13 @@ import psutil
 import pytest
 
 SIGNALS = int(os.environ.get("VELDT_GROUP_SIGNALS", 3))  # 50 at night
-TRAIN = ("train", "impala", "--env", "CartPole-v1", "--quiet", "--run-dir", "run")
+# Steps enough that no run ends by itself before it is struck: a fast machine takes the default
+# number of them within a few seconds.
+STEPS = "1000000000"
+TRAIN = (
+    *("train", "impala", "--env", "CartPole-v1", "--quiet"),
+    *("--run-dir", "run", "--total-env-steps", STEPS),
+)
 
 
 def send(number: int, process, way: str) -> None:
