@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+import veldt
 from veldt.algorithms.ppo import ppo_targets, scale_by_divergence
 from veldt.algorithms.returns import Rows, generalized_advantage
 from veldt.algorithms.vtrace import Traces
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.objectives.minibatches import INDEX, chosen
 from veldt.objectives.ppo import PPO, ClippedOptions
+from veldt.objectives.trajectories import TrajectoryReader
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.options.fields import changed
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
@@ -355,3 +357,36 @@ def test_entropy_without_a_coefficient_is_measured_on_the_actions_taken():
     torch.testing.assert_close(found[0.0], -taken.mean().detach())
     exact = network.distribution.entropy(logits).mean().detach()
     torch.testing.assert_close(found[1e-9].detach(), exact)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "veldt/Catch-v0"])
+def test_without_lag_what_acted_is_recalled_as_the_network_would_say_it_again(
+    env, monkeypatch, tmp_path
+):
+    """In real runs of a2c, whose trajectories have ends, time limits and normalised inputs."""
+    compared = []
+    recall = TrajectoryReader.recall
+
+    def both(self, batch):
+        recalled = recall(self, batch)
+        with torch.no_grad():
+            asked = self.evaluate(batch)
+        for name in ("logits", "values", "log_probs", "log_rhos"):
+            close = {"rtol": 1e-4, "atol": 1e-4}
+            torch.testing.assert_close(getattr(recalled, name), getattr(asked, name), **close)
+        torch.testing.assert_close(recalled.rows, asked.rows, rtol=1e-4, atol=1e-4)
+        compared.append(int(batch["truncated"].sum() + batch["terminated"].sum()))
+        return recalled
+
+    monkeypatch.setattr(TrajectoryReader, "recall", both)
+    veldt.train(
+        "a2c",
+        env=env,
+        backend="serial",
+        total_env_steps=12_000,
+        evaluation_episodes=0,
+        quiet=True,
+        run_dir=str(tmp_path / "run"),
+    )
+    assert len(compared) >= 5
+    assert sum(compared) > 0

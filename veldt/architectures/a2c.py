@@ -27,6 +27,7 @@ from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.roles.policies.correlated_draws import CorrelatedDraws, DrawOptions
 from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies.selection import KEPT
 from veldt.topology import Topology
 
 ACTORS_WAIT = True
@@ -63,8 +64,9 @@ def build(config: Config, problem: Problem) -> Topology:
         problem = problem.in_one_actor()
     network = problem.network("policy_value", config.loss)
     environments = problem.environments()
-    share = config.exploration.noise_share
-    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
+    share, is_ppo = config.exploration.noise_share, config.loss.ppo.has_passes
+    kept = KEPT if is_ppo else ()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments, kept)
 
     topology = Topology(network)
     weights = topology.board("weights", network)
@@ -74,7 +76,7 @@ def build(config: Config, problem: Problem) -> Topology:
             "actor",
             Actor(
                 environments,
-                LocalPolicy(network, weights.source(), CorrelatedDraws(share=share)),
+                LocalPolicy(network, weights.source(), CorrelatedDraws(is_ppo, share)),
                 trajectories.sink,
                 synchronous=True,
                 gamma=config.loss.gamma,
@@ -85,7 +87,7 @@ def build(config: Config, problem: Problem) -> Topology:
         Learner(
             network,
             trajectories.source(problem.num_actors),
-            PPO(config.loss) if config.loss.ppo.has_passes else ActorCritic(config.loss),
+            PPO(config.loss, without_lag=True) if is_ppo else ActorCritic(config.loss),
             LocalOptimizer(config.optimizer),
             weights.source(),
             weights.sink,

@@ -117,8 +117,12 @@ class PPO(Clipped):
     Hilton et al., 2022; at the first step the gradient is then V-trace's). The KL is always taken
     to the newest, since only that is the doing of these steps."""
 
+    without_lag: bool = False
+    """Whether all rows acted with the weights that they are met with, and kept their values."""
+
     def open(self, network: Network) -> None:
         super().open(network)
+        self._recalls = self.without_lag and network.core is None
         self._states = [f"state.{name}" for name in network.state_fields()]
         # Rows that do not count are left out, or masked: what is recorded for a GPU has one shape,
         # and memory needs every row.
@@ -152,7 +156,7 @@ class PPO(Clipped):
     def _prepared(self, batch: Tensors) -> Tensors:
         """All that the loss needs, [T, B, ...]."""
         options, network = self.options, self._network
-        seen = self._reader.evaluate(batch)
+        seen = self._reader.recall(batch) if self._recalls else self._reader.evaluate(batch)
         targets = ppo_targets(seen.log_rhos, seen.rows, options.traces)
         valid = ~seen.ignored & self._young_rows(batch)
         advantages = targets.advantages

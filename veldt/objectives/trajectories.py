@@ -50,19 +50,39 @@ class TrajectoryReader:
 
     def evaluate(self, batch: Tensors) -> Evaluated:
         """A batch of policy and value: the bootstrap row serves only its predecessor."""
+        distribution = self._network.distribution
+        assert distribution is not None
+        outputs, states = self.unroll(batch)
+        logits, action = outputs.logits[:-1], batch["action"][:-1]
+        log_probs = distribution.log_prob(logits, action)
+        with torch.no_grad():
+            behaviour = distribution.log_prob(batch["behaviour_logits"][:-1], action)
+            log_rhos = log_probs.detach() - behaviour
+        rows = self._rows(batch, outputs.value, states)
+        values = outputs.value[:-1]
+        return Evaluated(logits, values, log_probs, behaviour, log_rhos, rows, rows.ignored)
+
+    @torch.no_grad()
+    def recall(self, batch: Tensors) -> Evaluated:
+        """The same of rows that acted with these very weights and kept their values: the network is
+        asked about the last row alone. Without memory, whose states nobody kept."""
         network = self._network
         assert network.distribution is not None
-        outputs, states = self.unroll(batch)
-        logits, values, action = outputs.logits[:-1], outputs.value[:-1], batch["action"][:-1]
-        log_probs = network.distribution.log_prob(logits, action)
-        flags = (batch["terminated"][:-1], batch["truncated"][:-1], batch["ignored"][:-1])
-        with torch.no_grad():
-            behaviour = network.distribution.log_prob(batch["behaviour_logits"][:-1], action)
-            rewards = batch["reward"][:-1] * network.reward_scale()
-            following = self.following(batch, outputs.value, states, "value")
-            log_rhos = log_probs.detach() - behaviour
-        rows = Rows(rewards, values.detach(), following, *flags)
-        return Evaluated(logits, values, log_probs, behaviour, log_rhos, rows, flags[-1])
+        last = {name: batch[name][-1] for name in network.input_names}
+        bootstrap, _ = network.step(last, (), batch["first"][-1])
+        logits, values = batch["behaviour_logits"][:-1], batch["behaviour_value"][:-1]
+        log_probs = network.distribution.log_prob(logits, batch["action"][:-1])
+        rows = self._rows(batch, torch.cat((values, bootstrap.value[None])), ())
+        nothing = torch.zeros_like(log_probs)
+        return Evaluated(logits, values, log_probs, log_probs, nothing, rows, rows.ignored)
+
+    @torch.no_grad()
+    def _rows(self, batch: Tensors, values: Tensor, states: tuple[Tensor, ...]) -> Rows:
+        """What happened, beside `values` of all T + 1 rows."""
+        rewards = batch["reward"][:-1] * self._network.reward_scale()
+        following = self.following(batch, values, states, "value")
+        flags = (batch[name][:-1] for name in ("terminated", "truncated", "ignored"))
+        return Rows(rewards, values[:-1].detach(), following, *flags)
 
     @torch.no_grad()
     def following(
