@@ -80,6 +80,36 @@ def test_impalas_batch_grows_with_its_actors(num_actors, num_learners, rows):
 
 
 @pytest.mark.parametrize(
+    ("architecture", "env", "num_actors", "width", "rows"),
+    [
+        ("sample_factory", "CartPole-v1", 1, 32, 2_048),
+        ("sample_factory", "CartPole-v1", 2, 16, 2_048),
+        ("sample_factory", "CartPole-v1", 3, 16, 3_072),
+        ("sample_factory", "CartPole-v1", 15, 16, 15_360),
+        ("sample_factory", "Acrobot-v1", 15, 2, 2_048),  # stepped one by one
+        ("sample_factory", "veldt/NestedDict-v0", 15, 2, 2_048),
+        ("a2c", "CartPole-v1", 2, 16, 2_048),
+        ("a2c", "CartPole-v1", 16, 16, 16_384),
+        ("a2c", "Acrobot-v1", 16, 2, 2_048),
+        ("apex", "Pendulum-v1", 15, 1, 256),
+    ],
+)
+def test_sizes_grow_with_actors_where_environments_step_as_arrays(
+    architecture, env, num_actors, width, rows
+):
+    found = chosen(architecture, env, num_actors=num_actors)
+    assert found["envs_per_actor"] == width
+    assert found["rows_per_update"] == rows
+
+
+@pytest.mark.parametrize("given", [{"num_envs": 30}, {"batch_rows": 2_048}])
+def test_sizes_that_were_asked_for_do_not_grow(given):
+    plan = make_plan("sample_factory", RunOptions(env="CartPole-v1", num_actors=15), given)
+    assert plan.problem.envs_per_actor == 2
+    assert plan.rows_per_update() == round(2_048 / 64) * 64
+
+
+@pytest.mark.parametrize(
     ("architecture", "num_actors", "device", "num_envs", "rows"),
     [
         ("sample_factory", 1, "cpu", 16, 512),

@@ -42,6 +42,10 @@ and Atari's, which are wider where a GPU answers many rows in the time of one.""
 _MOST_ATARI_ENVS = 64  # of one actor: their frames fill the memory
 _WIDE_ENOUGH_FOR_CUDA = 512  # CartPole's two layers of 64 train several times faster on cores
 _NATIVE_GAMES = 256  # a game is a row of arrays: 256 of them cost a third more than 64
+_LEAST_NATIVE_ENVS = 16  # of one actor: stepping them takes hardly longer than stepping two
+
+SIZES = {"num_envs", "batch_rows"}
+"""Options that say how much is learned from at a time."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +112,15 @@ def _checked_plan(
     preset = _preset(module, options.preset, found, own, device)
     if preset not in module.PRESETS:
         raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(module.PRESETS)}")
+    least_actors, num_actors = _num_actors(options, module)
     config = make_config(module, preset, own)
+    if options.envs_per_actor is None and not SIZES & own.keys():
+        config = grown(config, environment.is_native and not environment.is_atari, num_actors)
     # R2D2 rescales values because it does not clip rewards.
     is_r2d2 = flat(config).get("algorithm") == "r2d2"
     if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
         environment = environment.clipping(1.0)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
-    least_actors, num_actors = _num_actors(options, module)
     problem = Problem(
         environment,
         spec,
@@ -274,6 +280,21 @@ def _num_actors(options: RunOptions, module: ModuleType) -> tuple[int, int]:
     cores = 2 if options.backend == "serial" else usable_cores()
     chosen = max(1, module.default_actors(cores))
     return chosen, chosen
+
+
+def grown(config: Any, is_native: bool, num_actors: int) -> Any:
+    """A preset's sizes for so many actors. Environments that step one by one are shared among them:
+    more would only put off the next update. Of those that step as arrays each actor has enough to
+    be worth its turn, and a batch grows with them."""
+    known = flat(config)
+    num_envs = known.get("num_envs", 0)
+    wanted = num_actors * min(num_envs, _LEAST_NATIVE_ENVS)
+    if not is_native or wanted <= num_envs:
+        return config
+    sizes = {"num_envs": wanted}
+    if known.get("batch_rows"):
+        sizes["batch_rows"] = round(known["batch_rows"] * wanted / num_envs)
+    return with_values(config, sizes)
 
 
 def envs_per_actor(
