@@ -24,7 +24,7 @@ from typing import Any
 import referee
 
 _LOOKS_SHARE, _EPISODES_BETWEEN = 0.2, 100
-_FIRST_LOOK_SECONDS, _LEAST_BETWEEN_LOOKS_SECONDS = 2.0, 0.5
+_LEAST_BETWEEN_LOOKS_SECONDS = 0.5
 Settings = dict[str, Any]
 
 
@@ -79,7 +79,7 @@ class Judge:
         self._given, self._play = given, play
         self._returns: deque[float] = deque(maxlen=referee.WINDOW)
         self._episodes, self._next_episode = 0, referee.WINDOW
-        self._next_look, self._paused, self._rounds = _FIRST_LOOK_SECONDS, 0.0, 0
+        self._next_look, self._paused, self._rounds = 0.0, 0.0, 0
         self.evaluation: float | None = None
         self.seconds_to_target: float | None = None
         self.steps_to_target: int | None = None

@@ -29,6 +29,12 @@ def target(*returns, has_looks=True):
     return Target(10.0, 20, has_looks, play), attempts
 
 
+def after_its_first_update(goal):
+    """Half a second later it may be looked at."""
+    assert not goal.is_reached(told(), 0.0, None)
+    return goal
+
+
 def test_training_episodes_at_the_target_are_confirmed_by_one_round():
     goal, attempts = target(12.0, has_looks=False)
     assert goal.is_reached(told(10.0, 100), 1.0, None)
@@ -46,6 +52,7 @@ def test_after_a_round_below_it_100_more_episodes_are_waited_for():
 
 def test_a_look_counts_when_a_second_round_agrees():
     goal, attempts = target(11.0, 9.0, 11.0, 12.0)
+    after_its_first_update(goal)
     assert not goal.is_reached(told(-50.0, 30), 3.0, None)
     assert attempts == [0, 1]
     assert not goal.is_reached(told(-50.0, 31), 3.4, None)  # too soon for another look
@@ -60,7 +67,7 @@ def test_looks_take_a_fifth_of_the_time():
         time.sleep(0.2)
         return np.full(20, 9.0)
 
-    goal = Target(10.0, 20, True, play)
+    goal = after_its_first_update(Target(10.0, 20, True, play))
     for elapsed in (3.0, 3.9):  # one look takes 0.2 s, so the next is due after a second
         assert not goal.is_reached(told(), elapsed, None)
     assert attempts == [0]
@@ -71,14 +78,21 @@ def test_looks_take_a_fifth_of_the_time():
 def test_nobody_looks_before_the_first_update_or_on_the_serial_backend():
     goal, attempts = target(11.0, 11.0)
     assert not goal.is_reached(told(updates=0), 60.0, None)
+    assert not goal.is_reached(told(updates=1), 60.1, None)
+    assert not goal.is_reached(told(updates=2), 60.5, None)
     quiet, others = target(11.0, 11.0, has_looks=False)
-    assert not quiet.is_reached(told(), 60.0, None)
+    for elapsed in (0.0, 60.0):
+        assert not quiet.is_reached(told(), elapsed, None)
     assert attempts == others == []
+    assert goal.is_reached(told(updates=3), 60.7, None)
 
 
 def test_episodes_that_did_not_end_in_time_leave_it_open():
-    goal = Target(10.0, 20, True, lambda attempt, seconds: np.full(19, 50.0))
+    played = []
+    goal = Target(10.0, 20, True, lambda *asked: played.append(asked) or np.full(19, 50.0))
+    after_its_first_update(goal)
     assert not goal.is_reached(told(), 60.0, None)
+    assert played
     assert goal.evaluation_return is None
 
 
@@ -89,7 +103,7 @@ def test_looks_whose_episodes_do_not_end_get_longer():
         allowed.append(seconds)
         return np.full(20 if seconds >= 16.0 else 5, 12.0)
 
-    goal = Target(10.0, 20, True, play)
+    goal = after_its_first_update(Target(10.0, 20, True, play))
     reached = [goal.is_reached(told(), elapsed, 600.0) for elapsed in (3.0, 30.0, 60.0)]
     assert reached == [False, False, True]
     assert allowed == [4.0, 8.0, 16.0, 600.0]

@@ -19,7 +19,7 @@ from veldt.telemetry.aggregate import RunTelemetry
 
 _EPISODES_BETWEEN_EVALUATIONS = 100
 _LOOKS_SHARE = 0.2  # of the time
-_FIRST_LOOK_SECONDS = 2.0
+_FIRST_LOOK_SECONDS = 0.5  # after the first update: small tasks are solved within a second
 _LEAST_BETWEEN_LOOKS_SECONDS = 0.5
 _LOOK_SECONDS = 4.0  # or a twentieth of the run so far: a poor policy may never end
 _LONGEST_LOOK_SECONDS = 32.0
@@ -41,7 +41,8 @@ class Target:
     evaluation_return: float | None = None
     """Mean return of the last evaluation that ended."""
     _next_episode: int = 0
-    _next_look: float = _FIRST_LOOK_SECONDS
+    _next_look: float | None = None
+    """None before the first update."""
     _look_seconds: float = _LOOK_SECONDS
     """Twice as long after each look whose episodes did not end, as those of Pong do not."""
 
@@ -51,12 +52,11 @@ class Target:
         if self._training_reaches_it(telemetry):
             self._next_episode = telemetry.episodes + _EPISODES_BETWEEN_EVALUATIONS
             return self._holds(0, seconds_left)
-        if (
-            not self.has_looks
-            or self.play is None
-            or telemetry.updates == 0
-            or elapsed_seconds < self._next_look
-        ):
+        if not self.has_looks or self.play is None or telemetry.updates == 0:
+            return False
+        if self._next_look is None:
+            self._next_look = elapsed_seconds + _FIRST_LOOK_SECONDS
+        if elapsed_seconds < self._next_look:
             return False
         began = time.monotonic()
         limit = max(self._look_seconds, _LONGEST_LOOK_SHARE * elapsed_seconds)
