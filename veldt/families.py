@@ -3,7 +3,7 @@
 
     vectors        numbers, digits, small tables; discrete actions
     continuous     the same with Box actions
-    continuous_wide  the same with more than 8 numbers in observation and action together: bodies
+    continuous_wide  the same with more than 10 numbers in observation and action together: bodies
     grids          zeros and ones on grids below 36 x 36 and nothing else, such as MinAtar's
     small_images   other images below 36 x 36, whatever stands beside them
     atari          images of 36 x 36 or more
@@ -19,7 +19,7 @@ from veldt.types import EnvironmentSpec, ObservationLeaf
 
 SMALLEST_LARGE_SIDE = 36
 """The Nature network's three convolutions need this many pixels each way."""
-FEW_NUMBERS = 8
+FEW_NUMBERS = 10
 RECURRENT, ON_CPU = "_recurrent", "_on_cpu"
 PERFECT_INFORMATION = "perfect_information"
 _NOTHING_HIDDEN = ("veldt:tic_tac_toe", "veldt:connect_four")
