@@ -15,6 +15,7 @@ from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import cast
 
+from veldt.backends.tuning import share_cores
 from veldt.resources import raise_descriptor_limit
 
 
@@ -25,9 +26,7 @@ def server_context() -> ForkServerContext:
 def warm_up(*modules: str) -> None:
     """Start the fork server if it is not running. Returns at once; the imports, with those of
     `modules` as well, go on there."""
-    # Node processes are many; one BLAS thread each, or they fight over the cores.
-    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
+    share_cores()
     # Whether there is a GPU can then be asked without starting CUDA, which takes seconds.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     raise_descriptor_limit()

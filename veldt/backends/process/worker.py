@@ -29,6 +29,7 @@ from veldt.backends.saving import exchange_directory, restore_role, save_for_sup
 from veldt.backends.shared_memory.fabric import Fabric
 from veldt.backends.shared_memory.memory import Descriptor, SharedBlock
 from veldt.backends.shared_memory.sent import SentFabric
+from veldt.backends.tuning import keep_freed_memory
 from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.context import NodeContext
 from veldt.environments.lifeline import die_with, lead_group, leave_signals_to_the_run
@@ -69,6 +70,7 @@ def run_group(launch: Launch) -> None:
     # The supervisor asks a silent process for its stack before it replaces it.
     faulthandler.register(signal.SIGUSR1, file=launch.errors.fd, all_threads=True)
     torch.set_num_threads(1)
+    keep_freed_memory()
     os.nice(min(node.role.niceness for node in launch.nodes))
     try:
         sent = launch.fabric

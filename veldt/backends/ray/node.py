@@ -40,6 +40,7 @@ from veldt.backends.shared_memory.fabric import (
 )
 from veldt.backends.shared_memory.signals import Doorbell
 from veldt.backends.supervision import silent_seconds
+from veldt.backends.tuning import keep_freed_memory
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.telemetry.spans import Spans, ring_bytes
@@ -138,6 +139,7 @@ class NodeHost:
 
     def _run(self) -> tuple[str, str, str] | None:
         _use_one_core()
+        keep_freed_memory()
         os.nice(min(node.role.niceness for node in self._assignment.group.nodes))
         self._started = time.monotonic()
         nodes: list[RunningNode] = []

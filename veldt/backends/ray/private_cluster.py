@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from veldt.backends.base import NodeFailure
+from veldt.backends.tuning import share_cores
 
 _PROGRAM = Path(__file__).with_name("private_program.py")
 _END_SECONDS = 10.0
@@ -30,9 +31,7 @@ class PrivateCluster:
     def __init__(self, num_processes: int, modules: Sequence[str]) -> None:
         """`num_processes` workers are started at once, and import `modules`."""
         ask_for_token()
-        # Many processes; one thread each, or they fight over the cores.
-        for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            os.environ.setdefault(variable, "1")
+        share_cores()
         preload = ",".join(("veldt.backends.ray.preload", *modules))
         self._program = subprocess.Popen(
             [sys.executable, "-P", str(_PROGRAM), str(num_processes)],
