@@ -4,8 +4,8 @@
 Every run is `veldt train ARCHITECTURE --env ENV` with a target and a limit of seconds, or a number
 of steps, and no other option but what the task itself needs. A finished run is a line of
 benchmarks/results/scores.jsonl and is not repeated, so a call goes on where the last one was
-interrupted. The summary goes to benchmarks/results/scores.json, and `python docs/generate.py
---readme` puts it into the docs; that of a machine with two cores in all is --name scores_two_cores.
+interrupted; runs of another machine are kept and not counted. The summary goes to
+benchmarks/results/scores.json, and `python docs/generate.py --readme` puts it into the docs.
 
 python benchmarks/scores.py --seeds 0 1 2 3 4
 python benchmarks/scores.py --only CartPole-v1 "veldt impala" --jobs 8 --cores 2

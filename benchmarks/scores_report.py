@@ -15,8 +15,6 @@ from veldt.reports.statistics import estimate
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "scores.json"
-OTHER_MACHINE = RESULTS.with_name("scores_two_cores.json")
-"""The same from a machine that has two cores in all, one run at a time."""
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 HEADER = ("contestant", "reached", "seconds to target: median", "IQM (95%)", "steps: median",
           "steps: IQM (95%)", "last evaluation: IQM (95%)")  # fmt: skip
@@ -94,9 +92,11 @@ def _entry(runs: list[Run]) -> dict[str, Any]:
 
 def _score_entry(runs: list[Run]) -> dict[str, Any]:
     """A run that was cut off before its steps has no score to compare, and one that began on a busy
-    machine no time: what it learned from its steps does not depend on that."""
+    machine, or on a day of another pace than its rivals' (`untimed`), no time: what it learned from
+    its steps does not depend on that."""
     whole = [run for run in runs if run["env_steps"] >= run["steps_asked"]]
-    quiet = [run for run in whole if run["load_before"] <= MOST_LOAD_PER_CORE * run["cores"]]
+    alone = [r for r in whole if r["cores"] >= CORES_OF_A_TIMED_RUN and not r.get("untimed")]
+    quiet = [run for run in alone if run["load_before"] <= MOST_LOAD_PER_CORE * run["cores"]]
     return {
         "seeds": len(whole),
         "target": None,
@@ -219,38 +219,38 @@ environment; every run prints and records which one it was.
   end yet; on Breakout one run of it was beyond what `ppo` ends with after a tenth of the steps.
 - A seed that did not reach the target counts with its limit. IQM is the interquartile mean over
   seeds, with a bootstrap interval of 95%.
-- Runs come from the calls named below the tables, on the same kind of machine, eight at a time. A
-  seed that was run again counts with its last run, and one that was run with other constants than
-  those of today does not count; all are in `benchmarks/results/scores.jsonl`.
-- In one call with Stable-Baselines3's: Pendulum, Hopper and MountainCarContinuous but for `apex`.
-  Pendulum's fifth seed did not fit into that call: Veldt has none, Stable-Baselines3's fourth and
-  fifth are of calls before. Four of Stable-Baselines3's five runs on Hopper were ended after 285 s,
-  of which evaluations took some, before they had a result; they are not counted, and one seed
-  decides nothing.
+- Runs come from the calls named below the tables, on one machine with two cores in all: one run at
+  a time and nothing beside it, but for HalfCheetah and `ppo`'s second seed on two of MinAtar's
+  games, where two went on side by side with a core each, so that their steps and scores count and
+  their seconds are left out. A seed that was run again counts with its last run.
+  `benchmarks/results/scores.jsonl` has these, those with other constants than today's and those of
+  another machine, which do not count here.
+- Beside Stable-Baselines3 in one call, seed by seed: Acrobot, LunarLander and Hopper; in another,
+  CartPole, Pendulum and MountainCarContinuous, but for `sac` on Pendulum, which is of the first.
+  Each run had 90 seconds. Left out there is what reached its target with none of five seeds on the
+  other machine: `dqn` on Acrobot (60 s) and LunarLander (120 s), `sac` on MountainCarContinuous
+  (120 s); and `sac` on Hopper, which takes no step of learning before its 10,000th env step.
+- The machine's pace differs between days, by two or three times. MinAtar's seconds are those of
+  seed 0, both contestants one after the other on another day than the rest; three of `sac`'s runs
+  on HalfCheetah, where steps are what counts, are of that day, too.
 - What is tuned: the constants of `[continuous]` and `[small_images]` were chosen on seeds 10 to 13
-  of Pendulum, Hopper, MountainCarContinuous and NestedDict, and are reported on seeds 0 to 4 of
-  the same tasks; LunarLanderContinuous had no part in it. One was not: `apex` learns from its 500th
-  transition on again, since with 100 seed 3 of MountainCarContinuous did not get there.
-  `[continuous_wide]` of `apex` has SAC's published constants. Its runs on HalfCheetah in
-  `benchmarks/results/scores_two_cores.jsonl` are of larger first weights than today's and marked
-  superseded, so Veldt has none yet to compare with Stable-Baselines3's in that table.
-- Hopper in the second group: two seeds of `a2c` and one of `ppo`, ended there because `a2c` did
-  worse than in the first group (MuJoCo 3 there, 4 here). So few seeds decide nothing.
-- The second group of tables is of a machine with two cores in all. One run at a time, but for
-  HalfCheetah: there two went on side by side, with a core each, so its steps count and its seconds
-  are left out.
+  of Pendulum, Hopper, MountainCarContinuous and NestedDict, those of `[continuous_wide]` of `a2c`
+  and `sample_factory` on seeds 10 to 13 of Hopper, among ten variants, and the share of noise of
+  `sample_factory` on seeds 20 to 24 of MountainCarContinuous and Pendulum; all are reported on
+  seeds 0 to 4 of the same tasks. LunarLanderContinuous had a part in one choice: where
+  `[continuous_wide]` begins (seeds 10 and 11). One was chosen otherwise: `apex` learns from its
+  500th transition on, since with 100 seed 3 of MountainCarContinuous did not get
+  there. `[continuous_wide]` of `apex` has SAC's published constants.
 
 ## Measured
 """
 
 
-def page(results: Path = RESULTS, others: Path = OTHER_MACHINE) -> str:
+def page(results: Path = RESULTS) -> str:
     """docs/scores.md."""
-    found = [path for path in (results, others) if path.exists()]
-    block = "\n\n".join(_measured(json.loads(path.read_text(encoding="utf-8"))) for path in found)
-    block = block or (
-        "Not measured yet: `python benchmarks/scores.py`, then `python docs/generate.py`."
-    )
+    block = "Not measured yet: `python benchmarks/scores.py`, then `python docs/generate.py`."
+    if results.exists():
+        block = _measured(json.loads(results.read_text(encoding="utf-8")))
     return f"{_INTRODUCTION}\n{BEGIN}\n{block}\n{END}\n"
 
 
@@ -339,15 +339,11 @@ def _best(entries: dict[str, Any], framework: str) -> tuple[str, str, str]:
     return f"`{name.split()[1]}`", seconds, steps
 
 
-def choosing_block(results: Path = RESULTS, others: Path = OTHER_MACHINE) -> str:
-    """For docs/choosing.md: which architecture solves each task soonest, and with fewest steps. The
-    other machine speaks of tasks that the first has not seen."""
+def choosing_block(results: Path = RESULTS) -> str:
+    """For docs/choosing.md: which architecture solves each task soonest, and with fewest steps."""
     if not results.exists():
         return "Not measured yet: `python benchmarks/scores.py`."
     tasks = json.loads(results.read_text(encoding="utf-8"))["tasks"]
-    if others.exists():
-        more = json.loads(others.read_text(encoding="utf-8"))["tasks"]
-        tasks |= {task: more[task] for task in more if task not in tasks}
     lines = []
     for task, entries in tasks.items():
         if not _has_target(entries):

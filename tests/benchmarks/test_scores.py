@@ -116,15 +116,12 @@ def test_a_contestant_with_one_seed_is_not_on_the_first_screen(scores, tmp_path)
     )
 
 
-def test_what_to_choose_comes_from_both_machines(scores, tmp_path):
-    report, paths = scores.scores_report, (tmp_path / "one.json", tmp_path / "other.json")
-    assert report.choosing_block(*paths).startswith("Not measured yet")
-    mine = [run(0, 10.0)]
-    theirs = [run(0, 99.0), {**run(1, 50.0, cores=1), "task": "HalfCheetah-v5"}]
-    for path, runs in zip(paths, (mine, theirs), strict=True):
-        path.write_text(json.dumps(report.summary(runs)))
-    lines = report.choosing_block(*paths).splitlines()
-    assert lines[2:4] == [
+def test_what_to_choose_names_a_task_whose_runs_shared_their_cores(scores, tmp_path):
+    report, path = scores.scores_report, tmp_path / "scores.json"
+    assert report.choosing_block(path).startswith("Not measured yet")
+    runs = [run(0, 10.0), {**run(1, 50.0, cores=1), "task": "HalfCheetah-v5"}]
+    path.write_text(json.dumps(report.summary(runs)))
+    assert report.choosing_block(path).splitlines()[2:4] == [
         "| CartPole-v1 | `a2c`, 10.0 s | `a2c`, 100 | `a2c` |",
         "| HalfCheetah-v5 | - | `a2c`, 200 | `a2c` |",
     ]
@@ -161,7 +158,7 @@ def test_scores_after_so_many_steps_have_a_table_of_their_own(scores, tmp_path):
     runs += [scored(seed, 12.0, "sb3 ppo") for seed in range(3)]
     runs.append(scored(3, 99.0, env_steps=10))  # cut off, so no score
     path.write_text(json.dumps(report.summary(runs)), encoding="utf-8")
-    page = report.page(path, tmp_path / "none.json")
+    page = report.page(path)
     assert "### MinAtar/Breakout-v1: score after 5,000 steps" in page
     assert "| `veldt a2c` | 3 | 9.0 | 9.0 (9.0 to 9.0) | 8.0 (8.0 to 8.0) | 60 |" in page
     assert page.index("`sb3 ppo`") < page.index("`veldt a2c`")  # the best first
@@ -171,9 +168,9 @@ def test_scores_after_so_many_steps_have_a_table_of_their_own(scores, tmp_path):
 
 
 def test_the_seconds_of_a_run_on_a_busy_machine_are_not_shown(scores):
-    runs = [scored(0, 9.0, load_before=20.0), scored(1, 9.0, load_before=20.0)]
+    runs = [scored(0, 9.0, load_before=20.0), scored(1, 9.0, cores=1), scored(2, 9.0, untimed=True)]
     entry = scores.scores_report.summary(runs)["tasks"]["MinAtar/Breakout-v1"]["veldt a2c"]
-    assert (entry["seeds"], entry["seconds"]) == (2, None)
+    assert (entry["seeds"], entry["seconds"]) == (3, None)
     assert scores.scores_report.rows({"veldt a2c": entry})[0][-2:] == ("-", "-")
 
 
@@ -189,8 +186,7 @@ def test_the_pages_name_the_machine_and_the_quickest(scores, tmp_path):
     names = {"veldt a2c": 10.0, "sb3 ppo": 30.0, "veldt impala": 5.0}
     runs = [run(seed, seconds, name) for name, seconds in names.items() for seed in range(3)]
     path.write_text(json.dumps(scores.scores_report.summary(runs)), encoding="utf-8")
-    none = tmp_path / "none.json"
-    page, block = scores.scores_report.page(path, none), scores.scores_report.readme_block(path)
+    page, block = scores.scores_report.page(path), scores.scores_report.readme_block(path)
     assert "a cpu" in page
     assert page.index("`veldt impala`") < page.index("`veldt a2c`") < page.index("`sb3 ppo`")
     assert "| CartPole-v1 (475) | `impala` | 5.0 | 200 | `ppo` | 30.0 | 200 |" in block
