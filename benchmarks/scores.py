@@ -205,6 +205,8 @@ def measure(given: argparse.Namespace, path: Path, here: dict[str, Any]) -> None
             if time.monotonic() + limit + _USUAL_GRACE_SECONDS > ends_at:
                 continue  # a shorter one may still fit
             run = {**execute(each, limit, cores), "machine": here}
+            if given.untimed:
+                run["untimed"] = True
             with lock:
                 if is_over.is_set():
                     return
@@ -255,6 +257,9 @@ def main() -> None:
     parser.add_argument("--max-seconds", type=float, default=1e6, help="of a run, if below its own")
     parser.add_argument(
         "--total-seconds", type=float, default=1e9, help="begin none that may not end"
+    )
+    parser.add_argument(
+        "--untimed", action="store_true", help="other work goes on beside: seconds do not count"
     )
     parser.add_argument("--name", default="scores", help="of the files in benchmarks/results")
     given = parser.parse_args()
