@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,20 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether these cores have instructions for it; without them it is slower than float32."""
+    with suppress(OSError):
+        return has_bfloat16(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    return False
+
+
+def has_bfloat16(cpuinfo: str) -> bool:
+    """By the flags that Linux lists for an x86 core."""
+    flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "").split()
+    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def available_bytes() -> int:

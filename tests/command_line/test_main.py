@@ -214,7 +214,8 @@ def test_offered_choices_are_accepted():
     from veldt.environments import EnvironmentFactory
     from veldt.networks import NetworkOptions
 
-    for name in ("activation", "image_activation", "recurrent", "distribution"):
+    network = ("activation", "image_activation", "image_precision", "recurrent", "distribution")
+    for name in network:
         for value in get_args(leaves(RunOptions)[name].kind):
             NetworkOptions(**{name: value})
     for value in ENCODERS:

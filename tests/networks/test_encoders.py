@@ -14,7 +14,7 @@ from network_specs import (
 )
 from torch import nn
 
-from veldt.networks import NetworkOptions, make_network
+from veldt.networks import NetworkFactory, NetworkOptions, images, make_network
 from veldt.networks.encoders import make_encoder
 from veldt.networks.images import filled_up
 from veldt.networks.layers import MLP, convolution, tanh_
@@ -164,6 +164,51 @@ def test_large_cuda_batches_give_nearly_what_the_host_gives(name):
         encoder.cuda()
         actual = encoder({key: value.cuda() for key, value in observations.items()}).cpu()
     assert (actual - expected).norm() < 2e-2 * expected.norm()
+
+
+def gradient_of(name, rows, **options):
+    """Of the sum of squared features, and the features, with the weights of one seed."""
+    encoder = encode(make_spec(image()), encoder=name, **options)
+    features = encoder(random_observations(make_spec(image()), rows))
+    gradients = torch.autograd.grad(features.square().mean(), list(encoder.parameters()))
+    return torch.cat([each.flatten() for each in gradients]), features.detach()
+
+
+@pytest.mark.parametrize("name", ["nature", "resnet"])
+def test_what_is_rounded_on_the_cpu_stays_near_float32(name, monkeypatch):
+    monkeypatch.setattr(images, "multiplies_bfloat16", lambda: True)
+    rounded, features = gradient_of(name, 48)
+    exact, expected = gradient_of(name, 48, image_precision="float32")
+    assert features.dtype == torch.float32
+    assert 0 < (features - expected).norm() < 2e-2 * expected.norm()
+    assert nn.functional.cosine_similarity(rounded, exact, dim=0) > 0.995
+    assert (rounded - exact).norm() < 0.1 * exact.norm()
+
+
+@pytest.mark.parametrize(
+    ("rows", "side", "multiplies_it"), [(4, 84, True), (48, 84, False), (48, 32, True)]
+)
+def test_float32_is_kept_where_bfloat16_is_not_faster(rows, side, multiplies_it, monkeypatch):
+    monkeypatch.setattr(images, "multiplies_bfloat16", lambda: multiplies_it)
+    spec = make_spec(image(side))
+    observations = random_observations(spec, rows)
+    expected = encode(spec, image_precision="float32")(observations)
+    assert torch.equal(encode(spec)(observations), expected)
+
+
+def test_who_judges_or_ships_a_policy_has_float32(monkeypatch):
+    monkeypatch.setattr(images, "multiplies_bfloat16", lambda: True)
+    spec = make_spec(image())
+    factory = NetworkFactory(NetworkOptions(), spec, "policy_value")
+    row = random_observations(spec, 12)
+    first, alone = torch.ones(12, dtype=torch.bool), torch.ones(1, dtype=torch.bool)
+    one = {name: value[:1] for name, value in row.items()}
+    for network, is_exact in ((factory.in_float32().make(), True), (factory.make(), False)):
+        with torch.no_grad():
+            together, _ = network.step(row, (), first)
+            single, _ = network.step(one, (), alone)
+        difference = (together.logits[:1] - single.logits).norm() / single.logits.norm()
+        assert (float(difference) < 1e-5) is is_exact
 
 
 def test_every_leaf_reaches_the_features():

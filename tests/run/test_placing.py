@@ -80,3 +80,16 @@ def test_a_learner_that_actors_wait_for_has_their_cores(
     sizes = {"env": env, "num_actors": 1}
     assert plan(architecture, backend="process", **sizes).problem.compute.threads == threads
     assert plan(architecture, backend="serial", **sizes).problem.compute.threads == 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "asked", "precision"),
+    [
+        ("process", "auto", "auto"),
+        ("process", "float32", "float32"),
+        ("serial", "auto", "float32"),
+    ],
+)
+def test_serial_computes_images_as_every_machine_does(backend, asked, precision):
+    planned = plan("impala", backend=backend, image_precision=asked)
+    assert planned.problem.shape.image_precision == precision

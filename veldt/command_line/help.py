@@ -30,7 +30,7 @@ _COMMON_GROUPS = {
         *("autotune", "autotune_seconds"),
     ),
     "network": (
-        *("network", "hidden_sizes", "activation", "image_activation"),
+        *("network", "hidden_sizes", "activation", "image_activation", "image_precision"),
         *("recurrent", "recurrent_size"),
         *("last_action_and_reward", "distribution", "from_run", "from_part"),
     ),

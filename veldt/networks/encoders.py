@@ -88,10 +88,11 @@ class ImageEncoder(Encoder):
         generator: torch.Generator | None,
         activation: str = "relu",
         channels_last: Literal["always", "when_learning", "never"] = "when_learning",
+        may_round: bool = True,
     ) -> None:
         super().__init__()
         self.leaf, self.convolutions = leaf, convolutions
-        self._channels_last = channels_last
+        self._channels_last, self._may_round = channels_last, may_round
         self.output = MLP(
             num_outputs(convolutions, leaf.shape), (size,) if size else (), activation, generator
         )
@@ -104,8 +105,10 @@ class ImageEncoder(Encoder):
         channels_last = self._channels_last == "always" or (
             self._channels_last == "when_learning" and torch.is_grad_enabled()
         )
-        image = as_image(observations[self.leaf.name], channels_last)
-        return self.output(convolved(self._convolve, image))
+        image = as_image(observations[self.leaf.name], channels_last, self._may_round)
+        if image.is_cuda:  # the layer behind them has TF32 there
+            return self.output(convolved(self._convolve, image))
+        return convolved(lambda image: self.output(self._convolve(image)), image)
 
 
 def conv_encoder(
@@ -115,6 +118,7 @@ def conv_encoder(
     padding: int,
     activation: str,
     generator: torch.Generator | None,
+    may_round: bool = True,
 ) -> ImageEncoder:
     """Plain convolutions. Channels last gains 15 to 50% in backward, while forward alone would lose
     up to 30%; over small grids it loses a fifth to a half."""
@@ -125,7 +129,7 @@ def conv_encoder(
         channels = channels_out
     small = min(leaf.shape[1:]) <= _SMALL_SIDE
     order: Literal["never", "when_learning"] = "never" if small else "when_learning"
-    return ImageEncoder(leaf, layers, size, generator, activation, order)
+    return ImageEncoder(leaf, layers, size, generator, activation, order, may_round)
 
 
 class ResidualBlock(nn.Module):
@@ -140,7 +144,7 @@ class ResidualBlock(nn.Module):
 
 
 def resnet_encoder(
-    leaf: ObservationLeaf, size: int, generator: torch.Generator | None
+    leaf: ObservationLeaf, size: int, generator: torch.Generator | None, may_round: bool = True
 ) -> ImageEncoder:
     """IMPALA's deep network: three sections of convolution, max-pooling and two residual blocks.
     Channels last is twice as fast, forward and backward."""
@@ -152,7 +156,9 @@ def resnet_encoder(
         sections.append(ResidualBlock(channels_out, generator))
         channels = channels_out
     sections.append(nn.ReLU(inplace=True))
-    return ImageEncoder(leaf, sections, size, generator, channels_last="always")
+    return ImageEncoder(
+        leaf, sections, size, generator, channels_last="always", may_round=may_round
+    )
 
 
 class JoinedEncoder(Encoder):
@@ -249,8 +255,9 @@ def _image_encoder(
     generator: torch.Generator | None,
 ) -> Encoder:
     name, activation, side = str(config.encoder), config.image_activation, min(leaf.shape[1:])
+    may_round = config.image_precision == "auto"
     if name == "resnet":
-        return resnet_encoder(leaf, 256 if last_layer else 0, generator)
+        return resnet_encoder(leaf, 256 if last_layer else 0, generator, may_round)
     if name == "auto" and side < _NATURE_MIN_SIDE:
         # 3x3 kernels as in MinAtar's own network; larger small images are halved on the way.
         is_small = side <= _SMALL_SIDE
@@ -259,7 +266,7 @@ def _image_encoder(
         # the layer behind it, which costs the most, half as large again.
         bare = leaf.dtype == "bool" and _SMALLEST_WITHOUT_BORDER <= side <= _SMALL_SIDE
         size, padding = 128 if last_layer else 0, 0 if bare else 1
-        return conv_encoder(leaf, layers, size, padding, activation, generator)
+        return conv_encoder(leaf, layers, size, padding, activation, generator, may_round)
     kind = "nature" if name == "auto" else name
     convolutions, size = _CONVOLUTIONS[kind]
     smallest = _NATURE_MIN_SIDE if kind == "nature" else 20
@@ -268,7 +275,8 @@ def _image_encoder(
             f"network '{kind}' needs images of {smallest}x{smallest} or more, and {leaf.name} has"
             f" shape {leaf.shape}; use auto"
         )
-    return conv_encoder(leaf, convolutions, size if last_layer else 0, 0, activation, generator)
+    size = size if last_layer else 0
+    return conv_encoder(leaf, convolutions, size, 0, activation, generator, may_round)
 
 
 def _is_image(leaf: ObservationLeaf, encoder: str | Callable[..., Any]) -> bool:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -54,6 +54,11 @@ class NetworkFactory:
         network = make_network(self.config, self.spec, self.head, seed)
         self.first.fill(network, self.config, self.spec, self.head)
         return network
+
+    def in_float32(self) -> NetworkFactory:
+        """The same for those who judge or ship what was trained: it must not depend on the number
+        of rows or the machine."""
+        return replace(self, config=replace(self.config, image_precision="float32"))
 
     def blank(self) -> Network:
         """The same network with arbitrary weights: for those who take them from a board."""

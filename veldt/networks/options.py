@@ -27,6 +27,8 @@ class NetworkOptions(Options):
     """tanh or relu, in MLPs."""
     image_activation: Literal["relu", "elu"] = "relu"
     """relu or elu, in plain convolutional encoders; the ResNet always uses relu."""
+    image_precision: Literal["auto", "float32"] = "auto"
+    """auto: convolutions in bfloat16 where that is faster (see images.is_better_rounded)."""
     recurrent: Literal["none", "lstm", "gru"] = "none"
     recurrent_size: Width = 128
     last_action_and_reward: bool = False

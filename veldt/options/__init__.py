@@ -85,6 +85,9 @@ class RunOptions(Options):
     """tanh or relu in MLPs."""
     image_activation: Literal["relu", "elu"] = "relu"
     """relu or elu in convolutional networks but the ResNet."""
+    image_precision: Literal["auto", "float32"] = "auto"
+    """auto or float32. auto: large images are convolved in bfloat16 where that is faster, on CUDA
+    and on CPUs that multiply it; serial and evaluations always use float32."""
     recurrent: Literal["none", "lstm", "gru"] = "none"
     """none, lstm or gru."""
     recurrent_size: Annotated[int, Bounds(1, 65_536)] = 128

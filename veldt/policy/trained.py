@@ -81,7 +81,7 @@ class TrainedPolicy:
         self.observation_space: gymnasium.Space = interface.observation_space
         self.action_space: gymnasium.Space = interface.action_space
         self.interface = interface
-        self._player = Player(network.blank(), seed)
+        self._player = Player(network.in_float32().blank(), seed)
         self._player.load(weights.vector)
         self._network = self._player.network
         self._reader = ObservationReader(interface)

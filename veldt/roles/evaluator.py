@@ -45,7 +45,7 @@ class Evaluator:
         self._environment = whole_games(environment).make(num_episodes, seed, render=render)
         if parameters:
             self._environment.set_parameters(parameters)
-        self._player = Player(network.blank(), seed)
+        self._player = Player(network.in_float32().blank(), seed)
         self.frames: list[np.ndarray] = []
         self._render, self._deterministic = render, not stochastic
 

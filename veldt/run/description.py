@@ -140,7 +140,9 @@ def telemetry_of(plan: Plan) -> RunTelemetry:
         if on_serial or (len(group.nodes) > 1 and not group.threads)
         for node in group.nodes
     ]
-    return RunTelemetry([(node.name, node.kind) for node in plan.topology.nodes], take_turns)
+    nodes = [(node.name, node.kind) for node in plan.topology.nodes]
+    num_envs = plan.problem.num_actors * plan.problem.envs_per_actor
+    return RunTelemetry(nodes, take_turns, num_envs)
 
 
 def goal_of(plan: Plan) -> RunGoal:

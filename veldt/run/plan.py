@@ -264,6 +264,8 @@ def _network(options: RunOptions) -> NetworkOptions:
         hidden_sizes=options.hidden_sizes,
         activation=options.activation,
         image_activation=options.image_activation,
+        # Serial must not depend on the machine.
+        image_precision="float32" if options.backend == "serial" else options.image_precision,
         recurrent=options.recurrent,
         recurrent_size=options.recurrent_size,
         last_action_and_reward=options.last_action_and_reward,

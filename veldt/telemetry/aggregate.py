@@ -11,6 +11,7 @@ import numpy as np
 
 from veldt.telemetry.counters import LagSummary, NodeSnapshot
 from veldt.telemetry.episode_info import EpisodeInfo
+from veldt.telemetry.newest_episodes import NewestEpisodes
 from veldt.telemetry.rates import Sample, Samples, Span
 
 WAIT_STAGE = "wait"
@@ -22,9 +23,12 @@ class RunTelemetry:
     """Joins the snapshots of `nodes`, given as (name, kind).
 
     Nodes named in `take_turns` share one thread, so the time they do not use is another's work and
-    not waiting. Evaluators count neither as env steps nor as training episodes."""
+    not waiting. Evaluators count neither as env steps nor as training episodes. `num_envs` are
+    stepped by all actors together."""
 
-    def __init__(self, nodes: list[tuple[str, str]], take_turns: Collection[str] = ()) -> None:
+    def __init__(
+        self, nodes: list[tuple[str, str]], take_turns: Collection[str] = (), num_envs: int = 0
+    ) -> None:
         self.kinds = dict(nodes)
         self.queue_fill: dict[str, float] = {}
         """How full each queue is, 0 to 1, at the last update."""
@@ -35,6 +39,7 @@ class RunTelemetry:
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
         self._lengths: deque[int] = deque(maxlen=RETURN_WINDOW)
         self._infos = EpisodeInfo(RETURN_WINDOW)
+        self._newest = NewestEpisodes(num_envs)
         self.outside: dict[str, float] = {}
         """Metrics that no node counts, by name: of the machine, of the environment's parameters."""
         self.actors: dict[str, int] = {}
@@ -63,6 +68,7 @@ class RunTelemetry:
             for name, fill in queue_fill.items():
                 self._fill_sums[name] += fill  # type: ignore[assignment]
         self._totals = self._add_up()
+        self._newest.take(self.fresh_episodes, self.env_steps)
         self._samples.add(Sample(now, self._totals, self._by_kind(), self._stage_seconds()))
 
     def totals(self) -> dict[str, float]:
@@ -198,6 +204,7 @@ class RunTelemetry:
         }
         if lag.count:
             found |= {"lag/mean": lag.mean, "lag/max": lag.max, "lag/min": lag.min}
+        found |= self._newest.metrics(self.env_steps)
         found |= {f"queue/{name}": fill for name, fill in self.queue_fill.items()}
         found |= {f"busy/{kind}": share for kind, share in self.kind_busy_shares().items()}
         found |= {f"info/{name}": mean for name, mean in self._infos.means().items()}
@@ -219,12 +226,14 @@ class RunTelemetry:
             "lengths": np.array(self._lengths, np.int64),
             "episodes_seen": np.array(seen, np.int64),
             **self._infos.state(),
+            **self._newest.state(),
         }
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         self._returns.extend(state["returns"].tolist())
         self._lengths.extend(state["lengths"].tolist())
         self._infos.load_state(state)
+        self._newest.load_state(state)
         self._episodes_seen = dict(zip(self.kinds, state["episodes_seen"].tolist(), strict=True))
 
     def _add_up(self) -> dict[str, float]:
