@@ -109,3 +109,5 @@ class Compute:
 
     device: str = "cpu"
     threads: int = 1
+    gives_way: bool = False
+    """Whether one thread goes on alone while other programs want the cores, too."""

@@ -74,7 +74,7 @@ class RunOptions(Options):
     """Where an inference server computes: cpu, cuda or cuda:2; default: --device."""
     learner_threads: Annotated[int, Bounds(1, 1024)] | None = None
     """CPU threads of the learner; default: 1, or for images a core each, up to 8, where the actors
-    wait while it learns."""
+    wait while it learns, and one while other programs want these cores."""
     preset: str = "auto"
     """auto (by the kind of task, which its spaces tell), or a preset of the architecture."""
     network: str | Callable[..., object] = "auto"

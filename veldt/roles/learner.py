@@ -25,6 +25,7 @@ from veldt.role import Arrays, Role
 from veldt.roles.annealing import Gate
 from veldt.roles.differentiation import differentiation
 from veldt.roles.finite_guard import FiniteGuard
+from veldt.roles.learner_threads import LearnerThreads
 from veldt.topology import End, QueueSpec, Topology
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
@@ -50,7 +51,7 @@ class Learner(Role):
     gate: Gate | None = None
 
     def open(self, context: NodeContext) -> None:
-        torch.set_num_threads(self.compute.threads)
+        self._threads = LearnerThreads(self.compute.threads, self.compute.gives_way)
         device = torch.device(self.compute.device)
         if device.type == "cuda":
             use_tensor_cores()
@@ -153,6 +154,7 @@ class Learner(Role):
                 # the same statistics.
                 self._update_statistics(tensors)
             self._steps.add()
+            self._threads.look()
             if differentiated.is_applied:
                 went_unseen = True
                 continue

@@ -129,7 +129,11 @@ def _checked_plan(
         num_actors=num_actors,
         least_actors=least_actors if options.is_elastic else None,
         envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors, asks_device),
-        compute=Compute(device, _learner_threads(options, module, is_image)),
+        compute=Compute(
+            device,
+            _learner_threads(options, module, is_image),
+            gives_way=options.learner_threads is None,
+        ),
         total_env_steps=options.total_env_steps,
         first=first,
         in_one_process=options.backend == "serial",
