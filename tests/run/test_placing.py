@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
@@ -93,3 +95,33 @@ def test_a_learner_that_actors_wait_for_has_their_cores(
 def test_serial_computes_images_as_every_machine_does(backend, asked, precision):
     planned = plan("impala", backend=backend, image_precision=asked)
     assert planned.problem.shape.image_precision == precision
+
+
+class Pictures(gymnasium.Env):
+    """Large images, and rewards that somebody chose."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros((64, 64, 3), np.uint8), {}
+
+    def step(self, action):
+        return np.zeros((64, 64, 3), np.uint8), 10.0, True, False, {}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "own", "env", "options", "clip"),
+    [
+        ("impala", {}, "ALE/Pong-v5", {}, 1.0),
+        ("impala", {}, "ALE/Pong-v5", {"reward_clip": 3.0}, 3.0),
+        ("seed_rl", {"algorithm": "r2d2", "replay_sequences": 1000}, "ALE/Pong-v5", {}, None),
+        ("impala", {}, Pictures, {}, None),
+        ("impala", {}, Pictures, {"reward_clip": 1.0}, 1.0),
+        ("impala", {}, "CartPole-v1", {}, None),
+    ],
+)
+def test_rewards_are_clipped_in_atari_games_only(architecture, own, env, options, clip):
+    planned = plan(architecture, own, env=env, backend="serial", **options)
+    assert planned.problem.environment.reward_clip == clip

@@ -103,7 +103,7 @@ class RunOptions(Options):
     time_limit: Count | None = None
     """End episodes by truncation after this many steps."""
     reward_clip: Positive | None = None
-    """Clip learned-from rewards to +- this (atari preset: 1)."""
+    """Clip learned-from rewards to +- this; default: 1 in Atari games, elsewhere none."""
     env_options: dict[str, object] = field(default_factory=dict)
     """Keyword arguments of the environment: key=value, comma separated."""
     checkpoint_seconds: Positive = 60.0

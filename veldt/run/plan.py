@@ -116,9 +116,7 @@ def _checked_plan(
     config = make_config(module, preset, own)
     if options.envs_per_actor is None and not SIZES & own.keys():
         config = grown(config, environment.is_native and not environment.is_atari, num_actors)
-    # R2D2 rescales values because it does not clip rewards.
-    is_r2d2 = flat(config).get("algorithm") == "r2d2"
-    if found.startswith("atari") and options.reward_clip is None and not is_r2d2:
+    if options.reward_clip is None and _clips_rewards(environment, found, config):
         environment = environment.clipping(1.0)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     problem = Problem(
@@ -148,6 +146,13 @@ def _checked_plan(
     check_elastic(topology, options, module)
     _complete(topology, options)
     return Plan(architecture, options, config, problem, topology, found, preset)
+
+
+def _clips_rewards(environment: EnvironmentFactory, found: str, config: Any) -> bool:
+    """Atari's scores differ by orders of magnitude between games, and a sign says enough; who made
+    another environment of large images chose its rewards. R2D2 rescales values instead."""
+    is_atari = found.startswith("atari") and (environment.is_atari or environment.is_envpool)
+    return is_atari and flat(config).get("algorithm") != "r2d2"
 
 
 def _learner_threads(options: RunOptions, module: ModuleType, is_image: bool) -> int:
