@@ -219,10 +219,11 @@ environment; every run prints and records which one it was.
   end yet; on Breakout one run of it was beyond what `ppo` ends with after a tenth of the steps.
 - A seed that did not reach the target counts with its limit. IQM is the interquartile mean over
   seeds, with a bootstrap interval of 95%.
-- Runs come from the calls named below the tables, on one machine with two cores in all: one run at
-  a time and nothing beside it, but for HalfCheetah and `ppo`'s second seed on two of MinAtar's
-  games, where two went on side by side with a core each, so that their steps and scores count and
-  their seconds are left out. A seed that was run again counts with its last run.
+- Runs come from the calls named below the tables, on machines of one kind with two cores in all:
+  one run at a time and nothing beside it, but for HalfCheetah and MinAtar's seeds from 1 on. There
+  two went on side by side with a core each (HalfCheetah, `ppo`) or other work did (`a2c`), so that
+  steps and scores count and seconds are left out. A seed that was run again counts with its last
+  run.
   `benchmarks/results/scores.jsonl` has these, those with other constants than today's and those of
   another machine, which do not count here.
 - Beside Stable-Baselines3 in one call, seed by seed: Acrobot, LunarLander and Hopper; in another,
@@ -231,8 +232,8 @@ environment; every run prints and records which one it was.
   other machine: `dqn` on Acrobot (60 s) and LunarLander (120 s), `sac` on MountainCarContinuous
   (120 s); and `sac` on Hopper, which takes no step of learning before its 10,000th env step.
 - The machine's pace differs between days, by two or three times. MinAtar's seconds are those of
-  seed 0, both contestants one after the other on another day than the rest; three of `sac`'s runs
-  on HalfCheetah, where steps are what counts, are of that day, too.
+  seed 0, both contestants one after the other in one call, on another day than the rest. `ppo` has
+  one thread there: with two it was not faster.
 - What is tuned: the constants of `[continuous]` and `[small_images]` were chosen on seeds 10 to 13
   of Pendulum, Hopper, MountainCarContinuous and NestedDict, those of `[continuous_wide]` of `a2c`
   and `sample_factory` on seeds 10 to 13 of Hopper, among ten variants, and the share of noise of

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from veldt.families import SMALLEST_LARGE_SIDE
 from veldt.resources import multiplies_bfloat16
 
 LARGE_CUDA_BATCH = 128  # below it, casting costs more than faster convolutions save
-LARGE_CPU_BATCH = 8
-LARGE_SIDE = 36  # pixels; on smaller images a core is as fast in float32
+LARGE_CPU_BATCH = 8  # with 2 a learner gains nothing
 CHANNELS_TOGETHER = 8  # with fewer at a time, tensor cores cannot be used
 
 
@@ -29,7 +29,7 @@ def is_better_rounded(value: Tensor) -> bool:
     """Whether these images are convolved sooner in bfloat16."""
     if value.is_cuda:
         return value.shape[0] >= LARGE_CUDA_BATCH
-    is_large = value.shape[0] >= LARGE_CPU_BATCH and min(value.shape[2:]) >= LARGE_SIDE
+    is_large = min(value.shape[2:]) >= SMALLEST_LARGE_SIDE and value.shape[0] >= LARGE_CPU_BATCH
     return is_large and value.is_cpu and multiplies_bfloat16()
 
 

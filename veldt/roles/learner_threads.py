@@ -3,8 +3,8 @@
 
 Threads that share one computation wait for each other many times in it, and the libraries below
 torch spin while they do. When one of them loses its core the others burn theirs until it comes
-back: two learners with two threads each on two cores took thirty times as long for an update as
-one of them alone, where one thread each takes as long as if it were alone.
+back: beside another learner with two threads, one with two threads on two cores took thirty times
+as long for an update as alone, and with one thread half as long again.
 """
 
 from __future__ import annotations
