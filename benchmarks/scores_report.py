@@ -74,7 +74,7 @@ def _entry(runs: list[Run]) -> dict[str, Any]:
     asked for took."""
     if runs and runs[0]["target"] is None:
         return _score_entry(runs)
-    timed = [r for r in runs if r["cores"] >= CORES_OF_A_TIMED_RUN]
+    timed = [r for r in runs if _had_its_cores(r)]
     seconds = [r["seconds_to_target"] if r["reached"] else r["max_seconds"] for r in timed]
     steps = [r["env_steps_to_target"] if r["reached"] else r["env_steps"] for r in runs]
     returns = [r["evaluation_return"] for r in runs if r["evaluation_return"] is not None]
@@ -90,12 +90,16 @@ def _entry(runs: list[Run]) -> dict[str, Any]:
     }
 
 
+def _had_its_cores(run: Run) -> bool:
+    """`untimed`: other work went on beside it, or its rivals ran on a day of another pace."""
+    return run["cores"] >= CORES_OF_A_TIMED_RUN and not run.get("untimed")
+
+
 def _score_entry(runs: list[Run]) -> dict[str, Any]:
     """A run that was cut off before its steps has no score to compare, and one that began on a busy
-    machine, or on a day of another pace than its rivals' (`untimed`), no time: what it learned from
-    its steps does not depend on that."""
+    machine no time: what it learned from its steps does not depend on that."""
     whole = [run for run in runs if run["env_steps"] >= run["steps_asked"]]
-    alone = [r for r in whole if r["cores"] >= CORES_OF_A_TIMED_RUN and not r.get("untimed")]
+    alone = [run for run in whole if _had_its_cores(run)]
     quiet = [run for run in alone if run["load_before"] <= MOST_LOAD_PER_CORE * run["cores"]]
     return {
         "seeds": len(whole),

@@ -40,7 +40,7 @@ def run(seed, seconds=None, contestant="veldt a2c", **more):
 
 
 def given(**options):
-    defaults = {"seeds": [0, 1], "only": ["CartPole-v1"], "leave_out": []}
+    defaults = {"seeds": [0, 1], "only": ["CartPole-v1"], "leave_out": [], "untimed": False}
     return argparse.Namespace(**{**defaults, **options})
 
 
@@ -68,6 +68,20 @@ def test_a_run_with_constants_of_yesterday_is_made_again(scores, tmp_path, monke
     limits = {"max_seconds": 60.0, "total_seconds": 1e9, "jobs": 1, "cores": 1}
     scores.measure(given(only=["CartPole-v1 veldt a2c"], again=False, **limits), path, MACHINE)
     assert asked == [0]
+    assert [found["seconds_to_target"] for found in scores.finished(path)] == [9.0, 8.0, 7.0]
+
+
+def test_a_run_beside_other_work_counts_with_its_steps(scores, tmp_path, monkeypatch):
+    path = tmp_path / "scores.jsonl"
+    monkeypatch.setattr(scores, "execute", lambda wanted, *_: run(wanted.seed, 7.0))
+    limits = {"max_seconds": 60.0, "total_seconds": 1e9, "jobs": 1, "cores": 2, "again": False}
+    asked = given(only=["CartPole-v1 veldt a2c"], untimed=True, **limits)
+    monkeypatch.setattr(scores, "_shares", lambda _: [[0, 1]])
+    scores.measure(asked, path, MACHINE)
+    found = scores.scores_report.summary(scores.finished(path))["tasks"]["CartPole-v1"]
+    entry = found["veldt a2c"]
+    assert (entry["seeds"], entry["seconds"]) == (2, None)
+    assert entry["steps"] is not None
 
 
 def test_one_contestant_of_one_task_can_be_left_out_and_long_tasks_come_first(scores):
@@ -203,7 +217,7 @@ def test_a_benchmark_that_is_ended_takes_its_runs_along(scores, tmp_path):
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
         f"scores.Wanted.words = lambda *_: [sys.executable, '-c', {child!r}, {str(found)!r}]\n"
         "given = argparse.Namespace(seeds=[0], only=['CartPole-v1 veldt a2c'], leave_out=[],\n"
-        "    again=True, jobs=1, cores=1, max_seconds=50.0, total_seconds=1e9)\n"
+        "    again=True, untimed=False, jobs=1, cores=1, max_seconds=50.0, total_seconds=1e9)\n"
         f"scores.measure(given, scores.Path({str(tmp_path / 'runs.jsonl')!r}), {{}})\n"
     )
     search = os.pathsep.join([str(BENCHMARKS), str(BENCHMARKS.parent)])
