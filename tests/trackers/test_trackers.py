@@ -143,12 +143,18 @@ def test_trackers_that_fail_cost_one_warning_each(tmp_path, monkeypatch, package
     assert texts[1].startswith("the tracker wandb failed, training goes on: UsageError")
 
 
+def sending() -> list[psutil.Process]:
+    """The trackers' process of this one."""
+    children = psutil.Process().children()
+    return [child for child in children if "veldt.trackers" in str(command_of(child))]
+
+
 def test_a_process_that_dies_is_one_warning(tmp_path):
     told: list[str] = []
     trackers = Trackers(["mlflow"], tmp_path, told.append)
     with trackers.following():
-        [child] = [c for c in psutil.Process().children() if "veldt.trackers" in str(command_of(c))]
-        child.kill()
+        until(sending, "the process")  # the kernel shows its command a moment after its start
+        sending()[0].kill()
         until(lambda: trackers.look() or told, "the warning")
         trackers.look()
     assert len(told) == 1
