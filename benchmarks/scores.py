@@ -29,6 +29,7 @@ from typing import Any
 
 import measuring
 import scores_report
+import scores_summary
 from scores_tasks import TASKS, Task
 
 from veldt.reports.compare.records import metric_rows
@@ -267,7 +268,7 @@ def main() -> None:
     path = measuring.RESULTS / f"{given.name}.jsonl"
     here = measuring.machine()
     measure(given, path, here)
-    document = scores_report.summary(finished(path, here), [task.env for task in TASKS])
+    document = scores_summary.summary(finished(path, here), [task.env for task in TASKS])
     measuring.save(given.name, document)
     for line in scores_report.text_lines(document):
         print(line)

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks/results/scores.json says: medians, intervals, and the pages that show them."""
+"""The pages that show what benchmarks/results/scores.json says."""
 
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from veldt.reports.statistics import estimate
+if TYPE_CHECKING:  # docs/generate.py loads this file alone
+    from scores_summary import Document, Run, Spread
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "scores.json"
@@ -21,11 +18,7 @@ HEADER = ("contestant", "reached", "seconds to target: median", "IQM (95%)", "st
 SCORE_HEADER = ("contestant", "seeds", "evaluation: median", "IQM (95%)",
                 "last 100 training episodes: IQM (95%)",
                 "seconds: median", "IQM (95%)")  # fmt: skip
-MOST_LOAD_PER_CORE = 1.5  # before a run; the one before it leaves about one per core behind
 FEWEST_SEEDS = 3  # for the first screen
-CORES_OF_A_TIMED_RUN = 2  # one that had fewer shared them: its steps count, its seconds do not
-Run = dict[str, Any]
-Document = dict[str, Any]
 
 
 def in_words(run: Run) -> str:
@@ -43,85 +36,6 @@ def in_words(run: Run) -> str:
     value = run["evaluation_return"]
     shown = "-" if value is None else f"{value:.1f}"
     return f"{name}: not in {run['wall_seconds']:.0f} s, {run['env_steps']:,} steps ({shown})"
-
-
-def summary(runs: list[Run], order: Sequence[str] = ()) -> Document:
-    """By task, in this order, and contestant. Where a seed was run again, its last run counts; one
-    that was made with other constants than those of today is marked `superseded` and does not."""
-    counted = [run for run in runs if not run.get("superseded")]
-    latest = {(r["task"], r["contestant"], r["seed"]): r for r in counted}
-    machines = [run["machine"] for run in latest.values()]
-    commands = list(dict.fromkeys(machine["command"] for machine in machines))
-    entries: dict[str, dict[str, Any]] = {}
-    for task, contestant in dict.fromkeys((t, c) for t, c, _ in latest):
-        own = [r for (t, c, _), r in latest.items() if (t, c) == (task, contestant)]
-        entries.setdefault(task, {})[contestant] = _entry([r for r in own if "error" not in r])
-    return {
-        "machine": {**(machines[-1] if machines else {}), "commands": commands},
-        "commits": sorted({machine["commit"] for machine in machines}),
-        "tasks": {task: entries[task] for task in (*order, *entries) if task in entries},
-        "runs": [_without_machine(run) for run in latest.values()],
-    }
-
-
-def _without_machine(run: Run) -> Run:
-    return {name: value for name, value in run.items() if name != "machine"}
-
-
-def _entry(runs: list[Run]) -> dict[str, Any]:
-    """Seeds that did not reach the target count with their limit, so they cannot flatter; seconds
-    are those of runs that had the cores for it. Without a target, they are those that the steps
-    asked for took."""
-    if runs and runs[0]["target"] is None:
-        return _score_entry(runs)
-    timed = [r for r in runs if _had_its_cores(r)]
-    seconds = [r["seconds_to_target"] if r["reached"] else r["max_seconds"] for r in timed]
-    steps = [r["env_steps_to_target"] if r["reached"] else r["env_steps"] for r in runs]
-    returns = [r["evaluation_return"] for r in runs if r["evaluation_return"] is not None]
-    return {
-        "seeds": len(runs),
-        "reached": sum(r["reached"] for r in runs),
-        "target": runs[0]["target"] if runs else None,
-        "max_seconds": max((r["max_seconds"] for r in runs), default=None),
-        "seconds": _spread(seconds),
-        "steps": _spread(steps),
-        "evaluation": _spread(returns),
-        "preset": (runs[0].get("chosen") or {}).get("preset") if runs else None,
-    }
-
-
-def _had_its_cores(run: Run) -> bool:
-    """`untimed`: other work went on beside it, or its rivals ran on a day of another pace."""
-    return run["cores"] >= CORES_OF_A_TIMED_RUN and not run.get("untimed")
-
-
-def _score_entry(runs: list[Run]) -> dict[str, Any]:
-    """A run that was cut off before its steps has no score to compare, and one that began on a busy
-    machine no time: what it learned from its steps does not depend on that."""
-    whole = [run for run in runs if run["env_steps"] >= run["steps_asked"]]
-    alone = [run for run in whole if _had_its_cores(run)]
-    quiet = [run for run in alone if run["load_before"] <= MOST_LOAD_PER_CORE * run["cores"]]
-    return {
-        "seeds": len(whole),
-        "target": None,
-        "steps_asked": runs[0]["steps_asked"],
-        "seconds": _spread([run["wall_seconds"] for run in quiet]),
-        "evaluation": _spread([run["evaluation_return"] for run in whole]),
-        "training": _spread([run["mean_return_100"] for run in whole]),
-        "preset": (runs[0].get("chosen") or {}).get("preset"),
-    }
-
-
-def _spread(values: list[float]) -> dict[str, float] | None:
-    if not values:
-        return None
-    found = estimate(np.asarray(values, dtype=np.float64))
-    return {
-        "median": float(statistics.median(values)),
-        "iqm": float(found.value),
-        "low": float(found.low),
-        "high": float(found.high),
-    }
 
 
 def rows(entries: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -154,10 +68,10 @@ def _score_row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
         f"`{name}`",
         str(entry["seeds"]),
         _median(entry["evaluation"], 1, late=False),
-        _interval(entry["evaluation"], 1, entry["seeds"]),
-        _interval(entry["training"], 1, entry["seeds"]),
+        _interval(entry["evaluation"], 1),
+        _interval(entry["training"], 1),
         _median(entry["seconds"], 0, late=False),
-        _interval(entry["seconds"], 0, entry["seeds"]),
+        _interval(entry["seconds"], 0),
     )
 
 
@@ -167,23 +81,23 @@ def _row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
         f"`{name}`",
         f"{entry['reached']} of {entry['seeds']}",
         _median(entry["seconds"], 1, late),
-        _interval(entry["seconds"], 1, entry["seeds"]),
+        _interval(entry["seconds"], 1),
         _median(entry["steps"], 0, late),
-        _interval(entry["steps"], 0, entry["seeds"]),
-        _interval(entry["evaluation"], 1, entry["seeds"]),
+        _interval(entry["steps"], 0),
+        _interval(entry["evaluation"], 1),
     )
 
 
-def _median(spread: dict[str, float] | None, digits: int, late: bool) -> str:
+def _median(spread: Spread | None, digits: int, late: bool) -> str:
     if spread is None:
         return "-"
     return f"{'> ' if late else ''}{spread['median']:,.{digits}f}"
 
 
-def _interval(spread: dict[str, float] | None, digits: int, seeds: int) -> str:
+def _interval(spread: Spread | None, digits: int) -> str:
     if spread is None:
         return "-"
-    if seeds == 1:
+    if spread["count"] == 1:
         return f"{spread['iqm']:,.{digits}f} (one seed)"
     low, high = (f"{spread[name]:,.{digits}f}" for name in ("low", "high"))
     return f"{spread['iqm']:,.{digits}f} ({low} to {high})"
@@ -224,10 +138,9 @@ environment; every run prints and records which one it was.
 - A seed that did not reach the target counts with its limit. IQM is the interquartile mean over
   seeds, with a bootstrap interval of 95%.
 - Runs come from the calls named below the tables, on machines of one kind with two cores in all:
-  one run at a time and nothing beside it, but for HalfCheetah and MinAtar's seeds from 1 on. There
-  two went on side by side with a core each (HalfCheetah, `ppo`) or other work did (`a2c`), so that
-  steps and scores count and seconds are left out. A seed that was run again counts with its last
-  run.
+  one run at a time and nothing beside it, but for HalfCheetah and MinAtar's seed 4. There two went
+  on side by side with a core each (HalfCheetah, `ppo`) or other work did (`a2c`), so that steps and
+  scores count and seconds are left out. A seed that was run again counts with its last run.
   `benchmarks/results/scores.jsonl` has these, those with other constants than today's and those of
   another machine, which do not count here.
 - Beside Stable-Baselines3 in one call, seed by seed: Acrobot, LunarLander and Hopper; in another,
@@ -235,9 +148,10 @@ environment; every run prints and records which one it was.
   Each run had 90 seconds. Left out there is what reached its target with none of five seeds on the
   other machine: `dqn` on Acrobot (60 s) and LunarLander (120 s), `sac` on MountainCarContinuous
   (120 s); and `sac` on Hopper, which takes no step of learning before its 10,000th env step.
-- The machine's pace differs between days, by two or three times. MinAtar's seconds are those of
-  seed 0, both contestants one after the other in one call, on another day than the rest. `ppo` has
-  one thread there: with two it was not faster.
+- The machine's pace differs between days, by two or three times. MinAtar's seed 0 is of another day
+  than its seeds 1 to 3; on each, `a2c` and `ppo` ran one after the other in one call. The ratios of
+  their seconds, seed by seed, stand below each table. `ppo` has one thread there: with two it was
+  not faster.
 - What is tuned: the constants of `[continuous]` and `[small_images]` were chosen on seeds 10 to 13
   of Pendulum, Hopper, MountainCarContinuous and NestedDict, those of `[continuous_wide]` of `a2c`
   and `sample_factory` on seeds 10 to 13 of Hopper, among ten variants, and the share of noise of
@@ -268,10 +182,19 @@ def _measured(document: Document) -> str:
         else:
             title, header = f"{first['target']:g}", HEADER
         parts += [f"### {task}: {title}", _table(header, rows(entries))]
+        parts += [_ratio_line(each) for each in document["time_ratios"] if each["task"] == task]
     names = [name for entries in document["tasks"].values() for name in entries]
     if not any(name.startswith("sb3") for name in names):
         parts.append("Stable-Baselines3 was not measured on this machine yet.")
     return "\n\n".join([*parts, _provenance(document)])
+
+
+def _ratio_line(ratio: dict[str, Any]) -> str:
+    values = ", ".join(f"{value:.2f} (seed {seed})" for seed, value in ratio["by_seed"].items())
+    return (
+        f"Seconds of `{ratio['contestant']}` over those of `{ratio['peer']}` in one call: {values};"
+        f" median {ratio['median']:.2f}."
+    )
 
 
 def _provenance(document: Document) -> str:
@@ -318,19 +241,60 @@ def readme_block(results: Path = RESULTS) -> str:
         f"{_table(header, lines)}\n\nTime to solve: medians over up to {seeds} seeds, two cores of"
         f" {machine['cpu']} for each run, from process start to fresh episodes at the target; not"
         " all in one call; every contestant, intervals and rules: [docs/scores.md](docs/scores.md)."
+        f"{_score_block(document)}"
     )
+
+
+def _score_block(document: Document) -> str:
+    """The same for tasks that ask for the score after a number of steps."""
+    tasks = {
+        task: entries
+        for task, entries in document["tasks"].items()
+        if not _has_target(entries) and _seeds(entries) >= FEWEST_SEEDS
+    }
+    if not tasks:
+        return ""
+    columns = ("score", "seconds")
+    header = ("task", "Veldt, defaults", *columns, "Stable-Baselines3", *columns)
+    lines = [
+        (task, *_best_score(entries, "veldt"), *_best_score(entries, "sb3"))
+        for task, entries in tasks.items()
+    ]
+    steps = next(iter(next(iter(tasks.values())).values()))["steps_asked"]
+    return (
+        f"\n\n{_table(header, lines)}\n\nAfter {steps:,} steps: medians over seeds of 20 fresh"
+        " episodes, and of the seconds of runs that had the machine to themselves. rl-zoo has no"
+        " settings for these games; `ppo` has those for Atari and the same network."
+    )
+
+
+def _best_score(entries: dict[str, Any], framework: str) -> tuple[str, str, str]:
+    own = _shown(entries, framework)
+    if not own:
+        return "-", "-", "-"
+    name = max(own, key=lambda each: own[each]["evaluation"]["median"])
+    score, seconds = (
+        _median(own[name][which], digits, late=False)
+        for which, digits in (("evaluation", 1), ("seconds", 0))
+    )
+    return f"`{name.split()[1]}`", score, seconds
 
 
 def _seeds(entries: dict[str, Any]) -> int:
     return max(entry["seeds"] for entry in entries.values())
 
 
-def _best(entries: dict[str, Any], framework: str) -> tuple[str, str, str]:
-    own = {
+def _shown(entries: dict[str, Any], framework: str) -> dict[str, Any]:
+    """A framework's contestants with enough seeds for the first screen."""
+    return {
         name: entry
         for name, entry in entries.items()
         if name.startswith(f"{framework} ") and entry["seeds"] >= FEWEST_SEEDS
     }
+
+
+def _best(entries: dict[str, Any], framework: str) -> tuple[str, str, str]:
+    own = _shown(entries, framework)
     if not own:
         return "-", "-", "-"
     late = {name: 2 * entry["reached"] <= entry["seeds"] for name, entry in own.items()}

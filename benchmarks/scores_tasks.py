@@ -45,7 +45,7 @@ TASKS = (
     Task("Hopper-v5", 2_500.0, ("a2c", "sample_factory"), ("ppo", "sac"), 300.0),
     # Steps are what counts here, and one update a step takes its time.
     Task("HalfCheetah-v5", 4_000.0, ("a2c", "apex"), ("ppo", "sac"), 5_400.0),
-    *(  # these need `pip install minatar` beside Veldt
+    *(
         Task(
             f"MinAtar/{game}-v1",
             None,

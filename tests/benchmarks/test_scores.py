@@ -23,7 +23,7 @@ MACHINE = {"cpu": "a cpu", "cores": 2, "python": "3", "versions": {"torch": "2"}
 def scores(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield importlib.import_module("scores")
-    for name in ("scores", "scores_report", "scores_tasks", "measuring"):
+    for name in ("scores", "scores_report", "scores_summary", "scores_tasks", "measuring"):
         sys.modules.pop(name, None)
 
 
@@ -78,7 +78,7 @@ def test_a_run_beside_other_work_counts_with_its_steps(scores, tmp_path, monkeyp
     asked = given(only=["CartPole-v1 veldt a2c"], untimed=True, **limits)
     monkeypatch.setattr(scores, "_shares", lambda _: [[0, 1]])
     scores.measure(asked, path, MACHINE)
-    found = scores.scores_report.summary(scores.finished(path))["tasks"]["CartPole-v1"]
+    found = scores.scores_summary.summary(scores.finished(path))["tasks"]["CartPole-v1"]
     entry = found["veldt a2c"]
     assert (entry["seeds"], entry["seconds"]) == (2, None)
     assert entry["steps"] is not None
@@ -94,7 +94,7 @@ def test_one_contestant_of_one_task_can_be_left_out_and_long_tasks_come_first(sc
 
 def test_a_seed_that_did_not_get_there_counts_with_its_limit(scores):
     runs = [run(0, 10.0), run(1, 20.0), run(2)]
-    document = scores.scores_report.summary(runs)
+    document = scores.scores_summary.summary(runs)
     entry = document["tasks"]["CartPole-v1"]["veldt a2c"]
     assert (entry["reached"], entry["seeds"]) == (2, 3)
     assert entry["seconds"]["median"] == 20.0
@@ -105,7 +105,7 @@ def test_a_seed_that_did_not_get_there_counts_with_its_limit(scores):
 
 def test_a_run_without_two_cores_has_steps_but_no_seconds(scores):
     runs = [run(0, 10.0), run(1, 90.0, cores=1), run(0, 50.0, "sb3 sac", cores=1)]
-    entries = scores.scores_report.summary(runs)["tasks"]["CartPole-v1"]
+    entries = scores.scores_summary.summary(runs)["tasks"]["CartPole-v1"]
     assert entries["veldt a2c"]["seconds"]["median"] == 10.0
     assert entries["veldt a2c"]["steps"]["median"] == 150.0
     assert entries["sb3 sac"]["seconds"] is None
@@ -116,7 +116,7 @@ def test_a_run_without_two_cores_has_steps_but_no_seconds(scores):
 
 def test_a_run_with_constants_of_yesterday_does_not_count(scores):
     runs = [run(0, 10.0), run(1, 90.0, superseded=True)]
-    entry = scores.scores_report.summary(runs)["tasks"]["CartPole-v1"]["veldt a2c"]
+    entry = scores.scores_summary.summary(runs)["tasks"]["CartPole-v1"]["veldt a2c"]
     assert (entry["reached"], entry["seeds"]) == (1, 1)
     assert entry["seconds"]["median"] == 10.0
 
@@ -124,7 +124,7 @@ def test_a_run_with_constants_of_yesterday_does_not_count(scores):
 def test_a_contestant_with_one_seed_is_not_on_the_first_screen(scores, tmp_path):
     runs = [run(seed, 9.0) for seed in range(3)] + [run(0, 4.0, "sb3 ppo")]
     path = tmp_path / "scores.json"
-    path.write_text(json.dumps(scores.scores_report.summary(runs)), encoding="utf-8")
+    path.write_text(json.dumps(scores.scores_summary.summary(runs)), encoding="utf-8")
     assert "| CartPole-v1 (475) | `a2c` | 9.0 | 200 | - | - | - |" in (
         scores.scores_report.readme_block(path)
     )
@@ -134,7 +134,7 @@ def test_what_to_choose_names_a_task_whose_runs_shared_their_cores(scores, tmp_p
     report, path = scores.scores_report, tmp_path / "scores.json"
     assert report.choosing_block(path).startswith("Not measured yet")
     runs = [run(0, 10.0), {**run(1, 50.0, cores=1), "task": "HalfCheetah-v5"}]
-    path.write_text(json.dumps(report.summary(runs)))
+    path.write_text(json.dumps(scores.scores_summary.summary(runs)))
     assert report.choosing_block(path).splitlines()[2:4] == [
         "| CartPole-v1 | `a2c`, 10.0 s | `a2c`, 100 | `a2c` |",
         "| HalfCheetah-v5 | - | `a2c`, 200 | `a2c` |",
@@ -171,21 +171,53 @@ def test_scores_after_so_many_steps_have_a_table_of_their_own(scores, tmp_path):
     runs = [scored(seed, 9.0) for seed in range(3)]
     runs += [scored(seed, 12.0, "sb3 ppo") for seed in range(3)]
     runs.append(scored(3, 99.0, env_steps=10))  # cut off, so no score
-    path.write_text(json.dumps(report.summary(runs)), encoding="utf-8")
+    path.write_text(json.dumps(scores.scores_summary.summary(runs)), encoding="utf-8")
     page = report.page(path)
     assert "### MinAtar/Breakout-v1: score after 5,000 steps" in page
     assert "| `veldt a2c` | 3 | 9.0 | 9.0 (9.0 to 9.0) | 8.0 (8.0 to 8.0) | 60 |" in page
     assert page.index("`sb3 ppo`") < page.index("`veldt a2c`")  # the best first
-    assert report.readme_block(path) == ""
+    assert report.readme_block(path) == ""  # without a task that was solved there is no table
+    path.write_text(
+        json.dumps(scores.scores_summary.summary([*runs, *(run(n, 9.0) for n in range(3))]))
+    )
+    row = "| MinAtar/Breakout-v1 | `a2c` | 9.0 | 60 | `ppo` | 12.0 | 60 |"
+    assert row in report.readme_block(path)
     assert "MinAtar" not in report.choosing_block(path)
     assert "9.0 evaluated, training 8.0, 5,000 steps, 60 s" in report.in_words(runs[0])
 
 
 def test_the_seconds_of_a_run_on_a_busy_machine_are_not_shown(scores):
     runs = [scored(0, 9.0, load_before=20.0), scored(1, 9.0, cores=1), scored(2, 9.0, untimed=True)]
-    entry = scores.scores_report.summary(runs)["tasks"]["MinAtar/Breakout-v1"]["veldt a2c"]
+    entry = scores.scores_summary.summary(runs)["tasks"]["MinAtar/Breakout-v1"]["veldt a2c"]
     assert (entry["seeds"], entry["seconds"]) == (3, None)
     assert scores.scores_report.rows({"veldt a2c": entry})[0][-2:] == ("-", "-")
+
+
+def test_times_are_compared_within_one_call(scores, tmp_path):
+    """The second call met a machine of half the pace; the third had the peer only."""
+    paces = {0: ("first", 30.0, 100.0), 1: ("second", 60.0, 200.0), 2: ("third", 60.0, 100.0)}
+    runs = []
+    for seed, (call, own, peer) in paces.items():
+        machine = {**MACHINE, "command": call}
+        earlier = {**MACHINE, "command": "earlier"} if call == "third" else machine
+        runs += [scored(seed, 9.0, wall_seconds=own, machine=earlier)]
+        runs += [scored(seed, 9.0, "sb3 ppo", wall_seconds=peer, machine=machine)]
+    runs += [scored(3, 9.0, untimed=True), scored(3, 9.0, "sb3 ppo")]
+    document = scores.scores_summary.summary(runs)
+    [ratio] = document["time_ratios"]
+    assert (ratio["contestant"], ratio["peer"]) == ("veldt a2c", "sb3 ppo")
+    assert ratio["by_seed"] == {0: 0.3, 1: 0.3}
+    path = tmp_path / "scores.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert "in one call: 0.30 (seed 0), 0.30 (seed 1); median 0.30." in scores.scores_report.page(
+        path
+    )
+
+
+def test_a_time_of_one_seed_has_no_interval(scores):
+    runs = [scored(0, 9.0), scored(1, 9.0, untimed=True)]
+    entries = scores.scores_summary.summary(runs)["tasks"]["MinAtar/Breakout-v1"]
+    assert scores.scores_report.rows(entries)[0][-1] == "60 (one seed)"
 
 
 def test_each_job_has_cores_of_its_own(scores, monkeypatch):
@@ -199,12 +231,12 @@ def test_the_pages_name_the_machine_and_the_quickest(scores, tmp_path):
     path = tmp_path / "scores.json"
     names = {"veldt a2c": 10.0, "sb3 ppo": 30.0, "veldt impala": 5.0}
     runs = [run(seed, seconds, name) for name, seconds in names.items() for seed in range(3)]
-    path.write_text(json.dumps(scores.scores_report.summary(runs)), encoding="utf-8")
+    path.write_text(json.dumps(scores.scores_summary.summary(runs)), encoding="utf-8")
     page, block = scores.scores_report.page(path), scores.scores_report.readme_block(path)
     assert "a cpu" in page
     assert page.index("`veldt impala`") < page.index("`veldt a2c`") < page.index("`sb3 ppo`")
     assert "| CartPole-v1 (475) | `impala` | 5.0 | 200 | `ppo` | 30.0 | 200 |" in block
-    path.write_text(json.dumps(scores.scores_report.summary(runs[:2])), encoding="utf-8")
+    path.write_text(json.dumps(scores.scores_summary.summary(runs[:2])), encoding="utf-8")
     assert scores.scores_report.readme_block(path) == ""  # too few seeds for the first screen
 
 
