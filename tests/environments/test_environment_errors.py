@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad inputs end in one line that names the remedy, before anything runs."""
 
-import logging
 import pickle
 import sys
-import types
 
 import gymnasium
 import pytest
@@ -32,6 +30,14 @@ def refusal(env, **settings) -> str:
     return message
 
 
+def forget_minatar(monkeypatch) -> None:
+    """As if nobody had asked for one of its games yet."""
+    for known in [name for name in gymnasium.registry if name.startswith("MinAtar/")]:
+        monkeypatch.delitem(gymnasium.registry, known)
+    for loaded in [name for name in sys.modules if name.split(".")[0] == "minatar"]:
+        monkeypatch.delitem(sys.modules, loaded)
+
+
 @pytest.mark.parametrize(
     ("env", "remedy"),
     [
@@ -54,11 +60,13 @@ def test_unknown_names(env, remedy):
     [
         ("ALE/Pong-v5", "ale_py", "veldt[atari]"),
         ("envpool:Pong-v5", "envpool", "veldt[envpool]"),
+        ("MinAtar/Breakout-v1", "minatar", "veldt[minatar]"),
         ("HalfCheetah-v5", "mujoco", "veldt[mujoco]"),
         ("LunarLander-v3", "Box2D", "veldt[box2d]"),
     ],
 )
 def test_missing_extras_name_the_command(monkeypatch, env, module, extra):
+    forget_minatar(monkeypatch)
     monkeypatch.setitem(sys.modules, module, None)
     for loaded in list(sys.modules):
         if loaded.startswith(("gymnasium.envs.mujoco", "gymnasium.envs.box2d", module + ".")):
@@ -66,26 +74,12 @@ def test_missing_extras_name_the_command(monkeypatch, env, module, extra):
     assert f'pip install "{extra}"' in refusal(env)
 
 
-def test_minatar_is_asked_for_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "minatar.gym", None)
-    assert "pip install minatar" in refusal("MinAtar/Breakout-v1")
-
-
-def test_minatar_is_known_where_it_is_installed_and_does_not_talk(monkeypatch, caplog):
-    known = types.ModuleType("minatar.gym")
-
-    def register() -> None:
-        logging.warning("Cannot import seaborn.")
-        gymnasium.register("MinAtar/Test-v1", "not_there:Env")
-
-    known.register_envs = register
-    monkeypatch.setitem(sys.modules, "minatar", types.ModuleType("minatar"))
-    monkeypatch.setitem(sys.modules, "minatar.gym", known)
-    try:
-        assert lookup.gymnasium_spec("MinAtar/Test-v1").id == "MinAtar/Test-v1"
-        assert lookup.gymnasium_spec("MinAtar/Test-v1").id == "MinAtar/Test-v1"  # not twice
-    finally:
-        gymnasium.registry.pop("MinAtar/Test-v1", None)
+def test_minatar_does_not_talk_where_a_plotting_library_is_missing(monkeypatch, caplog):
+    pytest.importorskip("minatar")
+    forget_minatar(monkeypatch)
+    monkeypatch.setitem(sys.modules, "seaborn", None)
+    assert lookup.gymnasium_spec("MinAtar/Breakout-v1").id == "MinAtar/Breakout-v1"
+    assert lookup.gymnasium_spec("MinAtar/Breakout-v1").id == "MinAtar/Breakout-v1"  # not twice
     assert not caplog.records
 
 
@@ -93,6 +87,12 @@ def test_near_misses_of_atari_games():
     pytest.importorskip("ale_py")
     assert "ALE/Breakout-v5" in refusal("ALE/Brekout-v5")
     assert "ALE/Pong-v5" in refusal("Pong-v5")
+
+
+def test_near_misses_of_minatar_games():
+    pytest.importorskip("minatar")
+    assert "MinAtar/Breakout-v1" in refusal("MinAtar/Brekout-v1")
+    assert "MinAtar/Breakout-v1" in refusal("MinAtar/Brekout-v1")  # nothing is registered twice
 
 
 @pytest.mark.parametrize(

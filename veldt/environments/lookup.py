@@ -39,7 +39,7 @@ def gymnasium_spec(name: str) -> EnvSpec:
     if name.startswith(ATARI_PREFIX):
         _register_atari(required=True)
     if name.startswith(MINATAR_PREFIX):
-        _register_minatar(name)
+        _register_minatar()
     _refuse_raw_atari(name)
     try:
         return gymnasium.spec(name)
@@ -81,17 +81,13 @@ def _register_atari(required: bool) -> None:
             raise
 
 
-def _register_minatar(name: str) -> None:
+def _register_minatar() -> None:
     """Gymnasium no longer looks for plugins, which is how MinAtar says what it brings."""
-    if name in gymnasium.registry:
+    if any(known.startswith(MINATAR_PREFIX) for known in gymnasium.registry):
         return
-    try:
-        with _without_root_logging():  # it has a word for everyone without a plotting library
-            importlib.import_module("minatar.gym").register_envs()
-    except ImportError as error:
-        raise ConfigurationError(
-            "MinAtar environments need the package minatar; run: pip install minatar"
-        ) from error
+    with _without_root_logging():  # it has a word for everyone without a plotting library
+        minatar = extra_module("minatar.gym", "MinAtar environments need minatar", extra="minatar")
+        minatar.register_envs()
 
 
 @contextmanager
