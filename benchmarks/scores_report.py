@@ -138,9 +138,10 @@ environment; every run prints and records which one it was.
 - A seed that did not reach the target counts with its limit. IQM is the interquartile mean over
   seeds, with a bootstrap interval of 95%.
 - Runs come from the calls named below the tables, on machines of one kind with two cores in all:
-  one run at a time and nothing beside it, but for HalfCheetah and MinAtar's seed 4. There two went
-  on side by side with a core each (HalfCheetah, `ppo`) or other work did (`a2c`), so that steps and
-  scores count and seconds are left out. A seed that was run again counts with its last run.
+  one run at a time and nothing beside it, but for HalfCheetah and for seed 4 of MinAtar's Freeway.
+  There two went on side by side with a core each (HalfCheetah, `ppo`) or other work did (`a2c`), so
+  that steps and scores count and seconds are left out. A seed that was run again counts with its
+  last run.
   `benchmarks/results/scores.jsonl` has these, those with other constants than today's and those of
   another machine, which do not count here.
 - Beside Stable-Baselines3 in one call, seed by seed: Acrobot, LunarLander and Hopper; in another,
@@ -149,7 +150,7 @@ environment; every run prints and records which one it was.
   other machine: `dqn` on Acrobot (60 s) and LunarLander (120 s), `sac` on MountainCarContinuous
   (120 s); and `sac` on Hopper, which takes no step of learning before its 10,000th env step.
 - The machine's pace differs between days, by two or three times. MinAtar's seed 0 is of another day
-  than its seeds 1 to 3; on each, `a2c` and `ppo` ran one after the other in one call. The ratios of
+  than the others; for each seed `a2c` and `ppo` ran one after the other in one call. The ratios of
   their seconds, seed by seed, stand below each table. `ppo` has one thread there: with two it was
   not faster.
 - What is tuned: the constants of `[continuous]` and `[small_images]` were chosen on seeds 10 to 13
