@@ -263,9 +263,11 @@ def _score_block(document: Document) -> str:
     ]
     steps = next(iter(next(iter(tasks.values())).values()))["steps_asked"]
     return (
-        f"\n\n{_table(header, lines)}\n\nAfter {steps:,} steps: medians over seeds of 20 fresh"
-        " episodes, and of the seconds of runs that had the machine to themselves. rl-zoo has no"
-        " settings for these games; `ppo` has those for Atari and the same network."
+        f"\n\n{_table(header, lines)}\n\nAfter {steps:,} steps, on the same cores: medians over"
+        " seeds of the mean return of 20 fresh episodes, and of the seconds of runs that had the"
+        " machine to themselves. rl-zoo has no settings for these games; `ppo` has those for Atari"
+        " and the network that Veldt has. Seeds, commands and ratios of times:"
+        " [docs/scores.md](docs/scores.md)."
     )
 
 
