@@ -13,7 +13,7 @@ from pathlib import Path
 
 from measuring import machine, save
 
-from veldt.command_line.options import Parser, add_fields
+from veldt.cli.options import Parser, add_fields
 from veldt.errors import ConfigurationError
 from veldt.reports.claims.claim import Claim, part_cells
 from veldt.reports.claims.runner import draw, judge, run_cases

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from veldt.architectures import ARCHITECTURES
-from veldt.command_line import main as cli
-from veldt.command_line import parsers
+from veldt.cli import main as cli
+from veldt.cli import parsers
 from veldt.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent

@@ -34,7 +34,7 @@ LAYERS = (
     {"architectures", "extend"},
     {"run", "api", "dashboard", "sweeps", "trackers"},
     {"reports", "planner"},
-    {"command_line", "__main__", "__init__"},
+    {"cli", "__main__", "__init__"},
 )  # fmt: skip
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 STRANGERS = {"roles": {"backends"}, "backends": {"roles"}, "architectures": {"backends"}}

@@ -15,7 +15,7 @@ import pytest
 
 import veldt
 import veldt.extend
-from veldt.command_line.main import COMMANDS
+from veldt.cli.main import COMMANDS
 
 yaml = pytest.importorskip("yaml", reason="the extra docs is not installed")
 

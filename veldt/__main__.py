@@ -14,7 +14,7 @@ def main() -> int:
     if is_run:
         defer_termination()
         gc.disable()  # imports only make objects that stay; looking through them takes a tenth
-    from veldt.command_line.main import main as command
+    from veldt.cli.main import main as command
 
     code = command()
     if is_run:  # all is saved: another signal may not change what the exit code says

@@ -6,8 +6,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from veldt.command_line.main import COMMANDS
-from veldt.command_line.parsers import PARSERS, run_parser
+from veldt.cli.main import COMMANDS
+from veldt.cli.parsers import PARSERS, run_parser
 
 MARK = "<!-- commands -->"
 _EXAMPLE = "impala"

@@ -24,7 +24,7 @@ from watched_runs import (
 )
 
 import veldt
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 
 pytest.importorskip("nicegui", reason="the extra dashboard is not installed")
 

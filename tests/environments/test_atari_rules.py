@@ -8,7 +8,7 @@ import json
 import pytest
 
 import veldt
-from veldt.command_line.main import main
+from veldt.cli.main import main
 from veldt.environments import EnvironmentFactory
 from veldt.environments.atari_rules import atari_rules
 

@@ -20,7 +20,7 @@ import pytest
 from commands import PATIENCE_SECONDS, ROOT, end, run, start
 
 from veldt.client.protocol import METHOD, SERVICE
-from veldt.command_line.main import main
+from veldt.cli.main import main
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.run import black_box
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import faulty_environments as faulty
 import pytest
 
 import veldt
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.environments import EnvironmentFactory
 
 SMALL = (

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from commands import HERE, ROOT, wait_for_training
 
-from veldt.command_line.parsers import run_parser
+from veldt.cli.parsers import run_parser
 
 DEPLOY = Path(ROOT) / "deploy"
 STAND_INS = {

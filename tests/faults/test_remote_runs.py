@@ -18,7 +18,7 @@ from commands import left_after, start, wait_for_training
 from object_store import ENVIRONMENT, FAULTS, SECRET, FlakyProxy, s3_server
 
 import veldt
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.dashboard.reading import RunReader
 from veldt.remote.commits import Commit, commits_in
 from veldt.remote.copying import refresh_files

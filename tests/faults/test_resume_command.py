@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from veldt.checkpoints.store import CheckpointStore
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.run.directory import RunDirectory
 from veldt.telemetry.result import RunResult
 

@@ -31,8 +31,8 @@ import torch
 
 from veldt import architectures
 from veldt.api import split_options
-from veldt.command_line.main import main
-from veldt.command_line.parsers import run_parser
+from veldt.cli.main import main
+from veldt.cli.parsers import run_parser
 from veldt.environments.lifeline import die_with, kill_group, lead_group
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from veldt.architectures import ARCHITECTURES
-from veldt.command_line.main import main
+from veldt.cli.main import main
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.planner.command import trials_of

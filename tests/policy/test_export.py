@@ -15,7 +15,7 @@ import torch
 from policies import CASES, policy_of
 
 import veldt
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.policy.export import drawn, export
 
 pytest.importorskip("onnx")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import veldt
 from veldt.architectures import ARCHITECTURES
-from veldt.command_line.main import main as program
+from veldt.cli.main import main as program
 
 
 def main() -> None:

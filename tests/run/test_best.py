@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import veldt
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.run.best import BestWeights, Score
 from veldt.telemetry.result import RunResult
 from veldt.types import Parameters

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import veldt
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.networks import FlatParameters, tensors_of
 from veldt.run.loading import restored
 

@@ -78,7 +78,7 @@ def test_own_networks_are_found_where_own_environments_are(tmp_path):
         "def small(spec):\n    return nn.Sequential(nn.Linear(4, 8), nn.Tanh())\n"
     )
     command = "train impala --env CartPole-v1 --network nets:small --backend serial --quiet"
-    start = "import sys; sys.path.remove(''); from veldt.command_line.main import main;"
+    start = "import sys; sys.path.remove(''); from veldt.cli.main import main;"
     code = f"{start} sys.exit(main('{command} --total-env-steps 100'.split()))"
     done = ran(tmp_path, "-c", code)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ import gymnasium
 import pytest
 
 import veldt
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.options import RunOptions
 from veldt.options.fields import leaves
 from veldt.options.text import words
@@ -139,7 +139,7 @@ def test_a_preset_beside_a_file_with_every_option_is_refused():
     ],
 )
 def test_words_survive_the_shell_and_the_parser(option, value):
-    from veldt.command_line.options import Parser, add_fields
+    from veldt.cli.options import Parser, add_fields
 
     parser = Parser("veldt train")
     add_fields(parser, RunOptions, required=False)

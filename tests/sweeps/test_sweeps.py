@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import veldt
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.sweeps.options import SweepOptions
 from veldt.sweeps.report import sweep_result
 from veldt.sweeps.runs import TrialFiles

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.reports.claims import command
 from veldt.reports.claims.a3c_workers import successive_correlation
 from veldt.reports.claims.central_inference import crossover

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from veldt.command_line import main as cli
+from veldt.cli import main as cli
 from veldt.errors import ConfigurationError
 from veldt.reports.compare import runs
-from veldt.reports.compare.command import command_line
+from veldt.reports.compare.command import cli
 from veldt.reports.compare.records import collect
 from veldt.reports.compare.settings import Comparison, claim_folder
 from veldt.telemetry.result import RunResult
@@ -205,10 +205,10 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path, capsys):
 
 
 def test_the_command_in_the_report_makes_the_same_comparison():
-    from veldt.command_line.options import Parser, add_fields
+    from veldt.cli.options import Parser, add_fields
 
     parser = Parser("veldt compare")
     add_fields(parser, Comparison)
-    words = command_line(COMPARISON).split()
+    words = cli(COMPARISON).split()
     assert words[:2] == ["veldt", "compare"]
     assert Comparison(**parser.parse(words[2:])) == COMPARISON

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import shtab
 
 from veldt.architectures import ARCHITECTURES
-from veldt.command_line.parsers import PARSERS, add_run_options
+from veldt.cli.parsers import PARSERS, add_run_options
 from veldt.options import ENCODERS
 
 _DIRECTORIES = ("run", "run_dir", "out", "from_run")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from veldt import architectures
 from veldt.architectures import ARCHITECTURES
-from veldt.command_line import help
-from veldt.command_line.options import Parser, add_fields
+from veldt.cli import help
+from veldt.cli.options import Parser, add_fields
 from veldt.options import RunOptions
 from veldt.options.fields import leaves
 from veldt.options.text import whole_number

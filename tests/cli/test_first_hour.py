@@ -18,8 +18,8 @@ import pytest
 
 import veldt
 from veldt.architectures import _METHODS
-from veldt.command_line import main as cli
-from veldt.command_line.parsers import run_parser
+from veldt.cli import main as cli
+from veldt.cli.parsers import run_parser
 from veldt.options import RunOptions
 from veldt.options.fields import flat
 from veldt.run.plan import make_plan
@@ -38,7 +38,7 @@ MESSAGES = {
     "train impala --env Pong-ramNoFrameskip-v4": "gives raw frames; use ALE/Pong-v5",
     "train impala --env CartPole-v1 --network nets:big": "network 'nets:big' cannot be imported",
 }
-WITHOUT = "import sys; sys.modules['{module}'] = None; from veldt.command_line.main import main;"
+WITHOUT = "import sys; sys.modules['{module}'] = None; from veldt.cli.main import main;"
 
 
 @pytest.mark.parametrize("command", MESSAGES)

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from veldt.architectures import ARCHITECTURES, load
-from veldt.command_line import main as cli
-from veldt.command_line.help import USUAL, USUAL_OWN, common_groups, own_groups
-from veldt.command_line.parsers import run_parser
+from veldt.cli import main as cli
+from veldt.cli.help import USUAL, USUAL_OWN, common_groups, own_groups
+from veldt.cli.parsers import run_parser
 from veldt.options import RunOptions
 from veldt.options.fields import leaves
 from veldt.options.text import flag_of

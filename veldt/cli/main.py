@@ -20,9 +20,9 @@ import veldt
 from veldt import architectures
 from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
-from veldt.command_line.help import all_wanted
-from veldt.command_line.options import Parser, unknown_option
-from veldt.command_line.parsers import PARSERS, common_parser, resume_parser, run_parser
+from veldt.cli.help import all_wanted
+from veldt.cli.options import Parser, unknown_option
+from veldt.cli.parsers import PARSERS, common_parser, resume_parser, run_parser
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean
 from veldt.remote.places import is_remote
 from veldt.run import output
@@ -251,7 +251,7 @@ def _plan(arguments: list[str], began: float) -> int:
 def _completion(arguments: list[str], began: float) -> int:
     """a completion script for bash, zsh or fish"""
     shell = PARSERS["completion"]().parse(arguments)["shell"]
-    from veldt.command_line.completion import script
+    from veldt.cli.completion import script
 
     return _say(script(shell, {name: run.__doc__ or "" for name, run in COMMANDS.items()}))
 

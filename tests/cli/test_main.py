@@ -15,8 +15,8 @@ from typing import get_args
 import pytest
 
 from veldt.architectures import ARCHITECTURES, load
-from veldt.command_line import main as cli
-from veldt.command_line.options import Parser, add_fields
+from veldt.cli import main as cli
+from veldt.cli.options import Parser, add_fields
 from veldt.options import ENCODERS, RunOptions
 from veldt.options.fields import flat, leaves
 from veldt.options.text import read_mapping
@@ -34,7 +34,7 @@ def veldt(*arguments: str, cwd: Path, code: str = "") -> subprocess.CompletedPro
     """Run the real program in `cwd`; `code` runs before it."""
     start = [sys.executable, "-m", "veldt"]
     if code:
-        begin = "from veldt.command_line.main import main"
+        begin = "from veldt.cli.main import main"
         program = f"import sys; {code}; {begin}; sys.exit(main(sys.argv[1:]))"
         start = [sys.executable, "-c", program]
     return subprocess.run(
@@ -144,7 +144,7 @@ def test_what_needs_no_torch_does_not_import_it(tmp_path):
         ["train", "a2c"],
     ):
         code = (
-            "import sys; from veldt.command_line.main import main\n"
+            "import sys; from veldt.cli.main import main\n"
             "try: main(sys.argv[1:])\n"
             "except SystemExit: pass\n"
             "sys.exit('torch' in sys.modules)"

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from veldt.architectures import ARCHITECTURES
-from veldt.command_line import main as cli
-from veldt.command_line.parsers import PARSERS, SHELLS, run_parser
+from veldt.cli import main as cli
+from veldt.cli.parsers import PARSERS, SHELLS, run_parser
 
 BASH = shutil.which("bash") or "/bin/bash"
 
