@@ -19,8 +19,8 @@ import grpc
 import pytest
 from commands import PATIENCE_SECONDS, ROOT, end, run, start
 
-from veldt.client.protocol import METHOD, SERVICE
 from veldt.cli.main import main
+from veldt.client.protocol import METHOD, SERVICE
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
