@@ -54,7 +54,7 @@ def test_a_module_trains_too(tmp_path):
     assert result.updates > 0
 
 
-def test_its_options_are_on_the_cli(tmp_path, capsys):
+def test_its_options_are_on_the_command_line(tmp_path, capsys):
     write(tmp_path / "own_impala.py")
     with pytest.raises(SystemExit):
         cli.main(["train", "own_impala.py", "--help", "all"])

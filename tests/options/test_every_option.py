@@ -84,7 +84,7 @@ def one_bad_value_of_each() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("owner", "leaf", "bad"), list(one_bad_value_of_each()))
-def test_the_cli_refuses_it_and_writes_nothing(
+def test_the_command_line_refuses_it_and_writes_nothing(
     owner: str, leaf: Leaf, bad: Any, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)

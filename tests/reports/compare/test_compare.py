@@ -18,7 +18,7 @@ import pytest
 from veldt.cli import main as cli
 from veldt.errors import ConfigurationError
 from veldt.reports.compare import runs
-from veldt.reports.compare.command import cli
+from veldt.reports.compare.command import command_line
 from veldt.reports.compare.records import collect
 from veldt.reports.compare.settings import Comparison, claim_folder
 from veldt.telemetry.result import RunResult
@@ -209,6 +209,6 @@ def test_the_command_in_the_report_makes_the_same_comparison():
 
     parser = Parser("veldt compare")
     add_fields(parser, Comparison)
-    words = cli(COMPARISON).split()
+    words = command_line(COMPARISON).split()
     assert words[:2] == ["veldt", "compare"]
     assert Comparison(**parser.parse(words[2:])) == COMPARISON

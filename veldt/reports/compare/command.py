@@ -36,7 +36,7 @@ def compare(comparison: Comparison) -> int:
     topologies = {label(plan.architecture): plan.topology for plan in plans}
     found = evidence(records, topologies)
     if comparison.evidence:
-        write_evidence(out / EVIDENCE_FILE, found, comparison.env, cli(comparison))
+        write_evidence(out / EVIDENCE_FILE, found, comparison.env, command_line(comparison))
         for row in table(found):
             _say("  ".join(f"{cell:>20}" for cell in row))
     report = Report(
@@ -49,7 +49,7 @@ def compare(comparison: Comparison) -> int:
         failures,
         ceiling,
         machine(),
-        cli(comparison),
+        command_line(comparison),
         table(found),
     )
     write_report(out / "report.html", report)
@@ -57,7 +57,7 @@ def compare(comparison: Comparison) -> int:
     return 1 if failures else 0
 
 
-def cli(comparison: Comparison) -> str:
+def command_line(comparison: Comparison) -> str:
     """The command that makes this comparison."""
     words = ["veldt", "compare"]
     for entry in fields(comparison):
