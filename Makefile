@@ -4,23 +4,28 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TEST_EXTRAS := test,atari,box2d,classic,dashboard,docs,export,minatar,mujoco,pettingzoo,plots,ray,remote,sweep,trackers,video,yaml
+TEST_EXTRAS := test,atari,box2d,classic,dashboard,docs,export,minatar,mujoco,pettingzoo,plots,ray,remote,sweep,tensorboard,trackers,video,yaml
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
 # What others build on, and the architectures: typed strictly. tests/test_layout.py checks the same.
 PUBLIC_FACE := $(addprefix veldt/,extend.py architectures ports.py topology.py types.py role.py \
   problem.py api.py options errors.py context.py)
 
-.PHONY: demo test lint docs release-check bench bench-peers bench-scores
+.PHONY: demo test test-slow lint docs release-check bench bench-peers bench-scores
 
 demo: $(VENV)/.installed-core
 	$(BIN)/veldt train impala --env CartPole-v1 --target-return 475
 
-# Real kills and clocks on a machine with other work: a failure is tried once more, and the summary names it.
-RERUN := --reruns 1 -rR
+PYTEST = $(BIN)/python -m pytest tests --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
+# What to run before a commit: a few minutes.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest tests $(RERUN) --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow"
+
+# Faults, Ray, servers, browsers, learning. Real kills and clocks on a machine with other work: a
+# failure is tried once more, and the summary names it.
+test-slow: $(VENV)/.installed-test
+	$(PYTEST) -m slow --reruns 1 -rR
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ pytest.importorskip("ray")
 from several_nodes import SeveralNodes, several_nodes
 
 pytestmark = [
-    pytest.mark.ray,
+    pytest.mark.slow,
     pytest.mark.timeout(240),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="TLS needs openssl"),
 ]

@@ -30,9 +30,9 @@ from veldt.backends.base import Backend, NodeFailure, captured
 from veldt.checkpoints.store import CheckpointStore
 from veldt.topology import Board, Topology
 
-RAY = pytest.param("ray", marks=pytest.mark.ray)
+RAY = pytest.param("ray", marks=pytest.mark.slow)
 every_backend = pytest.mark.parametrize("name", ["serial", "process", RAY])
-RAY_APART = pytest.param("ray-apart", marks=pytest.mark.ray)
+RAY_APART = pytest.param("ray-apart", marks=pytest.mark.slow)
 every_transport = pytest.mark.parametrize("name", ["serial", "process", RAY, RAY_APART])
 concurrent_backends = pytest.mark.parametrize("name", ["process", RAY])
 

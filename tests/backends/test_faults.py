@@ -31,7 +31,7 @@ from veldt.backends.supervision import RestartPolicy
 from veldt.topology import Topology
 
 Figure = Callable[[int, str, object], None]
-RAY = pytest.param("ray", marks=pytest.mark.ray)
+RAY = pytest.param("ray", marks=pytest.mark.slow)
 concurrent_backends = pytest.mark.parametrize("name", ["process", RAY])
 
 

@@ -251,7 +251,7 @@ def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch
         importlib.import_module("veldt.backends.ray.backend")
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 def test_a_private_cluster_listens_on_loopback_only_and_wants_a_token(ray_cluster: None) -> None:
     from ray._raylet import AuthenticationMode, get_authentication_mode
 
@@ -267,7 +267,7 @@ def test_a_private_cluster_listens_on_loopback_only_and_wants_a_token(ray_cluste
     assert all(is_loopback(address) for address in addresses)
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 def test_a_private_cluster_has_no_services_that_nobody_asks(ray_cluster: None) -> None:
     commands = [" ".join(p.cmdline()) for p in psutil.Process().children(recursive=True)]
     assert any("raylet/raylet" in command for command in commands)
@@ -275,7 +275,7 @@ def test_a_private_cluster_has_no_services_that_nobody_asks(ray_cluster: None) -
         assert not [c for c in commands if service in c and "raylet/raylet" not in c.split()[0]]
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 def test_a_private_cluster_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     from veldt.backends.ray.private_cluster import PrivateCluster
 

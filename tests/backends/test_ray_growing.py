@@ -22,7 +22,7 @@ from veldt.options import RunOptions
 from veldt.run.elastic import elastic_actors
 from veldt.run.plan import make_plan
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def elastic_impala(num_actors: str) -> RayBackend:

@@ -19,7 +19,7 @@ from veldt.options.fields import changed
 from veldt.problem import Problem
 from veldt.topology import Topology
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.slow
 
 
 def cart_pole(num_actors: int, **network: object) -> Problem:

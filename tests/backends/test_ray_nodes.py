@@ -25,7 +25,7 @@ from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 from veldt.topology import Topology
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

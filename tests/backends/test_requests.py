@@ -12,7 +12,7 @@ from veldt.backends.base import Backend
 from veldt.errors import ConfigurationError
 from veldt.topology import Topology
 
-RAY = pytest.param("ray", marks=pytest.mark.ray)
+RAY = pytest.param("ray", marks=pytest.mark.slow)
 every_backend = pytest.mark.parametrize("name", ["serial", "process", RAY])
 backends_with_shared_memory = pytest.mark.parametrize("name", ["serial", "process"])
 
@@ -63,7 +63,7 @@ def test_ends_in_one_process_need_no_messages(name: str, make_backend: MakeBacke
     advance_until(backend, lambda: counter(backend, JUDGE, "received") == 20, "all slots")
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 def test_ray_refuses_questions_between_processes_before_the_start(
     make_backend: MakeBackend,
 ) -> None:

@@ -17,7 +17,7 @@ import pytest
 TRAIN = ("train", "seed_rl", "--env", "CartPole-v1", "--num-actors", "1", "--quiet")
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 def test_a_run_whose_ray_head_dies_ends_with_one_line_and_names_its_checkpoint(tmp_path):
     words = ("train", "impala", "--env", "CartPole-v1", "--num-actors", "1", "--quiet")
     limits = ("--backend", "ray", "--envs-per-actor", "2", "--checkpoint-seconds", "1")
@@ -53,7 +53,7 @@ def ray_of(process: subprocess.Popen) -> list[psutil.Process]:
         time.sleep(0.02)
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -79,7 +79,7 @@ def test_bad_input_ends_the_ray_that_was_begun_meanwhile(words, reason, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 def test_a_run_on_ray_that_is_killed_while_it_starts_takes_ray_with_it(tmp_path):
     process = commands.start(tmp_path, *TRAIN, "--backend", "ray", "--run-dir", "run")
     try:

@@ -133,7 +133,7 @@ def test_a_killed_fork_server_is_replaced_and_no_node_notices(tmp_path):
     assert commands.left_after(process.pid) == []
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 def test_a_run_on_ray_hears_the_signal_and_not_only_ray(tmp_path):
     """Ray's library takes SIGTERM over when a process joins a cluster."""
     small = ("--backend", "ray", "--num-actors", "1", "--checkpoint-seconds", "60")
@@ -150,7 +150,7 @@ def test_a_run_on_ray_hears_the_signal_and_not_only_ray(tmp_path):
     assert complete
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["group", "twice"])
 def test_a_run_on_ray_that_is_ended_while_it_starts_keeps_its_result(way, tmp_path):
     """Ray is begun beside the imports: its library must not hear the signal first at any time."""

@@ -119,7 +119,7 @@ def test_the_group_forms_again_around_a_learner_that_was_killed(killed, tmp_path
         backend.stop()
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 def test_learners_on_ray_find_each_other():
     backend = make_backend("ray", plan("ray", exchange="all_reduce").topology, 1)
     backend.start()

@@ -39,7 +39,7 @@ class Taller(veldt.Callback):
 
 
 @pytest.mark.parametrize(
-    "backend", ["serial", "process", pytest.param("ray", marks=pytest.mark.ray)]
+    "backend", ["serial", "process", pytest.param("ray", marks=pytest.mark.slow)]
 )
 def test_a_curriculum_reaches_every_actor_and_survives_a_checkpoint(tmp_path, backend):
     path, callback = tmp_path / "run", Taller()

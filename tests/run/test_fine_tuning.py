@@ -51,7 +51,7 @@ def source(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "backend", ["serial", "process", pytest.param("ray", marks=pytest.mark.ray)]
+    "backend", ["serial", "process", pytest.param("ray", marks=pytest.mark.slow)]
 )
 def test_all_weights_and_statistics_come_along(source, tmp_path, backend):
     run = tmp_path / "run"
