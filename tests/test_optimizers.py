@@ -173,6 +173,18 @@ def test_vector_and_state_are_used_in_place():
     assert (memory != 0).all()
 
 
+def test_centered_rmsprop_survives_rounding():
+    """For equal gradients the variance is 0, and rounding puts it below 0 by more than epsilon."""
+    options = OptimizerOptions(
+        "rmsprop", 1e-6, rms_centered=True, optimizer_epsilon=1e-12, max_grad_norm=0.0
+    )
+    vector = torch.zeros(100)
+    optimizer = make_optimizer(options, vector)
+    for _ in range(3000):
+        optimizer.step(torch.linspace(1.0, 3.0, 100))
+    assert torch.isfinite(vector).all()
+
+
 def test_bad_choices_name_the_remedy():
     with pytest.raises(ValueError, match="use adam, rmsprop, sgd, adagrad"):
         OptimizerOptions("lion")

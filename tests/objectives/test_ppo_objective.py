@@ -7,12 +7,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import transcriptions as slow
 
 import veldt
 from veldt.algorithms.ppo import ppo_targets, scale_by_divergence
 from veldt.algorithms.returns import Rows, generalized_advantage
 from veldt.algorithms.vtrace import Traces
 from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.objectives.appo import Appo
 from veldt.objectives.minibatches import INDEX, chosen
 from veldt.objectives.ppo import PPO, ClippedOptions
 from veldt.objectives.trajectories import TrajectoryReader
@@ -390,3 +393,80 @@ def test_without_lag_what_acted_is_recalled_as_the_network_would_say_it_again(
     )
     assert len(compared) >= 5
     assert sum(compared) > 0
+
+
+def test_appo_equals_its_transcription():
+    """The ratio of policies stands once in the loss: V-trace's advantages come without it."""
+    options = changed(
+        ClippedOptions(gamma=0.9, trace_lambda=0.8, rho_bar=2.0, entropy_coefficient=0.02),
+        value_clip=0.2,
+        normalize_advantages=False,
+    )
+    network, batch = linear_network(), batch_of()
+    batch["behaviour_value"] = np.linspace(-1, 1, (STEPS + 1) * ENVS, dtype=np.float32)
+    batch["behaviour_value"] = batch["behaviour_value"].reshape(STEPS + 1, ENVS)
+    objective = Appo(options)
+    objective.open(network)
+    found = objective(next(iter(objective.passes(tensors(batch)))))
+    linear, rows = SlowPPO(network, options), np.ndindex(STEPS + 1, ENVS)
+    outputs = {row: linear.outputs(batch["observation"][row].astype(np.float64)) for row in rows}
+    log_pi, log_mu, values, entropies = np.zeros((4, STEPS + 1, ENVS))
+    for row, (logits, value) in outputs.items():
+        action = batch["action"][row]
+        log_pi[row], values[row] = logits[action], value
+        log_mu[row] = log_softmax(batch["behaviour_logits"][row].astype(np.float64))[action]
+        entropies[row] = -(np.exp(logits) * logits).sum()
+    log_rhos, flags = (log_pi - log_mu)[:-1], [batch[name][:-1] for name in slow.FLAGS]
+    data = slow.Rows(batch["reward"][:-1], values[:-1], values[1:], log_rhos, *flags)
+    vs = slow.per_row(data, slow.vtrace_target, *options.traces)
+    weighted = slow.per_row(data, slow.vtrace_advantage, *options.traces)
+    total, counted = 0.0, list(zip(*np.nonzero(~data.ignored), strict=True))
+    for row in counted:
+        ratio = np.exp(log_rhos[row])
+        advantage = weighted[row] / min(options.rho_bar, ratio)
+        bounded = min(max(ratio, 1 / 1.2), 1.2)
+        near = batch["behaviour_value"][row]
+        near += min(max(values[row] - near, -0.2), 0.2)
+        total -= min(ratio * advantage, bounded * advantage)
+        total += max((values[row] - vs[row]) ** 2, (near - vs[row]) ** 2) / 2
+        total -= 0.02 * entropies[row]
+    assert np.abs(log_rhos).min() > 0.01
+    assert float(found.total.detach()) == pytest.approx(total / len(counted), rel=1e-4)
+
+
+def test_value_errors_are_taken_in_units_of_the_scale():
+    network = make_network(
+        NetworkOptions(hidden_sizes=(8,), normalize_values=True), SPEC, "policy_value", 0
+    )
+    batch = tensors(batch_of())
+    batch["reward"] *= 30.0
+    with torch.no_grad():
+        outputs = network.unroll(batch, (), batch["first"])[0]
+    counted = ~batch["ignored"][:-1]
+    rewards = batch["reward"][:-1][counted]
+    values, batch["behaviour_logits"] = outputs.value[:-1], outputs.logits
+    objective = opened(network, changed(START, gamma=0.0, epochs=2, minibatches=1))
+    found = objective(next(iter(objective.passes(batch)))).metrics["value"]
+    scale = float(network.value_scale())
+    assert scale > 5.0
+    expected = 0.5 * ((values[counted] - rewards) / scale).square().mean()
+    assert float(found.detach()) == pytest.approx(float(expected), rel=1e-3)
+
+
+def test_only_the_epsilon_correction_puts_a_floor_under_the_policy():
+    network, batch = linear_network(), tensors(batch_of())
+    with torch.no_grad():
+        network.head.weight[:ACTIONS].zero_()
+        network.head.bias[0] = -40.0
+    batch["action"].zero_()
+    losses, moved = {}, {}
+    for correction in ("epsilon", "none"):
+        objective = ActorCritic(ActorCriticOptions(correction=correction))
+        objective.open(network)
+        loss = objective(batch)
+        network.zero_grad()
+        loss.metrics["policy"].backward()
+        losses[correction] = float(loss.metrics["policy"].detach())
+        moved[correction] = bool(network.head.bias.grad[:ACTIONS].any())
+    assert moved == {"epsilon": False, "none": True}
+    assert losses["epsilon"] / losses["none"] == pytest.approx(np.log(1e6) / 40.69, rel=1e-3)

@@ -11,7 +11,7 @@ import torch
 
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.objectives.sac import SAC, TwinCriticOptions
-from veldt.objectives.target_network import SoftTarget
+from veldt.objectives.target_network import SoftTarget, TargetNetwork
 from veldt.objectives.td3 import TD3
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
@@ -187,6 +187,16 @@ def test_soft_target_moves_by_its_share_once_per_period():
     torch.testing.assert_close(followed.vector, start)
     target.after_update(2)
     torch.testing.assert_close(followed.vector, start + 0.25 * (1.0 - start))
+
+
+def test_targets_take_over_statistics_as_they_are():
+    for make in (lambda n: SoftTarget(n, 0.25), lambda n: TargetNetwork(n, 1)):
+        network = torch.nn.Linear(2, 2)
+        network.register_buffer("mean", torch.zeros(2))
+        target = make(network)
+        network.mean.fill_(8.0)
+        target.after_update(1)
+        assert target.network.mean.tolist() == [8.0, 8.0]
 
 
 @pytest.mark.parametrize("kind", [SAC, TD3])
