@@ -224,6 +224,17 @@ def _unlisted_array(checkpoint: Path) -> None:
     forge(checkpoint, lambda manifest: manifest["parts"]["learner-0"]["arrays"].append("more"))
 
 
+def _file_of_no_part(checkpoint: Path) -> None:
+    content = b"nothing reads it"
+    (checkpoint / "more").write_bytes(content)
+    forge(
+        checkpoint,
+        lambda manifest: manifest["files"].update(
+            more={"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        ),
+    )
+
+
 def _safetensors(header: bytes, length: int | None = None) -> bytes:
     return struct.pack("<Q", len(header) if length is None else length) + header
 
@@ -258,6 +269,7 @@ ATTACKS: dict[str, Callable[[Path], None]] = {
     "chunk that is a path": _large(chunks=["../../outside"]),
     "chunk listed twice": _large(chunks=["0001-replay-0.0000.000000.chunk"] * 4),
     "array that is not there": _unlisted_array,
+    "file that no part uses": _file_of_no_part,
     "relative path": _rename_in_manifest("../outside"),
     "absolute path": _rename_in_manifest("/etc/hostname"),
     "hidden file": _rename_in_manifest(".outside"),

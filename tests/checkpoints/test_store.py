@@ -7,6 +7,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 from pathlib import Path
 
 import hypothesis.extra.numpy as arrays_of
@@ -156,6 +157,29 @@ def test_unchanged_chunks_are_shared_but_never_by_the_last_two(tmp_path: Path) -
     assert not inodes[0] & inodes[1]
     assert not inodes[1] & inodes[2]
     assert assert_whole(store.newest()) == 2
+
+
+def test_a_checkpoint_saved_in_place_of_a_deleted_damaged_one_is_good(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    save(store, 1)
+    (save(store, 2) / "meta.json").unlink()
+    assert assert_whole(store.newest()) == 1
+    shutil.rmtree(tmp_path / "checkpoint-000000000002")
+    save(store, 2)
+    save(store, 3)
+    assert sorted(os.listdir(tmp_path))[1:] == [f"checkpoint-{step:012d}" for step in (2, 3)]
+
+
+def test_the_rename_is_durable_when_a_save_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Path, list[str]]] = []
+    monkeypatch.setattr(
+        "veldt.checkpoints.store.sync_directory",
+        lambda path: seen.append((path, sorted(os.listdir(path)))),
+    )
+    save(store_in(tmp_path), 1)
+    assert seen[-1] == (tmp_path, [".lock", "checkpoint-000000000001"])
 
 
 def test_without_hard_links_everything_is_written(
