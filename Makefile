@@ -11,7 +11,7 @@ PEERS := sb3 sample_factory rllib
 PUBLIC_FACE := $(addprefix veldt/,extend.py architectures ports.py topology.py types.py role.py \
   problem.py api.py options errors.py context.py)
 
-.PHONY: demo test test-slow lint docs release-check bench bench-peers bench-scores
+.PHONY: demo test test-slow lint docs release-check bench bench-peers bench-scores claims
 
 demo: $(VENV)/.installed-core
 	$(BIN)/veldt train impala --env CartPole-v1 --target-return 475
@@ -58,6 +58,10 @@ bench-peers: $(VENV)/.installed-test $(PEERS:%=.peers/%/.installed)
 bench-scores: $(VENV)/.installed-test .peers/sb3/.installed
 	$(BIN)/python benchmarks/scores.py $(ARGS)
 	$(BIN)/python docs/generate.py --readme
+
+# Half an hour on 2 cores; continues where it was interrupted. Options: make claims ARGS=--full
+claims: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks.claims --out benchmarks/results/claims $(ARGS)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \

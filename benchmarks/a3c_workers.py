@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 
 from claim_runs import main
-
-from veldt.reports.claims.a3c_workers import AsynchronousActors
+from claims.a3c_workers import AsynchronousActors
 
 if __name__ == "__main__":
     sys.exit(main(AsynchronousActors, "a3c_workers"))

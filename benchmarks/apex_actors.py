@@ -6,8 +6,7 @@ from __future__ import annotations
 import sys
 
 from claim_runs import main
-
-from veldt.reports.claims.apex import MoreActors
+from claims.apex import MoreActors
 
 if __name__ == "__main__":
     sys.exit(main(MoreActors, "apex_actors"))

@@ -6,8 +6,7 @@ from __future__ import annotations
 import sys
 
 from claim_runs import main
-
-from veldt.reports.claims.apex import ActorPriorities
+from claims.apex import ActorPriorities
 
 if __name__ == "__main__":
     sys.exit(main(ActorPriorities, "apex_priorities"))

@@ -23,8 +23,8 @@ import measuring
 import peers_figure
 import peers_report
 
+from veldt.compare.machine import tree_bytes
 from veldt.files import write_atomically
-from veldt.reports.machine import tree_bytes
 
 CARTPOLE, PONG = "CartPole-v1", "ALE/Pong-v5"
 ADAPTERS = measuring.ROOT / "benchmarks" / "peers"

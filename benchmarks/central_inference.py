@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 
 from claim_runs import main
-
-from veldt.reports.claims.central_inference import CentralInferenceWins
+from claims.central_inference import CentralInferenceWins
 
 if __name__ == "__main__":
     sys.exit(main(CentralInferenceWins, "central_inference"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one claim of `veldt claims` by itself, with its settings as options, and keeps the result.
+"""Runs one claim of benchmarks/claims by itself, with its settings as options, and keeps the result.
 
 The experiment is the claim's own; a benchmark script only names it. Writes <name>.json and .png to
 benchmarks/results.
@@ -11,12 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from claims.claim import Claim, part_cells
+from claims.runner import draw, judge, run_cases
 from measuring import machine, save
 
 from veldt.cli.options import Parser, add_fields
 from veldt.errors import ConfigurationError
-from veldt.reports.claims.claim import Claim, part_cells
-from veldt.reports.claims.runner import draw, judge, run_cases
 
 
 def main(kind: type[Claim], name: str) -> int:

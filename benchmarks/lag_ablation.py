@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 
 from claim_runs import main
-
-from veldt.reports.claims.impala_corrections import VtraceUnderLag
+from claims.impala_corrections import VtraceUnderLag
 
 if __name__ == "__main__":
     sys.exit(main(VtraceUnderLag, "lag_ablation"))

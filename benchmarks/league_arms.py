@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from veldt.reports.statistics import estimate, interquartile_mean
+from veldt.compare.statistics import estimate, interquartile_mean
 
 ARMS = ("latest", "uniform", "pfsp", "alphastar")
 ENTROPIES = (0.05, 0.1, 0.2)

@@ -25,7 +25,7 @@ from typing import Any
 import measuring
 import numpy as np
 
-from veldt.reports.compare.records import metric_rows
+from veldt.compare.records import metric_rows
 
 PLAYERS = 2
 POOLS = (4, 64)

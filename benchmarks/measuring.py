@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veldt.reports.compare.records import metric_rows, steady_rate
-from veldt.reports.machine import cpu_model, versions
+from veldt.compare.machine import cpu_model, versions
+from veldt.compare.records import metric_rows, steady_rate
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

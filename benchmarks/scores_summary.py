@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from veldt.reports.statistics import estimate
+from veldt.compare.statistics import estimate
 
 MOST_LOAD_PER_CORE = 1.5  # before a run; the one before it leaves about one per core behind
 CORES_OF_A_TIMED_RUN = 2  # one that had fewer shared them: its steps count, its seconds do not

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import measuring
 
-from veldt.reports.compare.records import metric_rows, steady_rate
+from veldt.compare.records import metric_rows, steady_rate
 
 ARCHITECTURES = (
     "dqn", "gorila", "a3c", "a2c", "ga3c", "apex", "impala", "seed_rl", "sample_factory",

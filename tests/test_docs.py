@@ -121,12 +121,8 @@ def _parse(command: list[str]) -> None:
         parsers.run_parser(command[0], named[0]).parse(named)
     elif command[0] in ("evaluate", "export", "serve"):
         parsers.PARSERS[command[0]]().parse(command[1:])
-    elif command[0] == "claims":
-        from veldt.reports.claims.registry import chosen
-
-        chosen(parsers.claims_parser().parse(command[1:])["only"])
     elif command[0] == "compare":
-        from veldt.reports.compare.settings import Comparison
+        from veldt.compare.settings import Comparison
 
         Comparison(**parsers.compare_parser().parse(command[1:]))
 

@@ -88,9 +88,9 @@ def test_a_resumed_run_takes_back_what_came_after_its_checkpoint(run_dir, tmp_pa
 
 def test_the_report_has_its_figures(run_dir, tmp_path):
     pytest.importorskip("matplotlib")
-    from veldt.reports.compare.figures import draw_all
-    from veldt.reports.compare.records import Record, metric_rows
-    from veldt.reports.compare.runs import RunTask
+    from veldt.compare.figures import draw_all
+    from veldt.compare.records import Record, metric_rows
+    from veldt.compare.runs import RunTask
     from veldt.telemetry.result import RunResult
 
     result = RunResult.from_mapping(json.loads((run_dir / "result.json").read_text()))

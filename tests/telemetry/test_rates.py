@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from veldt.reports.compare import records
+from veldt.compare import records
 from veldt.telemetry.rates import steady_rate, steady_start
 
 

@@ -222,20 +222,12 @@ def _watch(arguments: list[str], began: float) -> int:
 def _compare(arguments: list[str], began: float) -> int:
     """several architectures and seeds under one budget, with a report"""
     given = PARSERS["compare"]().parse(arguments)
-    from veldt.reports.compare.settings import Comparison
+    from veldt.compare.settings import Comparison
 
     comparison = Comparison(**given)
-    from veldt.reports.compare.command import compare
+    from veldt.compare.command import compare
 
     return compare(comparison)
-
-
-def _claims(arguments: list[str], began: float) -> int:
-    """the claims of the lineage, each an experiment with a verdict"""
-    given = PARSERS["claims"]().parse(arguments)
-    from veldt.reports.claims.command import examine_all, list_claims
-
-    return list_claims() if given.pop("list") else examine_all(**given)
 
 
 def _plan(arguments: list[str], began: float) -> int:
@@ -269,7 +261,6 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "serve": _serve,
     "watch": _watch,
     "compare": _compare,
-    "claims": _claims,
     "plan": _plan,
     "completion": _completion,
 }

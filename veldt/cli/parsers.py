@@ -241,27 +241,11 @@ def watch_parser() -> Parser:
 
 
 def compare_parser() -> Parser:
-    from veldt.reports.compare.settings import Comparison
+    from veldt.compare.settings import Comparison
 
     parser = Parser("veldt compare", "Compare several architectures and seeds under one budget")
     parser.usage = "veldt compare --env ID --out DIR [--architectures a,b|all] [options]"
     add_fields(parser, Comparison)
-    return parser
-
-
-def claims_parser() -> Parser:
-    parser = Parser("veldt claims", "Examine the claims of the lineage, each with a verdict")
-    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="these claims [all]")
-    parser.add_argument(
-        "--out", default="claims", metavar="DIR", help="where results go; goes on there [claims]"
-    )
-    parser.add_argument("--list", action="store_true", help="print the claims and their rules")
-    parser.add_argument("--quick", action="store_true", help="seconds each; decides nothing")
-    parser.add_argument("--full", action="store_true", help="more seeds and sizes; takes hours")
-    parser.add_argument("--gpu", action="store_true", help="the claims that need a CUDA device")
-    parser.add_argument(
-        "--first-seed", type=int, metavar="N", help="count seeds on from here [each claim's own]"
-    )
     return parser
 
 
@@ -291,7 +275,6 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "serve": serve_parser,
     "watch": watch_parser,
     "compare": compare_parser,
-    "claims": claims_parser,
     "plan": plan_parser,
     "completion": completion_parser,
 }

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from veldt.compare.traffic import item_bytes
 from veldt.planner.model import Model
 from veldt.planner.times import Times
-from veldt.reports.traffic import item_bytes
 from veldt.roles.actor import Actor
 from veldt.run.plan import Plan
 from veldt.topology import BoardSpec, QueueSpec

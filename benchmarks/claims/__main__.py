@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m benchmarks.claims`, from the root of the repository."""
+
+import sys
+
+from .command import main
+
+sys.exit(main())

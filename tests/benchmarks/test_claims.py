@@ -1,0 +1,607 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`veldt claims`: rules that can come out either way, runs that are not repeated, a whole page."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.claims import command
+from benchmarks.claims.a3c_workers import successive_correlation
+from benchmarks.claims.central_inference import crossover
+from benchmarks.claims.claim import (
+    DOES_NOT_HOLD,
+    HOLDS,
+    UNDECIDED,
+    Part,
+    conclude,
+    conclusion,
+    seeds_to_decide,
+)
+from benchmarks.claims.double_buffering import SlowEncoder, predicted_saving
+from benchmarks.claims.impala_corrections import CORRECTIONS
+from benchmarks.claims.registry import CLAIMS, chosen
+from benchmarks.claims.runner import judge, run_cases
+from benchmarks.claims.two_learners import TwoLearners
+from veldt.telemetry.result import dumps
+
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+CHEAP = ("two_learners", "a2c_without_lag")
+
+
+def points(value, lag=0.0):
+    gauges = dict.fromkeys(
+        ("replay.mean_age_inserts", "dropped.stale", "dropped.outlier", "gradients_sent"), 1.0
+    )
+    ways = [0.5, 1.0, 1.5]
+    return {"points": [{"evaluation_return": value * w, "updates": w, "env_steps": w,
+                        "lag_mean": lag, "lag_max": lag, **gauges} for w in ways]}  # fmt: skip
+
+
+def async_actors(case, gain):
+    workers = case["workers"]
+    return {
+        "correlation": 0.5 - 0.4 * gain * math.log2(workers) / 2,
+        "env_steps_per_second": 200.0 * workers ** (0.5 + 0.4 * gain),
+    }
+
+
+def a2c_without_lag(case, gain):
+    is_a2c = case["system"] == "a2c"
+    return points(0.5 + (0.4 * gain if is_a2c else 0.0), lag=0.0 if is_a2c else 3.0)
+
+
+def ga3c_controller(case, gain):
+    rate = 1000 * (0.9 + 0.3 * gain if case["setting"] == "found" else 1.0)
+    return {"trained_steps_per_second": rate, "counts": [2, 1, 1]}
+
+
+def two_learners(case, gain):
+    off = 1e-6 if gain > 0 else 0.1
+    return {"two_learners": [off, off], "half_the_data": [0.1, 0.5]}
+
+
+def central_inference(case, gain):
+    central = case["architecture"] != "impala"
+    wide = math.log2(case["width"] / 32) / 5
+    rate = 1000 * (1 - 0.1 * central + 0.5 * gain * wide * central)
+    return {"trained_steps_per_second": rate, "learner_waits": 0.2}
+
+
+def double_buffering(case, gain):
+    two = case["groups"] == 2
+    return {
+        "seconds_per_row": 0.024 * (1 - 0.3 * gain * two),
+        "stepping_share": 0.6 + 0.2 * gain * two,
+        "waiting_share": 0.3,
+    }
+
+
+def actor_priorities(case, gain):
+    with_ = case["actor_priorities"]
+    found = points(100 + 50 * gain * with_)
+    for point in found["points"]:
+        point["replay.mean_age_inserts"] = 100 * (2 + gain if with_ else 1)
+    return found
+
+
+def stragglers(case, gain):
+    kept = 0.9 if case["system"] != "a2c" else 0.8 - 0.4 * gain
+    rate = 1000 * (kept if case["straggles"] else 1.0)
+    return {"env_steps_per_second": rate, "waits": 0.5}
+
+
+def replay_tolerates_lag(case, gain):
+    lost = {"apex": 0.2 - 0.18 * gain, "impala": 0.2 + 0.18 * gain}[case["system"]]
+    return points(0.5 - (lost if case["lag"] else 0.0))
+
+
+def a3c_many_workers(case, gain):
+    many = case["workers"] > 1
+    return points(0.5 - 0.4 * gain * many, lag=2 * many + 1.5 * gain * many)
+
+
+def ga3c_on_a_gpu(case, gain):
+    faster = (
+        (4 + 4 * gain) * (case["width"] / 64) ** (0.1 * gain) if case["system"] == "ga3c" else 1
+    )
+    return {"trained_steps_per_second": 1000.0 * faster}
+
+
+def vtrace_fixed_point(case, gain):
+    is_vtrace = case["correction"] == "vtrace"
+    return {"from_clipped": 1e-9, "from_target": 1.0 - 0.5 * gain * is_vtrace}
+
+
+def importance_variance(case, gain):
+    grown = 10 ** (1 + gain) if case["lag"] > 1 else 1.0
+    return {"plain": grown, "clipped": 1.0 - 0.9 * gain}
+
+
+def weight_traffic(case, gain):
+    grows = 20.0 if (case["system"] == "impala") == (gain > 0) else 1.0
+    return {"down": grows if case["width"] > 16 else 1.0, "up": 1.0}
+
+
+SYNTHETIC = {
+    "stragglers": stragglers,
+    "replay_tolerates_lag": replay_tolerates_lag,
+    "a3c_many_workers": a3c_many_workers,
+    "vtrace_fixed_point": vtrace_fixed_point,
+    "importance_variance": importance_variance,
+    "weight_traffic": weight_traffic,
+    "gorila_wall_time": lambda case, gain: {
+        "seconds": 20.0 * (1 + 0.5 * gain if case["system"] == "dqn" else 1.0)
+    },
+    "gorila_replay_traffic": lambda case, gain: {
+        "bytes": 1.2 + gain if case["replay"] == "global" else 1.0
+    },
+    "same_agent": lambda case, gain: {"digest": case["backend"] if gain < 0 else "same"},
+    "async_actors": async_actors,
+    "a2c_without_lag": a2c_without_lag,
+    "ga3c_controller": ga3c_controller,
+    "actor_priorities": actor_priorities,
+    "more_actors": lambda case, gain: points(0.1 + 0.05 * gain * case["actors"]),
+    "vtrace_under_lag": lambda case, gain: points(0.5 * gain * (case["correction"] == "vtrace")),
+    "vtrace_replay": lambda case, gain: points(0.5 * gain * case["replay"]),
+    "ga3c_on_a_gpu": ga3c_on_a_gpu,
+    "central_inference_on_a_gpu": central_inference,
+    "two_learners": two_learners,
+    "central_inference": central_inference,
+    "double_buffering": double_buffering,
+    "shared_rmsprop": lambda case, gain: points(
+        0.5
+        - 0.4
+        * gain
+        * ("shared RMSProp", "RMSProp of each worker", "momentum SGD").index(case["optimizer"])
+    ),
+    "ladder_and_priorities": lambda case, gain: points(
+        0.2 + 0.3 * gain * case["arm"].startswith("ladder")
+    ),
+    "gorila_dropping": lambda case, gain: points(100 + 50 * gain * case["dropping"]),
+}
+
+
+def synthetic_rows(claim, gain):
+    """What the claim would have measured if its effect had the size and sign of `gain`; seeds
+    differ a little."""
+    rows = []
+    for case in claim.cases():
+        own = gain + 0.02 * (case["seed"] % 3 - 1)
+        rows.append({**case, **SYNTHETIC[claim.name](case, own)})
+    return rows
+
+
+def test_every_claim_of_the_issue_is_there():
+    assert len([kind for kind in CLAIMS.values() if not kind.needs_gpu]) == 22
+    assert set(CLAIMS) == set(SYNTHETIC)
+    for name, kind in CLAIMS.items():
+        assert kind.name == name
+        for text in (kind.statement, kind.paper, kind.rule, kind.caption):
+            assert len(text) > 20, (name, text)
+        assert re.search(r"above|below|more than|higher|closer|is 0", kind.rule), (
+            "the rule names its bound"
+        )
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_rule_says_yes_to_supporting_data_and_no_to_contrary_data(name):
+    claim = CLAIMS[name]()
+    supporting, contrary = (synthetic_rows(claim, gain) for gain in (1.0, -1.0))
+    assert judge(claim, supporting, 0.0).outcome == HOLDS
+    assert judge(claim, contrary, 0.0).outcome == DOES_NOT_HOLD
+    assert judge(claim, contrary, 0.0, quick=True).text == "quick: does not hold"
+
+
+EXACT = {"two_learners", "same_agent", "weight_traffic", "gorila_replay_traffic"}
+
+
+@pytest.mark.parametrize("name", sorted(set(CLAIMS) - EXACT))
+def test_seeds_that_disagree_decide_nothing(name):
+    """Half of the seeds for it, half against."""
+    claim = CLAIMS[name]()
+    rows = [
+        {**case, **SYNTHETIC[name](case, 1.0 if case["seed"] % 2 else -1.0)}
+        for case in claim.cases()
+    ]
+    assert judge(claim, rows, 0.0).outcome == UNDECIDED
+
+
+@pytest.mark.parametrize("lag", [("a2c", 1), ("a3c", 0)])
+def test_a2c_must_have_no_lag_and_a3c_some(lag):
+    claim, (system, seen) = CLAIMS["a2c_without_lag"](), lag
+    rows = synthetic_rows(claim, 1.0)
+    for row in rows:
+        if row["system"] == system:
+            row["points"][-1]["lag_max"] = seen
+    assert judge(claim, rows, 0.0).outcome == DOES_NOT_HOLD
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_figure_can_be_drawn(name, tmp_path):
+    from benchmarks.claims.runner import draw
+
+    claim = CLAIMS[name]()
+    draw(claim, synthetic_rows(claim, 1.0), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_quick_runs_are_fewer(name):
+    claim = CLAIMS[name]()
+    assert len(claim.quick().cases()) < len(claim.cases())
+    first = [case["seed"] for case in claim.cases()]
+    assert first == sorted(first), "an interrupted call has every kind at least once"
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_full_runs_are_more(name):
+    claim = CLAIMS[name]()
+    assert len(claim.full().cases()) > len(claim.cases())
+
+
+def test_full_runs_are_kept_beside_the_others(tmp_path, monkeypatch, capsys):
+    seen = []
+
+    def quickly(self, case):
+        seen.append(case["seed"])
+        return {"two_learners": [1e-6], "half_the_data": [0.5]}
+
+    monkeypatch.setattr(CLAIMS["two_learners"], "measure", quickly)
+    monkeypatch.setattr("benchmarks.claims.runner.usable_cores", lambda: 1)  # here, not elsewhere
+    words = ["--only", "two_learners", "--out", str(tmp_path)]
+    for extra in ([], ["--full"]):
+        assert command.main([*words, *extra]) == 0
+    assert seen == [1, 2, 3, 4, 5, *range(1, 11)]
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
+        "two_learners",
+        "two_learners-full",
+    }
+
+
+def test_claims_that_need_a_gpu_run_only_when_asked_for():
+    plain, gpu = chosen(()), chosen((), gpu=True)
+    assert {kind.name for kind in gpu} == {"ga3c_on_a_gpu", "central_inference_on_a_gpu"}
+    assert {*plain, *gpu} == set(CLAIMS.values())
+    assert not {*plain} & {*gpu}
+
+
+def test_other_seeds_are_other_cases():
+    first, second = (CLAIMS["two_learners"](first_seed=seed).cases() for seed in (1, 101))
+    assert min(case["seed"] for case in second) == 101
+    assert len(first) == len(second)
+    assert not {case["seed"] for case in first} & {case["seed"] for case in second}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "expected"),
+    [
+        (1.1, 2.0, True, HOLDS),
+        (0.5, 1.0, True, DOES_NOT_HOLD),
+        (0.9, 1.1, True, UNDECIDED),
+        (0.5, 0.9, False, HOLDS),
+        (1.0, 1.5, False, DOES_NOT_HOLD),
+        (0.9, 1.1, False, UNDECIDED),
+        (math.nan, math.nan, True, UNDECIDED),
+    ],
+)
+def test_a_part_decides_by_its_whole_interval(low, high, above, expected):
+    assert Part("x", (low + high) / 2, low, high, 1.0, above).outcome == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.1, 0.9, HOLDS),
+        (-0.3, 0.15, DOES_NOT_HOLD),  # shown to be less than matters, though it may be above 0
+        (0.05, 0.15, DOES_NOT_HOLD),  # above 0, and too little to matter
+        (-0.1, 0.3, UNDECIDED),
+    ],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_effect_too_small_to_matter_is_a_decision(low, high, expected, sign):
+    low, high = sorted((sign * low, sign * high))
+    part = Part("x", (low + high) / 2, low, high, 0.0, sign > 0, matters=0.2 * sign)
+    assert part.outcome == expected
+
+
+def test_seeds_that_would_decide_count_to_the_nearer_decision():
+    # From 0.05 it is 0.15 to the least that matters, so that the half of 0.3 has to be halved.
+    assert seeds_to_decide(Part("", 0.05, -0.25, 0.35, 0.0, matters=0.2), 10) == 44
+    text = conclusion(UNDECIDED, [Part("a gain", 0.05, -0.25, 0.35, 0.0, matters=0.2)], 10)
+    assert "the bound 0 or from 0.2, the least that matters; about 44 seeds" in text
+    none = Part("a gain", math.nan, math.nan, math.nan, 0.0)
+    assert conclusion(UNDECIDED, [none], 3).startswith("Undecided: no seed gave a value for a gain")
+
+
+def test_a_conclusion_is_one_sentence_and_says_how_many_seeds_would_decide():
+    good, bad = Part("a ratio", 2.0, 1.5, 2.5, 1.0), Part("a ratio", 0.5, 0.4, 0.6, 1.0)
+    unsure = Part("a ratio", 1.1, 0.9, 1.3, 1.0)
+    assert conclusion(HOLDS, [good], 5) == "It holds here: a ratio is 2 [1.5, 2.5], above 1."
+    assert conclusion(DOES_NOT_HOLD, [good, bad], 5).startswith("It does not hold here: a ratio is")
+    assert "about 22 seeds would decide it" in conclusion(UNDECIDED, [good, unsure], 5)
+    small = Part("a gain", 0.01, -0.1, 0.1, 0.0, matters=0.2)
+    assert "not above 0.2, the least that matters" in conclusion(DOES_NOT_HOLD, [small], 5)
+    assert seeds_to_decide(Part("", 1.0, 0.5, 1.5, 1.0), 5) is None
+    assert conclusion(UNDECIDED, [], 5) == "Nothing was measured."
+
+
+def test_all_parts_must_hold():
+    yes, no = Part.exactly("x", 2.0, 1.0), Part.exactly("x", 0.0, 1.0)
+    open_ = Part("x", 1.0, 0.0, 2.0, 1.0)
+    assert conclude([yes, yes]) == HOLDS
+    assert conclude([yes, open_]) == UNDECIDED
+    assert conclude([yes, open_, no]) == DOES_NOT_HOLD
+    assert conclude([]) == UNDECIDED
+
+
+def test_seeds_without_a_value_are_left_out():
+    part = Part.over_seeds("x", [1.0, math.nan, 3.0], 0.0)
+    assert part.value == 2.0
+    assert Part.over_seeds("x", [math.nan], 0.0).outcome == UNDECIDED
+
+
+def test_corrections_are_compared_with_each_other():
+    claim = CLAIMS["vtrace_under_lag"]()
+    rows = synthetic_rows(claim, 1.0)
+    for row in rows:
+        if row["correction"] == "one_step":
+            row.update(points(0.9))
+    parts = {part.what: part.outcome for part in claim.judge(rows)}
+    assert len(parts) == len(CORRECTIONS) - 1
+    assert [what for what, outcome in parts.items() if outcome != HOLDS] == [
+        "V-trace minus one_step at 30 updates of lag"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        ([0.5, 0.8, 0.9], None),
+        ([1.2, 1.3, 1.4], 64.0),
+        ([0.5, 1.5, 1.6], 128.0),  # half way between 64 and 256 on a logarithmic scale
+        ([1.2, 0.9, 1.1], 512.0),  # a narrow network that won by chance is not the crossover
+    ],
+)
+def test_crossover(ratios, expected):
+    found = crossover((64, 256, 1024), ratios)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_predicted_saving_by_hand():
+    row, waiting = np.array([6.0, 6.0, 6.0]), np.array([2.0, 4.0, 0.0])
+    # Hidden fully (4 busy of 6); half hidden (1 + 4); nothing to hide.
+    np.testing.assert_allclose(predicted_saving(row, waiting, 1.0), [1 / 3, 1 / 6, 0.0])
+    # A server that needs 3 per answer gives two answers per row at best.
+    np.testing.assert_allclose(predicted_saving(row[:1], waiting[:1], 3.0), [0.0])
+
+
+def test_the_tabular_fixed_point_is_exact():
+    claim = CLAIMS["vtrace_fixed_point"]().quick()
+    rows = [{**case, **claim.measure(case)} for case in claim.cases()]
+    assert max(r["from_clipped"] for r in rows if r["correction"] == "vtrace") < 1e-6
+    assert min(r["from_clipped"] for r in rows if r["correction"] == "none") > 1e-3
+
+
+def test_one_agent_is_the_same_on_two_backends():
+    claim = CLAIMS["same_agent"]().quick()
+    rows = [{**case, **claim.measure(case)} for case in claim.cases()]
+    assert judge(claim, rows, 0.0).outcome == HOLDS
+
+
+def test_correlation_of_successive_rows():
+    random = np.random.default_rng(0)
+    noise = random.normal(size=(4000, 2))
+    walk = np.zeros_like(noise)
+    for k in range(1, len(walk)):
+        walk[k] = 0.8 * walk[k - 1] + noise[k]
+    assert successive_correlation(noise) == pytest.approx(0.0, abs=0.05)
+    assert successive_correlation(walk) == pytest.approx(0.8, abs=0.05)
+
+
+def test_latency_is_only_in_acting():
+    slow = SlowEncoder(3, latency_seconds=0.05)
+
+    def seconds(inference):
+        with torch.inference_mode(inference):
+            began = time.perf_counter()
+            slow(torch.zeros(2, 3))
+            return time.perf_counter() - began
+
+    assert seconds(True) >= 0.05
+    assert min(seconds(False) for _ in range(5)) < 0.05
+
+
+def test_a_worker_that_holds_its_weights_is_dropped_only_if_asked():
+    claim = CLAIMS["gorila_dropping"]().quick()
+    ends = [
+        claim.measure({"fault": "stale", "dropping": on, "seed": 1})["points"][-1]
+        for on in (True, False)
+    ]
+    assert ends[0]["dropped.stale"] > 0
+    assert ends[1]["dropped.stale"] == 0
+
+
+def test_finished_cases_are_kept_while_the_settings_are_the_same(tmp_path):
+    said = []
+    claim = TwoLearners(envs=2, updates=3, seeds=1)
+    first, seconds = run_cases(claim, tmp_path, said.append)
+    assert run_cases(claim, tmp_path, said.append) == (first, seconds)
+    other, _ = run_cases(TwoLearners(envs=2, updates=4, seeds=1), tmp_path, said.append)
+    assert [len(rows[0]["two_learners"]) for rows in (first, other)] == [3, 4]
+    assert ["finished before" in text for text in said] == [False, True, False]
+
+
+def test_cases_side_by_side_give_what_one_gives(tmp_path, monkeypatch, request):
+    monkeypatch.setattr("benchmarks.claims.runner.usable_cores", lambda: 2)
+    claim = TwoLearners(envs=2, updates=3, seeds=3)
+    assert not claim.is_timed
+    rows, _ = run_cases(claim, tmp_path, lambda text: None)
+    threads = torch.get_num_threads()
+    request.addfinalizer(lambda: torch.set_num_threads(threads))
+    torch.set_num_threads(1)  # sums of several threads round in another order
+    alone = [json.loads(dumps({**case, **claim.measure(case)})) for case in claim.cases()]
+    assert rows == alone
+
+
+def test_claims_about_time_run_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.claims.runner.ProcessPoolExecutor", None)
+    monkeypatch.setattr("benchmarks.claims.runner.usable_cores", lambda: 2)
+    monkeypatch.setattr(CLAIMS["stragglers"], "measure", lambda self, case: {"wait": 1.0})
+    timed = CLAIMS["stragglers"](seeds=2)
+    rows, _ = run_cases(timed, tmp_path, lambda text: None)
+    assert len(rows) == len(timed.cases())
+
+
+def start(out):
+    words = ["--only", *CHEAP, "--quick", "--out", str(out)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.claims", *words],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def continued(tmp_path_factory):
+    """A call that was killed after its first case, and the same call again."""
+    out = tmp_path_factory.mktemp("claims") / "out"
+    process = start(out)
+    until = time.monotonic() + 90
+    # Names with a dot are of files that are still being written.
+    while not (kept := list(out.glob("runs/*/[!.]*.json"))) and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)  # processes that outlive it would hold its pipe
+    assert kept
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in kept}
+    process = start(out)
+    text = process.communicate(timeout=100)[0]
+    assert process.returncode == 0, text
+    return out, text, before
+
+
+def test_a_second_call_repeats_nothing(continued):
+    _, text, before = continued
+    assert text.count("finished before") >= len(before)
+    for path, content in before.items():
+        assert (path.read_bytes(), path.stat().st_mtime_ns) == content
+
+
+def test_results_are_complete(continued):
+    out, _, _ = continued
+    document = json.loads((out / "claims.json").read_text(encoding="utf-8"))
+    assert [entry["name"] for entry in document["claims"]] == ["a2c_without_lag", "two_learners"]
+    for entry in document["claims"]:
+        assert entry["verdict"].startswith("quick: ")
+        assert entry["outcome"] in (HOLDS, DOES_NOT_HOLD, UNDECIDED)
+        assert {"statement", "rule", "parts", "rows", "settings"} <= set(entry)
+        assert (out / entry["figure"]).read_bytes().startswith(b"\x89PNG")
+    two = document["claims"][1]
+    assert two["outcome"] == HOLDS, "two learners are one with the joined batch, quick or not"
+
+
+def test_the_page_needs_no_network(continued):
+    out, _, _ = continued
+    page = (out / "claims.html").read_text(encoding="utf-8")
+    assert "http://" not in page
+    assert "https://" not in page
+    links = re.findall(r'(?:src|href|url)\s*[=(]\s*["\']?([^"\'\s>)]+)', page)
+    assert all(link.startswith(("data:image/png;base64,", "#")) for link in links)
+    assert page.count("data:image/png;base64,") == 2
+    for text in ("Rule.", "quick: ", "Machine", "Command", "two_learners"):
+        assert text in page
+
+
+def test_an_experiment_that_breaks_is_reported_and_the_others_run(tmp_path, monkeypatch, capsys):
+    def broken(self, case):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(CLAIMS["a2c_without_lag"], "measure", broken)
+    monkeypatch.setattr("benchmarks.claims.runner.usable_cores", lambda: 1)  # here, not elsewhere
+    assert command.examine_all(CHEAP, str(tmp_path), quick=True) == 1
+    entries = json.loads((tmp_path / "claims.json").read_text())["claims"]
+    assert [entry["verdict"] for entry in entries] == ["quick: undecided", "quick: holds"]
+    assert "no such luck" in entries[0]["notes"][0]
+    assert "no such luck" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--only", "two_learner"), "did you mean two_learners?"),
+        (("--only", "x"), "there are gorila_wall_time"),
+        (("--quick", "--full"), "give one of them"),
+        (("--only", "ga3c_on_a_gpu"), "add --gpu"),
+        pytest.param(
+            ("--gpu",),
+            "--gpu needs a CUDA device and torch sees none",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
+        (("--out", "/dev/null/x"), "choose another --out"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_input_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys, arguments,
+                                                     remedy):  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert command.main(arguments) == 2
+    assert remedy in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_shows_every_rule(capsys):
+    assert command.main(["--list"]) == 0
+    text = capsys.readouterr().out
+    for kind in CLAIMS.values():
+        assert kind.name in text
+        assert kind.rule in text
+
+
+def test_the_page_in_the_documentation_is_what_the_code_says():
+    generate = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+    bare = generate["without_measurements"]
+    written = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    assert bare(written) == bare(generate["claims_page"]()), "run: python docs/generate.py --readme"
+
+
+def test_measured_claims_get_into_the_documentation(continued, tmp_path):
+    out, _, _ = continued
+    (tmp_path / "claims").symlink_to(out)
+    page = runpy.run_path(str(ROOT / "docs" / "generate.py"))["claims_page"](tmp_path)
+    assert "**Verdict: quick: holds.**" in page
+    assert "(claims/two_learners.png)" in page
+    assert page.count("Not measured yet.") == len(CLAIMS) - 2
+
+
+def test_a_benchmark_is_the_claims_experiment(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import measuring
+
+    monkeypatch.setattr(measuring, "RESULTS", tmp_path)
+    words = ("--updates", "20", "--points", "1", "--seeds", "1", "--actors", "1,2")
+    monkeypatch.setattr(sys, "argv", ["apex_actors.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "benchmarks" / "apex_actors.py"), run_name="__main__")
+    assert ended.value.code == 0
+    document = json.loads((tmp_path / "apex_actors.json").read_text())
+    assert document["settings"]["updates"] == 20
+    assert [row["actors"] for row in document["rows"]] == [1, 2]
+    assert (tmp_path / "apex_actors.png").exists()

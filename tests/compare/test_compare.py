@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`veldt compare` end to end: the report, and what a second call does after a kill."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from veldt.cli import main as cli
+from veldt.compare import runs
+from veldt.compare.command import command_line
+from veldt.compare.records import collect
+from veldt.compare.settings import Comparison, claim_folder
+from veldt.errors import ConfigurationError
+from veldt.telemetry.result import RunResult
+
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+TINY = (
+    *("compare", "--env", "CartPole-v1", "--architectures", "impala,dqn", "--seeds", "1"),
+    *("--total-env-steps", "1500", "--backend", "serial", "--envs-per-actor", "4"),
+    *("--evaluation-episodes", "2", "--ceiling-seconds", "0.2"),
+)
+COMPARISON = Comparison("CartPole-v1", "out", ("impala", "dqn"), 2, total_env_steps=100)
+
+
+def start(out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "veldt", *TINY, "--out", str(out)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A comparison that was killed while its second run was under way, and its first result."""
+    out = tmp_path_factory.mktemp("compare") / "out"
+    first = out / "runs" / "impala-seed0" / "result.json"
+    process = start(out)
+    try:
+        until = time.monotonic() + 90
+        while not (out / "runs" / "dqn-seed0.log").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        text = process.communicate()[0]
+    assert first.exists(), text
+    assert not (out / "report.html").exists()
+    return out, first.read_bytes(), first.stat().st_mtime_ns
+
+
+@pytest.fixture(scope="module")
+def completed(killed):
+    """The same call again. The orphan of the first one is waited for or redone, never doubled."""
+    out, *_ = killed
+    process = start(out)
+    text = process.communicate(timeout=110)[0]
+    assert process.returncode == 0, text
+    return out, text
+
+
+def test_a_second_call_does_not_repeat_finished_runs(killed, completed):
+    _, content, changed = killed
+    out, text = completed
+    first = out / "runs" / "impala-seed0" / "result.json"
+    assert (first.read_bytes(), first.stat().st_mtime_ns) == (content, changed)
+    assert "impala seed 0: finished before" in text
+    assert RunResult.load(out / "runs" / "dqn-seed0" / "result.json").env_steps >= 1500
+
+
+def test_the_report_is_whole_and_needs_no_network(completed):
+    out, _ = completed
+    page = (out / "report.html").read_text(encoding="utf-8")
+    titles = ("Method, time, score", "Learning curves over environment steps", "Policy lag",
+              "Learning curves over wall seconds", "Throughput", "Replay ratio", "time goes",
+              "Architectures", "Machine", "Commands")  # fmt: skip
+    for title in titles:
+        assert title in page
+    links = re.findall(r'(?:src|href|url)\s*[=(]\s*["\']?([^"\'\s>)]+)', page)
+    assert links
+    assert all(link.startswith(("data:image/png;base64,", "#")) for link in links)
+    assert page.count("<svg ") == 2
+    assert "flowchart LR" in page
+    assert "veldt train dqn --env CartPole-v1" in page
+
+
+def test_figures_and_table_are_files_too(completed):
+    out, _ = completed
+    names = {path.name for path in out.glob("*.png")}
+    assert {"curves_env_steps.png", "curves_seconds.png", "throughput.png", "policy_lag.png",
+            "replay_ratio.png", "time_shares.png"} <= names  # fmt: skip
+    assert all((out / name).read_bytes().startswith(b"\x89PNG") for name in names)
+    with open(out / "results.csv", encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["architecture"], line["seed"]) for line in lines] == [
+        ("impala", "0"),
+        ("dqn", "0"),
+    ]
+    assert float(lines[1]["replay_ratio"]) > 2 > float(lines[0]["replay_ratio"]) > 0.5
+
+
+def test_curves_start_with_the_run(completed):
+    out, _ = completed
+    comparison = Comparison("CartPole-v1", str(out), ("impala",), 1, total_env_steps=1500)
+    (run,) = collect(runs.tasks(comparison, ["impala"], out))["impala"]
+    seconds, _ = run.curve("seconds")
+    assert 0 < seconds[0] < seconds[-1] == pytest.approx(run.result.wall_seconds)
+
+
+def fake_result(task: runs.RunTask, stopped_by: str) -> None:
+    task.run_dir.mkdir(parents=True)
+    result = RunResult(task.architecture, "CartPole-v1", "serial", task.seed, stopped_by=stopped_by)
+    result.save(task.run_dir / "result.json")
+
+
+def test_only_a_run_that_ended_well_is_finished(tmp_path):
+    first, second, third, fourth = runs.tasks(COMPARISON, ["impala", "dqn"], tmp_path)
+    fake_result(first, "env_steps")
+    fake_result(second, "interrupt")
+    third.run_dir.mkdir(parents=True)
+    (third.run_dir / "result.json").write_text('{"architecture": "imp')
+    assert runs.finished(first) is not None
+    assert [runs.finished(task) for task in (second, third, fourth)] == [None] * 3
+
+
+def test_a_run_that_outlived_its_comparison_is_waited_for(tmp_path):
+    task, said = runs.tasks(COMPARISON, ["impala"], tmp_path)[0], []
+    with runs.claimed(task, "waiting", said.append) as lock:
+        program = "import sys, time; sys.stdin.read(); time.sleep(0.3); open('done', 'w')"
+        orphan = subprocess.Popen(
+            [sys.executable, "-c", program], cwd=tmp_path, stdin=subprocess.PIPE, pass_fds=(lock,)
+        )
+    orphan.stdin.close()
+    assert said == []
+    with runs.claimed(task, "waiting", said.append):
+        assert (tmp_path / "done").exists()
+    assert said == ["waiting"]
+    orphan.wait()
+
+
+def test_moved_aside_is_kept(tmp_path):
+    run_dir = tmp_path / "impala-seed0"
+    for content in ("a", "b"):
+        run_dir.mkdir()
+        (run_dir / "config.json").write_text(content)
+        runs.move_aside(run_dir)
+    kept = sorted(tmp_path.glob("impala-seed0.unfinished-*/config.json"))
+    assert [path.read_text() for path in kept] == ["a", "b"]
+    assert not run_dir.exists()
+
+
+def test_runs_of_other_conditions_are_not_mixed(tmp_path):
+    def comparison(**changes):
+        given = {"env": "CartPole-v1", "out": str(tmp_path), "total_env_steps": 100}
+        return Comparison(**{**given, **changes})
+
+    claim_folder(comparison(architectures=("a2c",)))
+    claim_folder(comparison(architectures=("impala",), seeds=9))
+    with pytest.raises(ConfigurationError, match="total_env_steps 100, not 200"):
+        claim_folder(comparison(total_env_steps=200))
+    assert json.loads((tmp_path / "compare.json").read_text())["total_env_steps"] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--total-env-steps", "9"), "--out"),
+        (("--out", "o"), "--max-seconds or --total-env-steps"),
+        (("--out", "o", "--total-env-steps", "9", "--seeds", "0"), "more than 0"),
+        (("--out", "o", "--max-seconds", "9", "--architectures", "impla"), "did you mean impala?"),
+        (("--out", "o", "--max-seconds", "9", "--architectures", "all,dqn"), "not both"),
+        (("--out", "o", "--max-seconds", "9", "--architectures", "dqn,dqn"), "called the same"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_input_is_refused_before_anything_starts(
+    tmp_path, monkeypatch, capsys, arguments, remedy
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["compare", "--env", "CartPole-v1", *arguments]) == 2
+    assert remedy in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_does_not_fit_is_refused_by_name(tmp_path, capsys):
+    arguments = ("--env", "Pendulum-v1", "--architectures", "impala,dqn", "--max-seconds", "9")
+    out = tmp_path / "out"
+    assert cli.main(["compare", *arguments, "--backend", "serial", "--out", str(out)]) == 2
+    assert "dqn needs discrete" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_the_command_in_the_report_makes_the_same_comparison():
+    from veldt.cli.options import Parser, add_fields
+
+    parser = Parser("veldt compare")
+    add_fields(parser, Comparison)
+    words = command_line(COMPARISON).split()
+    assert words[:2] == ["veldt", "compare"]
+    assert Comparison(**parser.parse(words[2:])) == COMPARISON
