@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one claim of benchmarks/claims by itself, with its settings as options, and keeps the result.
+"""Runs one claim with its settings as options and keeps the result.
 
 The experiment is the claim's own; a benchmark script only names it. Writes <name>.json and .png to
 benchmarks/results.

@@ -216,7 +216,7 @@ def claims_page(results: Path = RESULTS) -> str:
         " -->",
         "Every system in the lineage made a claim. `make claims` puts each to a small test on your"
         " machine and writes `claims.html`, `claims.json` and a figure per claim; an interrupted"
-        " call continues where it was. A claim holds if the 95% bootstrap interval over seeds passes"
+        " call continues. A claim holds if the 95% bootstrap interval over seeds passes"
         " the bound of its rule, does not hold if all of the interval falls short of the least that"
         " matters (the bound itself, where the rule names no other), and is undecided otherwise; an"
         " effect shown to be too small to matter is a decision. `--full` runs more seeds and sizes,"

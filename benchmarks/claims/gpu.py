@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims about what a GPU is good for, which need a CUDA device: `python -m benchmarks.claims --gpu`."""
+"""Claims about what a GPU is good for; `make claims ARGS=--gpu` runs them."""
 
 from __future__ import annotations
 
