@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from veldt.client import PolicyClient
+from veldt_client import PolicyClient
 
 CLIENTS, SECONDS, WARM_UP_SECONDS = 8, 8.0, 1.0
 RATES = (1_000, 0)

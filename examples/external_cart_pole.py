@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulator that drives the loop: needs gymnasium, grpcio and protobuf, but no torch.
+"""A simulator that drives the loop: needs gymnasium and veldt-client, but no torch.
 
 veldt train seed_rl --env external:127.0.0.1:5000 --target-return 475
 python examples/external_cart_pole.py 127.0.0.1:5000
@@ -9,8 +9,7 @@ import sys
 from contextlib import suppress
 
 import gymnasium
-
-from veldt.client import PolicyClient
+from veldt_client import PolicyClient
 
 envs = [gymnasium.make("CartPole-v1") for _ in range(16)]
 spaces = envs[0].observation_space, envs[0].action_space

@@ -20,10 +20,10 @@ import pytest
 from commands import PATIENCE_SECONDS, ROOT, end, run, start
 
 from veldt.cli.main import main
-from veldt.client.protocol import METHOD, SERVICE
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
+from veldt.wire.external_format import METHOD, SERVICE
 
 EXAMPLE = f"{ROOT}/examples/external_cart_pole.py"
 WITHOUT_TORCH = """
@@ -43,7 +43,7 @@ def free_port() -> int:
 def simulator(address: str) -> subprocess.Popen:
     """The documented example, where there is no torch."""
     command = [sys.executable, "-c", WITHOUT_TORCH, EXAMPLE, address]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": ROOT})
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/client"})
 
 
 def env_steps(run_dir: Path) -> int:

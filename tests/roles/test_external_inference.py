@@ -14,11 +14,9 @@ import grpc
 import numpy as np
 import pytest
 from gymnasium import spaces
+from veldt_client import PolicyClient, Refused
 from wiring import counted, live, opened
 
-from veldt.client import PolicyClient, Refused
-from veldt.client import policy_pb2 as pb
-from veldt.client.protocol import METHOD, SERVICE
 from veldt.context import NodeContext
 from veldt.environments.external import external_interface, external_spec
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
@@ -29,8 +27,9 @@ from veldt.roles.policies.stream import stream_layouts
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import trajectory_layout
+from veldt.wire import policy_pb2 as pb
 from veldt.wire.external import ExternalServer
-from veldt.wire.external_format import ExternalFormat
+from veldt.wire.external_format import METHOD, SERVICE, ExternalFormat
 from veldt.wire.security import Security
 
 STEPS, WIDTH, PLACES = 5, 2, 6

@@ -17,13 +17,13 @@ import grpc
 import numpy as np
 import pytest
 from policies import CASES, batches, policy_of, row_of
+from veldt_client import PolicyClient, Refused
 
 import veldt
-from veldt.client import PolicyClient, Refused
-from veldt.client import policy_pb2 as pb
-from veldt.client.protocol import METHOD, SERVICE
 from veldt.errors import ConfigurationError
 from veldt.run.serving import PolicyService
+from veldt.wire import policy_pb2 as pb
+from veldt.wire.external_format import METHOD, SERVICE
 from veldt.wire.security import from_environment
 
 ROOT = Path(veldt.__file__).parent.parent
@@ -198,11 +198,11 @@ def test_other_machines_need_token_and_tls(monkeypatch):
 
 WITHOUT = """
 import sys
-for name in ("torch", "numpy", "gymnasium", "rich", "psutil"):
+for name in ("torch", "veldt", "gymnasium", "rich", "psutil"):
     sys.modules[name] = None  # importing it fails
-from veldt.client import PolicyClient
+from veldt_client import PolicyClient
 with PolicyClient(sys.argv[1]) as policy:
-    actions = [policy.act([0.0, 0.1 * number, 0.0, 0.0]) for number in range(5)]
+    actions = [int(policy.act([0.0, 0.1 * number, 0.0, 0.0])) for number in range(5)]
 print(actions, [type(action).__name__ for action in actions])
 """
 
@@ -216,8 +216,8 @@ def run_dir(tmp_path_factory):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_command_serves_a_client_without_numpy_and_ends_cleanly(run_dir, number):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def test_the_command_serves_a_client_without_torch_and_ends_cleanly(run_dir, number):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/client"}
     command = [sys.executable, "-m", "veldt", "serve", str(run_dir), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         told = json.loads(server.stdout.readline())

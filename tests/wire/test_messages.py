@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import FORMAT, WIDTH, answer_bytes, row_bytes
 
-from veldt.client import policy_pb2
 from veldt.types import Field, Layout
 from veldt.wire import inference_pb2 as pb
+from veldt.wire import policy_pb2
 from veldt.wire.protocol import Refused, StreamFormat
 
+ROOT = Path(__file__).resolve().parents[2]
 OTHER_END = StreamFormat(Layout(FORMAT.request.fields), Layout(FORMAT.reply.fields))
 finite = st.floats(-1e6, 1e6, width=32)
 numbers = st.integers(0, 2**63 - 1)
@@ -126,8 +127,9 @@ def test_the_largest_honest_message_is_within_the_limit():
 @pytest.mark.parametrize("generated_code", [pb, policy_pb2], ids=lambda module: module.__name__)
 def test_the_generated_code_is_that_of_the_schema(generated_code, tmp_path):
     pytest.importorskip("grpc_tools")
-    schema = Path(generated_code.__file__.replace("_pb2.py", ".proto"))
-    root = schema.parent.parent.parent
+    source = generated_code.DESCRIPTOR.name
+    root = ROOT / "client" if source.startswith("veldt_client") else ROOT
+    schema = root / source
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", str(schema)]
     subprocess.run([*command, f"--descriptor_set_out={tmp_path}/set"], check=True)
     found = descriptor_pb2.FileDescriptorSet.FromString((tmp_path / "set").read_bytes())

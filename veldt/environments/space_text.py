@@ -1,25 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gymnasium spaces as JSON and back, so that a policy knows what it was trained on without the
-environment being there."""
+"""Converts Gymnasium spaces to JSON values and back."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from veldt import client
 from veldt.errors import ConfigurationError
 
 
-def described(space: gymnasium.Space) -> dict[str, Any]:
-    """The space as plain values, as clients write them too."""
-    try:
-        return client.described(space)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+def described(space: Any) -> dict[str, Any]:
+    """The space as plain JSON values; `veldt_client.described` writes the same. A description is
+    returned unchanged."""
+    match space:
+        case dict():
+            return dict(space)
+        case spaces.Dict():
+            entries = {key: described(each) for key, each in space.spaces.items()}
+            return {"type": "Dict", "spaces": entries}
+        case spaces.Tuple():
+            return {"type": "Tuple", "spaces": [described(each) for each in space.spaces]}
+        case spaces.Discrete():
+            return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            starts = space.nvec * 0 + space.start
+            return {
+                "type": "MultiDiscrete",
+                "nvec": space.nvec.tolist(),
+                "start": starts.tolist(),
+            }
+        case spaces.MultiBinary():
+            return {"type": "MultiBinary", "shape": list(space.shape)}
+        case spaces.Box():
+            bounds = {"low": _bound(space.low), "high": _bound(space.high)}
+            shape, dtype = list(space.shape), str(space.dtype)
+            return {"type": "Box", "shape": shape, "dtype": dtype, **bounds}
+    raise ConfigurationError(f"the space {space} cannot be described as JSON")
+
+
+def _bound(bound: np.ndarray) -> Any:
+    """A bound for JSON, which has no infinity; equal values are written once."""
+    values = [v if math.isfinite(v) else str(v) for v in bound.astype(float).reshape(-1).tolist()]
+    return values[0] if values and len(set(values)) == 1 else values
 
 
 def space_from(text: Any) -> gymnasium.Space:

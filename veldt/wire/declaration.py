@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from veldt.client.protocol import METHOD, SERVICE
 from veldt.environments import Interface
-from veldt.wire.external_format import check_hello, declared_interface, parsed
+from veldt.wire.external_format import METHOD, SERVICE, check_hello, declared_interface, parsed
 from veldt.wire.protocol import Refused
 from veldt.wire.security import Security
 from veldt.wire.transport import RpcServer

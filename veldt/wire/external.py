@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from veldt.client import policy_pb2 as pb
-from veldt.client.protocol import METHOD, SERVICE
-from veldt.wire.external_format import Arrays, ExternalFormat, check_hello, parsed
+from veldt.wire import policy_pb2 as pb
+from veldt.wire.external_format import METHOD, SERVICE, Arrays, ExternalFormat, check_hello, parsed
 from veldt.wire.protocol import Refused
 from veldt.wire.security import Security
 from veldt.wire.transport import RpcServer

@@ -12,9 +12,6 @@ from math import prod
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from veldt.client import policy_pb2 as pb
-from veldt.client.arrays import CODES
-from veldt.client.protocol import PROTOCOL, TERMINATED, TRUNCATED
 from veldt.environments import Interface
 from veldt.environments.external import external_interface
 from veldt.environments.finite import bad_rows
@@ -23,8 +20,18 @@ from veldt.environments.spaces import action_offset, action_spec
 from veldt.errors import ConfigurationError
 from veldt.policy.reading import Entry, ObservationReader
 from veldt.types import ACTION_MASK
+from veldt.wire import policy_pb2 as pb
 from veldt.wire.protocol import Refused
 
+# Clients have the same numbers: client/veldt_client/policy_client.py.
+SERVICE, METHOD = "veldt.Policy", "Act"
+PROTOCOL = 1
+TERMINATED, TRUNCATED = 1, 2
+_DTYPES = (
+    "bool",
+    *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("float32", "float64"),
+)
 _ENVELOPE_BYTES = 4096  # tags, lengths and numbers around the arrays, generously
 _HELLO_BYTES = 1 << 20  # spaces with bounds for every number
 Arrays = dict[str, np.ndarray]
@@ -227,7 +234,7 @@ def declared_interface(hello: pb.Hello, known: Interface | None = None) -> Inter
 
 def _dtype(entry: Entry) -> np.dtype:
     """Of an entry on the wire."""
-    return np.dtype(entry.dtype if entry.dtype in CODES else "float32")
+    return np.dtype(entry.dtype if entry.dtype in _DTYPES else "float32")
 
 
 def _words(entry: Entry) -> str:

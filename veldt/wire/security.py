@@ -13,9 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from veldt.client.protocol import TLS_NAME, TOKEN_HEADER
 from veldt.errors import ConfigurationError
 
+TOKEN_HEADER = "veldt-token"
+TLS_NAME = "veldt"
+"""The name in the certificate; server addresses change, so it has none."""
 _CURVE = "ec_paramgen_curve:P-256"
 
 

@@ -19,7 +19,7 @@ class Hello(_message.Message):
     observation_space: str
     action_space: str
     action_masks: bool
-    def __init__(self, protocol: _Optional[int] = ..., environments: _Optional[int] = ..., observation_space: _Optional[str] = ..., action_space: _Optional[str] = ..., action_masks: bool = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., environments: _Optional[int] = ..., observation_space: _Optional[str] = ..., action_space: _Optional[str] = ..., action_masks: _Optional[bool] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("name", "path", "dtype", "shape")
@@ -49,7 +49,7 @@ class Welcome(_message.Message):
     reads_reward: bool
     observation_space: str
     action_space: str
-    def __init__(self, observation: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., action: _Optional[_Union[Entry, _Mapping]] = ..., action_mask_size: _Optional[int] = ..., learns: bool = ..., reads_reward: bool = ..., observation_space: _Optional[str] = ..., action_space: _Optional[str] = ...) -> None: ...
+    def __init__(self, observation: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., action: _Optional[_Union[Entry, _Mapping]] = ..., action_mask_size: _Optional[int] = ..., learns: _Optional[bool] = ..., reads_reward: _Optional[bool] = ..., observation_space: _Optional[str] = ..., action_space: _Optional[str] = ...) -> None: ...
 
 class Step(_message.Message):
     __slots__ = ("observation", "action_mask", "reward", "ended", "final_observation", "leaves")
@@ -65,7 +65,7 @@ class Step(_message.Message):
     ended: bytes
     final_observation: _containers.RepeatedScalarFieldContainer[bytes]
     leaves: bool
-    def __init__(self, observation: _Optional[_Iterable[bytes]] = ..., action_mask: _Optional[bytes] = ..., reward: _Optional[_Iterable[float]] = ..., ended: _Optional[bytes] = ..., final_observation: _Optional[_Iterable[bytes]] = ..., leaves: bool = ...) -> None: ...
+    def __init__(self, observation: _Optional[_Iterable[bytes]] = ..., action_mask: _Optional[bytes] = ..., reward: _Optional[_Iterable[float]] = ..., ended: _Optional[bytes] = ..., final_observation: _Optional[_Iterable[bytes]] = ..., leaves: _Optional[bool] = ...) -> None: ...
 
 class Request(_message.Message):
     __slots__ = ("hello", "step")

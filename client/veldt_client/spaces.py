@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spaces in JSON, from those of Gymnasium or written by hand; neither is imported here."""
+"""Describes Gymnasium spaces as JSON values, without importing Gymnasium."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from typing import Any
 
 
 def described(space: Any) -> dict[str, Any]:
-    """A Gymnasium space as plain values; bounds that are equal everywhere are written once. What is
-    such a description already stays as it is."""
+    """Describe a Gymnasium space as plain JSON values.
+
+    Args:
+        space: A space of Gymnasium, or such a description, which is returned unchanged.
+
+    Returns:
+        Its type and parameters; equal bounds are written once.
+    """
     if isinstance(space, Mapping) and "type" in space:
         return dict(space)
     kind = next((each.__name__ for each in type(space).__mro__ if each.__name__ in _WRITERS), None)
     if kind is None:
-        raise ValueError(f"the space {space} cannot be written down")
+        raise ValueError(f"the space {space} cannot be described as JSON")
     return {"type": kind, **_WRITERS[kind](space)}
 
 
@@ -34,7 +40,7 @@ def _box(space: Any) -> dict[str, Any]:
 
 
 def _bound(bound: Any) -> Any:
-    """JSON has no infinity, so that these are words."""
+    """A bound for JSON, which has no infinity."""
     values = [_word(float(value)) for value in bound.reshape(-1)]
     return values[0] if values and len(set(values)) == 1 else values
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stream to a policy that is served or that learns; docs/serving.md has the protocol."""
+"""The client of a policy server; docs/serving.md describes the protocol."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ import queue
 import random
 import time
 from collections.abc import Iterable, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 
-from veldt.client import policy_pb2 as pb
-from veldt.client.arrays import packed, unpacked
-from veldt.client.protocol import (
-    METHOD,
-    PROTOCOL,
-    SERVICE,
-    TERMINATED,
-    TLS_NAME,
-    TOKEN_HEADER,
-    TRUNCATED,
-)
-from veldt.client.spaces import described
+from veldt_client import policy_pb2 as pb
+from veldt_client.spaces import described
+
+# The server's side of these is in veldt/wire/external.py and veldt/wire/security.py.
+SERVICE, METHOD = "veldt.Policy", "Act"
+PROTOCOL = 1
+TOKEN_HEADER = "veldt-token"
+TLS_NAME = "veldt"  # in the server's certificate; server addresses change, so they are not in it
+TERMINATED, TRUNCATED = 1, 2
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 1.0
 _FINAL = (
@@ -34,9 +33,9 @@ _FINAL = (
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.UNIMPLEMENTED,
 )
-"""Answers that trying again would not change."""
+"""Status codes for which a retry is useless."""
 _TOO_MANY = "Concurrent RPC limit"
-"""gRPC's words for streams that have to wait; what else is too much stays so."""
+"""gRPC's message for a stream that has to wait; other exhausted resources are final."""
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -46,21 +45,30 @@ _OPTIONS = [
 ]
 
 
-class Refused(ValueError):  # noqa: N818 - it reads as what happened
-    """The server does not take what was sent; the text says what it expected."""
+class Refused(ValueError):  # noqa: N818
+    """The server rejected a message; the text says what it expected."""
 
 
 class PolicyClient:
-    """Actions for one environment, or for `environments` that are stepped together.
+    """Asks a policy server for actions.
 
     >>> with PolicyClient("127.0.0.1:5000") as policy:  # doctest: +SKIP
     ...     action = policy.act(observation)
 
-    `observation_space` and `action_space`: of Gymnasium, or their descriptions; a run that was
-    started without any takes them from its first client. The stream is opened by the first `act`,
-    and again when it breaks: what was not answered is asked again, and the server begins anew with
-    it. After `give_up_seconds` without a server, ConnectionError. `token` and `certificate` (a
-    file) where the server asks for them; by default $VELDT_TOKEN and $VELDT_CERTIFICATE."""
+    The first `act` opens the stream. A broken stream is opened again and the unanswered step is
+    sent again; the server then treats it as the first step of a new stream.
+
+    Args:
+        address: "HOST:PORT" of the server.
+        environments: Number of environments stepped together; None: one, without a batch axis.
+        observation_space: A Gymnasium space or its description. A run started without an
+            environment takes the spaces of its first client.
+        action_space: Likewise.
+        action_masks: Whether every step comes with a mask of allowed actions.
+        give_up_seconds: Seconds without a server after which ConnectionError is raised.
+        token: The server's token; default $VELDT_TOKEN.
+        certificate: File with the server's certificate; default $VELDT_CERTIFICATE.
+    """
 
     def __init__(
         self,
@@ -90,7 +98,7 @@ class PolicyClient:
         self._replies: Any = None
         self._welcome: pb.Welcome | None = None
         self.connections = 0
-        """Streams opened so far; more than one: the connection broke in between."""
+        """Streams opened so far."""
 
     def __enter__(self) -> PolicyClient:
         return self
@@ -100,7 +108,7 @@ class PolicyClient:
 
     @property
     def welcome(self) -> pb.Welcome:
-        """What the server said it takes and gives; connects where there is no stream yet."""
+        """The arrays the server expects and returns; connects if needed."""
         if self._welcome is None:
             self._persist(lambda: None)
         assert self._welcome is not None
@@ -115,21 +123,27 @@ class PolicyClient:
         final_observation: Any = None,
         mask: Any = None,
     ) -> Any:
-        """The action for an observation; with `environments`, lists of both.
+        """Return the next action; with `environments`, an array with one action each.
 
-        `reward` and the flags say what followed the last action. Where an episode has ended,
-        `observation` is the first one of the next episode, and `final_observation` the last one of
-        a truncated episode (None where there is none). `mask`: allowed actions."""
+        Args:
+            observation: The current observation; where an episode ended, the first one of the next.
+            reward: Reward of the last action.
+            terminated: Whether the last action ended the episode.
+            truncated: Whether the episode was cut off after the last action.
+            final_observation: Last observation of a truncated episode; None for other environments.
+            mask: Allowed actions.
+        """
         step = self._step(observation, reward, terminated, truncated, final_observation, mask)
         actions = self._persist(lambda: self._asked(step))
         entry = self.welcome.action
-        found = unpacked(actions, entry.dtype, (self._width, *entry.shape))
+        dtype = np.dtype(entry.dtype).newbyteorder("<")
+        found = np.frombuffer(actions, dtype).reshape(self._width, *entry.shape)
         return found[0] if self._is_one else found
 
     def leave(
         self, observation: Any, reward: Any = None, terminated: Any = None, truncated: Any = None
     ) -> None:
-        """Say what followed the last action, and close: no further action is wanted."""
+        """Send the result of the last action and close; no further action is returned."""
         step = self._step(observation, reward, terminated, truncated, observation, None)
         step.leaves = True
         if self._replies is not None:
@@ -142,7 +156,7 @@ class PolicyClient:
         self.close()
 
     def close(self) -> None:
-        """End the stream; what an unfinished episode was like is learned from up to here."""
+        """End the stream; the server still learns from the unfinished episode."""
         self._outgoing.put(None)
         if self._channel is not None:
             self._channel.close()
@@ -170,13 +184,13 @@ class PolicyClient:
             step.reward.extend(map(float, reward))
         if mask is not None:
             size = (self._width, self.welcome.action_mask_size)
-            step.action_mask = packed(mask, "bool", size, "action mask")
+            step.action_mask = _packed(mask, "bool", size, "action mask")
         if TRUNCATED in ended and self.welcome.learns:
             step.final_observation.extend(self._arrays(_filled(final, observation, ended)))
         return step
 
     def _has_tuples(self) -> bool:
-        """Whether an observation is a tuple itself, so that one is no list of observations."""
+        """Whether one observation is a tuple, so that a tuple is not a list of observations."""
         return all(entry.path and entry.path[0].isdecimal() for entry in self.welcome.observation)
 
     def _ends(self, terminated: Any, truncated: Any) -> bytes:
@@ -188,9 +202,9 @@ class PolicyClient:
         return bytes(ends) if any(ends) else b""
 
     def _arrays(self, observations: Any) -> list[bytes]:
-        """The observation's arrays in the order of the server; [environments, ...] each."""
+        """The observation's arrays, [environments, ...], in the server's order."""
         return [
-            packed(
+            _packed(
                 _at(observations, entry.path), entry.dtype, (self._width, *entry.shape), entry.name
             )
             for entry in self.welcome.observation
@@ -201,7 +215,7 @@ class PolicyClient:
         return bytes(next(self._replies).actions.action)
 
     def _persist(self, ask: Any) -> Any:
-        """`ask` on a stream that works, opened as often as it takes."""
+        """Call `ask`, reopening the stream after each failure until the deadline."""
         pause, deadline = _FIRST_PAUSE_SECONDS, time.monotonic() + self._give_up_seconds
         while True:
             try:
@@ -239,7 +253,7 @@ class PolicyClient:
 
 
 def _cause(error: BaseException) -> str:
-    """Why a stream ended, where another one may help; Refused where none would."""
+    """Why a stream ended; raises Refused if a retry is useless."""
     if isinstance(error, grpc.RpcError):
         code, words = error.code(), error.details() or ""
         is_too_large = code == grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_MANY not in words
@@ -247,6 +261,22 @@ def _cause(error: BaseException) -> str:
             raise Refused(words) from None
         return f"{code.name}: {words}"
     return "the server ended the stream"
+
+
+def _packed(value: Any, dtype: str, shape: Sequence[int], name: str) -> bytes:
+    """The bytes of an array of `shape`: little-endian, C order."""
+    target = np.dtype(dtype).newbyteorder("<")
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+    else:
+        data = np.asarray(value, target).tobytes()
+    expected = prod(shape) * target.itemsize
+    if len(data) != expected:
+        raise ValueError(
+            f"the {name} has {len(data):,} bytes, but {tuple(shape)} numbers of {dtype} are"
+            f" {expected:,}"
+        )
+    return data
 
 
 def _text(space: Any) -> str:
@@ -262,7 +292,7 @@ def _listed(value: Any) -> Any:
 
 
 def _mask_in(observations: Any) -> Any:
-    """The mask that is an entry of the observation, as environments for Gymnasium have it."""
+    """The entry "action_mask" of the observation, if there is one."""
     if isinstance(observations, dict):
         return observations.get("action_mask")
     if isinstance(observations, list) and observations and isinstance(observations[0], dict):
@@ -272,7 +302,7 @@ def _mask_in(observations: Any) -> Any:
 
 
 def _at(observations: Any, path: Sequence[str]) -> Any:
-    """One array of all environments: from one observation of arrays, or a list of observations."""
+    """The array at `path`, from stacked observations or a list of observations."""
     if not path:
         return observations
     if isinstance(observations, Iterable) and not isinstance(observations, dict | tuple):
@@ -283,11 +313,11 @@ def _at(observations: Any, path: Sequence[str]) -> Any:
 
 
 def _filled(final: Any, observations: Any, ended: bytes) -> Any:
-    """The last observations of truncated episodes; the others' rows hold what is there anyway."""
+    """Final observations; rows of environments that were not truncated repeat `observations`."""
     if final is None:
         raise ValueError(
-            "truncated needs final_observation: the last one of the episode that was cut off, since"
-            " the observation is already that of the next"
+            "truncated needs final_observation, the last observation of the truncated episode,"
+            " because `observation` already belongs to the next episode"
         )
     if isinstance(final, dict | tuple) or (hasattr(final, "astype") and final.dtype != object):
         return final
