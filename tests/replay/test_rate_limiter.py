@@ -64,3 +64,10 @@ def test_state_round_trip_and_bad_ratio() -> None:
     assert (other.num_inserted, other.num_sampled) == (17, 5)
     with pytest.raises(ConfigurationError, match="positive"):
         RateLimiter(0.0)
+
+
+def test_nothing_is_drawn_from_an_empty_replay() -> None:
+    limiter = RateLimiter(None, 0)
+    assert not limiter.can_sample()
+    limiter.inserted(1)
+    assert limiter.can_sample()

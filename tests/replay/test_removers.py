@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from replay_streams import Actor, make_spec, window
 
-from veldt.replay import LowestPriority, PrioritizedSampler, SoftCap, TransitionStore
+from veldt.replay import Fifo, LowestPriority, PrioritizedSampler, SoftCap, TransitionStore
 
 
 def assert_right(store: TransitionStore, actors: list[Actor], n_step: int) -> None:
@@ -86,3 +86,36 @@ def test_the_block_with_the_smallest_mean_priority_goes() -> None:
     # Its own items, and those of the block before whose next observation lay in it.
     assert set(np.unique(sampler.masses()[removed])) == {1.0, 2.0}
     assert (sampler.masses()[removed] == 2.0).sum() <= 4
+
+
+def test_an_actors_newest_block_stays_however_low_its_priority() -> None:
+    actor = Actor(make_spec(), 5, 4)
+    store = TransitionStore(actor.layout, 100)
+    sampler = PrioritizedSampler(store, alpha=1.0)
+    store.remover = LowestPriority(sampler)
+    for priority in (5.0, 2.0, 3.0, 4.0, 0.1):
+        newest = store.blocks.blocks_added
+        changes = store.add(actor.trajectory())
+        sampler.apply(changes, np.full(changes.inserted.size, priority))
+    store.add(actor.trajectory())
+    assert newest in store.blocks.uid
+
+
+class Second(Fifo):
+    """Evicts the second oldest block."""
+
+    def victims(self, store):
+        return [store.blocks.order[1][0]]
+
+
+def test_a_truncated_window_outlives_the_block_that_followed_it() -> None:
+    actor = Actor(make_spec(same_step=True), 4, 8)
+    store = TransitionStore(actor.layout, 96, remover=Second())
+    for _ in range(4):
+        store.add(actor.trajectory())
+    last = np.arange(24, 32)  # the last row of the oldest block
+    rows = [environment.rows[3] for environment in actor.environments]
+    cut = np.array([row.truncated and not row.terminated for row in rows])
+    assert cut.any()
+    assert (~cut).any()
+    np.testing.assert_array_equal(store.valid[last], cut)

@@ -156,3 +156,34 @@ def test_uniform_replay_does_not_load_numba() -> None:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_each_priority_reaches_its_own_item_beside_stale_ones() -> None:
+    sampler, store, _ = prioritized(alpha=1.0)
+    present = np.flatnonzero(store.valid)[:3]
+    ids = store.ids(present)
+    gone = np.array([-1, -1])
+    mixed = np.array([gone[0], ids[0], gone[1], ids[1], ids[2]])
+    assert sampler.update(mixed, np.array([100.0, 1.0, 200.0, 2.0, 3.0])) == 2
+    np.testing.assert_array_equal(sampler.masses()[present], [1.0, 2.0, 3.0])
+
+
+def test_the_largest_priority_never_falls() -> None:
+    actor = Actor(make_spec(), 5, 4)
+    store = TransitionStore(actor.layout, 160)
+    sampler = PrioritizedSampler(store, alpha=1.0)
+    sampler.apply(store.add(actor.trajectory()))
+    some = store.ids(np.flatnonzero(store.valid)[:2])
+    sampler.update(some, np.array([16.0, 3.0]))
+    sampler.update(some, np.array([2.0, 2.0]))
+    changes = store.add(actor.trajectory())
+    sampler.apply(changes)
+    assert (sampler.masses()[changes.inserted] == 16.0).all()
+
+
+def test_uniform_draws_reach_the_last_item() -> None:
+    store, _ = filled()
+    store.valid[: store.range] = True
+    store.size = store.range
+    indices, _ = UniformSampler(store).sample(50 * store.range, np.random.default_rng(0))
+    assert set(indices) == set(range(store.range))

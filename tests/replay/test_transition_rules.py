@@ -108,3 +108,15 @@ def test_impossible_settings_name_the_remedy() -> None:
         TransitionStore(actor.layout, 15)
     with pytest.raises(ConfigurationError, match="set frame_stack"):
         TransitionStore(actor.layout, 100, frame_stack=3)
+
+
+def test_windows_without_all_their_frames_are_not_closed() -> None:
+    actor = Actor(make_spec(frame_stack=4), 4, 4, padding="random")
+    store = TransitionStore(actor.layout, 160, n_step=4, discount=DISCOUNT, frame_stack=4)
+    store.blocks.spares.touched = store.blocks.spares.size  # no room for a single older frame
+    store.add(actor.trajectory())
+    closed = store.end_streams().inserted
+    whole = store.blocks.whole
+    assert not whole[: store.range].all()
+    assert whole[closed].all()
+    assert whole[store._next[closed]].all()

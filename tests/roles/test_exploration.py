@@ -10,9 +10,12 @@ from wiring import context
 
 from veldt.errors import ConfigurationError
 from veldt.networks import DPGOutput, NetworkOptions, QOutput, make_network
+from veldt.objectives.asynchronous_q import AsynchronousQOptions
 from veldt.roles.policies.selection import (
     AnnealedEpsilon,
+    DrawnEpsilon,
     EpsilonGreedy,
+    EpsilonOptions,
     GaussianNoise,
     HeldOptions,
     LadderEpsilon,
@@ -171,3 +174,24 @@ def test_without_holding_no_draw_changes():
     for _ in range(20):
         q_values = QOutput(torch.zeros(4, 3))
         np.testing.assert_array_equal(held(q_values, {}).action, plain(q_values, {}).action)
+
+
+def test_random_actions_respect_the_mask():
+    select = selecting(at(1.0))
+    mask = torch.rand(1000, 6, generator=torch.manual_seed(0)) < 0.4
+    mask[:, 5] |= ~mask.any(1)
+    action = select(QOutput(torch.zeros(1000, 6)), {ACTION_MASK: mask}).action
+    assert mask.numpy()[np.arange(1000), action].all()
+    assert len(np.unique(action)) == 6
+
+
+def test_the_schedule_counts_the_steps_of_all_actors():
+    def rate(exploration):
+        return float(exploration(context())(50, np.arange(2)))
+
+    annealed = EpsilonOptions(epsilon_start=1.0, epsilon_end=0.0, epsilon_env_steps=200)
+    assert rate(annealed.annealed(4)) == 0.0
+    assert rate(annealed.annealed(2)) == 0.5
+    drawn = AsynchronousQOptions(epsilon_ends=(0.0,), epsilon_odds=(1.0,), epsilon_env_steps=200)
+    assert rate(DrawnEpsilon.of(drawn, 4)) == 0.0
+    assert rate(DrawnEpsilon.of(drawn, 2)) == 0.5

@@ -192,6 +192,15 @@ def test_the_bound_follows_mean_and_deviation():
     assert not judge.accepts(float("inf"))
 
 
+def test_a_refused_loss_counts_as_if_it_were_at_the_bound():
+    judge = OutlierFilter(OutlierOptions(outlier_deviations=4.0, outlier_memory_gradients=10))
+    for number in range(10):
+        judge.accepts(1.0 + 0.1 * (number % 2))
+    bound, mean = judge.bound, judge.mean
+    assert not judge.accepts(1e6)
+    assert judge.mean == pytest.approx(mean + (bound - mean) / 10)
+
+
 def test_a_lasting_change_of_scale_is_accepted_in_the_end():
     judge = OutlierFilter(OutlierOptions(outlier_deviations=4.0, outlier_memory_gradients=20))
     random = np.random.default_rng(0)
@@ -242,6 +251,19 @@ def test_roll_back_reaches_the_kept_versions_and_no_further():
     np.testing.assert_array_equal(role.state()["vector"], seen[3])
     role.roll_back(9)
     np.testing.assert_array_equal(role.state()["vector"], seen[2])
+
+
+def test_a_roll_back_takes_the_optimizers_moments_along():
+    servers = Servers(1, OptimizerOptions("adam", 0.1), **NO_OUTLIERS)
+    sink, _, _ = servers.learner(**NO_OUTLIERS)
+    moments = []
+    for update in range(3):
+        sink.begin(update)
+        send(sink, np.full(10, 1.0 + update, np.float32), version=update)
+        servers.work()
+        moments.append(servers.roles[0].state()["optimizer"].copy())
+    servers.roles[0].roll_back(1)
+    np.testing.assert_array_equal(servers.roles[0].state()["optimizer"], moments[1])
 
 
 def test_statistics_travel_and_the_newest_counts():

@@ -7,17 +7,18 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from wiring import context, counted
 
 from veldt.backends import make_backend
-from veldt.networks import NetworkFactory, NetworkOptions
+from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
-from veldt.ports import ExperienceSink
+from veldt.ports import ExperienceSink, Gradient
 from veldt.role import Role
-from veldt.roles.gradients.synchronous_group import synchronous_group
+from veldt.roles.gradients.synchronous_group import GroupLeader, synchronous_group
 from veldt.roles.learner import Learner
 from veldt.topology import Topology
-from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf, trajectory_layout
+from veldt.types import ActionSpec, Batch, EnvironmentSpec, ObservationLeaf, trajectory_layout
 
 STEPS, ENVS, UPDATES = 3, 2, 5
 SPEC = EnvironmentSpec(
@@ -147,3 +148,37 @@ def test_a_gradient_that_is_not_finite_stops_nobody(monkeypatch):
     assert np.isfinite(first[-1]).all()
     steps = np.diff(np.stack(first), axis=0)
     assert (np.abs(steps).max(axis=1) == 0).sum() == 1
+
+
+class Gradients:
+    """A source of what followers sent."""
+
+    def __init__(self, *sent):
+        self._sent = list(sent)
+
+    def take_batch(self):
+        return Batch(self._sent.pop(0)) if self._sent else None
+
+    def release(self, batch):
+        pass
+
+
+def test_a_gradient_of_another_version_is_left_out():
+    flat, told = FlatParameters(network().make()), context("learner-0")
+    ones, before = torch.ones(flat.num_trained), flat.vector.clone()
+    sent = [
+        {
+            "gradient": value * ones.numpy(),
+            "statistics": np.zeros(0),
+            "about": np.array([1, version, 6]),
+        }
+        for value, version in ((2.0, 4), (50.0, 3))
+    ]
+    sgd = OptimizerOptions("sgd", 1.0, momentum=0.0, max_grad_norm=0.0)
+    leader = GroupLeader(sgd, Gradients(*sent), 2, "sum")
+    leader.open(told, flat)
+    assert leader.apply(Gradient(ones, 4, rows=6)) == 5
+    torch.testing.assert_close(flat.vector, before - 3.0)
+    assert leader.apply(Gradient(ones, 5, rows=6)) == 6
+    torch.testing.assert_close(flat.vector, before - 4.0)
+    assert counted(told, "dropped.other_version") == 1
