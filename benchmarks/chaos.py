@@ -2,9 +2,8 @@
 """What faults cost: every architecture on processes, trained to 475 on CartPole-v1 with and without
 random kills of its other nodes, and once more with its learner killed and the run resumed.
 
-Writes benchmarks/results/chaos.json. `--figures` runs the fault tests and keeps what they counted
-in faults.json, `--nightly` does so at full size; `--soak MINUTES` looks for growth; `--outside
-TRIES` strikes from outside: signals to the group, dead fork servers and environment workers."""
+Writes benchmarks/results/chaos.json. `--soak MINUTES` watches for growth; `--outside TRIES` sends
+faults from outside: signals to the group, dead fork servers and environment workers."""
 
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import fault_figures
 import outside_faults
 import soaking
 from measuring import RESULTS, ROOT, machine, print_table, save
@@ -172,8 +170,6 @@ def main() -> None:
         "--kinds", nargs="+", default=list(outside_faults.KINDS), choices=outside_faults.KINDS,
         help="of faults from outside",
     )  # fmt: skip
-    parser.add_argument("--figures", action="store_true", help="only run the fault tests")
-    parser.add_argument("--nightly", action="store_true", help="the same at full size, with Ray")
     arguments = parser.parse_args()
     if arguments.soak:
         chosen = arguments.architectures or ["apex"]  # it has actors and a replay to kill
@@ -182,9 +178,6 @@ def main() -> None:
     if arguments.outside:
         chosen = arguments.architectures or ["impala"]
         outside_faults.main(chosen, arguments.env, arguments.kinds, arguments.outside)
-        return
-    if arguments.figures or arguments.nightly:
-        fault_figures.main(arguments.nightly)
         return
     about = machine()
     arguments.architectures = arguments.architectures or list(ON_ONE_PLAYER)

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of the twenty fault tests: each test writes what it counted, not only that it passed.
-And in which order tests run on several workers, which nothing but their own work keeps busy."""
+"""In which order tests run on several workers."""
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,8 +13,6 @@ HERE = Path(__file__).parent
 WAITING = ("backends", "dashboard", "faults", "wire")
 """Folders of tests that wait for processes more than they compute."""
 LONG = ("learning", "test_layout.py", "test_notebook.py", "test_site.py", "trackers")
-FIGURES = HERE.parent / "build" / "fault_figures.json"
-Figure = Callable[[int, str, object], None]
 
 
 @pytest.hookimpl(trylast=True)
@@ -50,24 +44,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _belongs(file: Path, names: tuple[str, ...]) -> bool:
     return file.is_relative_to(HERE) and file.relative_to(HERE).parts[0] in names
-
-
-@pytest.fixture
-def figure() -> Figure:
-    """`figure(test, name, value)` keeps a value under the number of its test. They are collected in
-    build/fault_figures.json, or where VELDT_FAULT_FIGURES says."""
-    path = Path(os.environ.get("VELDT_FAULT_FIGURES", FIGURES))
-
-    def write(test: int, name: str, value: object) -> None:
-        assert 1 <= test <= 20
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            text = file.read()
-            known = json.loads(text) if text else {}
-            known.setdefault(f"{test:02d}", {})[name] = value
-            file.truncate(0)
-            file.write(json.dumps(dict(sorted(known.items())), indent=2) + "\n")
-
-    return write

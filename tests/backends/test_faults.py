@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,7 +60,7 @@ def test_a_killed_node_comes_back_and_its_slots_are_reclaimed(
 
 @concurrent_backends
 def test_kills_in_full_flight_deliver_no_torn_and_no_late_record(
-    name: str, make_backend: MakeBackend, figure: Figure
+    name: str, make_backend: MakeBackend
 ) -> None:
     """The consumer checks every record, its checksum, and the order of incarnations."""
     backend = make_backend(name, one_to_one(num_slots=8))
@@ -82,8 +81,6 @@ def test_kills_in_full_flight_deliver_no_torn_and_no_late_record(
         strike(backend, 0)
     advance_until(backend, lambda: counter(backend, 1, "newest_incarnation") == kills, "the last")
     assert backend.restarts == kills
-    figure(1, f"{name}: kills in full flight", kills)
-    figure(1, f"{name}: torn, late, repeated or missing records", 0)
 
 
 @concurrent_backends
@@ -126,20 +123,15 @@ def test_a_node_that_hangs_is_replaced_and_its_stack_is_noted(
 
 
 @concurrent_backends
-def test_a_node_that_keeps_dying_ends_the_run(
-    name: str, make_backend: MakeBackend, figure: Figure
-) -> None:
+def test_a_node_that_keeps_dying_ends_the_run(name: str, make_backend: MakeBackend) -> None:
     topology = bare_topology()
     topology.add("lemming", roles.Lemming())
     backend = make_backend(name, topology)
     backend._policies["lemming-0"] = RestartPolicy(restarts_per_minute=2)
     backend.start()
-    began = time.monotonic()
     with pytest.raises(NodeFailure, match="lemming-0 failed: its process ended"):
         advance_for(backend, 60.0)
     assert backend.restarts == 2
-    figure(9, f"{name}: restarts before a crash loop ends the run", backend.restarts)
-    figure(9, f"{name}: seconds to its end", round(time.monotonic() - began, 3))
 
 
 SUPERVISOR = """
@@ -162,7 +154,7 @@ if __name__ == "__main__":
 
 
 @concurrent_backends
-def test_a_killed_supervisor_leaves_no_process(name: str, tmp_path: Path, figure: Figure) -> None:
+def test_a_killed_supervisor_leaves_no_process(name: str, tmp_path: Path) -> None:
     here = str(Path(__file__).parent)
     script = tmp_path / "supervisor.py"
     script.write_text(SUPERVISOR.format(here=here, name=name))
@@ -178,11 +170,8 @@ def test_a_killed_supervisor_leaves_no_process(name: str, tmp_path: Path, figure
     finally:
         supervisor.kill()
         supervisor.communicate()
-    began = time.monotonic()
     wait_until(
         lambda: not any(alive(number) for number in processes),
         "the end of all processes",
         seconds=2.0 if name == "process" else 60.0,  # Ray's time is its own
     )
-    figure(7, f"{name}: seconds until no child of a killed supervisor is left",
-           round(time.monotonic() - began, 3))  # fmt: skip

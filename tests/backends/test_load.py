@@ -25,9 +25,7 @@ def rss_mb(backend) -> float:
     )
 
 
-def test_many_fast_producers_are_held_by_one_slow_consumer(
-    make_backend: MakeBackend, figure
-) -> None:
+def test_many_fast_producers_are_held_by_one_slow_consumer(make_backend: MakeBackend) -> None:
     """Each producer alone could fill the queue many times faster than it is emptied."""
     topology = bare_topology()
     queue = topology.queue("records", roles.record_layout(), SLOTS)
@@ -50,9 +48,6 @@ def test_many_fast_producers_are_held_by_one_slow_consumer(
     assert max(fills) <= 1.0
     assert -SLOTS <= produced - taken <= SLOTS + 1
     assert grown < 0.2 * before
-    figure(20, "fast producers on one slow consumer", PRODUCERS)
-    figure(20, "records under way, of so many slots", [int(produced - taken), SLOTS])
-    figure(20, "growth in MB of all processes in 2 s", round(grown, 1))
 
 
 def test_more_descriptors_than_a_fork_server_takes_still_reach_their_process(

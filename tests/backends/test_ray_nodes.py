@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import psutil
 import pytest
-from driving import advance_for, advance_until, counter
+from driving import advance_until, counter
 
 pytest.importorskip("ray")
 
@@ -58,9 +57,7 @@ def test_what_others_depend_on_is_kept_beside_the_driver(
     assert {group for group in wiring.groups if wiring.has_dependents(group)} == expected
 
 
-def test_a_lost_node_costs_nothing_that_was_committed(
-    nodes: SeveralNodes, tmp_path: Path, figure: Callable[[int, str, object], None]
-) -> None:
+def test_a_lost_node_costs_nothing_that_was_committed(nodes: SeveralNodes, tmp_path: Path) -> None:
     """One CPU per process: while the node is gone there is no room for its actor."""
     homes = {raylet_of(node): node for node in nodes.add(count=2)}
     topology = audited(impala(num_actors=2))
@@ -70,45 +67,29 @@ def test_a_lost_node_costs_nothing_that_was_committed(
     def committed() -> float:
         return counter(backend, learner, "trained_env_steps")
 
-    def rate() -> float:
-        before, began = committed(), time.monotonic()
-        advance_for(backend, 2.0)
-        return round((committed() - before) / (time.monotonic() - began))
-
     try:
         backend.start()
         advance_until(backend, lambda: counter(backend, learner, "incarnations") == 2, "both")
-        figure(11, "trained steps/s before", rate())
         places = {name: parent(pid) for name, pid in backend.process_ids().items()}
         assert places["learner-0"] not in homes
         assert {places["actor-0"], places["actor-1"]} == homes.keys()
 
         nodes.lose(homes[places["actor-1"]])
-        began = time.monotonic()
         advance_until(backend, lambda: len(backend.process_ids()) == 2, "the loss to be noticed")
-        figure(11, "seconds to detect", round(time.monotonic() - began, 2))
-        figure(11, "trained steps/s without the node", during := rate())
-        assert during > 0
+        trained = committed()
+        advance_until(backend, lambda: committed() > trained, "training without the lost node")
         assert backend.restarts == 0
         kept = CheckpointStore(tmp_path).save(1, captured(backend), {})
         assert kept is not None
 
         nodes.add()
-        began, acted = time.monotonic(), counter(backend, 1, "env_steps")
+        acted = counter(backend, 1, "env_steps")
         advance_until(backend, lambda: counter(backend, 1, "env_steps") > acted, "its return")
-        figure(
-            11,
-            "seconds from a new node to data of the lost actor",
-            round(time.monotonic() - began, 2),
-        )
         advance_until(backend, lambda: counter(backend, learner, "incarnations") == 3, "its data")
-        figure(11, "trained steps/s after", rate())
         assert backend.restarts == backend.restarted["actor-1"] == 1
     finally:
         backend.stop()
-    figure(11, "committed trajectories lost", lost := counter(backend, learner, "missing"))
-    figure(11, "committed trajectories repeated", repeated := counter(backend, learner, "repeated"))
-    assert lost == repeated == 0
+    assert counter(backend, learner, "missing") == counter(backend, learner, "repeated") == 0
     assert committed() == counter(backend, learner, "committed_env_steps") > 0
 
     successor = RayBackend(impala(num_actors=2), seed=1)

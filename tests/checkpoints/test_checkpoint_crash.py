@@ -65,9 +65,7 @@ def _save_and_die(store: CheckpointStore, step: int, fatal: int) -> None:
     save(store, step)
 
 
-def test_killed_at_every_system_call_of_a_save(
-    tmp_path: Path, figure: Callable[[int, str, object], None]
-) -> None:
+def test_killed_at_every_system_call_of_a_save(tmp_path: Path) -> None:
     for step in range(3):
         save(store_in(tmp_path), step)
     kills, died = 0, True
@@ -86,8 +84,6 @@ def test_killed_at_every_system_call_of_a_save(
         assert not [name for name in os.listdir(tmp_path) if name.startswith(".tmp-")]
         assert len(os.listdir(tmp_path)) == 3
     assert kills > 25
-    figure(2, "kills at the system calls of a save", kills)
-    figure(2, "whole checkpoints found after these", kills)
 
 
 def test_killed_at_random_times_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
@@ -199,9 +195,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-def test_a_disk_that_is_really_full(
-    tiny_disk: Path, figure: Callable[[int, str, object], None]
-) -> None:
+def test_a_disk_that_is_really_full(tiny_disk: Path) -> None:
     store = CheckpointStore(tiny_disk, chunk_bytes=50_000)
     random = np.random.default_rng(0)
     for step in (1, 2):
@@ -213,4 +207,3 @@ def test_a_disk_that_is_really_full(
         assert store.problems == []
     store.save(5, {"replay": {"rows": random.random(5_000)}}, {})
     assert store.newest().step == 5
-    figure(14, "full disk: fewest valid checkpoints at any time", 1)

@@ -64,7 +64,7 @@ def train(architecture: str, run_dir: Path, env_steps: int) -> veldt.RunResult:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_stopping_and_resuming_changes_no_bit(architecture, tmp_path, figure):
+def test_stopping_and_resuming_changes_no_bit(architecture, tmp_path):
     whole = train(architecture, tmp_path / "whole", 2 * HALF)
     first = train(architecture, tmp_path / "halves", HALF)
     second = veldt.resume(tmp_path / "halves", total_env_steps=2 * HALF, quiet=True)
@@ -73,7 +73,6 @@ def test_stopping_and_resuming_changes_no_bit(architecture, tmp_path, figure):
     assert whole.parameters_sha256 == second.parameters_sha256 != first.parameters_sha256
     difference = np.abs(weights(tmp_path / "whole") - weights(tmp_path / "halves")).max()
     assert difference == 0
-    figure(3, f"{architecture}: largest difference of a parameter", float(difference))
 
 
 def weights(run_dir: Path) -> np.ndarray:
@@ -92,7 +91,7 @@ train(sys.argv[2], Path(sys.argv[1]), 10**9)
 
 
 @pytest.mark.parametrize("architecture", ["impala", "apex"])
-def test_a_killed_run_resumes_to_the_same_bits(architecture, tmp_path, figure):
+def test_a_killed_run_resumes_to_the_same_bits(architecture, tmp_path):
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(Path(veldt.__file__).parent.parent)])
     process = subprocess.Popen(
@@ -117,7 +116,6 @@ def test_a_killed_run_resumes_to_the_same_bits(architecture, tmp_path, figure):
     whole = train(architecture, tmp_path / "whole", end)
     assert resumed.env_steps == whole.env_steps
     assert resumed.parameters_sha256 == whole.parameters_sha256
-    figure(2, f"{architecture}: exact resumes of 1 kill on serial", 1)
 
 
 def test_a_failed_save_keeps_the_last_one_and_the_run(tmp_path):

@@ -45,15 +45,13 @@ def run(options: list[str], preparation: str, run_dir: Path) -> subprocess.Compl
     return done
 
 
-def test_a_small_dev_shm_and_few_descriptors_do_not_matter(tmp_path, figure):
+def test_a_small_dev_shm_and_few_descriptors_do_not_matter(tmp_path):
     """Memory between processes has no name there."""
     limits = "ulimit -n 256 && mount -t tmpfs -o size=64k tmpfs /dev/shm"
     options = ["--quiet", "--total-env-steps", "1000", "--trajectory-steps", "100"]
     done = run(options, limits, tmp_path / "run")
     assert done.returncode != -signal.SIGBUS
     assert done.returncode == 0, done.stderr
-    figure(14, "SIGBUS with 64 KB of /dev/shm", 0)
-    figure(14, "3 processes with 256 file descriptors: exit code", 0)
 
 
 def topology(architecture: str, num_actors: int = 2, **own):
@@ -61,7 +59,7 @@ def topology(architecture: str, num_actors: int = 2, **own):
     return make_plan(architecture, options, own).topology
 
 
-def test_more_processes_than_descriptors_allow_are_refused(figure):
+def test_more_processes_than_descriptors_allow_are_refused():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     try:
@@ -69,18 +67,15 @@ def test_more_processes_than_descriptors_allow_are_refused(figure):
             ProcessBackend(topology("impala", num_actors=64), seed=1)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    figure(14, "64 actors with 256 file descriptors: refused before the first step", 1)
 
 
-def test_more_memory_than_there_is_is_refused(figure, monkeypatch):
+def test_more_memory_than_there_is_is_refused(monkeypatch):
     words = r"needs [0-9,]+ bytes of memory but [0-9,]+ are available; "
     with pytest.raises(ShortageError, match="'what travels between the nodes' " + words):
         topology("impala", trajectory_steps=10**9, queue_trajectories=10**3)
     monkeypatch.setattr("veldt.resources.available_bytes", lambda: 10**9)  # some have much more
     with pytest.raises(ShortageError, match="'replay' " + words + "lower --replay-transitions"):
         topology("apex", replay_transitions=10**9)
-    figure(14, "shared memory: needed and available bytes named before the first step", 1)
-    figure(14, "replay: needed and available bytes named before the first step", 1)
 
 
 @pytest.fixture
@@ -92,7 +87,7 @@ def tiny_disk(tmp_path):
     subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-def test_a_disk_that_fills_stops_no_run_and_spoils_no_checkpoint(tiny_disk, figure):
+def test_a_disk_that_fills_stops_no_run_and_spoils_no_checkpoint(tiny_disk):
     """Training goes on with the old checkpoint, says so, and saves again when there is room."""
     nodes, notes = topology("impala"), []
     backend = SerialBackend(nodes, seed=1)
@@ -124,5 +119,3 @@ def test_a_disk_that_fills_stops_no_run_and_spoils_no_checkpoint(tiny_disk, figu
         assert advance_and_save() is not None
     finally:
         backend.stop()
-    figure(14, "a full disk during a run: failed saves", len(notes))
-    figure(14, "a full disk during a run: fewest valid checkpoints", 1)

@@ -94,7 +94,7 @@ def moments(learner):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_bad_gradient_is_skipped_and_nothing_else(architecture, tmp_path, figure):
+def test_every_bad_gradient_is_skipped_and_nothing_else(architecture, tmp_path):
     with serial_run(architecture, tmp_path) as backend:
         poison = Poison(learner_of(backend))
         learn_until(backend, lambda: total(backend, "updates") > 3)
@@ -104,8 +104,6 @@ def test_every_bad_gradient_is_skipped_and_nothing_else(architecture, tmp_path, 
         skipped = total(backend, "dropped.not_finite")
         assert skipped == poison.injected == 15
         assert np.isfinite(published(backend)).all()
-    figure(19, f"{architecture}: gradients skipped of injected", [int(skipped), poison.injected])
-    figure(19, f"{architecture}: versions published that are not finite", 0)
 
 
 def test_a_skipped_step_leaves_weights_and_moments_untouched(tmp_path):
@@ -123,7 +121,7 @@ def test_a_skipped_step_leaves_weights_and_moments_untouched(tmp_path):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_burst_stops_the_run_with_the_last_good_weights(architecture, tmp_path, figure):
+def test_a_burst_stops_the_run_with_the_last_good_weights(architecture, tmp_path):
     with serial_run(architecture, tmp_path) as backend:
         learner = learner_of(backend)
         poison = Poison(learner)
@@ -133,7 +131,6 @@ def test_a_burst_stops_the_run_with_the_last_good_weights(architecture, tmp_path
             learn_until(backend, lambda: False)
         assert poison.injected == MOST_DROPS_IN_A_ROW
         assert np.isfinite(published(backend)).all()
-    figure(19, f"{architecture}: a burst stops the run after", poison.injected)
 
 
 class RarePoison(Poison):
@@ -154,7 +151,7 @@ class RarePoison(Poison):
         return loss
 
 
-def test_a_hundredth_of_bad_losses_is_skipped_and_of_huge_ones_survived(tmp_path, figure):
+def test_a_hundredth_of_bad_losses_is_skipped_and_of_huge_ones_survived(tmp_path):
     """Huge gradients are cut to the longest that is allowed."""
     with serial_run("impala", tmp_path) as backend:
         learner = learner_of(backend)
@@ -165,8 +162,6 @@ def test_a_hundredth_of_bad_losses_is_skipped_and_of_huge_ones_survived(tmp_path
         assert poison.huge > 0
         assert np.isfinite(published(backend)).all()
         assert learner._flat.vector[: learner._flat.num_trained].abs().max() < 100
-    figure(19, "1 % NaN: skipped of injected", [int(skipped), poison.injected])
-    figure(19, "1 % a million times too large: survived", poison.huge)
 
 
 def test_weights_that_broke_are_put_back_before_the_run_ends(tmp_path):

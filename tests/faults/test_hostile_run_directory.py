@@ -51,8 +51,8 @@ def files_of(run_dir: Path) -> list[Path]:
     return [path.relative_to(run_dir) for path in found if path.name != ".lock"]
 
 
-def test_pickles_in_place_of_any_file_never_run(finished, tmp_path, figure):
-    canary, tried = tmp_path / "canary", 0
+def test_pickles_in_place_of_any_file_never_run(finished, tmp_path):
+    canary = tmp_path / "canary"
     payload = pickle.dumps(Canary(canary))
     for name in files_of(finished):
         run_dir = shutil.copytree(finished, tmp_path / "copy")
@@ -61,15 +61,11 @@ def test_pickles_in_place_of_any_file_never_run(finished, tmp_path, figure):
         assert set(codes) <= {0, 2}, (name, codes)
         if "checkpoint" in str(name):
             assert codes == [2, 2], name  # the only checkpoint is damaged
-        tried += 1
         shutil.rmtree(run_dir)
-    executed = int(canary.exists())
-    assert not executed
-    figure(16, "run directory: files replaced by pickles", tried)
-    figure(16, "run directory: of these executed", executed)
+    assert not canary.exists()
 
 
-def test_expressions_in_a_configuration_are_not_evaluated(finished, tmp_path, figure):
+def test_expressions_in_a_configuration_are_not_evaluated(finished, tmp_path):
     canary = tmp_path / "canary"
     text = f"__import__('os').mkdir({str(canary)!r})"
     tags = [text, f"!!python/object/apply:os.mkdir [{str(canary)!r}]", f"$(mkdir {canary})"]
@@ -86,11 +82,9 @@ def test_expressions_in_a_configuration_are_not_evaluated(finished, tmp_path, fi
                 assert cli.main(["resume", str(run_dir)]) == 2, field
                 tried += 1
                 assert not canary.exists(), field
-    figure(16, "configuration: expressions tried", tried)
-    figure(16, "configuration: of these evaluated", 0)
 
 
-def test_a_black_box_of_a_stranger_runs_nothing(tmp_path, figure):
+def test_a_black_box_of_a_stranger_runs_nothing(tmp_path):
     canary = tmp_path / "canary"
     box = tmp_path / "box"
     box.mkdir()
@@ -99,14 +93,12 @@ def test_a_black_box_of_a_stranger_runs_nothing(tmp_path, figure):
     with pytest.raises(black_box.ConfigurationError):
         black_box.replay(box)
     assert not canary.exists()
-    figure(16, "black box: payloads executed", 0)
 
 
-def test_the_linter_finds_no_unpickling(figure):
+def test_the_linter_finds_no_unpickling():
     command = [sys.executable, "-m", "ruff", "check", "--select", "S301,S302,S307,S506,S614"]
     command += ["--isolated", "--preview", "--output-format", "concise", "veldt"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     hits = [line for line in done.stdout.splitlines() if ": S" in line]
     assert hits == []
     assert "All checks passed" in done.stdout
-    figure(16, "lint hits for unpickling, eval and unsafe loads", len(hits))

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -65,7 +64,7 @@ def counter(backend, node, name):
     return backend.snapshots()[names.index(node)].counters.get(name, 0.0)
 
 
-def test_twenty_kills_in_the_midst_of_writing_tear_nothing(figure):
+def test_twenty_kills_in_the_midst_of_writing_tear_nothing():
     """The learner raises, which would end the run, when a slot does not match its checksum."""
     draw, actors = random.Random(3), [f"actor-{index}" for index in range(4)]
     with running(num_actors=4) as backend:
@@ -75,21 +74,17 @@ def test_twenty_kills_in_the_midst_of_writing_tear_nothing(figure):
 
         for actor in actors:
             advance_until(backend, lambda actor=actor: delivered(actor) > 0, f"data of {actor}")
-        seconds, stalls = [], StallWatch(backend)
         for kill in range(KILLS):
             victim = actors[kill % 4]
             backend._policies.clear()  # each kill is measured by itself, without a backoff
             time.sleep(0.01 * draw.random())
             os.kill(backend.process_ids()[victim], signal.SIGKILL)
-            began, before = time.monotonic(), delivered(victim)
+            before = delivered(victim)
             advance_until(
                 backend,
-                lambda victim=victim, before=before: (
-                    stalls.look() and delivered(victim) > before + 1
-                ),
+                lambda victim=victim, before=before: delivered(victim) > before + 1,
                 f"data of {victim} after kill {kill}",
             )
-            seconds.append(time.monotonic() - began)
         updates = counter(backend, "learner-0", "updates")
         advance_until(
             backend, lambda: counter(backend, "learner-0", "updates") > updates + 20, "learning"
@@ -98,35 +93,12 @@ def test_twenty_kills_in_the_midst_of_writing_tear_nothing(figure):
         stepped = sum(counter(backend, actor, "env_steps") for actor in actors)
         trained = counter(backend, "learner-0", "trained_env_steps")
         assert trained <= stepped
-    seconds.sort()
-    figure(1, "kills", KILLS)
-    figure(1, "torn trajectories", 0)
-    figure(1, "seconds to new data: median", round(statistics.median(seconds), 3))
-    figure(1, "seconds to new data: p95", round(seconds[int(0.95 * (KILLS - 1))], 3))
-    figure(1, "seconds to new data: longest", round(seconds[-1], 3))
-    figure(1, "trained steps above steps taken", max(0.0, trained - stepped))
-    figure(1, "longest pause of the learner in seconds", round(stalls.longest, 3))
-
-
-class StallWatch:
-    """The longest time in which the learner made no update."""
-
-    def __init__(self, backend) -> None:
-        self._backend, self._updates, self._since = backend, -1.0, time.monotonic()
-        self.longest = 0.0
-
-    def look(self) -> bool:
-        updates, now = counter(self._backend, "learner-0", "updates"), time.monotonic()
-        if updates != self._updates:
-            self._updates, self._since = updates, now
-        self.longest = max(self.longest, now - self._since)
-        return True
 
 
 HANG_SECONDS = 6.0
 
 
-def test_a_stopped_actor_is_found_and_replaced_while_the_others_go_on(figure):
+def test_a_stopped_actor_is_found_and_replaced_while_the_others_go_on():
     with running(num_actors=2, hang_seconds=HANG_SECONDS) as backend:
         for actor in ("actor-0", "actor-1"):
             advance_until(
@@ -134,11 +106,9 @@ def test_a_stopped_actor_is_found_and_replaced_while_the_others_go_on(figure):
             )
         stopped = psutil.Process(backend.process_ids()["actor-0"])
         stopped.suspend()
-        began = time.monotonic()
         before = counter(backend, "actor-0", "trajectories")
         others = counter(backend, "actor-1", "trajectories")
         advance_until(backend, lambda: backend.restarts == 1, "its detection")
-        detected = time.monotonic() - began
         advance_until(
             backend, lambda: counter(backend, "actor-0", "trajectories") > before + 1, "successor"
         )
@@ -146,9 +116,6 @@ def test_a_stopped_actor_is_found_and_replaced_while_the_others_go_on(figure):
         assert any(note.startswith("actor-0 was silent for") for note in backend.notes)
         assert counter(backend, "actor-1", "trajectories") > others
         assert not is_alive(stopped), "it can write nothing any more"
-    figure(8, "seconds to detect a stopped actor", round(detected, 3))
-    figure(8, "seconds of silence allowed", HANG_SECONDS)
-    figure(8, "late items accepted", 0)
 
 
 def test_a_killed_parameter_server_goes_on_from_what_it_had_published():
@@ -196,7 +163,7 @@ def started(tmp_path: Path, *options: str) -> subprocess.Popen:
     return process
 
 
-def test_preemption_costs_nothing_and_a_default_run_listens_to_nobody(tmp_path, figure):
+def test_preemption_costs_nothing_and_a_default_run_listens_to_nobody(tmp_path):
     process = started(tmp_path, "--num-actors", "2")
     try:
         family = [psutil.Process(process.pid)]
@@ -211,9 +178,7 @@ def test_preemption_costs_nothing_and_a_default_run_listens_to_nobody(tmp_path, 
         assert len(family) >= 4
         assert exposed == []
         process.send_signal(signal.SIGTERM)
-        asked = time.monotonic()
         _, words = process.communicate(timeout=30)
-        figure(4, "seconds to exit after SIGTERM", round(time.monotonic() - asked, 3))
     finally:
         process.kill()
         process.communicate()
@@ -232,5 +197,3 @@ def test_preemption_costs_nothing_and_a_default_run_listens_to_nobody(tmp_path, 
     assert more.stopped_by == "env_steps"
     assert more.env_steps >= saved.step + 500
     assert more.updates > saved.meta["version"]
-    figure(4, "steps lost", max(0, result["env_steps"] - saved.step))
-    figure(17, "impala: sockets other machines can reach", len(exposed))

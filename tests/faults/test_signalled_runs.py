@@ -50,9 +50,9 @@ def restarts(run_dir: Path) -> int:
 
 
 @pytest.mark.parametrize("way", ["group", "every process", "twice"])
-def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_path, figure):
+def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_path):
     """At random times, also while the run is still starting."""
-    draw, kept = random.Random(way), 0
+    draw = random.Random(way)
     for number in range(SIGNALS):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -71,8 +71,6 @@ def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_pa
         assert result["stopped_by"] == "interrupt"
         assert complete
         assert commands.left_after(process.pid) == []
-        kept += 1
-    figure(4, f"SIGTERM to {way}: runs kept of {SIGNALS}", kept)
 
 
 def test_a_run_that_was_terminated_at_its_start_goes_on_where_it_was(tmp_path):

@@ -9,9 +9,7 @@ import pickle
 import random
 import shutil
 import socket
-import statistics
 import subprocess
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -72,7 +70,7 @@ def fuzzed(draw: random.Random) -> list[bytes]:
     return [OPEN, FORMAT.encode_row(0, draw.randrange(1, 2**32), row_bytes())]
 
 
-def test_fuzzed_frames_are_refused_at_the_desk(figure):
+def test_fuzzed_frames_are_refused_at_the_desk():
     servicer, draw = StreamServicer(FORMAT, num_clients=2, groups_per_client=1), random.Random(1)
     process, refused = psutil.Process(), 0
     before = process.memory_info().rss
@@ -90,9 +88,6 @@ def test_fuzzed_frames_are_refused_at_the_desk(figure):
     assert refused > 0.9 * AT_THE_DESK
     assert set(servicer.refused) >= {"malformed", "not_finite", "wrong_format", "replayed"}
     assert grown < 50
-    figure(18, "fuzzed streams at the desk", AT_THE_DESK)
-    figure(18, "refused, by reason", dict(sorted(servicer.refused.items())))
-    figure(18, "growth in MB at the desk", round(grown, 1))
 
 
 def hostile(address: str, seed: int, count: int, codes: list[grpc.StatusCode]) -> None:
@@ -109,43 +104,41 @@ def hostile(address: str, seed: int, count: int, codes: list[grpc.StatusCode]) -
                 codes.append(error.code())
 
 
-def test_an_honest_actor_is_served_while_others_send_fuzzed_frames(tmp_path, figure):
+def answer_all(server, client) -> None:
+    """Answer the honest actor 0 only, as if the flood's questions were still being worked on."""
+    deadline = time.monotonic() + 20.0
+    while client.receive() is None:
+        assert time.monotonic() < deadline
+        request = server.take()
+        if request is not None and request.client == 0:
+            server.answer(request, answer_bytes(1))
+
+
+def test_an_honest_actor_is_served_while_others_send_fuzzed_frames(tmp_path):
     codes: list[grpc.StatusCode] = []
     with serving(tmp_path) as (server, address), calling(address) as client:
 
-        def latencies(count: int) -> list[float]:
-            found = []
+        def serve(count: int) -> None:
             for number in range(count):
-                began = time.perf_counter()
                 client.send(0, row_bytes(float(number)))
                 answer_all(server, client)
-                found.append(time.perf_counter() - began)
-            return sorted(found)
 
-        calm, process = latencies(200), psutil.Process()
+        process = psutil.Process()
         before = process.memory_info().rss
         with ThreadPoolExecutor(4) as pool:
             each = OVER_THE_WIRE // 4
             work = [pool.submit(hostile, address, seed, each, codes) for seed in range(4)]
-            wild = []
             while not all(future.done() for future in work):
-                wild += latencies(20)
+                serve(20)
             for future in work:
                 future.result()
         grown = (process.memory_info().rss - before) / 2**20
         exchange(server, client, 5.0)
         assert client.connections == 1
-        refused = dict(sorted(server.refused.items()))
     allowed = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "ABORTED", "OK", "UNAVAILABLE"}
     assert {code.name for code in codes} <= allowed
     assert sum(code is grpc.StatusCode.INVALID_ARGUMENT for code in codes) > 0.6 * len(codes)
     assert grown < 50
-    p99 = [sorted(times)[int(0.99 * len(times))] for times in (calm, wild)]
-    figure(18, "fuzzed streams over the wire", len(codes))
-    figure(18, "over the wire, refused by reason", refused)
-    figure(18, "crashes", 0)
-    figure(18, "growth in MB over the wire", round(grown, 1))
-    figure(18, "honest actor: p99 ms calm and under attack", [round(1e3 * t, 3) for t in p99])
 
 
 class _Canary:
@@ -167,7 +160,7 @@ def payloads(canary: Path) -> list[bytes]:
     return [pickled, array, text, yaml]
 
 
-def test_no_payload_runs_in_any_field_of_a_message(tmp_path, figure):
+def test_no_payload_runs_in_any_field_of_a_message(tmp_path):
     canary = tmp_path / "canary"
     messages = []
     for payload in payloads(canary):
@@ -188,11 +181,8 @@ def test_no_payload_runs_in_any_field_of_a_message(tmp_path, figure):
             wanted = grpc.StatusCode.UNAUTHENTICATED
             assert raw_call(server, address, [OPEN], payload.hex()) == wanted
     assert not canary.exists()
-    executed = int(canary.exists())
     pickle.loads(payloads(canary)[0])  # noqa: S301 - proves that the payload would have run
     assert canary.exists()
-    figure(16, "messages: payloads", 2 * len(messages) + 4)
-    figure(16, "messages: payloads executed", executed)
 
 
 def free_port() -> int:
@@ -235,7 +225,7 @@ def expired(directory: Path) -> Security:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-def test_who_is_not_let_in(tmp_path, figure, monkeypatch):
+def test_who_is_not_let_in(tmp_path, monkeypatch):
     """Without a token, with that of another run, in plain text, with an expired certificate."""
     monkeypatch.setattr("veldt.wire.transport._CONNECT_SECONDS", 2.0)
     accepted, tried = 0, 0
@@ -246,13 +236,13 @@ def test_who_is_not_let_in(tmp_path, figure, monkeypatch):
             accepted += raw_call(server, address, [OPEN], token) == grpc.StatusCode.OK
             tried += 1
         with calling(address, security=good.for_clients()) as client:
-            with_tls = seconds_per_answer(server, client)
+            exchange(server, client, 1.0)
     plain = f"127.0.0.1:{free_port()}"
     with serving(tmp_path, plain) as (server, _), calling(plain) as client:
         for token in (None, "", Security().token):
             accepted += raw_call(server, plain, [OPEN], token) == grpc.StatusCode.OK
             tried += 1
-        without = seconds_per_answer(server, client)
+        exchange(server, client, 1.0)
     old, address = expired(tmp_path), f"127.0.0.1:{free_port()}"
     with (
         serving(tmp_path, address, security=old) as (server, _),
@@ -261,54 +251,3 @@ def test_who_is_not_let_in(tmp_path, figure, monkeypatch):
         assert "no stream" in refusal(server, client)
         tried += 1
     assert accepted == 0
-    figure(17, "callers without right to it", tried)
-    figure(17, "of these accepted", accepted)
-    figure(17, "time of an answer with TLS relative to without", round(with_tls / without, 2))
-
-
-def seconds_per_answer(server, client) -> float:
-    times = []
-    for _ in range(200):
-        began = time.perf_counter()
-        client.send(0, row_bytes())
-        answer_all(server, client)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
-
-
-def test_one_flooding_client_is_cut_off(tmp_path):
-    """It asks without waiting for answers; the server holds one question of it, not thousands."""
-    with serving(tmp_path) as (server, address), calling(address) as client:
-        flood = [OPEN, *(FORMAT.encode_row(n, 0, row_bytes()) for n in range(2000))]
-        ended: list[grpc.StatusCode] = []
-        thread = threading.Thread(target=lambda: ended.append(call_alone(address, flood)))
-        thread.start()
-        number = 0
-        while thread.is_alive():
-            client.send(0, row_bytes(float(number)))
-            answer_all(server, client)
-            number += 1
-        thread.join()
-        assert ended == [grpc.StatusCode.RESOURCE_EXHAUSTED]
-        assert server.refused["out_of_turn"] == 1
-
-
-def call_alone(address: str, messages: list[bytes]) -> grpc.StatusCode:
-    with grpc.insecure_channel(address) as channel:
-        call = channel.stream_stream(f"/{SERVICE}/{METHOD}")
-        try:
-            for _ in call(iter(messages), metadata=((TOKEN_HEADER, SECURITY.token),), timeout=20.0):
-                pass
-        except grpc.RpcError as error:
-            return error.code()
-    return grpc.StatusCode.OK
-
-
-def answer_all(server, client) -> None:
-    """Answer the honest actor 0 only, as if the flood's questions were still being worked on."""
-    deadline = time.monotonic() + 20.0
-    while client.receive() is None:
-        assert time.monotonic() < deadline
-        request = server.take()
-        if request is not None and request.client == 0:
-            server.answer(request, answer_bytes(1))
