@@ -8,6 +8,7 @@ nodes run and binds each end to a live port; the topology never knows which back
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -65,6 +66,11 @@ class SharedSpec:
 def numbered(stem: str, count: int) -> list[str]:
     """Names of channels of which there are several; the first has no number."""
     return [f"{stem}-{number}" if number else stem for number in range(count)]
+
+
+def stem(channel: str) -> str:
+    """The name without its numbers: "replay-0-batches-1" is "replay-batches"."""
+    return re.sub(r"-\d+", "", channel)
 
 
 UPDATES_SUFFIX = ".updates"  # beside shared weights, under their name: counts of updates, int64
@@ -330,10 +336,18 @@ class Topology:
         return list(groups.values())
 
     def describe(self, format: str = "text") -> str:
-        """The diagram of the real wiring, as text or Mermaid."""
-        from veldt.diagram import drawing
+        """Draw the wiring as text or Mermaid.
 
-        return drawing(self, format)
+        Args:
+            format: "text" or "mermaid".
+        """
+        from veldt import diagram
+
+        if format == "text":
+            return diagram.text(self)
+        if format == "mermaid":
+            return diagram.mermaid(diagram.describe(self))
+        raise ValueError(f"unknown format '{format}'; use text or mermaid")
 
     def kinds(self) -> dict[str, list[Node]]:
         """Nodes by the name of their role."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from veldt.diagram import stem
 from veldt.telemetry.counters import NodeTelemetry, traffic_name
-from veldt.topology import WRITING_SIDES, BoardSpec, End, QueueSpec, SharedSpec
+from veldt.topology import WRITING_SIDES, BoardSpec, End, QueueSpec, SharedSpec, stem
 
 _PASSED_BY = {
     (QueueSpec, "sink"): "commit",

@@ -14,8 +14,6 @@ from veldt.compare.records import Record, Records, over_seeds
 from veldt.compare.runs import RunTask
 from veldt.compare.settings import Comparison
 from veldt.compare.statistics import FEWEST_FOR_AN_INTERVAL, Estimate
-from veldt.diagram import describe
-from veldt.diagram.svg import STYLE, Diagram
 from veldt.telemetry.timeline import TIMELINE_PICTURE
 from veldt.telemetry.timeline_picture import STYLE as TIMELINE_STYLE
 from veldt.telemetry.timeline_picture import for_page
@@ -59,13 +57,13 @@ def write_report(path: Path, report: Report) -> None:
         pictures=report.pictures,
         diagrams={
             name: {
-                "svg": Diagram(describe(each)).svg(),
+                "text": each.describe("text"),
                 "mermaid": each.describe("mermaid"),
                 "timeline": _timeline(report.records.get(name, [])),
             }
             for name, each in report.topologies.items()
         },
-        diagram_style=STYLE + TIMELINE_STYLE,
+        diagram_style=TIMELINE_STYLE,
         evidence=report.evidence,
         machine=report.machine,
         command=report.command,

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from veldt.diagram import stem
 from veldt.telemetry.counters import traffic_name
-from veldt.topology import BoardSpec, End, Node, QueueSpec, RequestsSpec, StreamSpec, Topology
+from veldt.topology import BoardSpec, End, Node, QueueSpec, RequestsSpec, StreamSpec, Topology, stem
 
 _ROW_NUMBER_BYTES = 8
 _WEIGHT_BYTES = 4

@@ -12,9 +12,8 @@ from nicegui import ui
 from veldt.dashboard import charts, league
 from veldt.dashboard.elements import add_styles, card, div
 from veldt.dashboard.metric_charts import METRIC_CHARTS, sizes
-from veldt.dashboard.overlay import LiveNumbers, compact
+from veldt.dashboard.overlay import compact, live_diagram
 from veldt.dashboard.reading import RunView
-from veldt.diagram.svg import Diagram
 from veldt.telemetry.progress import clock, closing_lines, number
 
 _STATES = {"starting": "starting", "running": "running", "lost": "stopped without a result"}
@@ -32,8 +31,6 @@ class Page:
     """The elements of one visitor's page; `home`: one of several runs, with a way to the others."""
 
     def __init__(self, view: RunView, home: bool = False) -> None:
-        self._diagram: Diagram | None = None
-        self._drawn_topology: dict[str, Any] = {}
         add_styles()
         self._dark = ui.dark_mode(None)
         with div("page"):
@@ -42,7 +39,7 @@ class Page:
             with div("tiles"):
                 self._tiles = {name: _Tile(name) for name in _TILES}
             with card("Who talks to whom: items per second, filled slots, busy share", "drawing"):
-                self._topology = ui.html(sanitize=False).classes("diagram")
+                self._topology = ui.mermaid("flowchart LR").classes("diagram")
             with card("What each node did", "drawing") as self._timeline_card:
                 self._timeline = ui.html(sanitize=False)
             self._make_charts(view)
@@ -116,11 +113,7 @@ class Page:
         for name, (value, note, share) in tiles(view).items():
             self._tiles[name].show(value, note, share)
         if view.topology:
-            numbers = LiveNumbers(view)
-            if self._diagram is None or view.topology is not self._drawn_topology:
-                self._diagram = Diagram(view.topology, numbers)
-                self._drawn_topology = view.topology
-            self._topology.set_content(self._diagram.svg(numbers))
+            self._topology.set_content(live_diagram(view))
         for element, options in (
             (self._curve, charts.curve(view)),
             (self._lag, charts.lag(view)),

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from veldt.diagram import describe, stem
+from veldt.diagram import describe
 from veldt.files import write_atomically
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.result import dumps, lag_entry
 from veldt.telemetry.writers import AppendLog, Guard, MetricsWriter
-from veldt.topology import Topology
+from veldt.topology import Topology, stem
 
 TOPOLOGY_FILE, STATUS_FILE, EVENTS_FILE = "topology.json", "status.json", "events.jsonl"
 CONFIG_FILE, RESULT_FILE = "config.json", "result.json"
