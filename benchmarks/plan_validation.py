@@ -15,7 +15,7 @@ import sys
 import measuring
 
 SYSTEMS = ("impala", "apex", "a2c", "seed_rl", "sample_factory")
-SLEEPING = "veldt:sleeping?step_ms=5"
+SLEEPING = "benchmarks.environments:slow_cartpole"
 
 
 def rows_of(name: str, env: str, actors: str, seconds: str) -> list[dict[str, object]]:

@@ -28,7 +28,7 @@ from veldt.telemetry.stages import Stage
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "timelines"
 MOST_COST = 0.02
-ENV = "veldt:sleeping?step_ms=1"
+ENV = "benchmarks.environments:sleeping"
 ENV_OF = {"league": "veldt:kuhn"}
 
 

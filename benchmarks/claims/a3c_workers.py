@@ -15,6 +15,7 @@ from veldt.objectives import Loss, Objective, Tensors
 from veldt.roles.learner import Learner
 from veldt.topology import Topology
 
+from ..environments import SLEEPING
 from .claim import Part, Row, settings, values
 from .figures import bars
 from .speed import SpeedClaim
@@ -45,15 +46,16 @@ class AsynchronousActors(SpeedClaim):
 
     workers: tuple[int, ...] = (1, 8)
     """Numbers of workers, comma separated; the first is what the others are compared with."""
-    sleeping_env: str = "veldt:sleeping?step_ms=15"
-    """Environment of the runs whose speed counts."""
+    step_ms: float = 15.0
+    """How long a step takes in the runs whose speed counts."""
     seconds: float = 5.0
     watched_updates: int = 300
     """Updates whose data is compared."""
     seeds: int = 4
 
     def measure(self, case: Row) -> Row:
-        done = self.run("a3c", case["seed"], case["workers"], 1, env=self.sleeping_env)
+        slow = {"env": SLEEPING, "env_options": {"step_ms": self.step_ms}}
+        done = self.run("a3c", case["seed"], case["workers"], 1, **slow)
         return {**done.row, "correlation": self._correlation(case)}
 
     def _correlation(self, case: Row) -> float:

@@ -100,7 +100,7 @@ class ActorPriorities(_ApexClaim):
 class _SeaClaim(_ApexClaim):
     """Ape-X on Deep Sea, where nothing is learned before the treasure has been found."""
 
-    env: str = "veldt/DeepSea-v0"
+    env: str = "benchmarks.environments:DeepSea"
     """Environment."""
     depth: int = 8
     """Its rows; chance finds the treasure in one of 2^depth episodes."""

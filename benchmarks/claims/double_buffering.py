@@ -14,6 +14,7 @@ from torch import nn
 
 from veldt.types import EnvironmentSpec
 
+from ..environments import SLEEPING
 from .claim import Part, Row, settings, values
 from .figures import bars
 from .speed import SpeedClaim
@@ -57,12 +58,16 @@ class DoubleBuffering(SpeedClaim):
             case["seed"],
             actors=1,
             envs=self.envs,
-            env=f"veldt:sleeping?base={self.env},step_ms={self.step_ms / case['groups']}",
+            env=SLEEPING,
+            env_options={
+                "base": self.env,
+                "step_ms": self.step_ms / case["groups"],
+                "vectorization": "in_process",
+            },
             groups_per_actor=case["groups"],
             preset="control",  # one pass over a batch: the learner is not to be waited for
             # The same rows per batch either way.
             batch_trajectories=2 * case["groups"],
-            vectorization="in_process",
             network=partial(slow_encoder, latency_seconds=self.latency_seconds),
         )
         shares = done.result.stage_shares.get("actor", {})

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..environments import SLEEPING
 from .claim import Claim, Part, Row, select, settings, values
 from .figures import bars
 from .training import train
@@ -51,8 +52,8 @@ class ControllerFinds(Claim):
         seeds=6,
     )
 
-    env: str = "veldt:sleeping?step_ms=10"
-    """Environment."""
+    step_ms: float = 10.0
+    """How long a step of an environment takes."""
     envs_per_agent: int = 4
     """Environments that each agent steps together."""
     start: tuple[int, ...] = (1, 2, 2)
@@ -105,7 +106,8 @@ class ControllerFinds(Claim):
         names = ("num_actors", "num_predictors", "num_trainers")
         limits = ("most_agents", "most_predictors", "most_trainers")
         return {
-            "env": self.env,
+            "env": SLEEPING,
+            "env_options": {"step_ms": self.step_ms},
             "backend": "process",
             "seed": seed,
             "envs_per_actor": self.envs_per_agent,

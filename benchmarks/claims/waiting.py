@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..environments import SLEEPING
 from .claim import Claim, Part, Row, settings, values
 from .figures import bars, bound
 from .speed import SpeedClaim
@@ -48,13 +49,18 @@ class StragglersHurtBarriers(SpeedClaim):
 
     def measure(self, case: Row) -> Row:
         odds = self.probability if case["straggles"] else 0.0
-        slow = f"step_ms={self.step_ms},probability={odds},straggle_ms={self.straggle_ms}"
+        slow = {
+            "step_ms": self.step_ms,
+            "probability": odds,
+            "straggle_ms": self.straggle_ms,
+        }
         done = self.run(
             case["system"],
             case["seed"],
             self.actors,
             envs=1,
-            env=f"veldt:straggling?{slow}",
+            env=SLEEPING,
+            env_options=slow,
             preset="control",  # the same trajectories and one pass over them, for all three
         )
         shares = done.result.stage_shares.get("actor", {})
@@ -96,11 +102,11 @@ class ManyBundles(Claim):
     caption = "Seconds to the confirmed score, start included."
     factors = settings(system=("dqn", "gorila"))
     quick_settings = settings(max_seconds=4.0, bundles=2, seeds=1)
-    full_settings = settings(
-        env="veldt:sleeping?step_ms=40", target_return=195.0, max_seconds=300.0, seeds=8
-    )
+    full_settings = settings(base="CartPole-v1", target_return=195.0, max_seconds=300.0, seeds=8)
 
-    env: str = "veldt:sleeping?step_ms=40,base=veldt/Stairs-v0"
+    step_ms: float = 40.0
+    """How long a step takes."""
+    base: str = "veldt/Stairs-v0"
     """Environment: slow to step and easy to learn, so that time goes where the claim looks."""
     bundles: int = 8
     """Gorila's."""
@@ -120,7 +126,8 @@ class ManyBundles(Claim):
         actors = 1 if case["system"] == "dqn" else self.bundles
         done = train(
             case["system"],
-            env=self.env,
+            env=SLEEPING,
+            env_options={"base": self.base, "step_ms": self.step_ms},
             backend="process",
             seed=case["seed"],
             num_actors=actors,

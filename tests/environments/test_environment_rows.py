@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-
-from veldt.environments import EnvironmentFactory, VectorEnvironment
-from veldt.environments.counting import (
+from counting_environments import (
     DEFAULT_LENGTHS,
     CountingEnvironment,
     CountingVectorEnvironment,
 )
 
+from veldt.environments import EnvironmentFactory, VectorEnvironment
+
 NUM_ENVS, SEED, NUM_ROWS = 3, 5, 40
 MODES = ["default", "next_step", "same_step", "disabled"]
 ADAPTERS = [
-    ("veldt/Counting-v0", "native"),
-    ("veldt/Counting-v0", "in_process"),
-    ("veldt.environments.probes:CountingVectorEnvironment", "auto"),
-    ("veldt.environments.probes:CountingEnvironment", "auto"),
+    ("tests/Counting-v0", "native"),
+    ("tests/Counting-v0", "in_process"),
+    ("counting_environments:CountingVectorEnvironment", "auto"),
+    ("counting_environments:CountingEnvironment", "auto"),
     (CountingEnvironment, "in_process"),
     (CountingEnvironment, "subprocess"),
 ]

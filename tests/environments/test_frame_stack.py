@@ -4,10 +4,10 @@
 import gymnasium
 import numpy as np
 import pytest
+from counting_environments import CountingEnvironment
 from gymnasium import spaces
 
 from veldt.environments import EnvironmentFactory
-from veldt.environments.counting import CountingEnvironment
 
 DEPTH, SEED, NUM_ENVS = 3, 2, 4
 

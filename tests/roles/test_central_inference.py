@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from counting_environments import CountingVectorEnvironment
 from gymnasium.vector import AutoresetMode
 from wiring import counted, live, opened
 
 from veldt.context import NodeContext
 from veldt.environments import EnvironmentFactory, Environments
-from veldt.environments.counting import CountingVectorEnvironment
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.roles.actor import Actor
 from veldt.roles.inference.batch_rule import BatchRule

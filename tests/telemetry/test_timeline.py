@@ -158,7 +158,7 @@ def test_a_run_records_what_its_counters_say(tmp_path, backend, architecture):
     jsonschema = pytest.importorskip("jsonschema")
     result = veldt.train(
         architecture,
-        env="veldt:sleeping?step_ms=1",
+        env="benchmarks.environments:sleeping",
         backend=backend,
         max_seconds=9.0,
         timeline=30.0,  # longer than the run: both count all of it

@@ -3,9 +3,9 @@
 
 from veldt.environments.factory import EnvironmentFactory, Interface
 from veldt.environments.groups import Environments
-from veldt.environments.probes import register_probes
+from veldt.environments.small_tasks import register_small_tasks
 from veldt.environments.vector import Step, VectorEnvironment
 
-register_probes()
+register_small_tasks()
 
 __all__ = ["EnvironmentFactory", "Environments", "Interface", "Step", "VectorEnvironment"]

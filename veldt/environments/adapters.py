@@ -2,7 +2,7 @@
 """Opens whatever a user names as an environment as one Gymnasium vector environment.
 
 A Gymnasium id (native vector entry point, in-process or subprocess vector), "ALE/..." on ale-py's
-own vector environment, "envpool:<task>", "veldt:sleeping?...", "veldt:<game>",
+own vector environment, "envpool:<task>", "veldt:<game>",
 "pettingzoo:<module>", "module:function" or a callable.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -21,7 +20,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from veldt.environments import lookup
 from veldt.environments.atari import open_atari
-from veldt.environments.delays import DelayedStepper, DelayedVector, delay_of, is_delayed
 from veldt.environments.envpool_vectors import open_envpool
 from veldt.environments.episode_info import EPISODE_INFO
 from veldt.environments.opened import MODES, OpenedVector
@@ -52,8 +50,6 @@ def open_vector(
             " seed_rl' can wait for; name one of the same spaces with --env, or let it connect to"
             " 'veldt serve'"
         )
-    if isinstance(factory.env, str) and is_delayed(factory.env):
-        return _open_delayed(factory, factory.env, num_envs, seed, render)
     options = dict(factory.options)
     try:
         if factory.is_atari:
@@ -80,19 +76,6 @@ def open_vector(
         raise ConfigurationError(
             f"cannot make the environment '{factory.name}': {described(error)}"
         ) from error
-
-
-def _open_delayed(
-    factory: EnvironmentFactory, name: str, num_envs: int, seed: int, render: bool
-) -> OpenedVector:
-    delay = delay_of(name)
-    opened = open_vector(replace(factory, env=delay.base), num_envs, seed, render)
-    vector, stepper = DelayedVector(opened.env, delay, seed), opened.stepper
-    return replace(
-        opened,
-        env=vector,
-        stepper=None if stepper is None else DelayedStepper(stepper, vector),
-    )
 
 
 def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:

@@ -10,7 +10,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from veldt.environments import lookup
 from veldt.environments.opened import MODES, OpenedVector, Stepper
-from veldt.environments.rom_loads import skip_unused_tables
 from veldt.environments.turns import Received, groups_of
 from veldt.errors import ConfigurationError
 
@@ -22,7 +21,6 @@ def open_atari(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
     arguments = atari_arguments(factory, options)
     from ale_py.vector_env import AtariVectorEnv
 
-    skip_unused_tables()
     return _opened(AtariVectorEnv(num_envs=num_envs, **arguments), arguments)
 
 
@@ -36,7 +34,6 @@ def open_atari_groups(
         return None
     from ale_py.vector_env import AtariVectorEnv
 
-    skip_unused_tables()
     shared = AtariVectorEnv(num_envs=num_groups * num_envs, batch_size=num_envs, **arguments)
     return [_opened(group, arguments, stepper=group) for group in groups_of(AtariTurns(shared))]
 

@@ -14,7 +14,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
 from veldt.environments.atari import open_atari_groups
-from veldt.environments.delays import is_delayed
 from veldt.environments.envpool_vectors import open_envpool_groups
 from veldt.environments.frame_stack import stacked
 from veldt.environments.masks import MaskReader, joined_mask
@@ -59,7 +58,7 @@ class EnvironmentFactory:
     """Picklable description of an environment; travels to node processes at start."""
 
     env: str | Callable[..., object]
-    """Gymnasium id, "ALE/...", "envpool:<task>", "veldt:sleeping?...", "module:function", a game of
+    """Gymnasium id, "ALE/...", "envpool:<task>", "module:function", a game of
     several players ("veldt:<game>", "pettingzoo:<module>"), simulators that connect to a run
     ("external:HOST:PORT"), or a picklable callable that returns a gymnasium.Env (or a gymnasium
     VectorEnv, if it takes num_envs)."""
@@ -113,8 +112,7 @@ class EnvironmentFactory:
     @property
     def is_game(self) -> bool:
         """Whether it has several players; one policy then plays all seats, each in a column."""
-        is_named = isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
-        return is_named and not is_delayed(str(self.env))
+        return isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
 
     @property
     def is_external(self) -> bool:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks with known best scores: a small image, alone or deep in a dictionary, and stairs whose
-height can be set while a run goes on."""
+"""Small tasks with known best and chance scores, registered with Gymnasium as veldt/<name>-v0."""
 
 from __future__ import annotations
 
@@ -10,7 +9,39 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from veldt.environments.probe import Probe, StepResult
+StepResult = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+class Task(gymnasium.Env):
+    """An episode of `length` steps; subclasses give observations and rewards."""
+
+    length = 1
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._elapsed = 0
+        self._begin()
+        return self._observe(), {}
+
+    def step(self, action: Any) -> StepResult:
+        reward = self._reward(action)
+        self._elapsed += 1
+        self._advance()
+        return self._observe(), float(reward), self._elapsed >= self.length, False, {}
+
+    def _begin(self) -> None:
+        """Draw what is constant within an episode."""
+
+    def _advance(self) -> None:
+        """Draw what changes from step to step."""
+
+    def _observe(self) -> Any:
+        raise NotImplementedError
+
+    def _reward(self, action: Any) -> float:
+        raise NotImplementedError
 
 
 class CatchEnvironment(gymnasium.Env):
@@ -44,48 +75,70 @@ class CatchEnvironment(gymnasium.Env):
         return board
 
 
-class DeepSeaEnvironment(gymnasium.Env):
-    """bsuite's Deep Sea: one sinks by a row per step, to the left or, for a small price, to the
-    right; a treasure lies in the last corner, which only going right every time reaches. Which
-    action leads right is another in each cell. Best 0.99; chance finds the treasure in one of
-    2^size episodes."""
+class MemoryEnvironment(Task):
+    """A cue of -1 or +1 is shown on the first step only; the last step asks for it. Best 1; chance,
+    and so the best of any policy without memory, 0."""
 
-    price = 0.01
-
-    def __init__(self, size: int = 8) -> None:
-        self.observation_space = spaces.Box(0.0, 1.0, (size * size,), np.float32)
+    def __init__(self, delay_env_steps: int = 6) -> None:
+        self.length = delay_env_steps + 1
+        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.action_space = spaces.Discrete(2)
-        self._size, self._right = size, self.actions_to_the_right(size)
 
-    @staticmethod
-    def actions_to_the_right(size: int) -> np.ndarray:
-        """By row and column, the same in every environment of a size."""
-        return np.random.default_rng(size).integers(2, size=(size, size))
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._row = self._column = 0
-        return self._observe(), {}
-
-    def step(self, action: Any) -> StepResult:
-        is_right = int(action) == self._right[self._row, self._column]
-        found = bool(is_right) and self._row == self._column == self._size - 1
-        reward = float(found) - self.price / self._size * float(is_right)
-        self._column = max(self._column + (1 if is_right else -1), 0)
-        self._row += 1
-        over = self._row == self._size
-        return self._observe(), reward, over, False, {}
+    def _begin(self) -> None:
+        self._cue = int(self.np_random.integers(2))
 
     def _observe(self) -> np.ndarray:
-        seen = np.zeros((self._size, self._size), np.float32)
-        if self._row < self._size:
-            seen[self._row, self._column] = 1.0
-        return seen.ravel()
+        cue = 2.0 * self._cue - 1.0 if self._elapsed == 0 else 0.0
+        asked = float(self._elapsed == self.length - 1)
+        return np.array([cue, asked], dtype=np.float32)
+
+    def _reward(self, action: Any) -> float:
+        if self._elapsed < self.length - 1:
+            return 0.0
+        return 1.0 if int(action) == self._cue else -1.0
 
 
-class NestedDictEnvironment(Probe):
+class MaskedDictEnvironment(Task):
+    """Dict observation with an action mask: half of the actions are allowed, and taking another
+    raises. The right one is `digit`, or the one after it when the vector's first entry is negative.
+    Best 20 (1 per step), chance among allowed actions 20/3."""
+
+    length = 20
+    num_actions = 6
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict(
+            {
+                "action_mask": spaces.MultiBinary(self.num_actions),
+                "digit": spaces.Discrete(self.num_actions),
+                "vector": spaces.Box(-1.0, 1.0, (2,), np.float32),
+            }
+        )
+        self.action_space = spaces.Discrete(self.num_actions)
+
+    def _begin(self) -> None:
+        self._advance()
+
+    def _advance(self) -> None:
+        self._digit = int(self.np_random.integers(self.num_actions))
+        self._vector = self.np_random.choice([-1.0, 1.0], size=2).astype(np.float32)
+        self._right = (self._digit + int(self._vector[0] < 0)) % self.num_actions
+        others = [action for action in range(self.num_actions) if action != self._right]
+        allowed = self.np_random.choice(others, size=self.num_actions // 2 - 1, replace=False)
+        self._mask = np.zeros(self.num_actions, dtype=np.int8)
+        self._mask[[self._right, *allowed]] = 1
+
+    def _observe(self) -> dict[str, Any]:
+        return {"action_mask": self._mask, "digit": self._digit, "vector": self._vector}
+
+    def _reward(self, action: Any) -> float:
+        if not self._mask[int(action)]:
+            allowed = np.flatnonzero(self._mask)
+            raise gymnasium.error.InvalidAction(f"action {action} is masked; allowed: {allowed}")
+        return float(int(action) == self._right)
+
+
+class NestedDictEnvironment(Task):
     """A dictionary in a dictionary: a dot in one of the four quarters of an image of 8 x 8, a digit
     that says whether to name the next quarter instead, and a vector that says nothing. Best 20 (1
     per step), chance 5."""
@@ -151,3 +204,17 @@ class StairsEnvironment(gymnasium.Env):
     def _observe(self) -> np.ndarray:
         self._shown = int(self.np_random.integers(2))
         return np.array([self._shown], np.float32)
+
+
+def register_small_tasks() -> None:
+    """Make the tasks known to Gymnasium; safe to call again."""
+    for task in (
+        CatchEnvironment,
+        MaskedDictEnvironment,
+        MemoryEnvironment,
+        NestedDictEnvironment,
+        StairsEnvironment,
+    ):
+        name = f"veldt/{task.__name__.removesuffix('Environment')}-v0"
+        if name not in gymnasium.registry:
+            gymnasium.register(id=name, entry_point=f"{task.__module__}:{task.__name__}")

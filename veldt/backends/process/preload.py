@@ -15,12 +15,9 @@ import torch  # noqa: E402, F401
 
 import veldt.backends.process.worker  # noqa: E402
 import veldt.environments  # noqa: E402, F401
-from veldt.environments.rom_loads import skip_unused_tables  # noqa: E402
 
 with contextlib.suppress(ImportError):
     import ale_py.vector_env  # noqa: F401
-
-    skip_unused_tables()
 
 # What is here stays, in every node's memory: nobody need look through it, or copy it, ever again.
 gc.freeze()

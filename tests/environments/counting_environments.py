@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments that count, so that every row of a trajectory can be checked.
+"""Environments that count, so that every row of a trajectory can be checked by hand.
 
 The observation names the row: [episode, step in the episode, environment]. Wrong, missing or
 doubled rows, and observations of the wrong episode, show at once.
@@ -102,3 +102,11 @@ class CountingEnvironment(gymnasium.Env):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self._vector.step(np.array([action]))
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
+
+
+if "tests/Counting-v0" not in gymnasium.registry:
+    gymnasium.register(
+        id="tests/Counting-v0",
+        entry_point=CountingEnvironment,
+        vector_entry_point=CountingVectorEnvironment,
+    )
