@@ -36,10 +36,6 @@ class Problem:
     total_env_steps: int | None = None
     first: FirstWeights | None = None
     """Of a trained network, to begin with."""
-    in_one_process: bool = False
-    """All nodes take turns there, so that none may wait for another."""
-    learner_devices: tuple[str, ...] = ()
-    """Where each learner computes, if they were named."""
 
     def network(
         self, head: str, loss: TargetOptions | QLearningOptions, *, dueling: bool = False
@@ -122,20 +118,6 @@ class Problem:
         if total is not None:
             total = round(total / num_learners / (1.0 - replay_fraction))
         return replace(self, num_actors=actors, total_env_steps=total)
-
-    def reduces_collectively(self, exchange: str, num_learners: int) -> bool:
-        """Whether so many learners exchange over torch.distributed. In the host's memory channels
-        are faster (benchmarks/learner_group.py), so that by itself nobody does without nccl."""
-        if num_learners == 1 or exchange == "channels":
-            return False
-        if exchange == "all_reduce" and self.in_one_process:
-            raise ConfigurationError(
-                "exchange all_reduce needs a process for each learner, and serial has one for all;"
-                " use --exchange channels, or another backend"
-            )
-        gpus = {device for device in self.learner_devices if device.startswith("cuda")}
-        has_one_each = len(gpus) == num_learners and not self.in_one_process
-        return exchange == "all_reduce" or has_one_each
 
     def with_learning_seats(self) -> Problem:
         """Each game has one column, of the seat that learns, whose every row is a decision."""

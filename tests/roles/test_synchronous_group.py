@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two learners that step together are one learner with the joined batch."""
 
-from dataclasses import dataclass
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,10 +16,12 @@ from veldt.backends import make_backend
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
+from veldt.options import RunOptions
 from veldt.ports import ExperienceSink, Gradient
 from veldt.role import Role
 from veldt.roles.gradients.synchronous_group import GroupLeader, synchronous_group
 from veldt.roles.learner import Learner
+from veldt.run.plan import make_plan
 from veldt.topology import Topology
 from veldt.types import ActionSpec, Batch, EnvironmentSpec, ObservationLeaf, trajectory_layout
 
@@ -163,22 +168,74 @@ class Gradients:
         pass
 
 
-def test_a_gradient_of_another_version_is_left_out():
-    flat, told = FlatParameters(network().make()), context("learner-0")
-    ones, before = torch.ones(flat.num_trained), flat.vector.clone()
-    sent = [
-        {
-            "gradient": value * ones.numpy(),
-            "statistics": np.zeros(0),
-            "about": np.array([1, version, 6]),
-        }
-        for value, version in ((2.0, 4), (50.0, 3))
-    ]
+def gradient_of(learner, version, value):
+    size = network().num_trained()
+    return {
+        "gradient": np.full(size, value, np.float32),
+        "statistics": np.zeros(0),
+        "about": np.array([learner, version, 6]),
+    }
+
+
+def leading(*sent, num_learners=2, incarnation=0):
+    flat = FlatParameters(network().make())
+    told = replace(context("learner-0"), incarnation=incarnation)
     sgd = OptimizerOptions("sgd", 1.0, momentum=0.0, max_grad_norm=0.0)
-    leader = GroupLeader(sgd, Gradients(*sent), 2, "sum")
+    leader = GroupLeader(sgd, Gradients(*sent), num_learners, "sum")
     leader.open(told, flat)
+    return leader, flat, told
+
+
+def test_a_gradient_of_another_version_is_left_out():
+    sent = [gradient_of(1, 4, 2.0), gradient_of(1, 3, 50.0), gradient_of(1, 6, 9.0)]
+    leader, flat, told = leading(*sent)
+    ones, before = torch.ones(flat.num_trained), flat.vector.clone()
     assert leader.apply(Gradient(ones, 4, rows=6)) == 5
     torch.testing.assert_close(flat.vector, before - 3.0)
-    assert leader.apply(Gradient(ones, 5, rows=6)) == 6
+    assert leader.apply(Gradient(ones, 5, rows=6)) == 6  # the newer one waits for its version
     torch.testing.assert_close(flat.vector, before - 4.0)
-    assert counted(told, "dropped.other_version") == 1
+    assert counted(told, "dropped.other_version") == 2
+    assert leader.apply(Gradient(ones, 6, rows=6)) == 7
+    torch.testing.assert_close(flat.vector, before - 14.0)
+
+
+def test_a_member_that_sends_twice_does_not_stand_for_another():
+    sent = [gradient_of(1, 4, 5.0), gradient_of(1, 4, 2.0), gradient_of(2, 4, 3.0)]
+    leader, flat, _ = leading(*sent, num_learners=3)
+    before = flat.vector.clone()
+    assert leader.apply(Gradient(torch.ones(flat.num_trained), 4, rows=6)) == 5
+    torch.testing.assert_close(flat.vector, before - 6.0)
+
+
+def test_a_restarted_leader_releases_those_that_wait_for_its_predecessor():
+    leader, _, _ = leading(incarnation=1)
+    assert leader.begin(7) == 8
+    assert leader.begin(8) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", ["learner-0", "learner-1"])
+def test_a_group_survives_the_death_of_a_member(killed, tmp_path):
+    options = RunOptions(env="CartPole-v1", backend="process", num_actors=2, envs_per_actor=4)
+    backend = make_backend("process", make_plan("impala", options, {"num_learners": 2}).topology, 1)
+    backend.run_dir = tmp_path
+    backend.start()
+
+    def advance_until(condition):
+        deadline = time.monotonic() + 60.0
+        while not condition():
+            assert time.monotonic() < deadline
+            backend.advance(0.02)
+
+    def advance_by_updates(number):
+        last = backend.parameters("weights").version + number
+        advance_until(lambda: backend.parameters("weights").version >= last)
+
+    try:
+        for kills in range(1, 4):
+            advance_by_updates(20)
+            os.kill(backend.process_ids()[killed], signal.SIGKILL)
+            advance_until(lambda kills=kills: backend.restarts == kills)
+        advance_by_updates(20)
+    finally:
+        backend.stop()

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from veldt.errors import ConfigurationError
 from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
@@ -51,9 +50,6 @@ class Config(Options):
     """Trajectories per actor that may be under way to the learner."""
     num_learners: Nodes = 1
     """Learners that take every step together; there are at least as many actors."""
-    exchange: Literal["auto", "channels", "all_reduce"] = "auto"
-    """How several learners add up their gradients: over Veldt's channels, or torch.distributed
-    (nccl where each has a GPU of its own, else gloo); auto: with nccl or over channels."""
     replay: TrajectoryReplayOptions = TrajectoryReplayOptions()
     population: PopulationOptions = PopulationOptions(pbt_rule="impala")
 
@@ -97,9 +93,8 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    all_reduce = problem.reduces_collectively(config.exchange, config.num_learners)
     group = synchronous_group(
-        topology, weights, config.optimizer, config.num_learners, config.loss.reduction, all_reduce
+        topology, weights, config.optimizer, config.num_learners, config.loss.reduction
     )
     for queue, gradients in zip(trajectories, group, strict=True):
         source = with_replay(queue.source(config.batch_of(problem)), layout, config.replay)

@@ -220,9 +220,13 @@ class Learner(Role):
     def load_state(self, state: Arrays) -> None:
         # A learner that died finds newer weights on its board than in the last checkpoint; actors
         # already use them, and versions never go back.
-        if int(state["version"]) >= self._version:
+        version, published = int(state["version"]), self._version
+        if version >= published:
             self._flat.load(state["vector"])
-            self._version = int(state["version"])
+            self._version = version
+            if self.weights is not None and version > published:
+                # Learners of its group may have been saved earlier: they wait for this version.
+                self.weights.publish(Parameters(state["vector"], version))
         self.gradients.load_state(_below("gradients.", state))
         self.objective.load_state(_below("objective.", state))
 

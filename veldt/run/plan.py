@@ -134,8 +134,6 @@ def _checked_plan(
         ),
         total_env_steps=options.total_env_steps,
         first=first,
-        in_one_process=options.backend == "serial",
-        learner_devices=options.learner_devices,
     )
     topology = builder(module, config)(config, problem)
     topology.architecture = architectures.label(architecture)

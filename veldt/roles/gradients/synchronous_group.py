@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several learners that take every step together: gradients and running statistics are reduced at
-the first one, which steps and publishes; the weights board brings the result to the others. Reduce
-and broadcast over the channels every backend has, so nothing blocks, and the order of summation is
-fixed."""
+"""Several learners that take every step together, over the channels that every backend has.
+
+The first learner adds up all gradients and running statistics in the learners' order, steps and
+publishes; the weights board brings the result to the others.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +17,7 @@ from veldt.networks import FlatParameters, NetworkFactory, load_moment_sums, mom
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.ports import ExperienceSink, ExperienceSource, Gradient, GradientSink, ParameterSource
 from veldt.role import Arrays
-from veldt.roles.gradients.all_reduce import AllReduce
 from veldt.roles.gradients.local import LocalOptimizer
-from veldt.roles.gradients.meeting import ANNOUNCEMENT, Meeting
 from veldt.topology import Board, Topology
 from veldt.types import Field, Layout, Slot
 
@@ -40,18 +39,10 @@ def synchronous_group(
     optimizer: OptimizerOptions,
     num_learners: int,
     reduction: str,
-    all_reduce: bool = False,
 ) -> list[GradientSink]:
-    """The gradient sink of each learner; one learner steps by itself. `all_reduce`: learners, each
-    in a process of its own, exchange over torch.distributed instead of channels."""
+    """The gradient sink of each learner; a single learner steps by itself."""
     if num_learners == 1:
         return [LocalOptimizer(optimizer)]
-    if all_reduce:
-        board = topology.board("learners", ANNOUNCEMENT)
-        meetings = [Meeting(0, num_learners, board.source(), board.sink)]
-        for rank in range(1, num_learners):
-            meetings.append(Meeting(rank, num_learners, board.source()))
-        return [AllReduce(optimizer, meeting, reduction) for meeting in meetings]
     queue = topology.queue("gradients", gradient_layout(topology.network), num_learners - 1)
     leader = GroupLeader(optimizer, queue.source(), num_learners, reduction)
     followers = (
@@ -62,9 +53,10 @@ def synchronous_group(
 
 @dataclass(eq=False)
 class GroupLeader(GradientSink):
-    """Waits for one gradient of each learner, adds them up in the learners' order and steps. With
-    the reduction "mean" each gradient weighs as much as the rows it is the mean of, so that the
-    result is that of one learner with the joined batch; with "sum" they are added."""
+    """Waits for a gradient of each learner, adds them up and steps.
+
+    With the reduction "mean" each gradient weighs as much as the rows it is the mean of, so that
+    the result is that of one learner with the joined batch; with "sum" they are added."""
 
     optimizer: OptimizerOptions
     source: ExperienceSource
@@ -74,59 +66,72 @@ class GroupLeader(GradientSink):
     def open(self, context: NodeContext, flat: FlatParameters) -> None:
         self._module = flat.module
         self._optimizer = make_optimizer(self.optimizer, flat.vector[: flat.num_trained])
-        device = flat.vector.device
-        self._gradients = torch.zeros(self.num_learners, flat.num_trained, device=device)
-        self._rows = [0] * self.num_learners
-        self._statistics: torch.Tensor | None = None
-        self._missing = 0
-        self._version, self._scale = 0, 1.0
+        device, count = flat.vector.device, self.num_learners
+        self._gradients = torch.zeros(count, flat.num_trained, device=device)
+        self._statistics = [torch.zeros_like(moment_sums(self._module)) for _ in range(count)]
+        self._rows = [0] * count
+        self._versions = [-1] * count
+        """Of the weights that each learner's newest gradient was computed from."""
+        self._gathering = False
+        self._scale = 1.0
+        # Followers whose gradients the predecessor received would wait for ever for its step.
+        self._skips_version = context.incarnation > 0
         self._not_finite = context.telemetry.counter("dropped.not_finite")
         self._other_version = context.telemetry.counter("dropped.other_version")
         self._norm = context.telemetry.gauge("gradient_norm")
 
     def begin(self, version: int) -> int | None:
-        return self._gather() if self._missing else version
+        if self._skips_version:
+            self._skips_version = False
+            return version + 1
+        return self._gather() if self._gathering else version
 
     def apply(self, gradient: Gradient) -> int | None:
-        self._gradients[0].copy_(gradient.vector)
-        self._rows[0] = gradient.rows
-        self._statistics = moment_sums(self._module)
-        self._version, self._scale = gradient.version, gradient.learning_rate_scale
-        self._missing = self.num_learners - 1
+        self._store(0, gradient.version, gradient.rows, gradient.vector, moment_sums(self._module))
+        self._scale, self._gathering = gradient.learning_rate_scale, True
         return self._gather()
 
+    def _store(
+        self, learner: int, version: int, rows: int, gradient: torch.Tensor, sums: torch.Tensor
+    ) -> None:
+        self._gradients[learner].copy_(gradient)
+        self._statistics[learner].copy_(sums)
+        self._versions[learner], self._rows[learner] = version, rows
+
     def _gather(self) -> int | None:
-        assert self._statistics is not None
-        while self._missing:
+        version = self._versions[0]
+        # A newer gradient is of a learner that resumed from a later checkpoint: it is kept until
+        # this learner has come to its version.
+        while min(self._versions) < version:
             batch = self.source.take_batch()
             if batch is None:
                 return None
-            learner, version, rows = (int(number) for number in batch["about"])
-            if version == self._version:
-                self._gradients[learner].copy_(torch.from_numpy(batch["gradient"]))
-                self._rows[learner] = rows
-                self._statistics += torch.from_numpy(batch["statistics"])
-            else:  # it continues from a checkpoint that was made a moment apart
-                self._gradients[learner].zero_()
-                self._rows[learner] = 0
+            learner, of_version, rows = (int(number) for number in batch["about"])
+            gradient, sums = (torch.from_numpy(batch[n]) for n in ("gradient", "statistics"))
+            self._store(learner, of_version, rows, gradient, sums)
+            if of_version != version:
                 self._other_version.add()
             self.source.release(batch)
-            self._missing -= 1
-        return self._step()
+        self._gathering = False
+        return self._step([entry == version for entry in self._versions])
 
-    def _step(self) -> int:
-        if self.reduction == "mean":
-            shares = self._gradients.new_tensor(self._rows) / max(1, sum(self._rows))
-            self._gradients.mul_(shares.unsqueeze(1))
+    def _step(self, takes_part: list[bool]) -> int:
+        members = [learner for learner, present in enumerate(takes_part) if present]
+        num_rows = max(1, sum(self._rows[learner] for learner in members))
         total = self._gradients[0]
-        for gradient in self._gradients[1:]:
-            total.add_(gradient)
+        statistics = self._statistics[0]
+        for learner in members:
+            gradient = self._gradients[learner]
+            if self.reduction == "mean":
+                gradient.mul_(self._rows[learner] / num_rows)
+            if learner:
+                total.add_(gradient)
+                statistics.add_(self._statistics[learner])
         if not self._optimizer.step(total, self._scale):
             self._not_finite.add()
-        assert self._statistics is not None
-        load_moment_sums(self._module, self._statistics)
+        load_moment_sums(self._module, statistics)
         self._norm.set(self._optimizer.last_norm)
-        return self._version + 1  # also when nothing changed: the others wait for it
+        return self._versions[0] + 1  # also when nothing changed: the others wait for it
 
     def state(self) -> Arrays:
         return {"optimizer": self._optimizer.state_vector.cpu().numpy()}
@@ -137,8 +142,7 @@ class GroupLeader(GradientSink):
 
 @dataclass(eq=False)
 class GroupFollower(GradientSink):
-    """Any other learner: sends its gradient and has nothing to do until the step that contains it
-    is published."""
+    """Any other learner: sends its gradient and waits until the step that contains it is out."""
 
     learner: int
     sink: ExperienceSink
@@ -153,8 +157,8 @@ class GroupFollower(GradientSink):
 
     def begin(self, version: int) -> int | None:
         if self._sent:
-            newest = self.weights.pull(self._vector, newer_than=-1)
-            if newest is None or newest == version:
+            newest = self.weights.pull(self._vector, newer_than=version)
+            if newest is None:
                 return None
             self._flat.load(self._vector)
             self._sent, version = False, newest
