@@ -85,9 +85,9 @@ def struck(architecture: str, arguments: argparse.Namespace, seed: int, kill_sec
     with tempfile.TemporaryDirectory(prefix="veldt-chaos-") as directory:
         run_dir = Path(directory) / "run"
         words = command(architecture, run_dir, arguments, seed)
-        words += ["--chaos", f"{seed},{1.0 / kill_seconds}"]
+        spared = soaking.spared(architecture)
+        words[1:3] = soaking.under_faults(f"{seed},{1.0 / kill_seconds}", spared)
         words += ["--hang-seconds", str(arguments.hang_seconds)]
-        words += ["--chaos-spares", soaking.spared(architecture)]
         words += ["--checkpoint-seconds", str(arguments.checkpoint_seconds)]
         return measured(words, run_dir, arguments)
 

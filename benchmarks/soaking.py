@@ -62,6 +62,11 @@ def spared(architecture: str) -> str:
     return "" if architecture in _SPARES_NOBODY else LEARNERS
 
 
+def under_faults(faults: str, spared: str) -> list[str]:
+    """In place of `-m veldt`: the same command with SEED,RATE faults in its processes."""
+    return [str(ROOT / "benchmarks" / "faults_inside.py"), faults, spared]
+
+
 def _sample_one(process: Path, memory_files: dict[str, int]) -> Sample:
     sizes = dict(_fields((process / "smaps_rollup").read_text()))
     status = dict(_fields((process / "status").read_text()))
@@ -106,16 +111,17 @@ def slope_per_hour(samples: list[Sample], name: str) -> dict[str, float]:
 
 
 def soak(architecture: str, minutes: float, kill_every: float, sample_every: float) -> Any:
-    """Train for `minutes` under chaos mode, as a user would, and watch from outside."""
+    """Train for `minutes` while processes are killed, as a user would, and watch from outside."""
     with tempfile.TemporaryDirectory(prefix="veldt-soak-") as directory:
         run_dir = Path(directory) / "run"
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "veldt", "train", architecture, "--quiet"),
+                sys.executable,
+                *under_faults(f"1,{_FAULTS_PER_KILL / kill_every}", spared(architecture)),
+                *("train", architecture, "--quiet"),
                 *("--env", "CartPole-v1", "--device", "cpu", "--run-dir", str(run_dir)),
                 *("--max-seconds", str(60 * minutes), "--evaluation-episodes", "0"),
-                *("--chaos", f"1,{_FAULTS_PER_KILL / kill_every}", "--hang-seconds", "10"),
-                *("--chaos-spares", spared(architecture)),
+                *("--hang-seconds", "10"),
             ],
             cwd=ROOT, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

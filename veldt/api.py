@@ -25,7 +25,6 @@ from veldt.telemetry.result import RunResult, dumps
 from veldt.trackers.child import check_trackers
 
 if TYPE_CHECKING:
-    from veldt.algorithms.hill_climbing import Proposal
     from veldt.networks import FirstWeights
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
@@ -87,7 +86,6 @@ def _train_prepared(
     trust_code: bool,
 ) -> RunResult:
     from veldt.run import home as homes
-    from veldt.run.autotune import autotuned
     from veldt.run.driver import Run
     from veldt.run.fine_tuning import first_weights
 
@@ -96,7 +94,6 @@ def _train_prepared(
     home = homes.home_of(common.run_dir, base, common.local_dir, common.store_seconds)
     stored = homes.to_go_on_with(home, common.resume)
     common = home.placed(common)
-    trials: list[Proposal] = []
     weights = first_weights(common, trust_code) if stored is None else None
     if stored is not None:
         plan = _planned(architecture, homes.with_sizes_of(common, stored), own, began)
@@ -104,15 +101,12 @@ def _train_prepared(
         if result := homes.finished(home, plan, stored):
             ended = result  # what a store lacks of it is uploaded
             return home.keeping(common, (), lambda _: homes.shown(plan, ended))
-    elif common.autotune:
-        plan, trials = autotuned(architecture, common, own, weights)
     else:
         plan = _planned(architecture, common, own, began, weights)
 
     def execute(callbacks: Sequence[Callback]) -> RunResult:
-        run = Run(plan, began, resume=stored is not None, base=base, callbacks=callbacks)
-        run.record_tuning(trials)
-        return run.execute()
+        resuming = stored is not None
+        return Run(plan, began, resume=resuming, base=base, callbacks=callbacks).execute()
 
     return home.keeping(common, callbacks, execute)
 

@@ -43,7 +43,7 @@ def test_all_is_asked_for_behind_the_architecture(arguments, capsys):
     text = capsys.readouterr().out
     for heading in ("where it runs:", "network:", "options of impala, optimizer:"):
         assert f"\n{heading}\n" in text
-    assert "--chaos-spares" in text
+    assert "--extra-lag" in text
     assert "--help all" not in text
 
 

@@ -14,7 +14,6 @@ from veldt.backends.serial import SerialBackend
 from veldt.options import RunOptions
 from veldt.roles.finite_guard import MOST_DROPS_IN_A_ROW
 from veldt.roles.learner import Learner
-from veldt.run import black_box
 from veldt.run.checkpoints import RunCheckpoints
 from veldt.run.description import describe_plan
 from veldt.run.directory import RunDirectory
@@ -188,45 +187,3 @@ def test_bad_weights_are_never_saved(tmp_path):
         weights.vector[3] = np.inf
         assert checkpoints.save(weights) is None
         assert notes == ["no checkpoint was written: the weights are not finite"]
-
-
-@pytest.mark.parametrize("architecture", ["impala", "dqn"])
-def test_the_black_box_shows_where_the_numbers_broke(architecture, tmp_path):
-    with serial_run(architecture, tmp_path) as backend:
-        learn_until(backend, lambda: total(backend, "updates") > 3)
-        learner = learner_of(backend)
-        take, doses = learner.source.take_batch, iter(range(5))  # twenty in a row end a run
-
-        def poisoned():
-            batch = take()
-            if batch is not None and next(doses, None) is not None:
-                batch.arrays["reward"] = batch["reward"].copy()
-                batch["reward"][0] = np.nan
-            return batch
-
-        learner.source.take_batch = poisoned
-        learn_until(backend, lambda: total(backend, "dropped.not_finite") > 0)
-        version = learner._version
-    replayed = black_box.replay(tmp_path / "run" / "black_box" / "learner-0")
-    assert replayed.first_not_finite == "batch reward"
-    assert np.isnan(replayed.loss)
-    assert replayed.node == "learner-0"
-    assert replayed.seed == 1
-    assert 0 < replayed.version <= version
-
-
-def test_a_black_box_of_sound_inputs_shows_what_broke_in_between(tmp_path):
-    with serial_run("impala", tmp_path) as backend:
-        learn_until(backend, lambda: total(backend, "updates") > 3)
-        learner = learner_of(backend)
-        with torch.no_grad():
-            learner._flat.vector[: learner._flat.num_trained] = 1e38
-        learn_until(backend, lambda: total(backend, "dropped.not_finite") > 0)
-    replayed = black_box.replay(tmp_path / "run" / "black_box" / "learner-0")
-    assert replayed.first_not_finite is not None
-    assert not replayed.first_not_finite.startswith(("batch", "weights"))
-
-
-def test_what_is_no_black_box_is_refused(tmp_path):
-    with pytest.raises(black_box.ConfigurationError, match="no black box"):
-        black_box.replay(tmp_path)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from veldt.cli import main as cli
-from veldt.run import black_box
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,17 +81,6 @@ def test_expressions_in_a_configuration_are_not_evaluated(finished, tmp_path):
                 assert cli.main(["resume", str(run_dir)]) == 2, field
                 tried += 1
                 assert not canary.exists(), field
-
-
-def test_a_black_box_of_a_stranger_runs_nothing(tmp_path):
-    canary = tmp_path / "canary"
-    box = tmp_path / "box"
-    box.mkdir()
-    for name in ("weights.safetensors", "batch.safetensors", "about.json", "box.safetensors"):
-        (box / name).write_bytes(pickle.dumps(Canary(canary)))
-    with pytest.raises(black_box.ConfigurationError):
-        black_box.replay(box)
-    assert not canary.exists()
 
 
 def test_the_linter_finds_no_unpickling():

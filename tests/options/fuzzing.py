@@ -36,7 +36,7 @@ from veldt.cli.parsers import run_parser
 from veldt.environments.lifeline import die_with, kill_group, lead_group
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.checked import Bounds, SpanOf
+from veldt.options.checked import Bounds
 from veldt.options.fields import Leaf, leaves
 from veldt.run.plan import make_plan
 
@@ -47,7 +47,7 @@ _TRAINING_SECONDS = 1.0
 _MOST_WEIGHTS = 10_000_000  # of a trained sample
 _MOST_NODES = 300  # each takes some milliseconds to begin and to save
 _ADDRESS_SPACE = 12 << 30
-_KEPT = ("env", "run_dir", "backend", "dashboard", "port", "autotune", "json", "quiet", "chaos")
+_KEPT = ("env", "run_dir", "backend", "dashboard", "port", "json", "quiet")
 _KEPT += ("evaluation_episodes",)  # the closing evaluation has 20 s of its own
 """Options that a trained sample has its own values of."""
 
@@ -143,9 +143,7 @@ def value_for(leaf: Leaf, rng: random.Random) -> object:
 def _allowed(kind: Any, rng: random.Random) -> object:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        [bounds] = [entry for entry in arguments[1:] if isinstance(entry, Bounds | SpanOf)]
-        if isinstance(bounds, SpanOf):
-            return "..".join(str(rng.randint(bounds.low, bounds.high)) for _ in range(2))
+        [bounds] = [entry for entry in arguments[1:] if isinstance(entry, Bounds)]
         return _within(bounds, arguments[0] is int, rng)
     if origin in (Union, types.UnionType):
         return _allowed(rng.choice(arguments), rng)

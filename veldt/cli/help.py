@@ -27,7 +27,6 @@ _COMMON_GROUPS = {
     ),
     "where it runs": (
         *("backend", "device", "learner_threads", "num_actors", "envs_per_actor", "vectorization"),
-        *("autotune", "autotune_seconds"),
     ),
     "network": (
         *("network", "hidden_sizes", "activation", "image_activation", "image_precision"),
@@ -39,7 +38,7 @@ _COMMON_GROUPS = {
         *("quiet", "json"),
         *("checkpoint_seconds", "checkpoint_env_steps", "keep_checkpoints"),
     ),
-    "faults and experiments": ("hang_seconds", "chaos", "chaos_spares", "extra_lag"),
+    "faults and experiments": ("hang_seconds", "extra_lag"),
 }
 _FURTHER = "further options"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
 from veldt.errors import ConfigurationError
-from veldt.options.checked import Bounds, Count, CountOrNone, Options, Positive, SpanOf
+from veldt.options.checked import Bounds, Count, CountOrNone, Options, Positive
 
 Backend = Literal["serial", "process", "ray"]
 Tracker = Literal["tensorboard", "wandb", "mlflow", "none"]
@@ -16,8 +16,6 @@ BACKENDS: tuple[str, ...] = get_args(Backend)
 ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000
 Steps = Annotated[int, Bounds(1, 1e15)]
-_MOST_ACTORS = 4096
-_ACTORS = SpanOf(1, _MOST_ACTORS)
 
 
 @dataclass(frozen=True)
@@ -54,17 +52,12 @@ class RunOptions(Options):
     """Fine-tune: begin with the weights of RUN_DIR, or RUN_DIR:best|last|ENV_STEPS [best]."""
     from_part: Literal["all", "encoder"] = "all"
     """What is taken from there: all, or the encoder with its normaliser; the rest is drawn."""
-    num_actors: Annotated[int, Bounds(1, _MOST_ACTORS)] | Annotated[str, _ACTORS] | None = None
-    """Actors; default: from the number of cores. MIN..MAX (ray): the run begins with MIN and has
-    more, up to MAX, while the cluster has room for them."""
+    num_actors: Annotated[int, Bounds(1, 4096)] | None = None
+    """Actors; default: from the number of cores."""
     envs_per_actor: Annotated[int, Bounds(1, 65_536)] | None = None
     """Environments each actor steps together; default: by its kind and the preset."""
     extra_lag: Annotated[int, Bounds(0, 10_000)] = 0
     """For experiments: actors act with weights this many updates older than the newest."""
-    autotune: bool = False
-    """Try actors, environments per actor and batch for some seconds each, then use the fastest."""
-    autotune_seconds: Positive = 3.0
-    """How long each setting is tried."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where learning happens: auto, cpu or cuda. auto: cuda, if there is one, for images, own
     networks and layers of 512 or more; on smaller ones a core is faster."""
@@ -114,10 +107,6 @@ class RunOptions(Options):
     """Newest checkpoints that stay; the best weights are kept besides, in RUN_DIR/best."""
     hang_seconds: Positive = 60.0
     """A node that is silent for so long is replaced (process)."""
-    chaos: str | None = None
-    """SEED,RATE: kill, stop and delay nodes about RATE times per second (process)."""
-    chaos_spares: str = "learner"
-    """Kinds of nodes that chaos leaves alone, comma separated."""
     evaluation_episodes: CountOrNone = 20
     """Fresh episodes that confirm a target, and that close a run; 0: none at the end."""
     timeline: Annotated[float, Bounds(0, 60, above=True)] | None = None
@@ -137,30 +126,7 @@ class RunOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.num_actors, str) and self.backend != "ray":
-            raise ConfigurationError(
-                f"num_actors {self.num_actors} is for clusters whose machines come and go; on one"
-                f" machine all actors are there from the start: give one number, or --backend ray"
-            )
-        if isinstance(self.num_actors, str) and self.autotune:
-            raise ConfigurationError(
-                f"autotune tries numbers of actors, and {self.num_actors} leaves them to the"
-                " cluster; use one of the two"
-            )
-        if self.chaos is not None and self.backend != "process":
-            raise ConfigurationError("chaos strikes processes; use --backend process with --chaos")
         if self.from_part != "all" and self.from_run is None:
             raise ConfigurationError("from_part says what is taken of a run; name it with --from")
         if self.target_return is not None and self.evaluation_episodes < 1:
             raise ConfigurationError("target_return needs evaluation_episodes of 1 or more")
-
-    @property
-    def is_elastic(self) -> bool:
-        """Whether actors may come and go."""
-        return isinstance(self.num_actors, str)
-
-    def actors(self) -> tuple[int, int] | None:
-        """The least and the most actors; None where their number is left open."""
-        if isinstance(self.num_actors, str):
-            return _ACTORS.ends(self.num_actors)
-        return None if self.num_actors is None else (self.num_actors, self.num_actors)

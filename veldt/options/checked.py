@@ -8,7 +8,6 @@ the same rule holds for the command line, for Python and for files, before anyth
 from __future__ import annotations
 
 import math
-import re
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -41,25 +40,6 @@ class Bounds:
         if self.low == -math.inf:
             return high
         return f"{low} and {high}" if self.above or self.below else f"{first} to {last}"
-
-
-@dataclass(frozen=True)
-class SpanOf:
-    """Text "MIN..MAX" of whole numbers from `low` to `high`."""
-
-    low: int
-    high: int
-
-    def ends(self, text: str) -> tuple[int, int] | None:
-        """What the text says; None where it is not such a span."""
-        found = re.fullmatch(r"([0-9]{1,9})\.\.([0-9]{1,9})", text)
-        if found is None:
-            return None
-        least, most = int(found[1]), int(found[2])
-        return (least, most) if self.low <= least <= most <= self.high else None
-
-    def text(self) -> str:
-        return f"a number or MIN..MAX, such as 2..8, of {self.low:,} to {self.high:,}"
 
 
 _MOST = 1e9  # more of anything than fits into a machine
@@ -119,8 +99,6 @@ def unfit(value: object, kind: Any) -> str | None:
 
 def _out_of_bounds(value: object, rules: tuple[object, ...]) -> str | None:
     for rule in rules:
-        if isinstance(rule, SpanOf) and isinstance(value, str) and rule.ends(value) is None:
-            return f"is '{value}'; use {rule.text()}"
         if isinstance(rule, Bounds) and isinstance(value, int | float) and not rule.hold(value):
             return f"is {value}; use {rule.text()}"
     return None

@@ -9,7 +9,6 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from veldt.options.checked import SpanOf
 from veldt.options.fields import Leaf
 
 
@@ -49,8 +48,6 @@ def reader(kind: Any) -> tuple[Callable[[str], Any], str]:
         # A callable can be given from Python only; on the command line its name stands for it.
         members = [member for member in members if get_origin(member) is not Callable] or [str]
         read, metavar = reader(members[0])
-        if any(isinstance(rule, SpanOf) for member in members for rule in get_args(member)):
-            read, metavar = _number_or_span, "N|MIN..MAX"
         if types.NoneType in get_args(kind):
             return (lambda text: None if text == "none" else read(text)), metavar
         return read, metavar
@@ -62,11 +59,6 @@ def reader(kind: Any) -> tuple[Callable[[str], Any], str]:
     if get_origin(kind) is dict or kind is dict:
         return read_mapping, "KEY=VALUE,..."
     return {int: (whole_number, "N"), float: (_number, "X")}.get(kind, (str, "TEXT"))
-
-
-def _number_or_span(text: str) -> int | str:
-    """A span stays text, which the option itself checks."""
-    return text if ".." in text else whole_number(text)
 
 
 def whole_number(text: str) -> int:

@@ -104,8 +104,8 @@ class FiniteGuard:
             self._weights.publish(Parameters(self._good.cpu().numpy(), version + 1))
         raise NotFiniteError(
             f"{self._in_a_row} gradients in a row were not finite; the weights are those of about"
-            f" version {self._good_version} again. Look into the first bad batch with"
-            f" veldt.run.black_box.replay (black box: {self._box}), or lower the learning rate"
+            f" version {self._good_version} again. Lower the learning rate, or look into the"
+            f" first bad batch, which was saved with its weights in {self._box}"
         )
 
 

@@ -23,8 +23,6 @@ from veldt.run.trust import check_code
 
 ARCHITECTURE = "architecture"
 NOT_REPEATED = {
-    "autotune",
-    "autotune_seconds",
     "dashboard",
     "json",
     "local_dir",

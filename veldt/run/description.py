@@ -31,7 +31,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     if callable(options["network"]):
         function = getattr(options["network"], "func", options["network"])
         options["network"] = f"{function.__module__}:{function.__qualname__}"
-    options["num_actors"] = plan.num_actors()
+    options["num_actors"] = plan.problem.num_actors
     options["envs_per_actor"] = plan.problem.envs_per_actor
     options["reward_clip"] = plan.problem.environment.reward_clip
     return {
@@ -52,7 +52,7 @@ def choices(plan: Plan) -> dict[str, Any]:
     return {
         "family": plan.family,
         "preset": plan.preset,
-        "num_actors": plan.num_actors(),
+        "num_actors": plan.problem.num_actors,
         "envs_per_actor": plan.problem.envs_per_actor,
         "rows_per_update": plan.rows_per_update(),
         "hidden_sizes": list(plan.topology.network.config.hidden_sizes),
@@ -64,7 +64,7 @@ def choices_line(plan: Plan) -> str:
     """The same in a line."""
     problem = plan.problem
     noun = "place" if problem.environment.is_external else "actor"
-    actors = f"{plan.num_actors()} {noun}{'s' if problem.num_actors > 1 else ''}"
+    actors = f"{plan.problem.num_actors} {noun}{'s' if problem.num_actors > 1 else ''}"
     return (
         f"{plan.architecture} on {plan.family}: preset {plan.preset}, {actors} x"
         f" {problem.envs_per_actor} environments, {plan.rows_per_update():,} rows per update,"

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from veldt.algorithms.hill_climbing import TUNING_LOG, Proposal
 from veldt.backends import make_backend
 from veldt.backends.base import Backend, BackendOptions
-from veldt.backends.process.chaos import Chaos
 from veldt.callbacks import Callback, CallbackFailure, Callbacks
 from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
@@ -32,7 +30,6 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import directory_of
-from veldt.run.elastic import elastic_actors
 from veldt.run.league import add_league_result, keep_best_of_league
 from veldt.run.output import stream
 from veldt.run.plan import Plan
@@ -79,12 +76,10 @@ class Run:
                 total_env_steps=options.total_env_steps,
                 checkpoint_env_steps=options.checkpoint_env_steps,
             ),
-            elastic_actors(plan.topology, options),
         )
         self._backend.run_dir = self._directory.path
         self._budget = Budget(options.total_env_steps)
         self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
-        self._chaos = Chaos.parse(options.chaos, options.chaos_spares) if options.chaos else None
         self._telemetry = telemetry_of(plan)
         self._result = first_result(plan, self._directory.shown)
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
@@ -125,15 +120,6 @@ class Run:
             self._backend.stop()
             self._directory.close()
             raise
-
-    def record_tuning(self, trials: list[Proposal]) -> None:
-        """Keep what was tried before the run and why this setting was chosen."""
-        if not trials:
-            return
-        with open(self._directory.path / TUNING_LOG, "a", encoding="utf-8") as file:
-            for trial in trials:
-                file.write(trial.to_json() + "\n")
-                self._progress.note(trial.describe())
 
     def execute(self) -> RunResult:
         """Run to the end. Whatever ends it early is raised after everything is saved."""
@@ -196,8 +182,6 @@ class Run:
             if reason := self._reason_to_stop(elapsed):
                 return reason
             self._checkpoints.save_if_due(elapsed, self._weights)
-            if self._chaos is not None:
-                self._chaos.act(self._backend.process_ids(), elapsed)
 
     def _time_the_start(self, elapsed: float) -> None:
         result = self._result

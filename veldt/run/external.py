@@ -104,8 +104,6 @@ _TAKES_NONE = {
     "frame_stack": 1,
     "time_limit": None,
     "vectorization": "auto",
-    "autotune": False,
-    "chaos": None,
 }
 """Options that have no meaning where a simulator drives, with their defaults."""
 
@@ -153,11 +151,6 @@ def sized(options: RunOptions) -> RunOptions:
     client has, so that its stream takes one place. Other runs' options stay as they are."""
     if not is_external(options):
         return options
-    if options.is_elastic:
-        raise ConfigurationError(
-            f"num_actors {options.num_actors}: with an external environment it is the number of"
-            " places for clients, which come and go as they like; give one number"
-        )
     told = options.env_options.get(_ENVIRONMENTS, 1)
     per_place = options.envs_per_actor or (told if isinstance(told, int) else 1)
     num_places = options.num_actors or max(1, DEFAULT_ENVIRONMENTS // per_place)

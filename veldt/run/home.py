@@ -30,7 +30,7 @@ from veldt.telemetry.writers import alarm_to_stderr
 if TYPE_CHECKING:
     from veldt.run.plan import Plan
 
-_OF_THE_START = {"run_dir", "resume", "autotune", "autotune_seconds", "preset"}
+_OF_THE_START = {"run_dir", "resume", "preset"}
 _BY_MACHINE = ("num_actors", "envs_per_actor")
 """Sizes that the first machine chose where they were left open; another may have other cores, or
 another device, which the preset depends on."""
@@ -162,7 +162,7 @@ def with_sizes_of(options: RunOptions, stored: dict[str, Any]) -> RunOptions:
     }
     preset = stored.get("chosen", {}).get("preset", options.preset)
     chosen = preset if options.preset == "auto" else options.preset
-    return replace(options, autotune=False, preset=chosen, **known)
+    return replace(options, preset=chosen, **known)
 
 
 def check_same(home: Home, plan: Plan, stored: dict[str, Any]) -> None:

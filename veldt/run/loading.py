@@ -66,7 +66,6 @@ def restored(
                 f"the run used {name}, which cannot be imported here; define it at the top level of"
                 " a module and train with module:function to evaluate later"
             )
-    actors = options.actors()
     options = replace(
         options,
         backend="serial",
@@ -74,7 +73,6 @@ def restored(
         learner_devices=(),
         inference_device=None,
         run_dir=None,
-        num_actors=None if actors is None else actors[1],
     )
     if env is not None:
         options = replace(options, env=env, env_options={})

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from veldt import architectures
-from veldt.backends.process.chaos import Chaos
 from veldt.backends.process.sending import check_can_be_sent
 from veldt.backends.shared_memory.fabric import bytes_of
 from veldt.devices import Compute
@@ -29,7 +28,6 @@ from veldt.roles.actor import Actor
 from veldt.roles.inference.external import without_actors
 from veldt.roles.learner import rows_per_batch
 from veldt.run import external
-from veldt.run.elastic import check_elastic
 from veldt.run.placing import check_devices, place
 from veldt.topology import Topology
 from veldt.types import EnvironmentSpec
@@ -65,11 +63,6 @@ class Plan:
     def rows_per_update(self) -> int:
         """Rows that one learner's batch has: from the options and the machine's size alone."""
         return rows_per_batch(self.topology)
-
-    def num_actors(self) -> int | str:
-        """As an option would say it: MIN..MAX where they come and go."""
-        given = self.options.num_actors
-        return given if isinstance(given, str) else self.problem.num_actors
 
 
 def make_plan(
@@ -112,7 +105,7 @@ def _checked_plan(
     preset = _preset(module, options.preset, found, own, device)
     if preset not in module.PRESETS:
         raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(module.PRESETS)}")
-    least_actors, num_actors = _num_actors(options, module)
+    num_actors = _num_actors(options, module)
     config = make_config(module, preset, own)
     if options.envs_per_actor is None and not SIZES & own.keys():
         config = grown(config, environment.is_native and not environment.is_atari, num_actors)
@@ -125,7 +118,6 @@ def _checked_plan(
         _network(options),
         seed=options.seed,
         num_actors=num_actors,
-        least_actors=least_actors if options.is_elastic else None,
         envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors, asks_device),
         compute=Compute(
             device,
@@ -141,7 +133,6 @@ def _checked_plan(
         without_actors(topology, problem.door(), environment.reward_clip)
     if environment.parameters is not None:
         _add_parameters(topology)
-    check_elastic(topology, options, module)
     _complete(topology, options)
     return Plan(architecture, options, config, problem, topology, found, preset)
 
@@ -246,8 +237,6 @@ def _preset(module: ModuleType, asked: str, found: str, own: Mapping[str, Any], 
 
 
 def _with_an_end(options: RunOptions) -> RunOptions:
-    if options.chaos is not None:
-        Chaos.parse(options.chaos, options.chaos_spares)  # raises before anything is written
     ends = (options.total_env_steps, options.max_seconds, options.target_return)
     if all(end is None for end in ends):
         return replace(options, total_env_steps=DEFAULT_ENV_STEPS)
@@ -280,15 +269,13 @@ def _network(options: RunOptions) -> NetworkOptions:
     )
 
 
-def _num_actors(options: RunOptions, module: ModuleType) -> tuple[int, int]:
-    """The least and the most. Serial must not depend on the machine; elsewhere the architecture
+def _num_actors(options: RunOptions, module: ModuleType) -> int:
+    """Serial must not depend on the machine; elsewhere the architecture
     says how it uses cores."""
-    given = options.actors()
-    if given is not None:
-        return given
+    if options.num_actors is not None:
+        return options.num_actors
     cores = 2 if options.backend == "serial" else usable_cores()
-    chosen = max(1, module.default_actors(cores))
-    return chosen, chosen
+    return max(1, module.default_actors(cores))
 
 
 def grown(config: Any, is_native: bool, num_actors: int) -> Any:

@@ -76,7 +76,7 @@ def _options(plan: Plan) -> dict[str, Any] | None:
     return {
         **options,
         "preset": plan.preset,
-        "num_actors": plan.num_actors(),
+        "num_actors": plan.problem.num_actors,
         "envs_per_actor": plan.problem.envs_per_actor,
     }
 

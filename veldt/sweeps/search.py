@@ -17,7 +17,7 @@ from veldt.options.text import reader, written
 
 _FORMS = "use NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C"
 _NOT_SEARCHED = {
-    "autotune", "autotune_seconds", "chaos", "chaos_spares", "checkpoint_env_steps",
+    "checkpoint_env_steps",
     "checkpoint_seconds", "dashboard", "env", "evaluation_episodes", "hang_seconds", "json",
     "keep_checkpoints", "local_dir", "max_seconds", "port", "quiet", "resume", "run_dir",
     "store_seconds", "target_return", "timeline", "total_env_steps", "trackers",

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults on purpose: kills, stops and delays processes of a run at seeded moments."""
+"""A `veldt` command whose node processes are killed, stopped and delayed at seeded moments:
+`python faults_inside.py SEED,RATE KINDS_TO_SPARE train ...`, with RATE faults per second."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import sys
+import time
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from veldt.errors import ConfigurationError
+from veldt.cli.main import main as veldt
+from veldt.run import driver
 
 _ACTIONS = ("kill", "kill", "stop", "delay")  # a stopped process must be found by its silence
 _DELAY_SECONDS = 1.0
@@ -27,20 +32,6 @@ class Chaos:
         self._next = self._random.exponential(1.0 / rate)
         self._asleep: list[tuple[float, int]] = []
         self.log: list[tuple[float, str, str]] = []
-
-    @staticmethod
-    def parse(text: str, spared: str) -> Chaos:
-        """From "SEED,RATE" and a comma-separated list of node kinds that are left alone."""
-        try:
-            seed, rate = text.split(",")
-            chaos = (int(seed), float(rate))
-        except ValueError as error:
-            raise ConfigurationError(
-                f"chaos is '{text}'; give SEED,RATE such as 1,0.2 for a fault every five seconds"
-            ) from error
-        if chaos[1] <= 0:
-            raise ConfigurationError("chaos needs a rate above 0 faults per second")
-        return Chaos(*chaos, tuple(kind for kind in spared.split(",") if kind))
 
     def act(self, process_ids: Mapping[str, int], elapsed_seconds: float) -> None:
         """Do what is due by now to the processes, given by group name."""
@@ -71,3 +62,27 @@ class Chaos:
 def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def disturb(chaos: Chaos) -> None:
+    """Let `chaos` act whenever a run lets its backend work."""
+    make_backend, began = driver.make_backend, time.monotonic()
+
+    def disturbed(*arguments: Any) -> Any:
+        backend = make_backend(*arguments)
+        advance = backend.advance
+
+        def advance_and_strike(seconds: float) -> None:
+            advance(seconds)
+            chaos.act(backend.process_ids(), time.monotonic() - began)
+
+        backend.advance = advance_and_strike
+        return backend
+
+    driver.make_backend = disturbed
+
+
+if __name__ == "__main__":
+    seed, rate = sys.argv[1].split(",")
+    disturb(Chaos(int(seed), float(rate), tuple(filter(None, sys.argv[2].split(",")))))
+    sys.exit(veldt(sys.argv[3:]))
