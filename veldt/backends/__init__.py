@@ -3,20 +3,66 @@
 
 from __future__ import annotations
 
-from veldt.backends.base import DEFAULTS, Backend, BackendOptions
-from veldt.backends.elastic import Elastic
-from veldt.topology import Topology
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from veldt.backends.base import Backend, BackendOptions
+    from veldt.backends.elastic import Elastic
+    from veldt.topology import Topology
+
+
+@dataclass(frozen=True)
+class BackendSpec:
+    """What the rest of a run needs to know about a backend, without importing it."""
+
+    name: str
+    is_deterministic: bool
+    """The same seed gives the same bits, so the clock and the machine decide nothing."""
+    in_one_process: bool
+    """All nodes run interleaved in one thread, so none may wait for another."""
+    on_this_machine: bool
+    """Every node runs on this machine: cores, devices and process ids mean what they mean here."""
+    starts_processes_here: bool
+    """Starts Python processes itself, which import the main module of the program."""
+
+
+BACKENDS = {
+    "serial": BackendSpec(
+        "serial",
+        is_deterministic=True,
+        in_one_process=True,
+        on_this_machine=True,
+        starts_processes_here=False,
+    ),
+    "process": BackendSpec(
+        "process",
+        is_deterministic=False,
+        in_one_process=False,
+        on_this_machine=True,
+        starts_processes_here=True,
+    ),
+    "ray": BackendSpec(
+        "ray",
+        is_deterministic=False,
+        in_one_process=False,
+        on_this_machine=False,
+        starts_processes_here=False,
+    ),
+}
 
 
 def make_backend(
     name: str,
     topology: Topology,
     seed: int,
-    options: BackendOptions = DEFAULTS,
+    options: BackendOptions | None = None,
     elastic: Elastic | None = None,
 ) -> Backend:
-    """The backend of this name; each is imported only when it is used. `elastic` nodes may come and
-    go on ray."""
+    """The backend of this name; each is imported only when it is used."""
+    from veldt.backends.base import DEFAULTS
+
+    options = options or DEFAULTS
     if name == "serial":
         from veldt.backends.serial import SerialBackend
 
