@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from veldt.context import NodeContext
 from veldt.devices import Compute
+from veldt.losses.ppo import PPO, ClippedOptions
 from veldt.networks import NetworkFactory, NetworkOptions
-from veldt.objectives.ppo import PPO, ClippedOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.fields import changed
 from veldt.roles.gradients.local import LocalOptimizer

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from veldt.losses.actor_critic import ActorCritic
 from veldt.networks import FlatParameters
-from veldt.objectives.actor_critic import ActorCritic
 from veldt.optimizers import make_optimizer
 from veldt.options import RunOptions
 from veldt.run.plan import Plan, make_plan

@@ -9,12 +9,11 @@ from veldt.context import NodeContext
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.errors import ConfigurationError
+from veldt.losses import Loss, Objective, Tensors
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.losses.ppo import PPO, Appo, ClippedOptions, PPOOptions, SynchronousOptions
+from veldt.losses.q_learning import QLearning, QLearningOptions
 from veldt.networks import FlatParameters, Network, NetworkFactory
-from veldt.objectives import Loss, Objective, Tensors
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.objectives.appo import Appo
-from veldt.objectives.ppo import PPO, ClippedOptions, PPOOptions, SynchronousOptions
-from veldt.objectives.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import (
     Bounds,

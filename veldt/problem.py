@@ -11,10 +11,10 @@ from veldt.environments import EnvironmentFactory, Environments
 from veldt.environments.external import Door, external_address
 from veldt.errors import ConfigurationError
 from veldt.families import FEW_NUMBERS, num_numbers
+from veldt.losses.actor_critic import TargetOptions
+from veldt.losses.ppo import ClippedOptions, SynchronousOptions
+from veldt.losses.q_learning import QLearningOptions
 from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
-from veldt.objectives.actor_critic import TargetOptions
-from veldt.objectives.ppo import ClippedOptions, SynchronousOptions
-from veldt.objectives.q_learning import QLearningOptions
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
 
 

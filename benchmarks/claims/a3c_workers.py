@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from veldt.losses import Loss, Objective, Tensors
 from veldt.networks import Network
-from veldt.objectives import Loss, Objective, Tensors
 from veldt.roles.learner import Learner
 from veldt.topology import Topology
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from veldt.algorithms.returns import Rows
-from veldt.algorithms.vtrace import CORRECTIONS, Traces, corrected_targets
+from veldt.losses.returns import Rows
+from veldt.losses.vtrace import CORRECTIONS, Traces, corrected_targets
 
 from .claim import Claim, Part, Row, settings, values
 from .figures import bars, lines

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from veldt.algorithms.hill_climbing import TUNING_LOG
 from veldt.api import train_from
 from veldt.backends.serial import SerialBackend
 from veldt.compare.records import metric_rows, steady_rate
 from veldt.compare.traffic import node_bytes
 from veldt.options import RunOptions
 from veldt.roles.evaluator import Evaluator
+from veldt.roles.ga3c_tuner import TUNING_LOG
 from veldt.run.plan import Plan, make_plan
 from veldt.telemetry.counters import LagSummary
 from veldt.telemetry.result import RunResult

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from veldt.backends.serial import SerialBackend
+from veldt.losses.actor_critic import ActorCritic
 from veldt.networks import FlatParameters
-from veldt.objectives.actor_critic import ActorCritic
 from veldt.ports import ExperienceSink, ExperienceSource
 from veldt.role import Arrays, Role
 from veldt.roles.actor import Actor

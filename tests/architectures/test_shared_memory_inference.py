@@ -17,9 +17,8 @@ import veldt
 from veldt.backends.shared_memory.signals import IndexPipe
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.errors import ConfigurationError
+from veldt.losses.ppo import Appo, ClippedOptions
 from veldt.networks import NetworkOptions, make_network
-from veldt.objectives.appo import Appo
-from veldt.objectives.ppo import ClippedOptions
 from veldt.options.fields import changed
 from veldt.ports import Policy
 from veldt.roles.actor import Actor

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.networks import FlatParameters, NetworkOptions, make_network
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 _FILE = Path(__file__).parents[2] / "benchmarks" / "bare_impala.py"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import veldt
-from veldt.algorithms.matchmaking import MAIN, MAIN_EXPLOITER, Payoff
 from veldt.errors import ConfigurationError
 from veldt.league.learner import EntropySchedule
+from veldt.league.matchmaking import MAIN, MAIN_EXPLOITER, Payoff
 from veldt.league.options import LeagueOptions
 from veldt.league.pool import ModelPool, ResidentModels
 from veldt.league.state import LEARNING, SCRIPTED_MODELS, LeagueState, Matches

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from veldt.algorithms.matchmaking import MAIN, Payoff
 from veldt.context import NodeContext
 from veldt.league.manager import LeagueManager
+from veldt.league.matchmaking import MAIN, Payoff
 from veldt.league.opponents import Opponents
 from veldt.league.options import LeagueOptions
 from veldt.league.state import LEARNING, WIN, LeagueState, Matches

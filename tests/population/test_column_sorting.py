@@ -12,9 +12,8 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from wiring import FactoryOf, OpenRun, context, opened
 
+from veldt.losses.ppo import Appo, ClippedOptions
 from veldt.networks import FlatParameters
-from veldt.objectives.appo import Appo
-from veldt.objectives.ppo import ClippedOptions
 from veldt.population.column_policy import ColumnPolicy
 from veldt.population.column_sorter import ColumnSorter, sorted_layout
 from veldt.roles.inference.batched_policy import BatchedPolicy, state_size

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from veldt.context import NodeContext
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.losses.ppo import PPO, Appo, ClippedOptions
+from veldt.losses.q_learning import QLearning, QLearningOptions
 from veldt.networks import FlatParameters, NetworkOptions, make_network
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.objectives.appo import Appo
-from veldt.objectives.ppo import PPO, ClippedOptions
-from veldt.objectives.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.fields import changed
 from veldt.ports import Gradient

@@ -8,8 +8,8 @@ import pytest
 import torch
 from wiring import context
 
+from veldt.losses.r2d2 import R2D2, R2D2Options
 from veldt.networks import QOutput
-from veldt.objectives.r2d2 import R2D2, R2D2Options
 from veldt.roles.policies.selection import ENVIRONMENT, EpsilonGreedy, LadderEpsilon
 from veldt.roles.replay.tables import RankedSequences, SequenceReplayOptions, SequenceTable
 from veldt.types import (

@@ -13,8 +13,8 @@ import torch
 from wiring import context, counted
 
 from veldt.backends import make_backend
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options import RunOptions
 from veldt.ports import ExperienceSink, Gradient

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from veldt.objectives.actor_critic import ActorCritic
-from veldt.objectives.ppo import PPO, SynchronousOptions
+from veldt.losses.actor_critic import ActorCritic
+from veldt.losses.ppo import PPO, SynchronousOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Options
 from veldt.options.presets import presets
@@ -25,9 +25,8 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.correlated_draws import CorrelatedDraws, DrawOptions
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import KEPT
+from veldt.roles.policies.selection import KEPT, CorrelatedDraws, DrawOptions
 from veldt.topology import Topology
 
 ACTORS_WAIT = True

@@ -23,9 +23,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from veldt.objectives import Objective
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.objectives.asynchronous_q import AsynchronousQOptions, asynchronous_q
+import numpy as np
+
+from veldt.losses import Objective
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.losses.asynchronous_q import AsynchronousQ, AsynchronousQOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
 from veldt.options.presets import presets
@@ -93,7 +95,11 @@ def build(config: Config, problem: Problem) -> Topology:
     objective: Objective = ActorCritic(config.loss)
     if value_based:
         selection = EpsilonGreedy(DrawnEpsilon.of(config.q, problem.num_actors))
-        objective = asynchronous_q(topology, config.algorithm, config.q, config.loss)
+        target = topology.share("target", network.initial_vector())
+        refreshes = topology.share("target.refreshes", np.zeros(1, np.int64))
+        objective = AsynchronousQ(
+            config.algorithm, config.q, config.loss, target.end, refreshes.end
+        )
     # Nobody counts the steps of all workers, so each decays its learning rate by its own.
     steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
     first_weights = network.initial_vector()

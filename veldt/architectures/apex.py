@@ -22,8 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from veldt.objectives import Objective
-from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.losses import Objective
+from veldt.losses.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Options
 from veldt.options.presets import presets

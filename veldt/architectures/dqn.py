@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veldt.errors import ConfigurationError
-from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.losses.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
 from veldt.options.presets import presets

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.annealing import AGENTS, PREDICTORS, TRAINERS, AnnealingOptions, Gate, Tuner
+from veldt.roles.ga3c_tuner import AGENTS, PREDICTORS, TRAINERS, AnnealingOptions, Gate, Tuner
 from veldt.roles.gradients.hogwild import HogwildOptions, OneModel, hogwild_workers
 from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory

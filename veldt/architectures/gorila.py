@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from veldt.objectives.q_learning import QLearning, QLearningOptions
+from veldt.losses.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Nodes, Options
 from veldt.options.presets import presets

@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass
 
 from veldt.errors import ConfigurationError
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, Options
 from veldt.options.presets import presets

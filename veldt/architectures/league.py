@@ -26,8 +26,8 @@ from veldt.league.actor import LeagueActor
 from veldt.league.learner import EntropySchedule, LeagueLearner
 from veldt.league.options import LeagueOptions
 from veldt.league.wiring import League
-from veldt.objectives.actor_critic import ActorCritic
-from veldt.objectives.ppo import PPO, SynchronousOptions
+from veldt.losses.actor_critic import ActorCritic
+from veldt.losses.ppo import PPO, SynchronousOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options, Positive
 from veldt.options.presets import presets

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from veldt.objectives.appo import clipped
-from veldt.objectives.ppo import ClippedOptions, PPOOptions
+from veldt.losses.ppo import ClippedOptions, PPOOptions, clipped
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
 from veldt.options.presets import presets
@@ -32,8 +31,7 @@ from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
 from veldt.roles.inference.shared_memory import SharedMemoryInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.correlated_draws import CorrelatedDraws, DrawOptions
-from veldt.roles.policies.selection import KEPT
+from veldt.roles.policies.selection import KEPT, CorrelatedDraws, DrawOptions
 from veldt.roles.policies.shared_memory import SharedMemoryPolicy
 from veldt.topology import Topology
 from veldt.types import Layout

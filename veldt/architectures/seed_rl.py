@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from veldt.errors import ConfigurationError
-from veldt.objectives import Objective
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.objectives.r2d2 import R2D2, R2D2Options
+from veldt.losses import Objective
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.losses.r2d2 import R2D2, R2D2Options
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
 from veldt.options.presets import presets

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veldt.algorithms.matchmaking import branches, elo, ready_to_freeze, reset_after_freezing
 from veldt.context import NodeContext
+from veldt.league.matchmaking import branches, elo, ready_to_freeze, reset_after_freezing
 from veldt.league.measures import Measures
 from veldt.league.options import LeagueOptions
 from veldt.league.state import LEARNING, LeagueState, Matches

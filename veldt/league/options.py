@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from veldt.algorithms.matchmaking import LEAGUE_EXPLOITER, MAIN, MAIN_EXPLOITER
 from veldt.errors import ConfigurationError
+from veldt.league.matchmaking import LEAGUE_EXPLOITER, MAIN, MAIN_EXPLOITER
 from veldt.league.state import LeagueState
 from veldt.options.checked import Bounds, Count, Options
 

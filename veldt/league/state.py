@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veldt.algorithms.matchmaking import ELO_START, Payoff, Roster
+from veldt.league.matchmaking import ELO_START, Payoff, Roster
 from veldt.types import Field, Layout
 
 LEAGUE = "league"

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veldt.algorithms.population_training import Decision, Members
 from veldt.context import NodeContext
 from veldt.population.options import PopulationOptions
 from veldt.population.orders import ENTROPY, LEARNING_RATE, Generations, Orders
+from veldt.population.rules import Decision, Members
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource, receive_all
 from veldt.role import Arrays, Role
 from veldt.types import Batch, Parameters

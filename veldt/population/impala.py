@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from veldt.objectives.actor_critic import ActorCritic
+from veldt.losses.actor_critic import ActorCritic
 from veldt.population.actor import PopulationActor
 from veldt.population.learner import PopulationLearner
 from veldt.population.wiring import Population

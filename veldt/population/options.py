@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from veldt.algorithms.population_training import ImpalaRule, SampleFactoryRule
 from veldt.errors import ConfigurationError
 from veldt.options.checked import (
     Bounds,
@@ -17,6 +16,7 @@ from veldt.options.checked import (
     Options,
     Positive,
 )
+from veldt.population.rules import ImpalaRule, SampleFactoryRule
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from veldt.errors import ConfigurationError
-from veldt.objectives.appo import clipped
+from veldt.losses.ppo import clipped
 from veldt.population.actor import PopulationActor, SharedMemoryPolicies
 from veldt.population.column_policy import ColumnPolicy
 from veldt.population.column_sorter import ColumnSorter, sorted_layout, with_policies

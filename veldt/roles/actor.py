@@ -19,7 +19,7 @@ from veldt.environments.parameters import ParameterReader, Values
 from veldt.environments.resilience import EnvironmentFailure
 from veldt.ports import ExperienceSink, ParameterSource, Policy
 from veldt.role import Role
-from veldt.roles.annealing import Gate
+from veldt.roles.ga3c_tuner import Gate
 from veldt.roles.update_wait import UpdateWait
 from veldt.types import (
     DISCOUNTED_RETURN,

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from veldt.losses import Objective
+from veldt.losses.dpg import DPG, DPGOptions
+from veldt.losses.q_learning import QLearningOptions
+from veldt.losses.sac import SAC
+from veldt.losses.td3 import TD3, TwinCriticOptions
 from veldt.networks.factory import NetworkFactory
-from veldt.objectives import Objective
-from veldt.objectives.dpg import DPG, DPGOptions
-from veldt.objectives.q_learning import QLearningOptions
-from veldt.objectives.sac import SAC, TwinCriticOptions
-from veldt.objectives.td3 import TD3
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Options
 from veldt.problem import Problem

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from veldt.devices import RECORDING, Completion
+from veldt.losses import Loss, Objective, Tensors
 from veldt.networks import FlatParameters
-from veldt.objectives import Loss, Objective, Tensors
 from veldt.ports import UnseenStep
 
 Shapes = tuple[tuple[str, torch.Size], ...]

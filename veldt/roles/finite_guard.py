@@ -14,8 +14,8 @@ import torch
 
 from veldt.checkpoints.store import CheckpointError, CheckpointStore
 from veldt.context import NodeContext
+from veldt.losses import Objective
 from veldt.networks import FlatParameters
-from veldt.objectives import Objective
 from veldt.ports import GradientSink, ParameterSink
 from veldt.types import Batch, Parameters
 

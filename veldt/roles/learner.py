@@ -11,8 +11,8 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.devices import Completion, Compute, Download, Upload, use_tensor_cores
+from veldt.losses import Objective, Tensors
 from veldt.networks import FlatParameters, NetworkFactory
-from veldt.objectives import Objective, Tensors
 from veldt.ports import (
     ExperiencePart,
     ExperienceSource,
@@ -22,9 +22,9 @@ from veldt.ports import (
     ParameterSource,
 )
 from veldt.role import Arrays, Role
-from veldt.roles.annealing import Gate
 from veldt.roles.differentiation import differentiation
 from veldt.roles.finite_guard import FiniteGuard
+from veldt.roles.ga3c_tuner import Gate
 from veldt.roles.learner_threads import LearnerThreads
 from veldt.topology import End, QueueSpec, Topology
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters

@@ -14,7 +14,7 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.ports import RequestServer
-from veldt.roles.annealing import Gate
+from veldt.roles.ga3c_tuner import Gate
 from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched import BatchedInference
 from veldt.roles.inference.batched_policy import BatchedPolicy, Row

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from veldt.algorithms.colored_noise import NoiseStream
-from veldt.algorithms.schedules import epsilon_ladder, linear
 from veldt.context import NodeContext
 from veldt.errors import ConfigurationError
+from veldt.losses.asynchronous_q import AsynchronousQOptions
 from veldt.networks import (
     MASKED_LOGIT,
     DPGNetwork,
@@ -28,9 +27,10 @@ from veldt.networks import (
     TwinCriticNetwork,
     masked_q,
 )
-from veldt.objectives.asynchronous_q import AsynchronousQOptions
+from veldt.networks.distributions import Gaussian
 from veldt.options.checked import CountOrNone, Fraction, NotNegative, Options
 from veldt.role import Part
+from veldt.roles.policies.colored_noise import NoisePerEnvironment, NoiseStream
 from veldt.types import VALUE_BEST, VALUE_TAKEN, PolicyReply
 
 ENVIRONMENT = "environment_index"
@@ -81,6 +81,61 @@ class SampleActions(Selection):
 
     def _draw(self, logits: np.ndarray, observations: dict[str, torch.Tensor]) -> np.ndarray:
         return self._distribution.sample(logits, self._random)
+
+
+@dataclass(frozen=True)
+class DrawOptions(Options):
+    """How actions are drawn from a policy over Box actions."""
+
+    noise_share: Fraction = 0.0
+    """Box actions: share of the environments whose noise is pink (correlated in time)."""
+
+
+@dataclass(eq=False)
+class CorrelatedDraws(SampleActions):
+    """SampleActions with pink noise in a `share` of the environments.
+
+    Noise that is independent from step to step averages out, and distant goals are not reached. If
+    all environments had correlated noise, credit would go to wrong steps and fine control would
+    suffer. Each single draw still has the policy's own distribution.
+    """
+
+    share: float = 0.0
+
+    def open(self, network: Network, context: NodeContext) -> None:
+        super().open(network, context)
+        self._index = context.index
+        self._noise = NoisePerEnvironment(self.share, context.random("correlated"))
+
+    def _draw(self, logits: np.ndarray, observations: dict[str, torch.Tensor]) -> np.ndarray:
+        distribution = self._distribution
+        if self.share == 0.0 or not isinstance(distribution, Gaussian):
+            return super()._draw(logits, observations)
+        environments = self._index * len(logits) + np.arange(len(logits))
+        if ENVIRONMENT in observations:
+            environments = observations[ENVIRONMENT].numpy()
+        return distribution.draw(logits, self._noise.next(environments, distribution.d))
+
+
+def linear(start: float, end: float, horizon: float, now: float) -> float:
+    """From `start` at 0 to `end` at `horizon` and constant after; `now` in the horizon's unit.
+
+    `functools.partial(linear, 1.0, 0.1, 1_000_000)` is a schedule that can be sent to a process.
+    """
+    if horizon <= 0:
+        return end
+    share = min(max(now / horizon, 0.0), 1.0)
+    return start + share * (end - start)
+
+
+def epsilon_ladder(
+    index: int | np.ndarray, count: int, base: float = 0.4, alpha: float = 7.0
+) -> float | np.ndarray:
+    """epsilon_i = base^(1 + alpha i / (count - 1)) for i = 0 .. count - 1; `base` if count is 1.
+
+    `index` may be an array, for an actor whose environments stand on different rungs.
+    """
+    return base ** (1.0 + alpha * index / max(count - 1, 1))
 
 
 @dataclass(frozen=True)

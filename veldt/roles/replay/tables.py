@@ -10,10 +10,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 
-from veldt.algorithms.r2d2 import sequence_priority, sequence_targets
 from veldt.errors import ConfigurationError
-from veldt.objectives.q_learning import QLearningOptions
-from veldt.objectives.r2d2 import R2D2, R2D2Options
+from veldt.losses.q_learning import QLearningOptions
+from veldt.losses.r2d2 import R2D2, R2D2Options, sequence_priority, sequence_targets
 from veldt.options.checked import Count, CountOrNone, Fraction, NotNegative, Options, Positive
 from veldt.replay import (
     Fifo,

@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Epochs and minibatches against PPO written slowly: NumPy, one row at a time, by hand derived
+gradients of a linear policy and value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transcriptions as slow
+
+import veldt
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.losses.ppo import (
+    INDEX,
+    PPO,
+    Appo,
+    ClippedOptions,
+    scale_by_divergence,
+    select_rows,
+)
+from veldt.losses.trajectories import TrajectoryReader
+from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.optimizers import OptimizerOptions, make_optimizer
+from veldt.options.fields import changed
+from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
+
+STEPS, ENVS, ACTIONS, SIZE = 5, 4, 3, 3
+SPEC = EnvironmentSpec(
+    "test",
+    (ObservationLeaf("observation", (SIZE,), "float32", "vector"),),
+    ActionSpec("discrete", sizes=(ACTIONS,)),
+)
+RATE = 0.1
+
+
+def identity(spec):
+    return torch.nn.Identity()
+
+
+def batch_of(states: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(3)
+    rows = (STEPS + 1, ENVS)
+    batch = {
+        "observation": random.normal(size=(*rows, SIZE)).astype(np.float32),
+        "action": random.integers(0, ACTIONS, rows),
+        "reward": random.normal(size=rows).astype(np.float32),
+        "behaviour_logits": random.normal(size=(*rows, ACTIONS)).astype(np.float32),
+        "first": np.zeros(rows, bool),
+        "ignored": np.zeros(rows, bool),
+        "terminated": np.zeros(rows, bool),
+        "truncated": np.zeros(rows, bool),
+        "parameter_version": np.zeros((STEPS + 1, 1), np.int64),
+    }
+    batch["terminated"][1, 0] = batch["ignored"][2, 0] = batch["first"][3, 0] = True
+    batch["truncated"][2, 1] = batch["ignored"][3, 1] = batch["first"][4, 1] = True
+    for name in states:
+        batch[name] = random.normal(size=(ENVS, 8)).astype(np.float32)
+    return batch
+
+
+def tensors(batch):
+    return {name: torch.from_numpy(array.copy()) for name, array in batch.items()}
+
+
+def linear_network():
+    network = make_network(NetworkOptions(encoder=identity), SPEC, "policy_value", 0)
+    with torch.no_grad():
+        network.head.weight.normal_(generator=torch.Generator().manual_seed(1))
+    return network
+
+
+START = changed(
+    ClippedOptions(),
+    trace_lambda=0.95,
+    entropy_coefficient=0.0,
+    epochs=4,
+    minibatches=4,
+    normalize_values=True,
+)
+"""Several passes, as a2c and sample_factory take them by default."""
+
+
+def opened(network, options):
+    objective = PPO(options)
+    objective.open(network)
+    return objective
+
+
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum())
+
+
+class SlowPPO:
+    """Weights [A + 1, S] and biases of a linear network; the last row is the value."""
+
+    def __init__(self, network, settings: ClippedOptions) -> None:
+        self.weight = network.head.weight.detach().numpy().astype(np.float64)
+        self.bias = network.head.bias.detach().numpy().astype(np.float64)
+        self.settings = settings
+
+    def outputs(self, observation):
+        both = self.weight @ observation + self.bias
+        return log_softmax(both[:ACTIONS]), both[ACTIONS]
+
+    def targets(self, batch):
+        """Advantages and targets, row by row: sums of deltas to the end of each episode."""
+        s = self.settings
+        value = lambda t, b: self.outputs(batch["observation"][t, b])[1]  # noqa: E731
+        advantages, goals = np.zeros((2, STEPS, ENVS))
+        for t, b in np.ndindex(STEPS, ENVS):
+            goals[t, b] = value(t, b)
+            factor, ratios, later_ratios = 1.0, 1.0, 1.0
+            for k in range(t, STEPS):
+                if batch["ignored"][k, b]:
+                    break
+                log_pi = self.outputs(batch["observation"][k, b])[0]
+                log_mu = log_softmax(batch["behaviour_logits"][k, b].astype(np.float64))
+                ratio = min(1.0, np.exp((log_pi - log_mu)[batch["action"][k, b]]))
+                bootstrap = 0.0 if batch["terminated"][k, b] else s.gamma * value(k + 1, b)
+                delta = batch["reward"][k, b] + bootstrap - value(k, b)
+                ratios *= ratio
+                later_ratios *= 1.0 if k == t else ratio  # its own is the surrogate's affair
+                goals[t, b] += factor * ratios * delta
+                advantages[t, b] += factor * later_ratios * delta
+                factor *= s.gamma * s.trace_lambda
+                if batch["terminated"][k, b] or batch["truncated"][k, b]:
+                    break
+        return advantages, goals
+
+    def gradient(self, rows, batch, advantages, goals):
+        """Mean over valid rows of the loss's gradient, and the loss."""
+        s = self.settings
+        weight, bias, loss = np.zeros_like(self.weight), np.zeros_like(self.bias), 0.0
+        counted = [(t, b) for t, b in rows if not batch["ignored"][t, b]]
+        for t, b in counted:
+            x, action = batch["observation"][t, b].astype(np.float64), batch["action"][t, b]
+            log_pi, value = self.outputs(x)
+            log_mu = log_softmax(batch["behaviour_logits"][t, b].astype(np.float64))
+            centre, advantage = log_mu, advantages[t, b]
+            if s.ppo.trust_region == "newest":
+                centre = log_softmax((self.start[0] @ x + self.start[1])[:ACTIONS])
+                advantage *= min(s.rho_bar, np.exp((centre - log_mu)[action]))
+            ratio = np.exp((log_pi - centre)[action])
+            bounded = min(max(ratio, 1 / (1 + s.ppo.ppo_clip)), 1 + s.ppo.ppo_clip)
+            loss -= min(ratio * advantage, bounded * advantage)
+            slopes, pi = np.zeros(ACTIONS + 1), np.exp(log_pi)
+            if ratio * advantage <= bounded * advantage:
+                slopes[:ACTIONS] = -ratio * advantage * (np.eye(ACTIONS)[action] - pi)
+            entropy = -(pi * log_pi).sum()
+            slopes[:ACTIONS] += s.entropy_coefficient * pi * (log_pi + entropy)
+            loss -= s.entropy_coefficient * entropy
+            slopes[ACTIONS] = s.value_coefficient * (value - goals[t, b])
+            loss += s.value_coefficient * (value - goals[t, b]) ** 2 / 2
+            weight += np.outer(slopes, x)
+            bias += slopes
+        count = max(1, len(counted))
+        return weight / count, bias / count, loss / count
+
+    def learn(self, batch, orders):
+        self.start = (self.weight.copy(), self.bias.copy())
+        advantages, goals = self.targets(batch)
+        counted = ~batch["ignored"][:-1]
+        chosen = advantages[counted]
+        advantages = (advantages - chosen.mean()) / (chosen.std() + 1e-5)
+        losses = []
+        for order in orders:
+            rows = [(i // ENVS, i % ENVS) for i in order]
+            weight, bias, loss = self.gradient(rows, batch, advantages, goals)
+            self.weight -= RATE * weight
+            self.bias -= RATE * bias
+            losses.append(loss)
+        return losses
+
+
+def learn(network, objective, batch, learning_rate=RATE):
+    flat = FlatParameters(network)
+    optimizer = make_optimizer(
+        OptimizerOptions("sgd", learning_rate, max_grad_norm=0.0), flat.vector[: flat.num_trained]
+    )
+    losses = []
+    for minibatch in objective.passes(tensors(batch)):
+        loss = objective.after_loss(objective(minibatch))
+        flat.zero_gradient()
+        loss.total.backward()
+        scale = float(loss.learning_rate_scale) * objective.learning_rate_scale()
+        optimizer.step(flat.gradient, scale)
+        losses.append(float(loss.total.detach()))
+    return losses
+
+
+def orders_of(version, epochs, minibatches, places):
+    generator = torch.Generator().manual_seed(version)
+    for _ in range(epochs):
+        order = torch.randperm(len(places), generator=generator)
+        yield from torch.from_numpy(places)[order].tensor_split(minibatches)
+
+
+@pytest.mark.parametrize("masks", [False, True], ids=["left out", "masked"])
+@pytest.mark.parametrize("trust_region", ["acting", "newest"])
+@pytest.mark.parametrize("minibatches", [2, 3])
+def test_epochs_of_minibatches_equal_slow_ppo(minibatches, trust_region, masks):
+    """Rows that do not count are left out before the shuffling, or masked after it."""
+    settings = changed(
+        START,
+        trust_region=trust_region,
+        epochs=3,
+        minibatches=minibatches,
+        entropy_coefficient=0.02,
+        value_coefficient=0.7,
+        normalize_values=False,
+        target_kl=0.0,
+    )
+    network, batch = linear_network(), batch_of()
+    slow, objective = SlowPPO(network, settings), opened(network, settings)
+    objective.after_update(7)
+    objective._masks = masks  # as on a GPU
+    found = learn(network, objective, batch)
+    rows = np.ones((STEPS, ENVS), bool) if masks else ~batch["ignored"][:-1]
+    orders = orders_of(7, 3, minibatches, np.flatnonzero(rows))
+    expected = slow.learn(batch, [order.tolist() for order in orders])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(network.head.weight.detach(), slow.weight, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(network.head.bias.detach(), slow.bias, rtol=1e-4, atol=1e-5)
+
+
+def test_whole_columns_and_their_states_stay_together_with_memory():
+    config = NetworkOptions(hidden_sizes=(8,), recurrent="lstm", recurrent_size=8)
+    network = make_network(config, SPEC, "policy_value", 0)
+    objective = opened(network, changed(START, epochs=2, minibatches=2))
+    batch = batch_of(("state.hidden", "state.cell"))
+    seen = []
+    for part in objective.passes(tensors(batch)):
+        objective.after_loss(objective(part))
+        part = select_rows(part, whole_columns=True)
+        assert part["observation"].shape == (STEPS, ENVS // 2, SIZE)
+        for column in range(ENVS // 2):
+            origin = [
+                b
+                for b in range(ENVS)
+                if np.array_equal(part["observation"][:, column], batch["observation"][:-1, b])
+            ]
+            np.testing.assert_array_equal(
+                part["state.cell"][column], batch["state.cell"][origin[0]]
+            )
+            seen.append(origin[0])
+    assert sorted(seen[:ENVS]) == sorted(seen[ENVS:]) == list(range(ENVS))
+
+
+def test_first_loss_with_memory_has_ratios_of_the_whole_batch():
+    """A recurrent minibatch of all columns gives the values that the batch was met with."""
+    config = NetworkOptions(hidden_sizes=(8,), recurrent="gru", recurrent_size=8)
+    network = make_network(config, SPEC, "policy_value", 0)
+    objective = opened(network, changed(START, epochs=1, minibatches=1, normalize_values=False))
+    part = next(iter(objective.passes(tensors(batch_of(("state.hidden",))))))
+    loss = objective.after_loss(objective(part))
+    assert float(loss.metrics["kl"]) == pytest.approx(0.0, abs=1e-6)
+    value = objective._outputs(part).value
+    torch.testing.assert_close(value.detach(), part["start_value"])
+
+
+def test_normalised_values_keep_while_their_scale_changes():
+    network = make_network(
+        NetworkOptions(hidden_sizes=(8,), normalize_values=True), SPEC, "policy_value", 0
+    )
+    observations = {"observation": torch.randn(50, SIZE)}
+    first = torch.zeros(50, dtype=torch.bool)
+    before = network.step(observations, (), first)[0].value
+    targets = 300.0 + 20.0 * torch.randn(50)
+    network.update_value_statistics(targets, ~first)
+    after = network.step(observations, (), first)[0].value
+    torch.testing.assert_close(before, after, rtol=1e-4, atol=1e-4)
+    assert float(network.value_scale()) == pytest.approx(float(targets.std(correction=0)), rel=1e-4)
+
+
+def test_the_learning_rate_follows_the_divergence_and_is_resumed():
+    assert scale_by_divergence(1.0, 0.021, 0.01) == pytest.approx(1 / 1.5)
+    assert scale_by_divergence(1.0, 0.004, 0.01) == pytest.approx(1.5)
+    assert scale_by_divergence(1.0, 0.012, 0.01) == 1.0
+    assert scale_by_divergence(9.0, 0.0, 0.01) == 10.0
+    network = linear_network()
+    objective = opened(network, changed(START, epochs=4, minibatches=2, target_kl=1e-9))
+    learn(network, objective, batch_of())
+    scale = float(objective.state()["learning_rate_scale"])
+    assert scale == pytest.approx(1.5**-4)
+    other = opened(linear_network(), changed(START, target_kl=1e-9))
+    other.load_state(objective.state())
+    assert other.state() == objective.state()
+
+
+def test_the_learning_rate_may_be_kept_from_rising():
+    network = linear_network()
+    small_steps = changed(START, epochs=2, minibatches=2, target_kl=1e9)
+    objective = opened(network, changed(small_steps, most_learning_rate_scale=1.0))
+    learn(network, objective, batch_of())
+    assert float(objective.state()["learning_rate_scale"]) == 1.0
+    objective = opened(linear_network(), small_steps)
+    learn(network, objective, batch_of())
+    assert float(objective.state()["learning_rate_scale"]) == pytest.approx(1.5**2)
+
+
+def test_epochs_end_when_the_policy_has_changed_enough():
+    network = linear_network()
+    objective = opened(
+        network, changed(START, epochs=9, minibatches=2, stop_kl=1e-6, target_kl=0.0)
+    )
+    assert len(learn(network, objective, batch_of())) == 2
+
+
+@pytest.mark.parametrize("masks", [False, True], ids=["left out", "masked"])
+def test_rows_that_are_too_old_do_not_count_and_shrink_the_step(masks):
+    network, batch = linear_network(), batch_of()
+    objective = opened(
+        network, changed(START, epochs=1, minibatches=1, normalize_values=False, max_policy_lag=3)
+    )
+    objective.after_update(5)
+    batch["parameter_version"][:3] = 2
+    batch["parameter_version"][3:] = 3
+    objective._masks = masks
+    part = next(iter(objective.passes(tensors(batch))))
+    counted = ~batch["ignored"][:-1]
+    young = counted[3:].sum()
+    rows = np.flatnonzero(part["valid"]) if masks else np.sort(part[INDEX])
+    np.testing.assert_array_equal(rows, 3 * ENVS + np.flatnonzero(counted[3:]))
+    loss = objective.after_loss(objective(part))
+    assert float(loss.learning_rate_scale) == pytest.approx(young / counted.sum())
+
+
+def test_a_batch_of_nothing_but_old_rows_changes_nothing():
+    network, batch = linear_network(), batch_of()
+    options = changed(START, epochs=1, minibatches=1, normalize_values=False, max_policy_lag=3)
+    objective = opened(network, options)
+    objective.after_update(5)
+    before = network.head.weight.detach().clone()
+    learn(network, objective, batch)
+    torch.testing.assert_close(network.head.weight.detach(), before)
+
+
+def test_entropy_without_a_coefficient_is_measured_on_the_actions_taken():
+    network = linear_network()
+    found = {}
+    for coefficient in (0.0, 1e-9):
+        options = changed(START, entropy_coefficient=coefficient)
+        objective = opened(network, options)
+        part = next(iter(objective.passes(tensors(batch_of()))))
+        rows = select_rows(part, False)
+        logits = objective._outputs(rows).logits
+        found[coefficient] = objective(part).metrics["entropy"]
+    taken = network.distribution.log_prob(logits, rows["action"])
+    torch.testing.assert_close(found[0.0], -taken.mean().detach())
+    exact = network.distribution.entropy(logits).mean().detach()
+    torch.testing.assert_close(found[1e-9].detach(), exact)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "veldt/Catch-v0"])
+def test_without_lag_what_acted_is_recalled_as_the_network_would_say_it_again(
+    env, monkeypatch, tmp_path
+):
+    """In real runs of a2c, whose trajectories have ends, time limits and normalised inputs."""
+    compared = []
+    recall = TrajectoryReader.recall
+
+    def both(self, batch):
+        recalled = recall(self, batch)
+        with torch.no_grad():
+            asked = self.evaluate(batch)
+        for name in ("logits", "values", "log_probs", "log_rhos"):
+            close = {"rtol": 1e-4, "atol": 1e-4}
+            torch.testing.assert_close(getattr(recalled, name), getattr(asked, name), **close)
+        torch.testing.assert_close(recalled.rows, asked.rows, rtol=1e-4, atol=1e-4)
+        compared.append(int(batch["truncated"].sum() + batch["terminated"].sum()))
+        return recalled
+
+    monkeypatch.setattr(TrajectoryReader, "recall", both)
+    veldt.train(
+        "a2c",
+        env=env,
+        backend="serial",
+        total_env_steps=12_000,
+        evaluation_episodes=0,
+        quiet=True,
+        run_dir=str(tmp_path / "run"),
+    )
+    assert len(compared) >= 5
+    assert sum(compared) > 0
+
+
+def test_appo_equals_its_transcription():
+    """The ratio of policies stands once in the loss: V-trace's advantages come without it."""
+    options = changed(
+        ClippedOptions(gamma=0.9, trace_lambda=0.8, rho_bar=2.0, entropy_coefficient=0.02),
+        value_clip=0.2,
+        normalize_advantages=False,
+    )
+    network, batch = linear_network(), batch_of()
+    batch["behaviour_value"] = np.linspace(-1, 1, (STEPS + 1) * ENVS, dtype=np.float32)
+    batch["behaviour_value"] = batch["behaviour_value"].reshape(STEPS + 1, ENVS)
+    objective = Appo(options)
+    objective.open(network)
+    found = objective(next(iter(objective.passes(tensors(batch)))))
+    linear, rows = SlowPPO(network, options), np.ndindex(STEPS + 1, ENVS)
+    outputs = {row: linear.outputs(batch["observation"][row].astype(np.float64)) for row in rows}
+    log_pi, log_mu, values, entropies = np.zeros((4, STEPS + 1, ENVS))
+    for row, (logits, value) in outputs.items():
+        action = batch["action"][row]
+        log_pi[row], values[row] = logits[action], value
+        log_mu[row] = log_softmax(batch["behaviour_logits"][row].astype(np.float64))[action]
+        entropies[row] = -(np.exp(logits) * logits).sum()
+    log_rhos, flags = (log_pi - log_mu)[:-1], [batch[name][:-1] for name in slow.FLAGS]
+    data = slow.Rows(batch["reward"][:-1], values[:-1], values[1:], log_rhos, *flags)
+    vs = slow.per_row(data, slow.vtrace_target, *options.traces)
+    weighted = slow.per_row(data, slow.vtrace_advantage, *options.traces)
+    total, counted = 0.0, list(zip(*np.nonzero(~data.ignored), strict=True))
+    for row in counted:
+        ratio = np.exp(log_rhos[row])
+        advantage = weighted[row] / min(options.rho_bar, ratio)
+        bounded = min(max(ratio, 1 / 1.2), 1.2)
+        near = batch["behaviour_value"][row]
+        near += min(max(values[row] - near, -0.2), 0.2)
+        total -= min(ratio * advantage, bounded * advantage)
+        total += max((values[row] - vs[row]) ** 2, (near - vs[row]) ** 2) / 2
+        total -= 0.02 * entropies[row]
+    assert np.abs(log_rhos).min() > 0.01
+    assert float(found.total.detach()) == pytest.approx(total / len(counted), rel=1e-4)
+
+
+def test_value_errors_are_taken_in_units_of_the_scale():
+    network = make_network(
+        NetworkOptions(hidden_sizes=(8,), normalize_values=True), SPEC, "policy_value", 0
+    )
+    batch = tensors(batch_of())
+    batch["reward"] *= 30.0
+    with torch.no_grad():
+        outputs = network.unroll(batch, (), batch["first"])[0]
+    counted = ~batch["ignored"][:-1]
+    rewards = batch["reward"][:-1][counted]
+    values, batch["behaviour_logits"] = outputs.value[:-1], outputs.logits
+    objective = opened(network, changed(START, gamma=0.0, epochs=2, minibatches=1))
+    found = objective(next(iter(objective.passes(batch)))).metrics["value"]
+    scale = float(network.value_scale())
+    assert scale > 5.0
+    expected = 0.5 * ((values[counted] - rewards) / scale).square().mean()
+    assert float(found.detach()) == pytest.approx(float(expected), rel=1e-3)
+
+
+def test_only_the_epsilon_correction_puts_a_floor_under_the_policy():
+    network, batch = linear_network(), tensors(batch_of())
+    with torch.no_grad():
+        network.head.weight[:ACTIONS].zero_()
+        network.head.bias[0] = -40.0
+    batch["action"].zero_()
+    losses, moved = {}, {}
+    for correction in ("epsilon", "none"):
+        objective = ActorCritic(ActorCriticOptions(correction=correction))
+        objective.open(network)
+        loss = objective(batch)
+        network.zero_grad()
+        loss.metrics["policy"].backward()
+        losses[correction] = float(loss.metrics["policy"].detach())
+        moved[correction] = bool(network.head.bias.grad[:ACTIONS].any())
+    assert moved == {"epsilon": False, "none": True}
+    assert losses["epsilon"] / losses["none"] == pytest.approx(np.log(1e6) / 40.69, rel=1e-3)

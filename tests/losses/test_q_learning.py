@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Q-learning targets and losses against loops over transitions."""
+
+import numpy as np
+import pytest
+import torch
+import transcriptions as slow
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veldt.losses import asynchronous_q, q_learning
+
+ROWS, ACTIONS = 16, 4
+
+
+def transitions(seed=0):
+    random = np.random.default_rng(seed)
+    table = {name: random.normal(size=(ROWS, ACTIONS)) for name in ("q", "online", "target")}
+    table |= {"action": random.integers(ACTIONS, size=ROWS), "reward": random.normal(size=ROWS)}
+    table["discount"] = np.where(random.random(ROWS) < 0.3, 0.0, 0.9**3)
+    table["mask"] = random.random((ROWS, ACTIONS)) < 0.5
+    table["mask"][:, 1] = True
+    table["weights"] = random.random(ROWS)
+    return table
+
+
+def slow_td(table, double, masked):
+    errors = []
+    for i in range(ROWS):
+        legal = [a for a in range(ACTIONS) if not masked or table["mask"][i, a]]
+        judge = table["online" if double else "target"][i]
+        best = max(legal, key=lambda a: judge[a])
+        target = table["reward"][i] + table["discount"][i] * table["target"][i, best]
+        errors.append(target - table["q"][i, table["action"][i]])
+    return np.array(errors)
+
+
+def tensors(table, *names):
+    return [torch.from_numpy(table[name]) for name in names]
+
+
+CORE = ("q", "action", "reward", "discount", "online", "target")
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_td_errors_equal_the_loop(double, masked):
+    table = transitions()
+    mask = torch.from_numpy(table["mask"]) if masked else None
+    found = q_learning.td_errors(*tensors(table, *CORE), double, mask)
+    np.testing.assert_allclose(found, slow_td(table, double, masked), atol=1e-12)
+
+
+def test_a_final_observation_without_legal_actions_is_harmless():
+    table = transitions()
+    table["mask"][0] = False
+    table["discount"][0] = 0.0
+    for double in (False, True):
+        td = q_learning.td_errors(*tensors(table, *CORE), double, *tensors(table, "mask"))
+        assert float(td[0]) == table["reward"][0] - table["q"][0, table["action"][0]]
+
+
+@pytest.mark.parametrize("loss", ["huber", "clipped", "squared"])
+def test_loss_weighs_rows(loss):
+    table = transitions()
+    table["q"] *= 3.0
+    (weights,) = tensors(table, "weights")
+    errors = q_learning.td_errors(*tensors(table, *CORE))
+    found = q_learning.q_loss(errors, loss, weights)
+    td = slow_td(table, True, False)
+    size = np.abs(td)
+    assert (size > 1).any()
+    assert (size < 1).any()
+    terms = np.where((size <= 1) | (loss != "huber"), td**2 / 2, size - 0.5)
+    assert float(found.loss) == pytest.approx((terms * table["weights"]).sum() / ROWS)
+    np.testing.assert_allclose(found.td, td, atol=1e-12)
+    assert not found.td.requires_grad
+
+
+def test_only_the_taken_action_of_the_online_network_learns():
+    table = transitions()
+    parts = dict(zip(CORE, tensors(table, *CORE), strict=True))
+    for name in ("q", "online", "target"):
+        parts[name].requires_grad_()
+    q_learning.q_loss(q_learning.td_errors(*parts.values()), "squared").loss.backward()
+    expected = np.zeros((ROWS, ACTIONS))
+    expected[np.arange(ROWS), table["action"]] = -slow_td(table, True, False) / ROWS
+    np.testing.assert_allclose(parts["q"].grad, expected, atol=1e-12)
+    assert parts["online"].grad is None
+    assert parts["target"].grad is None
+
+
+@given(st.floats(-1e6, 1e6), st.sampled_from([0.5, 1.0, 3.0]))
+def test_huber_and_clipped_gradients_are_the_clipped_error(error, bound):
+    for function in (q_learning.huber, q_learning.clipped):
+        td = torch.tensor(error, dtype=torch.float64, requires_grad=True)
+        function(td, bound).backward()
+        assert float(td.grad) == pytest.approx(np.clip(error, -bound, bound))
+
+
+@given(st.floats(-100, 100), st.sampled_from([0.5, 1.0, 3.0]))
+def test_huber_value(error, delta):
+    inside = abs(error) <= delta
+    expected = error**2 / 2 if inside else delta * (abs(error) - delta / 2)
+    td = torch.tensor(error, dtype=torch.float64)
+    assert float(q_learning.huber(td, delta)) == pytest.approx(expected, abs=1e-12)
+
+
+@given(slow.rows, st.sampled_from(["one_step", "n_step", "sarsa"]))
+def test_worker_targets_equal_the_loop(data, kind):
+    random = np.random.default_rng(1)
+    steps, envs = data.shape
+    next_q = random.normal(size=(steps, envs, ACTIONS))
+    next_action = random.integers(ACTIONS, size=(steps, envs))
+    for t, b in np.ndindex(steps, envs):
+        follow = next_action[t, b] if kind == "sarsa" else next_q[t, b].argmax()
+        data.next_values[t, b] = next_q[t, b, follow]
+    n = None if kind == "n_step" else 1
+    expected = slow.per_row(data, slow.n_step_return, 0.9, n)
+    q, action = torch.from_numpy(next_q), torch.from_numpy(next_action)
+    (rewards,) = data.tensors("rewards")
+    found = asynchronous_q.worker_targets(kind, rewards, q, action, *data.tensors(*slow.FLAGS), 0.9)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_bad_requests_name_the_remedy():
+    table = transitions()
+    core = tensors(table, *CORE)
+    with pytest.raises(ValueError, match="huber, clipped, squared"):
+        q_learning.q_loss(core[2], "l1")
+    with pytest.raises(ValueError, match="next_q_online"):
+        q_learning.td_errors(*core[:4], None, core[5], double=True)
+    data = slow.random_rows(0, 3, 1, 0.0)
+    (rewards,), flags = data.tensors("rewards"), data.tensors(*slow.FLAGS)
+    next_q = torch.zeros(3, 1, ACTIONS)
+    with pytest.raises(ValueError, match="next_action"):
+        asynchronous_q.worker_targets("sarsa", rewards, next_q, None, *flags, 0.9)
+    with pytest.raises(ValueError, match="one_step, n_step or sarsa"):
+        asynchronous_q.worker_targets("q", rewards, next_q, None, *flags, 0.9)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""R2D2's rescaling, sequence targets, loss and priorities."""
+
+import numpy as np
+import pytest
+import torch
+import transcriptions as slow
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veldt.losses import r2d2
+
+ACTIONS = 3
+
+
+def printed_h(x, epsilon=1e-3):
+    return np.sign(x) * (np.sqrt(np.abs(x) + 1) - 1) + epsilon * x
+
+
+def printed_inverse(x, epsilon=1e-3):
+    root = np.sqrt(1 + 4 * epsilon * (np.abs(x) + 1 + epsilon))
+    return np.sign(x) * (((root - 1) / (2 * epsilon)) ** 2 - 1)
+
+
+@given(st.floats(-1e6, 1e6), st.sampled_from([1e-3, 1e-2]))
+def test_h_and_its_inverse_are_the_printed_ones(x, epsilon):
+    value = torch.tensor(x, dtype=torch.float64)
+    assert float(r2d2.rescale(value, epsilon)) == pytest.approx(printed_h(x, epsilon), abs=1e-9)
+    inverse = float(r2d2.inverse_rescale(value, epsilon))
+    assert inverse == pytest.approx(printed_inverse(x, epsilon), rel=1e-9, abs=1e-9)
+
+
+@given(st.floats(-(2.0**20), 2.0**20, width=32))
+def test_round_trip_keeps_float32_precision(x):
+    value = torch.tensor(x)
+    assert float(r2d2.inverse_rescale(r2d2.rescale(value))) == pytest.approx(x, rel=1e-5, abs=1e-30)
+    assert float(r2d2.rescale(r2d2.inverse_rescale(value))) == pytest.approx(x, rel=1e-5, abs=1e-30)
+
+
+@given(slow.rows, st.integers(1, 6))
+def test_sequence_targets_equal_the_loop(data, n):
+    random = np.random.default_rng(0)
+    steps, envs = data.shape
+    online, target = random.normal(size=(2, steps, envs, ACTIONS)) * 5
+    mask = random.random((steps, envs, ACTIONS)) < 0.5
+    mask[..., 0] = True
+    for t, b in np.ndindex(steps, envs):
+        legal = np.flatnonzero(mask[t, b])
+        best = max(legal, key=lambda a, t=t, b=b: online[t, b, a])
+        data.next_values[t, b] = printed_inverse(target[t, b, best])
+    expected = printed_h(slow.per_row(data, slow.n_step_return, 0.9, n))
+    rewards, *flags = data.tensors("rewards", *slow.FLAGS)
+    q_values = torch.from_numpy(online), torch.from_numpy(target)
+    found = r2d2.sequence_targets(rewards, *q_values, *flags, 0.9, n, torch.from_numpy(mask))
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+def random_sequences(seed=0):
+    random = np.random.default_rng(seed)
+    valid = random.random((5, 4)) < 0.6
+    valid[:, 3] = False
+    return random, valid
+
+
+def test_priority_mixes_maximum_and_mean_of_valid_rows():
+    random, valid = random_sequences()
+    abs_td = np.abs(random.normal(size=(5, 4)))
+    poisoned = np.where(valid, abs_td, np.nan)
+    found = r2d2.sequence_priority(torch.from_numpy(poisoned), torch.from_numpy(valid), eta=0.9)
+    for b in range(3):
+        errors = abs_td[valid[:, b], b]
+        assert float(found[b]) == pytest.approx(0.9 * errors.max() + 0.1 * errors.mean())
+    assert float(found[3]) == 0.0
+
+
+def test_loss_sums_over_time_and_averages_over_sequences():
+    random, valid = random_sequences()
+    q, targets = random.normal(size=(5, 4, ACTIONS)), random.normal(size=(5, 4))
+    action, weights = random.integers(ACTIONS, size=(5, 4)), random.random(4)
+    learned = torch.from_numpy(q.copy()).requires_grad_()
+    rest = (torch.from_numpy(part) for part in (action, targets, valid, weights))
+    found = r2d2.sequence_loss(learned, *rest)
+    total, gradient = 0.0, np.zeros_like(q)
+    for t, b in np.argwhere(valid):
+        td = targets[t, b] - q[t, b, action[t, b]]
+        total += weights[b] * td**2 / 2
+        gradient[t, b, action[t, b]] = -weights[b] * td / 4
+        assert float(found.td[t, b]) == pytest.approx(td)
+    assert float(found.loss.detach()) == pytest.approx(total / 4)
+    found.loss.backward()
+    np.testing.assert_allclose(learned.grad, gradient, atol=1e-12)
+    assert (found.td[~torch.from_numpy(valid)] == 0).all()

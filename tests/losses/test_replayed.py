@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objectives over replayed transitions against slow transcriptions, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from veldt.losses.dpg import DPG, DPGOptions
+from veldt.losses.q_learning import QLearning, QLearningOptions
+from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
+
+OBSERVATION = (ObservationLeaf("observation", (3,), "float32", "vector"),)
+DISCRETE = EnvironmentSpec("test", OBSERVATION, ActionSpec("discrete", sizes=(4,)))
+BOX = EnvironmentSpec(
+    "test", OBSERVATION, ActionSpec("box", low=(-1.0, -1.0), high=(1.0, 1.0), shape=(2,))
+)
+ROWS = 6
+
+
+def batch_of(spec: EnvironmentSpec) -> dict[str, torch.Tensor]:
+    random = np.random.default_rng(1)
+    if spec is DISCRETE:
+        action = random.integers(0, 4, ROWS)
+    else:
+        action = random.uniform(-1, 1, (ROWS, 2)).astype(np.float32)
+    arrays = {
+        "observation": random.standard_normal((ROWS, 3)).astype(np.float32),
+        "next_observation": random.standard_normal((ROWS, 3)).astype(np.float32),
+        "action": action,
+        "reward": (3 * random.standard_normal(ROWS)).astype(np.float32),
+        "discount": np.array([0.9, 0.9, 0.0, 0.81, 0.9, 0.0], np.float32),
+        "weight": random.uniform(0.1, 1.0, ROWS).astype(np.float32),
+    }
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def network_of(spec: EnvironmentSpec, head: str, seed: int = 0):
+    return make_network(NetworkOptions(hidden_sizes=(8, 8)), spec, head, seed)
+
+
+def q_learning(network, **options) -> QLearning:
+    objective = QLearning(QLearningOptions(**options))
+    objective.open(network)
+    return objective
+
+
+def q_of(network, observation: torch.Tensor) -> np.ndarray:
+    with torch.no_grad():
+        first = torch.zeros(1, dtype=torch.bool)
+        return network.step({"observation": observation[None]}, (), first)[0].q_values[0].numpy()
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("td_loss", ["huber", "clipped", "squared"])
+def test_q_learning_equals_its_transcription(double, td_loss):
+    online, target = network_of(DISCRETE, "q", 0), network_of(DISCRETE, "q", 1)
+    objective = q_learning(online, double=double, td_loss=td_loss)
+    FlatParameters(objective._target.network).load(FlatParameters(target).vector)
+    batch = batch_of(DISCRETE)
+    loss = objective(batch)
+    errors, total = [], 0.0
+    for i in range(ROWS):
+        behind = q_of(target, batch["next_observation"][i])
+        judge = q_of(online, batch["next_observation"][i]) if double else behind
+        goal = float(batch["reward"][i]) + float(batch["discount"][i]) * behind[judge.argmax()]
+        error = goal - q_of(online, batch["observation"][i])[int(batch["action"][i])]
+        linear = td_loss == "huber" and abs(error) > 1
+        term = abs(error) - 0.5 if linear else 0.5 * error**2
+        total += float(batch["weight"][i]) * term / ROWS
+        errors.append(abs(error))
+    assert float(loss.total.detach()) == pytest.approx(total, rel=1e-4)
+    np.testing.assert_allclose(loss.priorities.numpy(), errors, rtol=1e-4)
+
+
+@pytest.mark.parametrize("td_loss", ["huber", "clipped"])
+def test_no_row_pulls_harder_than_one(td_loss):
+    objective = q_learning(network_of(DISCRETE, "q"), td_loss=td_loss)
+    bias = dict(objective._network.named_parameters())["head.bias"]
+    batch = batch_of(DISCRETE)
+    batch["weight"].fill_(1.0)
+    batch["reward"].fill_(1e6)
+    objective(batch).total.backward()
+    taken = torch.bincount(batch["action"], minlength=4) / ROWS
+    torch.testing.assert_close(bias.grad, -taken)
+
+
+def test_the_target_is_copied_once_per_period_even_if_versions_jump():
+    network = network_of(DISCRETE, "q")
+    flat = FlatParameters(network)
+    objective = q_learning(network, target_period_updates=10)
+    target = FlatParameters(objective._target.network)
+    copied_at = []
+    for version in (1, 2, 9, 10, 11, 19, 23, 24, 47, 50):
+        flat.vector.fill_(float(version))
+        objective.after_update(version)
+        if float(target.vector[0]) == version:
+            copied_at.append(version)
+    assert copied_at == [10, 23, 47, 50]
+
+
+def test_the_target_survives_a_restart():
+    first, second = (q_learning(network_of(DISCRETE, "q", seed)) for seed in (0, 1))
+    first.after_update(250)
+    second.load_state({name: array.copy() for name, array in first.state().items()})
+    for one, other in zip(
+        first._target.network.parameters(), second._target.network.parameters(), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+    with torch.no_grad():
+        next(second._network.parameters()).fill_(9.0)
+    second.after_update(251)  # no copy is due before 300
+    assert not (next(second._target.network.parameters()) == 9.0).any()
+
+
+def dpg_pair() -> tuple[DPG, torch.nn.Module]:
+    online, target = network_of(BOX, "dpg", 0), network_of(BOX, "dpg", 1)
+    with torch.no_grad():
+        for parameter in online.parameters():
+            parameter.mul_(3.0)  # steep enough for the clip to matter
+    objective = DPG(QLearningOptions(), DPGOptions())
+    objective.open(online)
+    FlatParameters(objective._target.network).load(FlatParameters(target).vector)
+    return objective, target
+
+
+def test_dpg_equals_its_transcription():
+    objective, target = dpg_pair()
+    online, batch = objective._network, batch_of(BOX)
+    loss = objective(batch)
+    critic, gain, errors = 0.0, 0.0, []
+    with torch.no_grad():
+        for i in range(ROWS):
+            now, later = (
+                {"observation": batch[name][i][None]}
+                for name in ("observation", "next_observation")
+            )
+            bootstrap = float(target.critic(later, target.actor(later)))
+            goal = float(batch["reward"][i]) + float(batch["discount"][i]) * bootstrap
+            error = goal - float(online.critic(now, batch["action"][i][None]))
+            critic += float(batch["weight"][i]) * 0.5 * error**2 / ROWS
+            gain += float(online.critic(now, online.actor(now))) / ROWS
+            errors.append(abs(error))
+    assert float(loss.total.detach()) == pytest.approx(critic - gain, rel=1e-4)
+    np.testing.assert_allclose(loss.priorities.numpy(), errors, rtol=1e-4)
+
+
+def test_dpg_gradients_reach_each_part_alone_and_clipped():
+    objective, target = dpg_pair()
+    online, batch = objective._network, batch_of(BOX)
+    flat = FlatParameters(online)
+    objective(batch).total.backward()
+    found = flat.gradient.clone()
+    now = {"observation": batch["observation"]}
+    later = {"observation": batch["next_observation"]}
+
+    flat.zero_gradient()
+    goal = batch["reward"] + batch["discount"] * target.critic(later, target.actor(later)).detach()
+    td = goal - online.critic(now, batch["action"])
+    (0.5 * batch["weight"] * td.square()).mean().backward()
+    torch.testing.assert_close(
+        found[flat.span("critic_part")], flat.gradient[flat.span("critic_part")]
+    )
+    assert not flat.gradient[flat.span("actor_part")].any()
+
+    action = online.actor(now).detach().requires_grad_()
+    (slope,) = torch.autograd.grad(online.critic(now, action).sum(), action)
+    assert (slope.abs() > 1).any(), "the case is not steep enough to show clipping"
+    flat.zero_gradient()
+    (-(slope.clamp(-1, 1) * online.actor(now)).sum(1).mean()).backward()
+    torch.testing.assert_close(
+        found[flat.span("actor_part")], flat.gradient[flat.span("actor_part")]
+    )

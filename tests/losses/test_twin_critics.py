@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SAC and TD3 over replayed transitions against slow transcriptions, row by row."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from veldt.losses.sac import SAC
+from veldt.losses.target_network import SoftTarget, TargetNetwork
+from veldt.losses.td3 import TD3, TwinCriticOptions
+from veldt.networks import FlatParameters, NetworkOptions, make_network
+from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
+
+
+def opened(kind, network, **options):
+    objective = kind(TwinCriticOptions(**options))
+    objective.open(network)
+    return objective
+
+
+ROWS = 6
+SPEC = EnvironmentSpec(
+    "test",
+    (ObservationLeaf("observation", (3,), "float32", "vector"),),
+    ActionSpec("box", low=(-2.0, 0.0), high=(2.0, 1.0), shape=(2,)),
+)
+
+
+def batch_of() -> dict[str, torch.Tensor]:
+    random = np.random.default_rng(1)
+    arrays = {
+        "observation": random.standard_normal((ROWS, 3)).astype(np.float32),
+        "next_observation": random.standard_normal((ROWS, 3)).astype(np.float32),
+        "action": random.uniform(-1, 1, (ROWS, 2)).astype(np.float32),
+        "reward": (3 * random.standard_normal(ROWS)).astype(np.float32),
+        "discount": np.array([0.9, 0.9, 0.0, 0.81, 0.9, 0.0], np.float32),
+        "weight": random.uniform(0.1, 1.0, ROWS).astype(np.float32),
+    }
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def network_of(head: str, seed: int = 0):
+    config = NetworkOptions(hidden_sizes=(8, 8), activation="relu")
+    network = make_network(config, SPEC, head, seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(2.0)
+    return network
+
+
+def row_of(batch, i: int, prefix: str = "") -> dict[str, torch.Tensor]:
+    return {"observation": batch[prefix + "observation"][i][None]}
+
+
+def drawn(network, observations, noise) -> tuple[torch.Tensor, float]:
+    """An action and the logarithm of its density in (-1, 1), dimension by dimension."""
+    params = network.policy(observations)[0]
+    action, log_density = [], 0.0
+    for d in range(2):
+        mean, raw = float(params[d]), float(params[2 + d])
+        std = 1e-3 + math.log1p(math.exp(raw + math.log(math.expm1(1 - 1e-3))))
+        u = mean + std * float(noise[d])
+        action.append(math.tanh(u))
+        log_density -= 0.5 * ((u - mean) / std) ** 2 + math.log(std) + 0.5 * math.log(2 * math.pi)
+        log_density -= math.log(1 - math.tanh(u) ** 2)
+    return torch.tensor([action]), log_density
+
+
+def sac_pair(**settings):
+    online, target = network_of("sac", 0), network_of("sac", 1)
+    objective = opened(SAC, online, **settings)
+    FlatParameters(objective._target.network).load(FlatParameters(target).vector)
+    with torch.no_grad():
+        online.temperature.log.fill_(math.log(0.3))
+    return online, target, objective
+
+
+def test_sac_equals_its_transcription():
+    online, target, objective = sac_pair()
+    objective._noise.version = 5
+    batch = batch_of()
+    loss = objective(batch)
+    noise = torch.randn((2, ROWS, 2), generator=torch.Generator().manual_seed(5))
+    critic = actor = heat = 0.0
+    errors = []
+    with torch.no_grad():
+        for i in range(ROWS):
+            later, now = row_of(batch, i, "next_"), row_of(batch, i)
+            action, log_prob = drawn(online, later, noise[0, i])
+            both = [float(c(later, action)) for c in target.critic_part]
+            goal = float(batch["reward"][i])
+            goal += float(batch["discount"][i]) * (min(both) - 0.3 * log_prob)
+            found = [goal - float(c(now, batch["action"][i][None])) for c in online.critic_part]
+            critic += float(batch["weight"][i]) * sum(e**2 / 2 for e in found) / ROWS
+            errors.append(sum(abs(e) for e in found) / 2)
+            action, log_prob = drawn(online, now, noise[1, i])
+            best = min(float(c(now, action)) for c in online.critic_part)
+            actor += (0.3 * log_prob - best) / ROWS
+            heat -= math.log(0.3) * (log_prob - 2.0) / ROWS
+    assert float(loss.total.detach()) == pytest.approx(critic + actor + heat, rel=1e-4)
+    np.testing.assert_allclose(loss.priorities.numpy(), errors, rtol=1e-4)
+
+
+def test_sac_gradients_reach_each_part_alone():
+    online, _, objective = sac_pair(target_entropy=-1.0)
+    flat, batch = FlatParameters(online), batch_of()
+    objective(batch).total.backward()
+    found = flat.gradient.clone()
+    noise = torch.randn((2, ROWS, 2), generator=torch.Generator().manual_seed(0))
+    now = {"observation": batch["observation"]}
+
+    flat.zero_gradient()
+    action, log_prob = online.draw(online.policy(now), noise[1])
+    (0.3 * log_prob - online.critics(now, action).amin(0)).mean().backward()
+    actor = flat.span("actor_part")
+    torch.testing.assert_close(found[actor], flat.gradient[actor])
+
+    surplus = (log_prob.detach() - 1.0).mean()
+    torch.testing.assert_close(found[flat.span("temperature")], -surplus.reshape(1))
+
+    flat.zero_gradient()
+    later = {"observation": batch["next_observation"]}
+    targets = objective._targets(batch, later, noise[0], torch.tensor(0.3))
+    errors = targets - online.critics(now, batch["action"])
+    (batch["weight"] * 0.5 * errors.square()).mean(1).sum().backward()
+    critic = flat.span("critic_part")
+    torch.testing.assert_close(found[critic], flat.gradient[critic])
+
+
+def test_sac_takes_batches_without_weights():
+    _, _, objective = sac_pair()
+    batch = batch_of()
+    batch["weight"].fill_(1.0)
+    weighted = objective(batch).total.detach()
+    del batch["weight"]
+    torch.testing.assert_close(objective(batch).total.detach(), weighted)
+
+
+def test_td3_equals_its_transcription():
+    online, target = network_of("td3", 0), network_of("td3", 1)
+    objective = opened(TD3, online)
+    FlatParameters(objective._target.network).load(FlatParameters(target).vector)
+    objective._noise.version = 4
+    batch = batch_of()
+    loss = objective(batch)
+    noise = torch.randn((ROWS, 2), generator=torch.Generator().manual_seed(4))
+    critic = actor = 0.0
+    with torch.no_grad():
+        for i in range(ROWS):
+            later, now = row_of(batch, i, "next_"), row_of(batch, i)
+            push = (0.2 * noise[i]).clamp(-0.5, 0.5)
+            action = (target.actor(later) + push).clamp(-1, 1)
+            best = min(float(c(later, action)) for c in target.critic_part)
+            goal = float(batch["reward"][i]) + float(batch["discount"][i]) * best
+            for c in online.critic_part:
+                error = goal - float(c(now, batch["action"][i][None]))
+                critic += float(batch["weight"][i]) * error**2 / 2 / ROWS
+            actor -= float(online.critic_part[0](now, online.actor(now))) / ROWS
+    assert float(loss.total.detach()) == pytest.approx(critic + actor, rel=1e-4)
+
+
+def test_the_actor_of_td3_is_learned_every_second_update():
+    online = network_of("td3")
+    flat, objective, batch = FlatParameters(online), opened(TD3, online), batch_of()
+    learned = []
+    for version in range(4):
+        objective.after_update(version)
+        flat.zero_gradient()
+        objective(batch).total.backward()
+        learned.append(bool(flat.gradient[flat.span("actor_part")].any()))
+        assert flat.gradient[flat.span("critic_part")].any()
+    assert learned == [True, False, True, False]
+
+
+def test_soft_target_moves_by_its_share_once_per_period():
+    network = network_of("td3")
+    flat = FlatParameters(network)
+    target = SoftTarget(network, tau=0.25, period_updates=2)
+    followed = FlatParameters(target.network)
+    start = followed.vector.clone()
+    flat.vector.fill_(1.0)
+    target.after_update(1)
+    torch.testing.assert_close(followed.vector, start)
+    target.after_update(2)
+    torch.testing.assert_close(followed.vector, start + 0.25 * (1.0 - start))
+
+
+def test_targets_take_over_statistics_as_they_are():
+    for make in (lambda n: SoftTarget(n, 0.25), lambda n: TargetNetwork(n, 1)):
+        network = torch.nn.Linear(2, 2)
+        network.register_buffer("mean", torch.zeros(2))
+        target = make(network)
+        network.mean.fill_(8.0)
+        target.after_update(1)
+        assert target.network.mean.tolist() == [8.0, 8.0]
+
+
+@pytest.mark.parametrize("kind", [SAC, TD3])
+def test_targets_and_noise_survive_a_restart(kind):
+    head = kind.__name__.lower()
+    first, second = (opened(kind, network_of(head, seed)) for seed in (0, 1))
+    first.after_update(6)
+    second.load_state({name: np.array(array) for name, array in first.state().items()})
+    second._network.load_state_dict(first._network.state_dict())
+    batch = batch_of()
+    torch.testing.assert_close(first(batch).total, second(batch).total)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TD3 from replayed transitions: clipped double Q, smoothed target actions, a delayed actor.
+
+Fujimoto et al. 2018, Algorithm 1: clipped double Q-learning is equation 10, target policy smoothing
+equation 14. The actor's loss is `dpg.actor_loss` with the first critic and no bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from veldt.losses import Loss, Tensors
+from veldt.losses.dpg import actor_loss
+from veldt.losses.q_learning import QLoss, squared
+from veldt.losses.reduction import reduce_over_valid
+from veldt.losses.target_network import SoftTarget, UpdateNoise, WithNoisyTarget
+from veldt.networks import Network, TD3Network
+from veldt.options.checked import Bounds, Count, NotNegative, Options
+
+
+@torch.no_grad()
+def smoothed_action(action: Tensor, noise: Tensor, sigma: float, bound: float) -> Tensor:
+    """clip(a + clip(sigma noise, -bound, bound), -1, 1): similar actions get similar values.
+
+    `action` [B, ...] in [-1, 1] and standard normal `noise` of the same shape.
+    """
+    return (action + (sigma * noise).clamp(-bound, bound)).clamp(-1.0, 1.0)
+
+
+@torch.no_grad()
+def clipped_double_targets(reward: Tensor, discount: Tensor, next_qs: Tensor) -> Tensor:
+    """y = G + discount min_i q_i(S', a'), [B], from the target critics' `next_qs` [2, B].
+
+    `reward` is sum_{k<m} gamma^k r; `discount` is gamma^m, or 0 if it ends in a termination.
+    """
+    return torch.addcmul(reward, discount, next_qs.amin(0))
+
+
+def twin_critic_loss(
+    qs: Tensor,
+    targets: Tensor,
+    importance_weights: Tensor | None = None,
+    valid: Tensor | None = None,
+    reduction: str = "mean",
+) -> QLoss:
+    """Sum over both critics of w (y - q_i(s, a))^2 / 2, from `qs` [2, B]; the rest is [B].
+
+    `td` is the mean over the critics of |y - q_i|, what a priority is made of.
+    """
+    td = targets.detach() - qs
+    if valid is not None:
+        td = torch.where(valid, td, 0.0)
+    terms = squared(td).sum(0)
+    if importance_weights is not None:
+        terms = terms * importance_weights
+    return QLoss(reduce_over_valid(terms, valid, reduction), td.detach().abs().mean(0))
+
+
+@dataclass(frozen=True)
+class TwinCriticOptions(Options):
+    """What SAC and TD3 need beside replay and optimizer."""
+
+    soft_update: Annotated[float, Bounds(0, 1, above=True)] = 0.005
+    """sac, td3: share of the new weights that the target takes over with each update."""
+    target_entropy: float | None = None
+    """sac: entropy that the temperature is learned for; none: -1 per action dimension."""
+    actor_period_updates: Count = 2
+    """td3: updates of the critics for each of the actor and the target."""
+    smoothing_sigma: NotNegative = 0.2
+    """td3: deviation of the noise on target actions, in units of half their range."""
+    smoothing_bound: NotNegative = 0.5
+    """td3: largest noise on target actions."""
+    noise_exponent: Annotated[float, Bounds(0, 2)] = 1.0
+    """sac, td3: color of the noise on actions; 0: white, 1: pink."""
+    critic_sizes: tuple[Annotated[int, Bounds(1, 65_536)], ...] = ()
+    """sac, td3: widths of the layers of actor and critics; none: 64,64 where observation and action
+    have 8 numbers or fewer, else 256,256."""
+
+
+@dataclass(eq=False)
+class TD3(WithNoisyTarget):
+    """Loss of critics and, every `actor_period_updates`, of the actor over transitions [B].
+
+    In between the actor's gradient is zero, and its own optimizer takes no step: with momentum,
+    a step by a zero gradient still moves the weights.
+    """
+
+    options: TwinCriticOptions
+
+    def open(self, network: Network) -> None:
+        assert isinstance(network, TD3Network)
+        self._network: TD3Network = network
+        options = self.options
+        self._target = SoftTarget(network, options.soft_update, options.actor_period_updates)
+        self._noise = UpdateNoise()
+        self._leaves = [leaf.name for leaf in network.spec.observation]
+
+    def __call__(self, batch: Tensors) -> Loss:
+        network = self._network
+        now = {name: batch[name] for name in self._leaves}
+        later = {name: batch["next_" + name] for name in self._leaves}
+        targets = self._targets(batch, later)
+        critic = twin_critic_loss(
+            network.critics(now, batch["action"]), targets, batch.get("weight")
+        )
+        total = critic.loss
+        if self._noise.version % self.options.actor_period_updates == 0:
+            action = network.actor(now)
+            total = total + actor_loss(action, network.critics(now, action)[0], bound=None)
+        metrics = {"td": critic.td.mean(), "value": targets.mean(), "critic": critic.loss}
+        return Loss(total, metrics, priorities=critic.td)
+
+    @torch.no_grad()
+    def _targets(self, batch: Tensors, later: Tensors) -> Tensor:
+        target, options = self._target.network, self.options
+        action = target.actor(later)
+        noise = self._noise.normal(tuple(action.shape), action)
+        action = smoothed_action(action, noise, options.smoothing_sigma, options.smoothing_bound)
+        reward = batch["reward"] * self._network.reward_scale()
+        return clipped_double_targets(reward, batch["discount"], target.critics(later, action))
