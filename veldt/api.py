@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from veldt.networks import FirstWeights
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
-    from veldt.roles.ga3c_tuner import Proposal
     from veldt.run.evaluation import EvaluationResult
     from veldt.sweeps.report import SweepResult
 

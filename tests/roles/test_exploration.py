@@ -9,8 +9,8 @@ import torch
 from wiring import context
 
 from veldt.errors import ConfigurationError
+from veldt.losses.asynchronous_q import AsynchronousQOptions
 from veldt.networks import DPGOutput, NetworkOptions, QOutput, make_network
-from veldt.objectives.asynchronous_q import AsynchronousQOptions
 from veldt.roles.policies.selection import (
     AnnealedEpsilon,
     DrawnEpsilon,

@@ -8,8 +8,8 @@ import pytest
 import torch
 from wiring import context
 
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.networks import NetworkFactory, NetworkOptions
-from veldt.objectives.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner

@@ -107,40 +107,6 @@ def by_one(most: Mapping[str, int]) -> Callable[[str, int], tuple[int, ...]]:
     return steps
 
 
-def climb(
-    start: Mapping[str, int],
-    steps: Callable[[str, int], tuple[int, ...]],
-    measure: Callable[[dict[str, int]], float],
-    max_trials: int,
-    gain: float = 1.03,
-) -> tuple[dict[str, int], list[Proposal]]:
-    """Walk uphill one number at a time until no neighbour is better by `gain`; the best setting and
-    every trial. `gain` keeps noise from being taken for progress."""
-    best: dict[str, int] = dict(start)
-    log: list[Proposal] = []
-    rate = measure(best)
-    tried = {tuple(best.items())}
-    improved = True
-    while improved:
-        improved = False
-        for name in best:
-            for value in steps(name, best[name]):
-                candidate = {**best, name: value}
-                if tuple(candidate.items()) in tried:
-                    continue
-                if len(log) == max_trials:
-                    return best, log
-                tried.add(tuple(candidate.items()))
-                reached = measure(candidate)
-                kept = reached > rate * gain
-                change = f"{name} {best[name]} -> {value}"
-                log.append(Proposal(candidate, change, reached, rate, kept))
-                if kept:
-                    best, rate, improved = candidate, reached, True
-                    break
-    return best, log
-
-
 @dataclass(eq=False)
 class Gate(Part):
     """Open while the count of its kind is above this node's index."""

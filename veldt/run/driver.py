@@ -19,7 +19,6 @@ from veldt.callbacks import Callback, CallbackFailure, Callbacks
 from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator
-from veldt.roles.ga3c_tuner import TUNING_LOG, Proposal
 from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.budget import Budget
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
