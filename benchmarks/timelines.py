@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import tempfile
 import timeit
@@ -18,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import measuring
+from timeline_picture import picture
 
 from veldt.architectures import ARCHITECTURES
-from veldt.telemetry.block import TELEMETRY_BYTES
-from veldt.telemetry.counters import NodeTelemetry
-from veldt.telemetry.spans import ring_bytes
-from veldt.telemetry.stages import Stage
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeTelemetry
+from veldt.telemetry.stages import Stage, ring_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "timelines"
@@ -50,7 +48,7 @@ def pictures(names: list[str], actors: int) -> dict[str, Any]:
             folder = Path(scratch) / name
             env, many = ENV_OF.get(name, ENV), 1 if name == "dqn" else actors
             result, trace = recorded(name, folder, env=env, num_actors=many)
-            shutil.copyfile(folder / "timeline.svg", PICTURES / f"{name}.svg")
+        (PICTURES / f"{name}.svg").write_text(picture(trace) + "\n", encoding="utf-8")
         shares = trace["otherData"]["stage_shares"]
         apart = [
             abs(share - shares[kind].get(stage, 0.0))

@@ -10,9 +10,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from veldt.environments import EnvironmentFactory
 from veldt.environments.episode_info import numbers_of, read_episode_info
 from veldt.environments.small_tasks import StairsEnvironment
-from veldt.telemetry.block import MAX_INFOS
-from veldt.telemetry.counters import NodeTelemetry
-from veldt.telemetry.episode_info import EpisodeInfo
+from veldt.telemetry.aggregate import EpisodeInfo
+from veldt.telemetry.counters import MAX_INFOS, NodeTelemetry
 
 OVER = np.array([True, False, True])
 

@@ -16,22 +16,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veldt.telemetry.block import (
+from veldt.telemetry.counters import (
+    EPISODE_SLOTS,
     LAG_SUM,
     LAGS_BEGUN,
     LAGS_DONE,
     MAX_COUNTERS,
     MAX_STAGES,
     NAME,
-    Names,
-    read_names,
-)
-from veldt.telemetry.counters import (
-    EPISODE_RING,
     TELEMETRY_BYTES,
     LagSummary,
+    Names,
     NodeSnapshot,
     NodeTelemetry,
+    read_names,
 )
 
 ATTACH = """
@@ -92,7 +90,7 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
     node.episode(np.array([1.0]), np.array([1]))
     before = node.snapshot()
     node.counter("env_steps").add(1)
-    node.episode(np.arange(EPISODE_RING, dtype=float), np.arange(EPISODE_RING))
+    node.episode(np.arange(EPISODE_SLOTS, dtype=float), np.arange(EPISODE_SLOTS))
     assert before.counters == {"env_steps": 1.0}
     assert before.new_episodes(0)[0].tolist() == [1.0]
 
@@ -158,17 +156,17 @@ def test_memory_that_is_too_small_is_refused() -> None:
         NodeSnapshot.from_bytes(bytes(100))
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 100, EPISODE_RING, EPISODE_RING + 5])
+@pytest.mark.parametrize("chunk", [1, 7, 100, EPISODE_SLOTS, EPISODE_SLOTS + 5])
 def test_the_ring_keeps_the_newest_episodes_in_order(chunk: int) -> None:
     node, total = NodeTelemetry(), 0
-    while total < 2 * EPISODE_RING + 3:
+    while total < 2 * EPISODE_SLOTS + 3:
         numbers = np.arange(total, total + chunk)
         node.episode(numbers * 0.5, numbers)
         total += chunk
     snapshot = node.snapshot()
     assert snapshot.episodes_total == total
-    for since in (0, total - EPISODE_RING - 1, total - EPISODE_RING, total - 3, total, total + 9):
-        expected = np.arange(max(since, total - EPISODE_RING), total)
+    for since in (0, total - EPISODE_SLOTS - 1, total - EPISODE_SLOTS, total - 3, total, total + 9):
+        expected = np.arange(max(since, total - EPISODE_SLOTS), total)
         returns, lengths = snapshot.new_episodes(since)
         np.testing.assert_array_equal(lengths, expected)
         np.testing.assert_array_equal(returns, expected * 0.5)
@@ -176,10 +174,10 @@ def test_the_ring_keeps_the_newest_episodes_in_order(chunk: int) -> None:
 
 def test_an_episode_that_is_being_written_hides_the_one_it_overwrites() -> None:
     node = NodeTelemetry()
-    node.episode(np.zeros(EPISODE_RING), np.arange(EPISODE_RING))
-    node._tail[0] = EPISODE_RING + 10  # ten more begun, none of them done
+    node.episode(np.zeros(EPISODE_SLOTS), np.arange(EPISODE_SLOTS))
+    node._tail[0] = EPISODE_SLOTS + 10  # ten more begun, none of them done
     _, lengths = node.snapshot().new_episodes(0)
-    np.testing.assert_array_equal(lengths, np.arange(10, EPISODE_RING))
+    np.testing.assert_array_equal(lengths, np.arange(10, EPISODE_SLOTS))
 
 
 def test_a_writer_that_lost_its_core_in_the_middle_is_waited_for(
@@ -235,7 +233,7 @@ while True:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         seen, deadline = 0, time.monotonic() + 1.0
-        while time.monotonic() < deadline or seen < 3 * EPISODE_RING:
+        while time.monotonic() < deadline or seen < 3 * EPISODE_SLOTS:
             snapshot = reader.snapshot()
             returns, lengths = snapshot.new_episodes(0)
             assert snapshot.episodes_total >= seen
@@ -253,7 +251,7 @@ while True:
     successor.lag(np.array([2]))
     after = successor.snapshot()
     assert after.counters == before.counters | {"env_steps": before.counters["env_steps"] + 1}
-    assert after.episodes_total == before.episodes_total + 1 > 3 * EPISODE_RING
+    assert after.episodes_total == before.episodes_total + 1 > 3 * EPISODE_SLOTS
     assert after.new_episodes(before.episodes_total)[1].tolist() == [8]
     assert after.lag.count == before.lag.count + 1
     assert (after.lag.min, after.lag.max) == (1, 3)
@@ -287,6 +285,6 @@ def test_no_bytes_crash_the_reader() -> None:
         snapshot = NodeSnapshot.from_bytes(block.tobytes())
         for since in (0, snapshot.episodes_total - 5, snapshot.episodes_total):
             returns, lengths = snapshot.new_episodes(since)
-            assert len(returns) == len(lengths) <= EPISODE_RING
+            assert len(returns) == len(lengths) <= EPISODE_SLOTS
         assert len(snapshot.counters) <= MAX_COUNTERS
         LagSummary.merge([snapshot.lag, node.snapshot().lag])

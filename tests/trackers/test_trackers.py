@@ -139,8 +139,8 @@ def test_trackers_that_fail_cost_one_warning_each(tmp_path, monkeypatch, package
     alarms = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
     texts = sorted(alarm["text"] for alarm in alarms)
     assert [alarm["sort"] for alarm in alarms] == ["alarm", "alarm"], texts
-    assert texts[0].startswith("the tracker mlflow failed, training goes on: MlflowException")
-    assert texts[1].startswith("the tracker wandb failed, training goes on: UsageError")
+    assert texts[0].startswith("the tracker mlflow failed, training continues: MlflowException")
+    assert texts[1].startswith("the tracker wandb failed, training continues: UsageError")
 
 
 def sending() -> list[psutil.Process]:
@@ -158,20 +158,21 @@ def test_a_process_that_dies_is_one_warning(tmp_path):
         until(lambda: trackers.look() or told, "the warning")
         trackers.look()
     assert len(told) == 1
-    assert told[0].startswith("the trackers' process ended with -9, training goes on")
+    assert told[0].startswith("the trackers' process ended with -9, training continues")
 
 
-@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
 def test_a_missing_package_is_one_line_before_anything_starts(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(veldt.ConfigurationError) as refusal:
         veldt.train("impala", "CartPole-v1", trackers=(name,), run_dir=str(tmp_path / "run"))
     assert str(refusal.value) == (
-        f"the tracker {name} needs an extra: pip install 'veldt[trackers]'"
+        f"the tracker {name} needs an extra:"
+        f" pip install 'veldt[{'tensorboard' if name == 'tensorboard' else 'trackers'}]'"
     )
     assert not (tmp_path / "run").exists()
 
 
 def test_unknown_trackers_are_refused():
-    with pytest.raises(veldt.ConfigurationError, match="use tensorboard, wandb, mlflow"):
+    with pytest.raises(veldt.ConfigurationError, match="use auto, tensorboard, wandb, mlflow"):
         veldt.train("impala", "CartPole-v1", trackers=("comet",))

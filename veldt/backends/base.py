@@ -20,7 +20,7 @@ from veldt.backends.traffic import counting
 from veldt.context import NodeContext
 from veldt.role import EndLike, Role, bound
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
-from veldt.telemetry.spans import Spans
+from veldt.telemetry.stages import Spans
 from veldt.topology import End, Group, Node
 from veldt.types import Parameters
 

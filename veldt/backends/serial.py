@@ -36,7 +36,7 @@ from veldt.backends.shared_memory.fabric import build_fabric
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
-from veldt.telemetry.spans import Spans, ring_bytes
+from veldt.telemetry.stages import Spans, ring_bytes
 from veldt.topology import End, Node, Topology
 
 _ROUNDS_PER_ADVANCE = 64
@@ -157,7 +157,7 @@ class SerialBackend(LocalBackend):
             busy.append((index, clock, now))
             clock = now
         for index, left, returned in busy:
-            self._nodes[index].waiting.around(started, left, returned, clock)
+            self._nodes[index].waiting.add_except(started, left, returned, clock)
         self._idle_rounds = 0 if worked else self._idle_rounds + 1
         if self._idle_rounds > _IDLE_ROUNDS_UNTIL_DEADLOCK:
             names = ", ".join(node.name for node in self._nodes)

@@ -14,9 +14,6 @@ from veldt.compare.records import Record, Records, over_seeds
 from veldt.compare.runs import RunTask
 from veldt.compare.settings import Comparison
 from veldt.compare.statistics import FEWEST_FOR_AN_INTERVAL, Estimate
-from veldt.telemetry.timeline import TIMELINE_PICTURE
-from veldt.telemetry.timeline_picture import STYLE as TIMELINE_STYLE
-from veldt.telemetry.timeline_picture import for_page
 from veldt.topology import Topology
 
 
@@ -59,24 +56,14 @@ def write_report(path: Path, report: Report) -> None:
             name: {
                 "text": each.describe("text"),
                 "mermaid": each.describe("mermaid"),
-                "timeline": _timeline(report.records.get(name, [])),
             }
             for name, each in report.topologies.items()
         },
-        diagram_style=TIMELINE_STYLE,
         evidence=report.evidence,
         machine=report.machine,
         command=report.command,
         run_commands=[task.command for task in report.tasks],
     )
-
-
-def _timeline(runs: list[Record]) -> str:
-    """The first seed's picture, if it recorded one."""
-    if not runs:
-        return ""
-    path = runs[0].task.run_dir / TIMELINE_PICTURE
-    return for_page(path.read_text(encoding="utf-8")) if path.exists() else ""
 
 
 def _spread_words(seeds: int) -> str:

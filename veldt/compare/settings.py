@@ -16,7 +16,7 @@ from veldt.files import write_atomically
 
 ALL = "all"
 SETTINGS_FILE = "compare.json"
-_MAY_GROW = ("architectures", "seeds", "out", "ceiling_seconds", "timeline", "evidence")
+_MAY_GROW = ("architectures", "seeds", "out", "ceiling_seconds", "evidence")
 _OF_EVERY_RUN = (
     "env",
     "backend",
@@ -27,7 +27,6 @@ _OF_EVERY_RUN = (
     "envs_per_actor",
     "network",
     "evaluation_episodes",
-    "timeline",
 )
 
 
@@ -59,8 +58,6 @@ class Comparison:
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
     evaluation_episodes: int = 20
     """Fresh episodes that close each run and give its score."""
-    timeline: float | None = None
-    """Seconds of each run for which it is recorded when each node did what; shown of seed 0."""
     evidence: bool = False
     """Also print and keep, in evidence.json, bytes per step, who waits, and lag of every system."""
     ceiling_seconds: float = 3.0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from veldt.dashboard.reading import RunView
-from veldt.telemetry.block import LAG_BINS
+from veldt.telemetry.counters import LAG_BINS
 
 Options = dict[str, Any]
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from nicegui import ui
 
-from veldt.telemetry.timeline_picture import STYLE as TIMELINE_STYLE
 
 _STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 
 
 def add_styles() -> None:
-    ui.add_css(TIMELINE_STYLE + _STYLE)
+    ui.add_css(_STYLE)
 
 
 def div(classes: str) -> ui.element:

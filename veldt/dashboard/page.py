@@ -40,8 +40,6 @@ class Page:
                 self._tiles = {name: _Tile(name) for name in _TILES}
             with card("Who talks to whom: items per second, filled slots, busy share", "drawing"):
                 self._topology = ui.mermaid("flowchart LR").classes("diagram")
-            with card("What each node did", "drawing") as self._timeline_card:
-                self._timeline = ui.html(sanitize=False)
             self._make_charts(view)
         self.refresh(view)
 
@@ -124,8 +122,6 @@ class Page:
                 element.options.update(options)
         self._refresh_metrics(view)
         self._sizes.set_content(_sizes(view))
-        self._timeline_card.set_visibility(bool(view.timeline))
-        self._timeline.set_content(view.timeline)
         self._roles.set_content(_roles(view))
         self._events.set_content(_events(view))
 

@@ -4,7 +4,6 @@ the run, so it works beside it, after it, and again when it is resumed."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from veldt.errors import ConfigurationError
-from veldt.telemetry.line_file import LineFile
+from veldt.telemetry.log_files import METRICS_FILE, JsonLines
 from veldt.telemetry.record import (
     CONFIG_FILE,
     EVENTS_FILE,
@@ -27,9 +26,6 @@ from veldt.telemetry.record import (
     TOPOLOGY_FILE,
 )
 from veldt.telemetry.result import RunResult
-from veldt.telemetry.timeline import TIMELINE_PICTURE
-from veldt.telemetry.timeline_picture import for_page
-from veldt.telemetry.writers import METRICS_FILE
 
 CURVE_POINTS = 400
 DRAWN = ("counter/", "return/", "system/", "environment/", "info/")
@@ -71,8 +67,6 @@ class RunView:
     """The newest line of metrics.jsonl."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """The newest, oldest first."""
-    timeline: str = ""
-    """The picture of what each node did, where the run has recorded it."""
     freezings: list[dict[str, Any]] = field(default_factory=list)
     """Of a league: who was frozen when, with the payoff and the ratings at that time."""
     measures: list[dict[str, Any]] = field(default_factory=list)
@@ -99,9 +93,8 @@ class RunReader:
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
         self._json_files: dict[str, tuple[Any, dict[str, Any]]] = {}
-        self._metrics = LineFile(self.run_dir / METRICS_FILE)
-        self._events_file = LineFile(self.run_dir / EVENTS_FILE)
-        self._timeline = ""
+        self._metrics = JsonLines(self.run_dir / METRICS_FILE)
+        self._events_file = JsonLines(self.run_dir / EVENTS_FILE)
         folder = self.run_dir / LEAGUE_FOLDER
         self._league = [_History(folder / name) for name in (LEAGUE_LOG, MEASURES_LOG)]
         self._points: list[Point] = []
@@ -127,18 +120,9 @@ class RunReader:
             curve=_thinned(self._points),
             latest=self._latest,
             events=list(self._events),
-            timeline=self._read_timeline(),
             freezings=self._league[0].read(),
             measures=self._league[1].read(),
         )
-
-    def _read_timeline(self) -> str:
-        """Written once, whole, in the middle of a run or at its end."""
-        if not self._timeline:
-            with contextlib.suppress(OSError):
-                path = self.run_dir / TIMELINE_PICTURE
-                self._timeline = for_page(path.read_text(encoding="utf-8"))
-        return self._timeline
 
     def _read_json(self, name: str) -> dict[str, Any]:
         """The content of a file; what it had before where it cannot be read just now."""
@@ -192,7 +176,7 @@ class _History:
     after its checkpoint."""
 
     def __init__(self, path: Path) -> None:
-        self._file, self._lines = LineFile(path), list[dict[str, Any]]()
+        self._file, self._lines = JsonLines(path), list[dict[str, Any]]()
 
     def read(self) -> list[dict[str, Any]]:
         lines, anew = self._file.new_lines()

@@ -11,7 +11,7 @@ from veldt.errors import ConfigurationError
 from veldt.options.checked import Bounds, Count, CountOrNone, Options, Positive
 
 Backend = Literal["serial", "process", "ray"]
-Tracker = Literal["tensorboard", "wandb", "mlflow", "none"]
+Tracker = Literal["auto", "tensorboard", "wandb", "mlflow", "none"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
 ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000
@@ -111,14 +111,14 @@ class RunOptions(Options):
     """Fresh episodes that confirm a target, and that close a run; 0: none at the end."""
     timeline: Annotated[float, Bounds(0, 60, above=True)] | None = None
     """Record for so many seconds, once the run has settled, when each node did what: timeline.json
-    (opens in Perfetto) and timeline.svg."""
+    (opens in Perfetto)."""
     dashboard: bool = False
     """Serve a live page of the run on this machine while it goes; needs the extra dashboard."""
     port: Annotated[int, Bounds(0, 65_535)] = 0
     """Port of the live page; 0: any that is free."""
-    trackers: tuple[Tracker, ...] = ("tensorboard",)
-    """Where metrics go beside metrics.jsonl, comma separated: tensorboard, wandb, mlflow (the last
-    two need the extra trackers); none: nowhere. Prometheus reads /metrics of the live page."""
+    trackers: tuple[Tracker, ...] = ("auto",)
+    """Where metrics go besides metrics.jsonl, comma separated: tensorboard, wandb, mlflow, or none;
+    auto: TensorBoard event files where tensorboard is installed."""
     quiet: bool = False
     """Print nothing but errors."""
     json: bool = False

@@ -192,7 +192,7 @@ class Mirror(Callback):
         self._problem = problem
         if not self._is_failing:
             self._is_failing = True
-            self._say(f"upload: {problem}; it is tried again, and training goes on")
+            self._say(f"upload: {problem}; it is tried again, and training continues")
 
     def _upload(self, upload: _Round) -> None:
         """On a thread of its own: nothing of the run may be touched here but files."""

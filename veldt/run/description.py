@@ -141,8 +141,7 @@ def telemetry_of(plan: Plan) -> RunTelemetry:
         for node in group.nodes
     ]
     nodes = [(node.name, node.kind) for node in plan.topology.nodes]
-    num_envs = plan.problem.num_actors * plan.problem.envs_per_actor
-    return RunTelemetry(nodes, take_turns, num_envs)
+    return RunTelemetry(nodes, take_turns)
 
 
 def goal_of(plan: Plan) -> RunGoal:

@@ -41,6 +41,7 @@ from veldt.run.target import Target
 from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
 from veldt.telemetry.progress import Progress, make_progress
+from veldt.telemetry.log_files import wants_events
 from veldt.telemetry.record import RunRecord
 from veldt.telemetry.result import RunResult, StoppedBy
 from veldt.types import Parameters
@@ -83,7 +84,7 @@ class Run:
         self._telemetry = telemetry_of(plan)
         self._result = first_result(plan, self._directory.shown)
         self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
-        path, has_events = self._directory.path, "tensorboard" in options.trackers
+        path, has_events = self._directory.path, wants_events(options.trackers)
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
         self._around = Surroundings(plan, self._backend, path, self._record)
         on_serial, note = options.backend == "serial", partial(self._record.note, "checkpoint")

@@ -22,10 +22,10 @@ from veldt.run.changing import ENDS, MAY_CHANGE
 from veldt.run.directory import CHECKPOINTS
 from veldt.run.output import stream
 from veldt.run.trust import check_code
+from veldt.telemetry.log_files import log_to_stderr
 from veldt.telemetry.progress import make_progress
 from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE
 from veldt.telemetry.result import RunResult, dumps
-from veldt.telemetry.writers import alarm_to_stderr
 
 if TYPE_CHECKING:
     from veldt.run.plan import Plan
@@ -62,7 +62,7 @@ class Home:
         from veldt.remote.store import RemoteStore, StoreError
 
         store = RemoteStore(str(self.run_dir), options.store_seconds)
-        mirror = Mirror(store, self.path, options.keep_checkpoints, alarm_to_stderr)
+        mirror = Mirror(store, self.path, options.keep_checkpoints, log_to_stderr)
         try:
             mirror.begin()
         except StoreError as error:
@@ -75,7 +75,7 @@ class Home:
             try:
                 mirror.finish()
             except UploadFailure as failure:
-                alarm_to_stderr(str(failure))
+                log_to_stderr(str(failure))
             raise
         mirror.finish()
         return result
@@ -93,7 +93,7 @@ def home_of(run_dir: str | None, base: Path, local_dir: str | None, store_second
     url = checked_url(str(run_dir))
     local = base / local_dir if local_dir else local_copy(url)
     try:
-        holds = bring_here(RemoteStore(url, store_seconds), local, alarm_to_stderr)
+        holds = bring_here(RemoteStore(url, store_seconds), local, log_to_stderr)
     except StoreError as error:
         raise ConfigurationError(f"{error}; nothing was started") from error
     return Home(url, local, holds)
@@ -112,7 +112,7 @@ def to_go_on_with(home: Home, mode: str | None) -> dict[str, Any] | None:
         )
     if not _has_checkpoint(home.path):
         _forget(home.path)
-        alarm_to_stderr(f"{home.run_dir} was begun and left no checkpoint; it begins anew")
+        log_to_stderr(f"{home.run_dir} was begun and left no checkpoint; it begins anew")
         return None
     try:
         stored: dict[str, Any] = json.loads((home.path / CONFIG_FILE).read_text(encoding="utf-8"))
@@ -228,7 +228,7 @@ def local_run(run_dir: str | Path, checkpoint: str | int | None = None) -> Path:
     store = RemoteStore(str(run_dir))
     local = local_copy(store.url, "copies")
     try:
-        copy_to_read(store, local, alarm_to_stderr, checkpoint)
+        copy_to_read(store, local, log_to_stderr, checkpoint)
     except StoreError as error:
         raise ConfigurationError(str(error)) from error
     return local

@@ -25,8 +25,8 @@ from veldt.backends.saving import (
 )
 from veldt.checkpoints.store import Checkpoint
 from veldt.roles.gradients.hogwild import UPDATES_SUFFIX
+from veldt.telemetry.aggregate import with_nothing_seen
 from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
-from veldt.telemetry.episode_info import with_nothing_seen
 from veldt.topology import Node, Topology
 
 _REPLAY = "replay"

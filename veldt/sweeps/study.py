@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from veldt.errors import extra_module
 from veldt.sweeps.options import SweepOptions
 from veldt.sweeps.search import Dimension
-from veldt.telemetry.writers import AppendLog
+from veldt.telemetry.log_files import JsonLog
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
@@ -48,9 +48,7 @@ class Study:
         path = folder / JOURNAL
         # What a killed sweep may have left: a torn line, and Optuna's own lock.
         (folder / f"{JOURNAL}.lock").unlink(missing_ok=True)
-        log = AppendLog(path)
-        log.cut_torn_line()
-        log.close()
+        JsonLog(path).close()
         self._optuna, self._dimensions = optuna, {each.name: each for each in dimensions}
         self._study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(str(path))),

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from veldt.telemetry.counters import LagSummary, NodeSnapshot
-from veldt.telemetry.episode_info import EpisodeInfo
-from veldt.telemetry.newest_episodes import NewestEpisodes
+from veldt.telemetry.counters import MAX_INFOS, LagSummary, NodeSnapshot
 from veldt.telemetry.rates import Sample, Samples, Span
 
 WAIT_STAGE = "wait"
@@ -23,15 +21,12 @@ class RunTelemetry:
     """Joins the snapshots of `nodes`, given as (name, kind).
 
     Nodes named in `take_turns` share one thread, so the time they do not use is another's work and
-    not waiting. Evaluators count neither as env steps nor as training episodes. `num_envs` are
-    stepped by all actors together."""
+    not waiting. Evaluators count neither as env steps nor as training episodes."""
 
-    def __init__(
-        self, nodes: list[tuple[str, str]], take_turns: Collection[str] = (), num_envs: int = 0
-    ) -> None:
+    def __init__(self, nodes: list[tuple[str, str]], take_turns: Collection[str] = ()) -> None:
         self.kinds = dict(nodes)
         self.queue_fill: dict[str, float] = {}
-        """How full each queue is, 0 to 1, at the last update."""
+        """Fill of each queue at the last update, 0 to 1."""
         self._take_turns = frozenset(take_turns)
         self._snapshots: dict[str, NodeSnapshot] = {}
         self._totals: dict[str, float] = {}
@@ -39,13 +34,12 @@ class RunTelemetry:
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
         self._lengths: deque[int] = deque(maxlen=RETURN_WINDOW)
         self._infos = EpisodeInfo(RETURN_WINDOW)
-        self._newest = NewestEpisodes(num_envs)
         self.outside: dict[str, float] = {}
-        """Metrics that no node counts, by name: of the machine, of the environment's parameters."""
+        """Metrics that no node counts: of the machine and of the environment's parameters."""
         self.actors: dict[str, int] = {}
         """Where they come and go: how many are there now, were at most, were added and lost."""
         self.fresh_episodes: list[tuple[float, int]] = []
-        """Return and length of those that ended between the last two updates, at most 100."""
+        """(return, length) of those that ended since the update before the last; at most 100."""
         self._samples = Samples()
         self._fill_sums: Counter[str] = Counter()
         self._num_fills = 0
@@ -56,9 +50,7 @@ class RunTelemetry:
         now: float,
         queue_fill: Mapping[str, float] | None = None,
     ) -> None:
-        """Take in snapshots by node name; a node left out keeps its last one. `now` in seconds.
-
-        The first call, at the start of the run, sets the zero of rates."""
+        """Add snapshots by node name; `now` in seconds. A missing node keeps its last one."""
         self._snapshots.update(snapshots)
         self._take_episodes(snapshots)
         self._infos.take(self._snapshots[name] for name in filter(self._counts, self._snapshots))
@@ -68,7 +60,6 @@ class RunTelemetry:
             for name, fill in queue_fill.items():
                 self._fill_sums[name] += fill  # type: ignore[assignment]
         self._totals = self._add_up()
-        self._newest.take(self.fresh_episodes, self.env_steps)
         self._samples.add(Sample(now, self._totals, self._by_kind(), self._stage_seconds()))
 
     def totals(self) -> dict[str, float]:
@@ -86,7 +77,7 @@ class RunTelemetry:
 
     @property
     def steady_seconds(self) -> float:
-        """How long ago the run settled; 0 before it did."""
+        """Seconds in steady state; 0 before it began."""
         return self._samples.steady.seconds if self.updates else 0.0
 
     @property
@@ -115,7 +106,7 @@ class RunTelemetry:
 
     @property
     def mean_return_100(self) -> float:
-        """Mean return of the last 100 training episodes in order of arrival; NaN without any."""
+        """Mean return of the last 100 training episodes; NaN without any."""
         return float(np.mean(self._returns)) if self._returns else math.nan
 
     @property
@@ -129,7 +120,7 @@ class RunTelemetry:
 
     @property
     def has_100_returns(self) -> bool:
-        """Whether `mean_return_100` is over a full window, as a target needs."""
+        """Whether `mean_return_100` is over a full window, as a target requires."""
         return len(self._returns) == RETURN_WINDOW
 
     @property
@@ -137,26 +128,23 @@ class RunTelemetry:
         return LagSummary.merge([snapshot.lag for snapshot in self._snapshots.values()])
 
     def rate(self, counter: str) -> float:
-        """Increase per second of a total over the last moments; 0 before the second update."""
+        """Increase of a total per second over the last two seconds."""
         return self._samples.recent.rate(counter)
 
     def steady_rate(self, counter: str = "env_steps") -> float:
-        """Increase per second since the run settled; NaN when there is nothing to compare."""
+        """Increase of a total per second in steady state; NaN before it."""
         steady = self._samples.steady
         return steady.rate(counter) if steady.seconds else math.nan
 
     def kind_rates(self, steady: bool = False) -> dict[str, dict[str, float]]:
-        """Increase per second by kind of node and counter, over the last moments or since the run
-        settled."""
+        """Increase per second by kind of node and counter."""
         return self._span(steady).kind_rates()
 
     def _span(self, steady: bool) -> Span:
         return self._samples.steady if steady else self._samples.recent
 
     def busy_shares(self, steady: bool = False) -> dict[str, float]:
-        """Each node's busy share of wall time, over the last moments or since the run settled.
-
-        Nodes that have not timed anything yet are left out."""
+        """Busy share of wall time of each node that has timed anything."""
         span, shares = self._span(steady), {}
         for name in self.kinds:
             spent = span.stage_shares(name)
@@ -176,7 +164,7 @@ class RunTelemetry:
         return {kind: sum(shares) / len(shares) for kind, shares in grouped.items()}
 
     def stage_shares(self) -> dict[str, dict[str, float]]:
-        """Share of wall time by stage since the run settled, averaged over each kind's nodes."""
+        """Share of wall time by stage in steady state, averaged over each kind's nodes."""
         steady = self._samples.steady
         known = [(kind, steady.stage_shares(name)) for name, kind in self.kinds.items()]
         nodes = Counter(kind for kind, spent in known if spent)
@@ -188,11 +176,11 @@ class RunTelemetry:
         return {kind: stages for kind, stages in shares.items() if stages}
 
     def mean_queue_fill(self) -> dict[str, float]:
-        """How full each queue was on average, 0 to 1."""
+        """Mean fill of each queue, 0 to 1."""
         return {name: total / self._num_fills for name, total in self._fill_sums.items()}
 
     def metrics(self) -> dict[str, float]:
-        """All of the above as flat names for the writers."""
+        """All metrics by their names in metrics.jsonl."""
         lag = self.lag
         found: dict[str, float] = {
             "updates": self.updates,
@@ -204,7 +192,6 @@ class RunTelemetry:
         }
         if lag.count:
             found |= {"lag/mean": lag.mean, "lag/max": lag.max, "lag/min": lag.min}
-        found |= self._newest.metrics(self.env_steps)
         found |= {f"queue/{name}": fill for name, fill in self.queue_fill.items()}
         found |= {f"busy/{kind}": share for kind, share in self.kind_busy_shares().items()}
         found |= {f"info/{name}": mean for name, mean in self._infos.means().items()}
@@ -219,21 +206,19 @@ class RunTelemetry:
         return self.kinds[name] != EVALUATOR_KIND
 
     def state(self) -> dict[str, np.ndarray]:
-        """What a resumed run needs beside its nodes' counters: the window of returns."""
+        """What a resumed run needs besides its nodes' counters: the window of returns."""
         seen = [self._episodes_seen[name] for name in self.kinds]
         return {
             "returns": np.array(self._returns, np.float64),
             "lengths": np.array(self._lengths, np.int64),
             "episodes_seen": np.array(seen, np.int64),
             **self._infos.state(),
-            **self._newest.state(),
         }
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         self._returns.extend(state["returns"].tolist())
         self._lengths.extend(state["lengths"].tolist())
         self._infos.load_state(state)
-        self._newest.load_state(state)
         self._episodes_seen = dict(zip(self.kinds, state["episodes_seen"].tolist(), strict=True))
 
     def _add_up(self) -> dict[str, float]:
@@ -250,9 +235,7 @@ class RunTelemetry:
         }
 
     def _take_episodes(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
-        """Order the episodes that finished since the last update as if evenly spread over it.
-
-        Node after node would let the last node fill the whole window of returns."""
+        """Interleave the nodes' new episodes, or the last node would fill the whole window."""
         moments, returns, lengths = [], [], []
         self.fresh_episodes = []
         for name in filter(self._counts, snapshots):
@@ -270,7 +253,7 @@ class RunTelemetry:
             self.fresh_episodes = list(zip(*ordered, strict=True))
 
     def _by_kind(self) -> dict[str, dict[str, float]]:
-        """Counters, but not levels, added up over the nodes of each kind."""
+        """Counters, without gauges, added up over the nodes of each kind."""
         found: dict[str, dict[str, float]] = {}
         for name, snapshot in self._snapshots.items():
             total = found.setdefault(self.kinds[name], {})
@@ -284,3 +267,66 @@ class RunTelemetry:
             name: {stage: seconds for stage, (seconds, _) in snapshot.stages.items()}
             for name, snapshot in self._snapshots.items()
         }
+
+
+_STATE = "info."
+
+
+class EpisodeInfo:
+    """Values that environments report at the end of episodes, averaged over the last `window`.
+
+    The window may hold a few more, because it is filled with all episodes between two updates."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._seen: dict[str, tuple[float, int]] = {}
+        self._recent: dict[str, deque[tuple[float, int]]] = {}
+        """Sum and number per update, oldest first."""
+
+    def take(self, snapshots: Iterable[NodeSnapshot]) -> None:
+        totals: dict[str, tuple[float, int]] = {}
+        for snapshot in snapshots:
+            for name, (total, count) in snapshot.infos.items():
+                before = totals.get(name, (0.0, 0))
+                totals[name] = (before[0] + total, before[1] + count)
+        for name, (total, count) in totals.items():
+            seen = self._seen.get(name, (0.0, 0))
+            self._seen[name] = (total, count)
+            if count > seen[1]:
+                self._add(name, total - seen[0], count - seen[1])
+
+    def _add(self, name: str, total: float, count: int) -> None:
+        if name not in self._recent and len(self._recent) >= MAX_INFOS:
+            return
+        recent = self._recent.setdefault(name, deque())
+        recent.append((total, count))
+        known = sum(each for _, each in recent)
+        while known - recent[0][1] >= self._window:
+            known -= recent.popleft()[1]
+
+    def means(self) -> dict[str, float]:
+        joined = {name: np.sum(recent, axis=0) for name, recent in self._recent.items()}
+        return {name: float(total / count) for name, (total, count) in joined.items()}
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {
+            _STATE + name: np.array([*np.sum(recent, axis=0), *self._seen[name]], np.float64)
+            for name, recent in self._recent.items()
+        }
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        for key, numbers in state.items():
+            if key.startswith(_STATE):
+                total, count, seen_total, seen_count = numbers.tolist()
+                name = key.removeprefix(_STATE)
+                self._recent[name] = deque([(total, int(count))])
+                self._seen[name] = (seen_total, int(seen_count))
+
+
+def with_nothing_seen(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same window, for nodes that have counted nothing yet."""
+    nothing = np.array([1.0, 1.0, 0.0, 0.0])
+    return {
+        name: numbers * nothing if name.startswith(_STATE) else numbers
+        for name, numbers in state.items()
+    }

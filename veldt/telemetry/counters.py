@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node's counters, stage timings, episodes and policy lag in a fixed block of memory.
+"""One node's counters, stage times, episodes and policy lag in a fixed block of memory.
 
 The node is the only writer and takes no lock; any number of readers copy the block. Zeroed memory
 is an empty block, and a restarted node that attaches to its old block continues where it stopped.
+
+The head of a block holds what the writer stores last, the tail what it stores first: a reader that
+copies head, body and tail in this order and finds the same number in both has a consistent copy.
 """
 
 from __future__ import annotations
@@ -12,41 +15,94 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from veldt.telemetry.block import (
-    EPISODE_RING,
-    EPISODES_BEGUN,
-    EPISODES_DONE,
-    HEAD_BYTES,
-    INFOS_BEGUN,
-    INFOS_DONE,
-    LAG_BINS,
-    LAG_MAX,
-    LAG_MIN,
-    LAG_SUM,
-    LAGS_BEGUN,
-    LAGS_DONE,
-    MAX_INFOS,
-    MAX_NAME_BYTES,
-    NUM_COUNTERS,
-    NUM_INFOS,
-    NUM_STAGES,
-    TAIL_AT,
-    TELEMETRY_BYTES,
-    Names,
-    fields_of,
-    numbers,
-    read_names,
+from veldt.telemetry.stages import RecordedStage, SpanRing, Spans, Stage
+
+MAX_COUNTERS = 96
+MAX_STAGES = 24
+MAX_INFOS = 32
+MAX_NAME_BYTES = 39
+EPISODE_SLOTS = 2048
+LAG_BINS = 128
+
+NUM_COUNTERS, NUM_STAGES, EPISODES_DONE, LAGS_DONE, NUM_INFOS, INFOS_DONE = range(6)
+"""Words of the head."""
+EPISODES_BEGUN, LAGS_BEGUN, INFOS_BEGUN = range(3)
+"""Words of the tail."""
+LAG_SUM, LAG_MIN, LAG_MAX = range(3)
+"""Words of the lag."""
+
+NAME = np.dtype([("text", f"S{MAX_NAME_BYTES}"), ("flag", "u1")])
+BLOCK = np.dtype(
+    [
+        ("head", "i8", 8),
+        ("counters", "f8", MAX_COUNTERS),
+        ("counter_names", NAME, MAX_COUNTERS),
+        ("stages", "f8", 2 * MAX_STAGES),
+        ("stage_names", NAME, MAX_STAGES),
+        ("lag", "i8", 8),
+        ("histogram", "i8", LAG_BINS),
+        ("returns", "f8", EPISODE_SLOTS),
+        ("lengths", "i8", EPISODE_SLOTS),
+        ("infos", "f8", 2 * MAX_INFOS),
+        ("info_names", NAME, MAX_INFOS),
+        ("tail", "i8", 8),
+    ]
 )
-from veldt.telemetry.spans import SpanRing, Spans
-from veldt.telemetry.stages import RecordedStage, Stage
+HEAD_BYTES = BLOCK["head"].itemsize
+TAIL_AT = BLOCK.itemsize - BLOCK["tail"].itemsize
+TELEMETRY_BYTES = -(-BLOCK.itemsize // 4096) * 4096
 
 _COPY_ATTEMPTS, _QUICK_ATTEMPTS = 8, 3
 _PAUSE_SECONDS = 0.001  # a writer that lost its core in the middle needs its turn to come to an end
 
 _log = logging.getLogger(__name__)
+
+
+def fields_of(memory: memoryview | bytearray | bytes) -> np.ndarray:
+    """The block as one record whose fields are views of the memory."""
+    size = memoryview(memory).nbytes
+    if size < TELEMETRY_BYTES:
+        raise ValueError(f"a telemetry block has {TELEMETRY_BYTES} bytes, not {size}")
+    return np.ndarray((), BLOCK, memory)
+
+
+def numbers(array: np.ndarray) -> memoryview[Any]:
+    """The array as a view whose single numbers are read and written several times faster."""
+    return array.data
+
+
+class Names:
+    """Names registered in the block: written before the number that makes them visible."""
+
+    def __init__(self, records: np.ndarray, head: Any, word: int) -> None:
+        self._records, self._head, self._word = records, head, word
+
+    def index_of(self, name: str, flag: bool = False) -> int:
+        """The index of `name`, registered now with `flag` if it is new."""
+        encoded = name.encode()
+        if not 0 < len(encoded) <= MAX_NAME_BYTES:
+            raise ValueError(f"'{name}' must have 1 to {MAX_NAME_BYTES} bytes")
+        known = self._head[self._word]
+        same = np.flatnonzero(self._records["text"][:known] == encoded)
+        if same.size:
+            return int(same[0])
+        if known == self._records.size:
+            raise ValueError(f"no room for '{name}': a node has {known} names of this sort")
+        self._records[known] = (encoded, flag)
+        self._head[self._word] = known + 1
+        return known
+
+
+def read_names(records: np.ndarray, known: int) -> list[tuple[str, bool]]:
+    """Names with their flags, in order of registration; bytes that are no name are replaced."""
+    return [
+        (text.partition(b"\0")[0].decode(errors="replace"), flag != 0)
+        for text, flag in records[: max(known, 0)].tolist()
+    ]
 
 
 def traffic_name(channel: str, is_writing: bool) -> str:
@@ -136,14 +192,14 @@ class NodeTelemetry:
         return found
 
     def episode(self, returns: np.ndarray, lengths: np.ndarray) -> None:
-        """Push finished episodes; the newest EPISODE_RING of them stay readable."""
+        """Push finished episodes; the newest EPISODE_SLOTS of them stay readable."""
         finished = len(returns)
         if not finished:
             return
         total = self._head[EPISODES_DONE] + finished
         self._tail[EPISODES_BEGUN] = total
-        kept = min(finished, EPISODE_RING)
-        places = np.arange(total - kept, total) % EPISODE_RING
+        kept = min(finished, EPISODE_SLOTS)
+        places = np.arange(total - kept, total) % EPISODE_SLOTS
         self._returns[places] = returns[-kept:]
         self._lengths[places] = lengths[-kept:]
         self._head[EPISODES_DONE] = total
@@ -275,7 +331,7 @@ class NodeSnapshot:
     def new_episodes(self, since: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns and lengths of the episodes from number `since` on that are still in the ring."""
         first = max(since, self._first_episode)
-        places = np.arange(first, max(first, self.episodes_total)) % EPISODE_RING
+        places = np.arange(first, max(first, self.episodes_total)) % EPISODE_SLOTS
         return self._returns[places], self._lengths[places]
 
     @staticmethod
@@ -300,7 +356,7 @@ class NodeSnapshot:
             episodes_total=total,
             lag=_lag_summary(fields["lag"].tolist(), fields["histogram"]),
             # Episodes begun but not done may already have overwritten the oldest ones.
-            _first_episode=max(0, max(total, tail[EPISODES_BEGUN]) - EPISODE_RING),
+            _first_episode=max(0, max(total, tail[EPISODES_BEGUN]) - EPISODE_SLOTS),
             _returns=fields["returns"],
             _lengths=fields["lengths"],
             infos={

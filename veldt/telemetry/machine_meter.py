@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How busy the machine is while a run goes on: cores, memory, GPUs."""
+"""Utilization of cores, memory and GPUs during a run."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 import psutil
 
-_QUERY = ("--query-gpu=utilization.gpu,memory.used,memory.total", "--format=csv,noheader,nounits")
 _MEBIBYTE = 2.0**20
 
 
 class MachineMeter:
-    """Reads what the system counts anyway; a fraction of a millisecond, about once per second."""
+    """Reads counters of the system; a fraction of a millisecond per call."""
 
     def __init__(self) -> None:
-        psutil.cpu_percent()  # counts from here
+        psutil.cpu_percent()  # the first call starts the measurement
         self._processes: dict[int, psutil.Process] = {}
         self._gpus = GpuMeter()
 
@@ -37,7 +35,7 @@ class MachineMeter:
         self._gpus.close()
 
     def _of_processes(self, process_ids: set[int]) -> tuple[float, float]:
-        """Cores in use since the last call, and bytes of memory; shared ones count for each."""
+        """Cores in use since the last call, and resident bytes; shared pages count repeatedly."""
         known = {number: p for number, p in self._processes.items() if number in process_ids}
         self._processes = known
         cores = memory = 0.0
@@ -50,47 +48,33 @@ class MachineMeter:
 
 
 class GpuMeter:
-    """NVIDIA's GPUs, by its own command where there is one. It is not waited for: what is told is
-    what it said last."""
+    """NVIDIA's GPUs, where nvidia-ml-py (the extra `gpu`) and a driver are installed."""
 
     def __init__(self) -> None:
-        self._command = shutil.which("nvidia-smi")
-        self._asked: subprocess.Popen[str] | None = None
-        self._known: dict[str, float] = {}
+        self._nvml: Any = None
+        self._devices: list[Any] = []
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+        except Exception:  # no library, no driver or no device: no metrics of GPUs
+            return
+        self._nvml = pynvml
+        for number in range(pynvml.nvmlDeviceGetCount()):
+            self._devices.append(pynvml.nvmlDeviceGetHandleByIndex(number))
 
     def read(self) -> dict[str, float]:
-        if self._command is None:
-            return {}
-        if self._asked is not None and self._asked.poll() is not None:
-            said, _ = self._asked.communicate()
-            self._known = parsed(said) if self._asked.returncode == 0 else {}
-            self._asked = None
-        if self._asked is None:
-            try:
-                self._asked = subprocess.Popen(
-                    [self._command, *_QUERY],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    text=True,
-                )
-            except OSError:
-                self._command = None
-        return self._known
+        found = {}
+        for number, device in enumerate(self._devices):
+            with suppress(self._nvml.NVMLError):  # some devices do not report everything
+                memory = self._nvml.nvmlDeviceGetMemoryInfo(device)
+                busy = self._nvml.nvmlDeviceGetUtilizationRates(device).gpu
+                found[f"system/gpu_{number}_percent"] = float(busy)
+                found[f"system/gpu_{number}_memory_percent"] = 100.0 * memory.used / memory.total
+        return found
 
     def close(self) -> None:
-        if self._asked is not None:
-            self._asked.kill()
-            self._asked.communicate()
-            self._asked = None
-
-
-def parsed(said: str) -> dict[str, float]:
-    """One line per GPU: percent busy, MiB used, MiB there is; "[N/A]" where it does not know."""
-    found = {}
-    for number, line in enumerate(said.splitlines()):
-        with suppress(ValueError):
-            busy, used, there = (float(part) for part in line.split(","))
-            found[f"system/gpu_{number}_percent"] = busy
-            found[f"system/gpu_{number}_memory_percent"] = 100 * used / max(there, 1.0)
-    return found
+        if self._nvml is not None:
+            with suppress(self._nvml.NVMLError):
+                self._nvml.nvmlShutdown()
+            self._devices = []

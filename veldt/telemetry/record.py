@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run leaves in its directory while it goes: metrics.jsonl, events.jsonl, topology.json once
-and status.json about once per second. Who watches needs no other way to the run."""
+"""Files of a run in progress: metrics.jsonl, events.jsonl, topology.json and, every second,
+status.json. Readers need no other connection to the run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any, Literal
 from veldt.diagram import describe
 from veldt.files import write_atomically
 from veldt.telemetry.aggregate import RunTelemetry
+from veldt.telemetry.log_files import Guard, JsonLog, MetricsWriter
 from veldt.telemetry.result import dumps, lag_entry
-from veldt.telemetry.writers import AppendLog, Guard, MetricsWriter
 from veldt.topology import Topology, stem
 
 TOPOLOGY_FILE, STATUS_FILE, EVENTS_FILE = "topology.json", "status.json", "events.jsonl"
@@ -29,7 +29,7 @@ EventSort = Literal["node", "alarm", "checkpoint", "clients", "environment", "en
 
 
 class RunRecord:
-    """Writes the files. A write that fails is reported once and never stops training."""
+    """Writes the files; a write that fails is reported once and never stops training."""
 
     def __init__(
         self,
@@ -46,21 +46,21 @@ class RunRecord:
             node.name: group.name for group in topology.groups() for node in group.nodes
         }
         self._slots = {queue.spec.name: queue.spec.num_slots for queue in topology.queues}
-        self._events: AppendLog | None = None
+        self._events: JsonLog | None = None
         self._began = time.time()
 
     def begin(self) -> None:
-        """Say what is going to run, before it does."""
+        """Write the topology and a first status before anything runs."""
         self._guard(TOPOLOGY_FILE, self._replace, TOPOLOGY_FILE, self._description)
         self._guard(STATUS_FILE, self._replace, STATUS_FILE, self._header("starting"))
 
     def tick(self, run: RunTelemetry, restarted: Mapping[str, int], ended: bool = False) -> None:
-        """Write the run's numbers of this moment; at the end, means since it settled."""
+        """Write the current metrics and status; at the end, means over the steady state."""
         self._metrics.write(run.env_steps, run.metrics())
         self._guard(STATUS_FILE, self._write_status, run, restarted, ended)
 
     def note(self, sort: EventSort, text: str) -> None:
-        """Show one line about something unusual, and keep it."""
+        """Show an event to the user and keep it."""
         self._show(text)
         self.keep(sort, text)
 
@@ -75,10 +75,8 @@ class RunRecord:
 
     def _write_event(self, sort: EventSort, text: str) -> None:
         if self._events is None:
-            self._events = AppendLog(self._run_dir / EVENTS_FILE)
-            self._events.cut_torn_line()
-        record = {"time": time.time(), "sort": sort, "text": text}
-        self._events.write(dumps(record).encode() + b"\n")
+            self._events = JsonLog(self._run_dir / EVENTS_FILE)
+        self._events.write({"time": time.time(), "sort": sort, "text": text})
 
     def _header(self, state: str) -> dict[str, Any]:
         process = {"host": socket.gethostname(), "pid": os.getpid(), "began": self._began}
@@ -118,6 +116,5 @@ class RunRecord:
         return dict(filled)
 
     def _replace(self, name: str, content: Mapping[str, Any]) -> None:
-        """Readers find the old file or the new one. Not synced: its loss with the machine's power
-        costs nothing."""
+        """Not synced: losing it in a power failure costs nothing."""
         write_atomically(self._run_dir / name, dumps(dict(content)) + "\n")

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every node did in the same few seconds, one lane per node.
-
-timeline.json has the Trace Event Format of Chrome, which ui.perfetto.dev and chrome://tracing open;
-timeline.svg is a picture of a part of it that is short enough to see single steps.
-"""
+"""What every node did in the same few seconds, as timeline.json for ui.perfetto.dev."""
 
 from __future__ import annotations
 
@@ -15,13 +11,11 @@ from typing import Any
 import numpy as np
 
 from veldt.files import write_atomically
-from veldt.telemetry.aggregate import WAIT_STAGE
 from veldt.telemetry.result import dumps
-from veldt.telemetry.spans import Spans
-from veldt.telemetry.timeline_picture import picture
+from veldt.telemetry.stages import Spans
 from veldt.topology import Topology
 
-TIMELINE_FILE, TIMELINE_PICTURE = "timeline.json", "timeline.svg"
+TIMELINE_FILE = "timeline.json"
 _MICROSECONDS = 1e6
 
 
@@ -37,7 +31,7 @@ class Lane:
     start: np.ndarray
     end: np.ndarray
     begin: float = 0.0
-    """When its spans begin: later than others where its ring was too short."""
+    """Start of its recording; later than 0 where its buffer was too small."""
 
     def shares(self, until: float) -> dict[str, float]:
         """Share of the lane's time by stage."""
@@ -54,7 +48,7 @@ class Timeline:
     seconds: float
     lanes: list[Lane]
     about: dict[str, Any] = field(default_factory=dict)
-    """What was run, for the reader of the file."""
+    """The run's architecture, environment and sizes."""
 
     @staticmethod
     def of(
@@ -83,43 +77,29 @@ class Timeline:
                 stages[stage] = stages.get(stage, 0.0) + share / alike
         return found
 
-    def busy(self, lane: Lane) -> float:
-        shares = lane.shares(self.seconds)
-        return sum(share for stage, share in shares.items() if stage != WAIT_STAGE)
-
     def trace(self) -> dict[str, Any]:
-        """The Trace Event Format: complete events, microseconds, one thread per node."""
+        """The Trace Event Format: complete events in microseconds, one thread per node."""
         events: list[dict[str, Any]] = []
         for number, lane in enumerate(self.lanes, start=1):
             place = {"pid": lane.process, "tid": number}
-            events.append({"ph": "M", "name": "thread_name", **place, "args": {"name": lane.name}})
-            events.append(
-                {"ph": "M", "name": "process_name", **place, "args": {"name": lane.name}}
-                if all(event["pid"] != lane.process for event in events[:-1])
-                else {
-                    "ph": "M",
-                    "name": "thread_sort_index",
-                    **place,
-                    "args": {"sort_index": number},
-                }
-            )
-            names, starts = [lane.stages[n] for n in lane.index], lane.start * _MICROSECONDS
+            names = ["thread_name"]
+            if all(event["pid"] != lane.process for event in events):
+                names.append("process_name")
+            events += [{"ph": "M", "name": n, **place, "args": {"name": lane.name}} for n in names]
+            starts = lane.start * _MICROSECONDS
             lengths = np.maximum(lane.end - lane.start, 0.0) * _MICROSECONDS
             begun, took = starts.round(3).tolist(), lengths.round(3).tolist()
             events += [
                 {"ph": "X", "name": name, "cat": lane.kind, "ts": ts, "dur": dur, **place}
-                for name, ts, dur in zip(names, begun, took, strict=True)
+                for name, ts, dur in zip(
+                    (lane.stages[n] for n in lane.index), begun, took, strict=True
+                )
             ]
         about = {**self.about, "seconds": self.seconds, "stage_shares": self.stage_shares()}
         return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
-    def svg(self, alone: bool = False) -> str:
-        """The picture; `alone`, with colours of its own for light and dark."""
-        return picture(self, alone)
-
     def save(self, run_dir: Path) -> None:
         write_atomically(run_dir / TIMELINE_FILE, dumps(self.trace()) + "\n")
-        write_atomically(run_dir / TIMELINE_PICTURE, self.svg(alone=True) + "\n")
 
 
 def _cut(spans: Spans, name: str, kind: str, process: int, begin: float, end: float) -> Lane:

@@ -19,22 +19,23 @@ from typing import Any
 
 from veldt.errors import ConfigurationError
 from veldt.files import write_atomically
-from veldt.telemetry.line_file import LineFile
-from veldt.telemetry.writers import METRICS_FILE
+from veldt.telemetry.log_files import METRICS_FILE, JsonLines
 
 STATE_FILE, LOG_FILE = "trackers.json", "trackers.log"
 """In the run directory: ids and how far each tracker has come; what their packages printed."""
-PACKAGES = {"wandb": "wandb", "mlflow": "mlflow"}
+PACKAGES = ("wandb", "mlflow")
+"""Trackers that need a process."""
+_EXTRAS = {"tensorboard": "tensorboard", "wandb": "trackers", "mlflow": "trackers"}
 _GRACE_SECONDS = 10.0
 _NICENESS = 5  # as actors have: training goes first
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Refuse what is not installed."""
+    """Refuse trackers that are not installed."""
     for name in names:
-        if name in PACKAGES and importlib.util.find_spec(PACKAGES[name]) is None:
+        if name in _EXTRAS and importlib.util.find_spec(name) is None:
             raise ConfigurationError(
-                f"the tracker {name} needs an extra: pip install 'veldt[trackers]'"
+                f"the tracker {name} needs an extra: pip install 'veldt[{_EXTRAS[name]}]'"
             )
 
 
@@ -65,7 +66,7 @@ class Trackers:
         written since that checkpoint counts as sent: twice would be worse than a gap."""
         kept = meta.get("trackers")
         if kept and not read_state(self._run_dir):
-            lines, _ = LineFile(self._run_dir / METRICS_FILE).new_lines()
+            lines, _ = JsonLines(self._run_dir / METRICS_FILE).new_lines()
             written = max((line["env_steps"] for line in lines), default=-1)
             for state in kept.values():
                 state["env_steps"] = max(state.get("env_steps", -1), written)
@@ -80,7 +81,7 @@ class Trackers:
         try:
             self._child = self._start()
         except OSError as error:
-            self._note(f"no tracker was started, training goes on: {error}")
+            self._note(f"no tracker was started, training continues: {error}")
         try:
             yield
         finally:
@@ -109,7 +110,7 @@ class Trackers:
         self._hear(self._child.stdout.read() or b"")
         if self._child.poll() is not None:
             self._note(
-                f"the trackers' process ended with {self._child.returncode}, training goes on:"
+                f"the trackers' process ended with {self._child.returncode}, training continues:"
                 f" see {self._run_dir / LOG_FILE}"
             )
             self._child = None

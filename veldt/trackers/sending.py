@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from veldt.files import lock, write_atomically
-from veldt.telemetry.line_file import LineFile
+from veldt.telemetry.log_files import METRICS_FILE, Guard, JsonLines
 from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE, STATUS_FILE
-from veldt.telemetry.writers import METRICS_FILE, Guard
 from veldt.trackers.child import STATE_FILE, read_state
 
 _LOOK_SECONDS = 1.0
@@ -114,7 +113,7 @@ def follow(run_dir: Path, names: list[str]) -> None:
         write_atomically(run_dir / STATE_FILE, json.dumps(states, indent=2) + "\n")
 
     followers = [Follower(name, run_dir, states.setdefault(name, {}), save) for name in names]
-    metrics = LineFile(run_dir / METRICS_FILE)
+    metrics = JsonLines(run_dir / METRICS_FILE)
     goes_on = True
     while goes_on:
         goes_on = not _is_told_to_end() and os.getppid() == parent

@@ -34,7 +34,7 @@ from veldt.backends.supervision import Attention, RestartPolicy, silent_seconds
 from veldt.checkpoints.store import read_part
 from veldt.resources import require_descriptors
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
-from veldt.telemetry.spans import Spans, ring_bytes
+from veldt.telemetry.stages import Spans, ring_bytes
 from veldt.topology import Group, Topology
 
 _GRACE_SECONDS = 5.0

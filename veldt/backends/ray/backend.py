@@ -35,7 +35,7 @@ from veldt.backends.saving import (
 from veldt.backends.shared_memory.streams import Link
 from veldt.checkpoints.store import read_part
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot
-from veldt.telemetry.spans import Spans
+from veldt.telemetry.stages import Spans
 from veldt.topology import Board, Group, Topology
 from veldt.types import Parameters
 

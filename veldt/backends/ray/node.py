@@ -43,7 +43,7 @@ from veldt.backends.supervision import silent_seconds
 from veldt.backends.tuning import keep_freed_memory
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.telemetry.spans import Spans, ring_bytes
+from veldt.telemetry.stages import Spans, ring_bytes
 from veldt.topology import End, Node
 from veldt.types import Parameters
 

@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A timeline as a picture: one lane per node, coloured by what it does; grey is waiting.
+"""Draws a run's timeline.json as SVG for the docs: one lane per node; grey is waiting.
 
-Colours are names that a page may set, as in the diagrams, so that one picture serves light and
-dark; one that stands alone brings both. Each lane is cut into cells half a pixel wide and a cell
-shows what most of it was, so that a picture stays small however many spans there are.
+Each lane is divided into cells half a pixel wide, and a cell has the colour of the stage that
+fills most of it, so the size of a picture does not depend on the number of spans.
 """
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from veldt.telemetry.timeline import Lane, Timeline
 
 _COLOURS = {
     "step": "#2f9e6e",
@@ -46,58 +42,88 @@ svg.timeline { width: 100%; height: auto; }
   stroke: var(--line, #e1e6e3); } .timeline .tick { stroke: var(--line, #e1e6e3); }
 .body--dark .timeline .wait { fill: #333f39; }
 """
-"""What a page with such pictures needs."""
-_ALONE = """
+_THEMES = """
 svg.timeline { --ink: #1c2622; --soft: #66726c; --card: #fff; --line: #e1e6e3; --wait: #dfe5e2; }
 @media (prefers-color-scheme: dark) { svg.timeline { --ink: #e5ece8; --soft: #93a19a;
   --card: #19211d; --line: #2b3631; --wait: #333f39; } }
 """
 
 
-def picture(timeline: Timeline, alone: bool) -> str:
-    begin, end = _focus(timeline)
-    lanes = _chosen(timeline.lanes)
+@dataclass(frozen=True)
+class Lane:
+    """Spans of one node, in seconds since the timeline began."""
+
+    name: str
+    kind: str
+    stages: list[str]
+    index: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+    def busy(self, seconds: float) -> float:
+        """Share of its time outside of the stage `wait`, from its first span on."""
+        working = np.array([stage != _WAIT for stage in self.stages])[self.index]
+        spent = (self.end - self.start)[working].sum()
+        return float(spent / max(seconds - self.start.min(initial=0.0), 1e-9))
+
+
+def lanes_of(trace: dict[str, Any]) -> list[Lane]:
+    """The lanes of a timeline.json."""
+    names = {
+        e["tid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"
+    }
+    spans: dict[int, list[dict[str, Any]]] = {number: [] for number in names}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            spans[event["tid"]].append(event)
+    lanes = []
+    for number, events in spans.items():
+        stages = list(dict.fromkeys(event["name"] for event in events))
+        index = np.array([stages.index(event["name"]) for event in events], np.int64)
+        start = np.array([event["ts"] for event in events]) / 1e6
+        length = np.array([event["dur"] for event in events]) / 1e6
+        kind = events[0]["cat"] if events else names[number]
+        lanes.append(Lane(names[number], kind, stages, index, start, start + length))
+    return lanes
+
+
+def picture(trace: dict[str, Any]) -> str:
+    """The SVG of a timeline.json."""
+    seconds, every = trace["otherData"]["seconds"], lanes_of(trace)
+    begin, end = _focus(every, seconds)
+    lanes = _chosen(every)
     bottom = _TOP + len(lanes) * (_LANE + _GAP)
     width, height = _LEFT + _LANES + _RIGHT, bottom + 34
     rows = [
-        _lane(timeline, lane, begin, end, _TOP + row * (_LANE + _GAP))
+        _lane(lane, seconds, begin, end, _TOP + row * (_LANE + _GAP))
         for row, lane in enumerate(lanes)
     ]
-    hidden = len(timeline.lanes) - len(lanes)
+    hidden = len(every) - len(lanes)
     more = f"; {hidden} more nodes are not shown" if hidden else ""
-    words = (
-        f"{1e3 * (end - begin):,.0f} ms of {timeline.seconds:.1f} s; percent: busy over all of it"
-        f"{more}"
-    )
-    name = escape(str(timeline.about.get("architecture", "timeline")))
-    style = f"<style>{_ALONE}{STYLE}</style>" if alone else ""
+    words = f"{1e3 * (end - begin):,.0f} ms of {seconds:.1f} s; percent: busy over all of it{more}"
+    name = escape(str(trace["otherData"].get("architecture", "timeline")))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="timeline" viewBox="0 0 {width} {height}"'
-        f' role="img" aria-label="{name}: what each node did">{style}'
+        f' role="img" aria-label="{name}: what each node did"><style>{_THEMES}{STYLE}</style>'
         f'<rect class="ground" width="{width}" height="{height}" rx="8"/>'
-        f"{_legend(timeline)}{''.join(rows)}{_axis(begin, end, bottom)}"
+        f"{_legend(every)}{''.join(rows)}{_axis(begin, end, bottom)}"
         f'<text class="soft" x="{_LEFT}" y="{height - 6}">{escape(words)}</text></svg>'
     )
 
 
-def for_page(svg: str) -> str:
-    """A picture that stood alone, to be coloured by the page it is put into."""
-    return re.sub("<style>.*?</style>", "", svg, flags=re.DOTALL)
-
-
-def _focus(timeline: Timeline) -> tuple[float, float]:
+def _focus(lanes: list[Lane], seconds: float) -> tuple[float, float]:
     """A part in the middle, so long that what comes again and again is seen several times."""
     periods = []
-    for lane in timeline.lanes:
+    for lane in lanes:
         for stage in ("learn", "apply", "step"):
             if stage in lane.stages:
                 starts = lane.start[lane.index == lane.stages.index(stage)]
                 if starts.size > _CYCLES:
                     periods.append(float(starts[-1] - starts[0]) / (starts.size - 1))
                     break
-    longest = max(periods, default=timeline.seconds)
-    shown = min(timeline.seconds, max(_SHORTEST_SECONDS, _CYCLES * longest))
-    middle = timeline.seconds / 2
+    longest = max(periods, default=seconds)
+    shown = min(seconds, max(_SHORTEST_SECONDS, _CYCLES * longest))
+    middle = seconds / 2
     return middle - shown / 2, middle + shown / 2
 
 
@@ -113,7 +139,7 @@ def _chosen(lanes: list[Lane]) -> list[Lane]:
     return [lane for lane in lanes if lane.name in kept][:_MOST_LANES]
 
 
-def _lane(timeline: Timeline, lane: Lane, begin: float, end: float, top: int) -> str:
+def _lane(lane: Lane, seconds: float, begin: float, end: float, top: int) -> str:
     middle = top + _LANE - 6
     title = lane.name if len(lane.name) <= 20 else f"{lane.name[:19]}…"
     bars = "".join(
@@ -124,7 +150,7 @@ def _lane(timeline: Timeline, lane: Lane, begin: float, end: float, top: int) ->
     return (
         f'<g data-node="{escape(lane.name)}"><text x="8" y="{middle}">{escape(title)}</text>'
         f'<rect class="lane" x="{_LEFT}" y="{top}" width="{_LANES}" height="{_LANE}"/>{bars}'
-        f'<text class="soft" x="{_LEFT + _LANES + 8}" y="{middle}">{timeline.busy(lane):.0%}'
+        f'<text class="soft" x="{_LEFT + _LANES + 8}" y="{middle}">{lane.busy(seconds):.0%}'
         "</text></g>"
     )
 
@@ -152,8 +178,8 @@ def _paint(stage: str) -> str:
     return 'class="wait"' if stage == _WAIT else f'fill="{_COLOURS.get(stage, _OTHER)}"'
 
 
-def _legend(timeline: Timeline) -> str:
-    seen = {lane.stages[n] for lane in timeline.lanes for n in np.unique(lane.index)}
+def _legend(lanes: list[Lane]) -> str:
+    seen = {lane.stages[n] for lane in lanes for n in np.unique(lane.index)}
     known = [stage for stage in (*_COLOURS, _WAIT) if stage in seen]
     parts, left = [], _LEFT
     for stage in [*known, *sorted(seen - set(known))]:

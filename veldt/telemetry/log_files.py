@@ -1,37 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics on disk: metrics.jsonl and TensorBoard events, whole records only.
+"""Files that grow while a run trains: JSON lines and TensorBoard events, whole records only.
 
-A write that fails is reported once and tried again with the next record; it never stops training.
-TensorBoard's own writers are not used: they look for tensorflow, import what can write to clouds,
-which takes a second, and write from a thread.
+TensorBoard's own writers are not used because they look for tensorflow, import clients of cloud
+stores, which takes half a second, and write from a thread.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from veldt.telemetry.result import dumps
 
 METRICS_FILE = "metrics.jsonl"
+LogFn = Callable[[str], None]
 
 
-def alarm_to_stderr(text: str) -> None:
-    """The default alarm."""
+def log_to_stderr(text: str) -> None:
     print(f"veldt: {text}", file=sys.stderr, flush=True)
 
 
-class Guard:
-    """Calls what may fail without harm; `alarm` hears of the first failure of each sort."""
+def wants_events(trackers: Collection[str]) -> bool:
+    """Whether event files are written: asked for, or `auto` and TensorBoard is installed."""
+    is_installed = importlib.util.find_spec("tensorboard") is not None
+    return "tensorboard" in trackers or ("auto" in trackers and is_installed)
 
-    def __init__(self, alarm: Callable[[str], None] = alarm_to_stderr) -> None:
-        self._alarm = alarm
+
+class Guard:
+    """Calls functions that may fail; the first failure of each sort is logged."""
+
+    def __init__(self, log: LogFn = log_to_stderr) -> None:
+        self._log = log
         self._silenced: set[str] = set()
 
     def __call__(self, what: str, action: Callable[..., None], *arguments: Any) -> None:
@@ -40,28 +47,25 @@ class Guard:
         except Exception as error:
             if what not in self._silenced:
                 self._silenced.add(what)
-                self._alarm(f"{what} failed, training goes on: {type(error).__name__}: {error}")
+                self._log(f"{what} failed, training continues: {type(error).__name__}: {error}")
 
 
 class MetricsWriter:
     """Appends one record per call to RUN_DIR/metrics.jsonl and RUN_DIR/tensorboard/.
 
-    `alarm` receives one line the first time a file cannot be written. The TensorBoard package is
-    imported by the first `write`, so that it costs the start of a run nothing."""
+    A write that fails is logged once and tried again with the next record. TensorBoard's messages
+    are imported by the first `write`, so that they do not delay the start of a run."""
 
     def __init__(
-        self,
-        run_dir: str | Path,
-        alarm: Callable[[str], None] = alarm_to_stderr,
-        tensorboard: bool = True,
+        self, run_dir: str | Path, log: LogFn = log_to_stderr, tensorboard: bool = True
     ) -> None:
         self._run_dir, self._has_events = Path(run_dir), tensorboard
-        self._guarded = Guard(alarm)
-        self._lines: AppendLog | None = None
+        self._guarded = Guard(log)
+        self._lines: JsonLog | None = None
         self._events: _EventLog | None = None
 
     def write(self, env_steps: int, metrics: Mapping[str, Any]) -> None:
-        """Record `metrics` at `env_steps`. What is no number goes to the JSON lines only."""
+        """Record `metrics` at `env_steps`; TensorBoard gets the numbers among them."""
         self._guarded(METRICS_FILE, self._write_line, env_steps, metrics)
         if self._has_events:
             self._guarded("TensorBoard events", self._write_event, env_steps, metrics)
@@ -75,10 +79,8 @@ class MetricsWriter:
 
     def _write_line(self, env_steps: int, metrics: Mapping[str, Any]) -> None:
         if self._lines is None:
-            self._lines = AppendLog(self._run_dir / METRICS_FILE)
-            self._lines.cut_torn_line()
-        record = {"time": time.time(), "env_steps": env_steps, **metrics}
-        self._lines.write(dumps(record).encode() + b"\n")
+            self._lines = JsonLog(self._run_dir / METRICS_FILE)
+        self._lines.write({"time": time.time(), "env_steps": env_steps, **metrics})
 
     def _write_event(self, env_steps: int, metrics: Mapping[str, Any]) -> None:
         if self._events is None:
@@ -87,25 +89,15 @@ class MetricsWriter:
 
 
 class AppendLog:
-    """A file that only ever ends after a whole record, as far as the disk allows."""
+    """A file to which only whole records are appended."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._end = os.lseek(self._file, 0, os.SEEK_END)
 
-    def cut_torn_line(self) -> None:
-        """Drop what a crash left after the last newline."""
-        while self._end:
-            start = max(0, self._end - 4096)
-            newline = os.pread(self._file, self._end - start, start).rfind(b"\n")
-            self._end = start + newline + 1
-            if newline >= 0:
-                break
-        os.ftruncate(self._file, self._end)
-
-    def write(self, record: bytes) -> None:
-        """Append the record in one call; a part of one that did not fit is cut off again."""
+    def append(self, record: bytes) -> None:
+        """Append a record; a part of one that did not fit is removed."""
         written = os.pwrite(self._file, record, self._end)
         if written != len(record):
             os.ftruncate(self._file, self._end)
@@ -114,6 +106,48 @@ class AppendLog:
 
     def close(self) -> None:
         os.close(self._file)
+
+
+class JsonLog(AppendLog):
+    """A file of JSON lines; a line that a crash left incomplete is removed on opening."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        while self._end:
+            start = max(0, self._end - 4096)
+            newline = os.pread(self._file, self._end - start, start).rfind(b"\n")
+            self._end = start + newline + 1
+            if newline >= 0:
+                break
+        os.ftruncate(self._file, self._end)
+
+    def write(self, record: dict[str, Any]) -> None:
+        self.append(dumps(record).encode() + b"\n")
+
+
+class JsonLines:
+    """Reads a growing file of JSON lines from where the last reading ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._end = 0
+        self._inode: int | None = None
+
+    def new_lines(self) -> tuple[list[dict[str, Any]], bool]:
+        """Whole lines since the last call, and whether the file was replaced since."""
+        try:
+            with open(self._path, "rb") as file:
+                found = os.fstat(file.fileno())
+                is_new = found.st_ino != self._inode or found.st_size < self._end
+                if is_new:
+                    self._end, self._inode = 0, found.st_ino
+                file.seek(self._end)
+                data = file.read()
+        except OSError:
+            return [], False
+        whole = data[: data.rfind(b"\n") + 1]
+        self._end += len(whole)
+        return [json.loads(line) for line in whole.splitlines()], is_new
 
 
 class _EventLog:
@@ -137,21 +171,16 @@ class _EventLog:
         self._append(step=int(step), summary=self._summary(value=values))
 
     def _append(self, **content: Any) -> None:
-        event = self._event(wall_time=time.time(), **content)
-        self._log.write(_record(event.SerializeToString()))
+        data = self._event(wall_time=time.time(), **content).SerializeToString()
+        length = struct.pack("<Q", len(data))
+        self._log.append(length + _checksum(length) + data + _checksum(data))
 
     def close(self) -> None:
         self._log.close()
 
 
-def _record(data: bytes) -> bytes:
-    """Length and content as event files have them, each with its check."""
-    length = struct.pack("<Q", len(data))
-    return length + _check(length) + data + _check(data)
-
-
-def _check(data: bytes) -> bytes:
-    """CRC-32C, rotated and shifted as event files want it."""
+def _checksum(data: bytes) -> bytes:
+    """CRC-32C, rotated and shifted as the format of event files requires."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veldt.telemetry.writers import MetricsWriter
+from veldt.telemetry.log_files import MetricsWriter
 
 
 def lines_of(run_dir: Path) -> list[dict[str, Any]]:
@@ -89,8 +89,8 @@ def test_a_full_disk_alarms_once_and_leaves_whole_records(
     assert [line["a"] for line in lines_of(tmp_path)] == [1, 4]
     assert [(step, value) for step, _, value in events_of(tmp_path)] == [(1, 1.0), (4, 4.0)]
     assert len(alarms) == 2
-    assert alarms[0].startswith("metrics.jsonl failed, training goes on")
-    assert alarms[1].startswith("TensorBoard events failed, training goes on")
+    assert alarms[0].startswith("metrics.jsonl failed, training continues")
+    assert alarms[1].startswith("TensorBoard events failed, training continues")
 
 
 def test_a_run_directory_that_cannot_be_made_alarms_and_does_not_raise(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ class Watch(importlib.abc.MetaPathFinder):
             print("looked for", name)
 
 sys.meta_path.insert(0, Watch())
-from veldt.telemetry.writers import MetricsWriter
+from veldt.telemetry.log_files import MetricsWriter
 assert not any(name.partition(".")[0] == "tensorboard" for name in sys.modules)
 MetricsWriter(sys.argv[1]).write(1, {"a": 1.0})
 assert "tensorboard" in sys.modules
