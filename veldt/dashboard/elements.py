@@ -7,7 +7,6 @@ from pathlib import Path
 
 from nicegui import ui
 
-
 _STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 
 

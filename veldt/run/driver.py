@@ -40,8 +40,8 @@ from veldt.run.surroundings import Surroundings
 from veldt.run.target import Target
 from veldt.run.timeline import TimelineRecorder
 from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
-from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.log_files import wants_events
+from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord
 from veldt.telemetry.result import RunResult, StoppedBy
 from veldt.types import Parameters
