@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veldt.replay import SumTree
+from veldt.replay.sum_tree import SumTree
 
 
 def chosen_by_hand(masses: np.ndarray, draw: float) -> int:

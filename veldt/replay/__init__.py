@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replay as plain single-threaded data: stores, samplers, removers and the rate limiter.
 
-A store cuts items out of trajectories and copies them into batches; a sampler picks them. Numba is
-loaded only when a sum tree is made.
+A store cuts items out of trajectories and copies them into batches; a sampler chooses them.
 """
 
-from veldt.replay.items import Changes
+from veldt.replay.items import Changes, Fifo, LowestPriority, Remover, SoftCap
 from veldt.replay.rate_limiter import RateLimiter
-from veldt.replay.removers import Fifo, LowestPriority, Remover, SoftCap
 from veldt.replay.samplers import PrioritizedSampler, UniformSampler
 from veldt.replay.sequences import SequenceStore
-from veldt.replay.sum_tree import SumTree
 from veldt.replay.transitions import TransitionStore
 
 __all__ = [
@@ -22,7 +19,6 @@ __all__ = [
     "Remover",
     "SequenceStore",
     "SoftCap",
-    "SumTree",
     "TransitionStore",
     "UniformSampler",
 ]

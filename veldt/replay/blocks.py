@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trajectories as fixed blocks of rows, chained where one continues another.
+"""Memory of a replay: trajectories as fixed blocks of rows, chained where one continues another.
 
-Row T of a trajectory is row 0 of the next one of the same actor, so a block keeps T rows. Row T
-rests in a tail of its own until the next block brings it; a chain that ends keeps its tail.
+Row T of a trajectory is row 0 of the next one of the same actor, so a block keeps T rows. Row T is
+kept in a tail until the next block brings it; the last block of a chain keeps its tail.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 import numpy as np
 
 from veldt.errors import ConfigurationError
 from veldt.replay.frame_stacks import FrameStacks
-from veldt.replay.layouts import observation_leaves
-from veldt.replay.pool import Pool
 from veldt.resources import require_bytes
 from veldt.types import (
     ACTION_MASK,
@@ -28,6 +27,30 @@ from veldt.types import (
 )
 
 FREE = -1
+_PER_BLOCK = ("uid", "following", "preceding", "tail", "versions")
+
+
+def observation_leaves(trajectories: Layout) -> list[str]:
+    """Fields that a policy acts on: observations and the action mask."""
+    return [
+        name for name in trajectories if name == ACTION_MASK or name.split(".")[0] == "observation"
+    ]
+
+
+def require_room(
+    trajectories: Layout,
+    rows: int,
+    frame_stack: int,
+    option: str,
+    fields: Sequence[str] = ("action",),
+) -> None:
+    """Refuse a replay that could never be filled; each frame of a stack is kept once."""
+    leaves, per_row = observation_leaves(trajectories), 0
+    for name in (*leaves, *fields):
+        spec = trajectories[name]
+        size = prod(spec.shape[2:]) * np.dtype(spec.dtype).itemsize
+        per_row += size // (frame_stack if name in leaves else 1)
+    require_bytes(rows * per_row, "replay", f"lower --{option}")
 
 
 @dataclass
@@ -41,17 +64,37 @@ class Stream:
 
 
 def origin(trajectory: dict[str, np.ndarray]) -> tuple[int, int, int]:
-    """Which actor sent a trajectory, in which incarnation, and its number there."""
+    """Actor, incarnation and sequence number of a trajectory."""
     provenance = trajectory["provenance"].reshape(-1)
     places = (PROVENANCE_ACTOR, PROVENANCE_INCARNATION, PROVENANCE_SEQUENCE)
     actor, incarnation, sequence = (int(provenance[place]) for place in places)
     return actor, incarnation, sequence
 
 
+class Pool:
+    """Hands out numbers below `size`, the lowest first, so that memory above stays untouched."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.touched = 0
+        """Numbers at or above this were never handed out."""
+        self.returned: list[int] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return self.touched == self.size and not self.returned
+
+    def take(self) -> int:
+        if self.returned:
+            return self.returned.pop()
+        self.touched += 1
+        return self.touched - 1
+
+
 class BlockStore:
     """Rows of all blocks: entry (slot * T + t) * E + e is row t of environment e.
 
-    Behind the blocks lie tails of E entries each and spare single entries (an episode's last
+    Tails of E entries each follow the blocks, then spare single entries (an episode's last
     observation, frames that nothing continues). Memory is reserved in full, but pages that no entry
     has used take no room. Read observation leaves with `gather`, other fields through `arrays`."""
 
@@ -76,8 +119,8 @@ class BlockStore:
         num_entries = self.first_spare + self.num_spares + 1
         self.arrays: dict[str, np.ndarray] = {}
         self.stacks: dict[str, FrameStacks] = {}
-        self._require_memory(layout, [*self.leaves, *fields], frame_stack)
-        for name in [*self.leaves, *fields]:
+        require_room(layout, self.num_items, frame_stack, "replay-transitions", fields)
+        for name in (*self.leaves, *fields):
             shape, dtype = layout[name].shape[2:], layout[name].dtype
             if frame_stack > 1 and name in self.leaves and dtype == "uint8" and len(shape) >= 3:
                 stack = FrameStacks(name, shape, dtype, frame_stack, num_entries)
@@ -86,10 +129,10 @@ class BlockStore:
                 self.arrays[name] = np.zeros((num_entries, *shape), dtype)
         self.versions = np.zeros((self.num_blocks, self.num_steps), np.int64)
         self.live = np.zeros(num_entries, bool)
-        """What lies there is in use."""
+        """Entries in use."""
         self.live[-1] = True  # the blank frame
         self.whole = np.zeros(num_entries, bool)
-        """Nothing of it is lost: the older frames of its stack are there too."""
+        """Entries in use whose older frames are there, too."""
         self.uid = np.full(self.num_blocks, FREE)
         self.following = np.full(self.num_blocks, FREE)
         self.preceding = np.full(self.num_blocks, FREE)
@@ -97,7 +140,7 @@ class BlockStore:
         self.streams: dict[int, Stream] = {}
         self.blocks_added = 0
         self.order: deque[tuple[int, int]] = deque()
-        """(slot, uid) from oldest to newest; evicted ones are skipped when met."""
+        """(slot, uid) from oldest to newest, evicted ones included."""
         self.dropped = {"old_incarnation": 0, "repeated": 0, "no_spare_entry": 0}
         self.gaps = 0
         self.slots = Pool(self.num_blocks)
@@ -108,16 +151,8 @@ class BlockStore:
         self._frame_rows = frame_stack - 1 if self.stacks else 0
         self._columns = np.arange(self.num_envs)
 
-    def _require_memory(self, layout: Layout, names: list[str], frame_stack: int) -> None:
-        """Ask for what a full replay touches for certain; pages of spare entries may stay empty."""
-        per_item = 0
-        for name in names:
-            size = int(np.prod(layout[name].shape[2:])) * np.dtype(layout[name].dtype).itemsize
-            per_item += size // (frame_stack if name in self.leaves else 1)
-        require_bytes(self.num_items * per_item, "replay", "lower --replay-transitions")
-
     def accepts(self, trajectory: dict[str, np.ndarray]) -> bool:
-        """False, and counted, for what an older incarnation sent late or what came twice."""
+        """Whether it is new; late ones of an older incarnation and repeated ones are counted."""
         actor, incarnation, sequence = origin(trajectory)
         stream = self.streams.get(actor)
         if stream is None or incarnation > stream.incarnation:
@@ -140,7 +175,7 @@ class BlockStore:
         return stream.slot if is_next and self._same_row(trajectory, stream.slot) else FREE
 
     def _same_row(self, trajectory: dict[str, np.ndarray], slot: int) -> bool:
-        """Whether row 0 is the row kept in the tail; numbers alone do not prove it."""
+        """Whether row 0 equals the row in the tail; sequence numbers alone do not prove it."""
         tail = self.tail_entries(slot)
         span = slice(tail[0], tail[0] + self.num_envs)
         for name in self.leaves:
@@ -155,13 +190,13 @@ class BlockStore:
         return True
 
     def tail_entries(self, slot: int) -> np.ndarray:
-        """Entries [E] of the row behind a block: its tail, or row 0 of the block that follows."""
+        """Entries [E] of the row after a block: its tail, or row 0 of the block that follows."""
         if self.tail[slot] != FREE:
             return self.first_tail + self.tail[slot] * self.num_envs + self._columns
         return self.following[slot] * self.block_size + self._columns
 
     def put(self, trajectory: dict[str, np.ndarray], previous: int) -> int:
-        """Copy a trajectory into a free slot and chain it to `previous`; the slot."""
+        """Copy a trajectory into a free slot and chain it to `previous`; returns the slot."""
         slot, tail = self.slots.take(), self.tails.take()
         uid, self.blocks_added = self.blocks_added, self.blocks_added + 1
         self.uid[slot], self.tail[slot] = uid, tail
@@ -203,8 +238,9 @@ class BlockStore:
                 self.whole[damaged] = False
 
     def put_finals(self, trajectory: dict[str, np.ndarray], slot: int) -> np.ndarray:
-        """Keep the true last observations of truncated episodes where they lie beside the rows
-        (SAME_STEP); their entries [T, E], FREE where there is none or it was lost."""
+        """Keep the last observations of truncated episodes (SAME_STEP resets).
+
+        Returns their entries [T, E], FREE where there is none or it was lost."""
         entries = np.full((self.num_steps, self.num_envs), FREE)
         if self.final_leaves:
             truncated = trajectory["truncated"][:-1] & ~trajectory["terminated"][:-1]
@@ -221,7 +257,7 @@ class BlockStore:
             if name in self.final_leaves:
                 array[entry] = trajectory["final_" + name][row, env]
             elif name == ACTION_MASK:
-                array[entry] = True  # none was given there: all actions are open
+                array[entry] = True  # the environment gave none: all actions are allowed
             else:
                 array[entry] = trajectory[name][row, env]
         for name, stack in self.stacks.items():
@@ -230,9 +266,9 @@ class BlockStore:
         return entry if kept else FREE
 
     def spare(self, slot: int, for_tail: bool = False) -> int | None:
-        """One more entry that lives as long as the block in `slot`, or None, counted.
+        """One more entry that lives as long as the block in `slot`; None, counted, if all are used.
 
-        With `for_tail` it belongs to row T, and goes with it to the block that follows."""
+        With `for_tail` it belongs to row T, and moves with it to the block that follows."""
         if self.spares.is_empty:
             self.dropped["no_spare_entry"] += 1
             return None
@@ -260,7 +296,7 @@ class BlockStore:
         self._mark(slice(slot * self.block_size, (slot + 1) * self.block_size), False)
         spares = self.spares_of.pop(slot, []) + self.tail_spares_of.pop(slot, [])
         self._mark(spares, False)
-        # Now, before the place is used again: afterwards a lost frame could not be told from a new.
+        # Before the entries are used again: afterwards a lost frame looks like a new one.
         for other in after:
             self._check_stacks(other)
         self.spares.returned.extend(entry - self.first_spare for entry in spares)
@@ -297,3 +333,66 @@ class BlockStore:
             self.stacks[name].gather(entries, out)
         else:
             np.take(self.arrays[name], entries, axis=0, out=out, mode="clip")
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Copies of all that is needed to continue; memory that was never used is left out."""
+        state = {name: getattr(self, name)[: self.slots.touched].copy() for name in _PER_BLOCK}
+        for name, array in self._per_entry():
+            for part, span in self._used().items():
+                state[f"{name}.{part}"] = array[span].copy()
+        for name, pool in self._pools().items():
+            state[f"pool.{name}"] = np.array([pool.touched, *pool.returned])
+        for name, owned in (("own", self.spares_of), ("tail", self.tail_spares_of)):
+            pairs = [(slot, entry) for slot, entries in owned.items() for entry in entries]
+            state[f"spares.{name}"] = np.array(pairs, np.int64).reshape(-1, 2)
+        streams = [(actor, *vars(stream).values()) for actor, stream in self.streams.items()]
+        state["streams"] = np.array(streams, np.int64).reshape(-1, 5)
+        state["order"] = np.array(self.order, np.int64).reshape(-1, 2)
+        counts = [self.blocks_added, self.gaps, *self.dropped.values()]
+        state["counts"] = np.array(counts, np.int64)
+        return state
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        """Restore into a store of the same layout and capacity."""
+        for name, pool in self._pools().items():
+            touched, *returned = state[f"pool.{name}"].tolist()
+            if touched > pool.size:
+                raise ValueError(
+                    f"the saved replay has {touched} {name}, this one has room for {pool.size};"
+                    " resume with the same capacity"
+                )
+            pool.touched, pool.returned = touched, returned
+        for name in _PER_BLOCK:
+            getattr(self, name)[: self.slots.touched] = state[name]
+        for name, array in self._per_entry():
+            for part, span in self._used().items():
+                array[span] = state[f"{name}.{part}"]
+        for name, owned in (("own", self.spares_of), ("tail", self.tail_spares_of)):
+            owned.clear()
+            for slot, entry in state[f"spares.{name}"].tolist():
+                owned.setdefault(slot, []).append(entry)
+        self.streams = {row[0]: Stream(*row[1:]) for row in state["streams"].tolist()}
+        self.order = deque((slot, uid) for slot, uid in state["order"].tolist())
+        self.blocks_added, self.gaps, *dropped = state["counts"].tolist()
+        self.dropped = dict(zip(self.dropped, dropped, strict=True))
+
+    def _per_entry(self) -> Iterator[tuple[str, np.ndarray]]:
+        yield "live", self.live
+        yield "whole", self.whole
+        for name, array in self.arrays.items():
+            yield f"field.{name}", array
+        for name, stack in self.stacks.items():
+            yield f"frames.{name}", stack.frames
+            yield f"places.{name}", stack.places
+
+    def _pools(self) -> dict[str, Pool]:
+        return {"blocks": self.slots, "tails": self.tails, "spares": self.spares}
+
+    def _used(self) -> dict[str, slice]:
+        """Entries that were ever written."""
+        last_tail = self.first_tail + self.tails.touched * self.num_envs
+        return {
+            "rows": slice(0, self.slots.touched * self.block_size),
+            "tails": slice(self.first_tail, last_tail),
+            "spares": slice(self.first_spare, self.first_spare + self.spares.touched),
+        }

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stacked image observations with each frame kept once.
 
-An entry lists the places of its frames. Whether a stack continues the one before it is compared,
-not assumed: resets, padding and gaps of any kind come back as they went in.
+An entry lists the places of its frames. Whether a stack continues the previous one is compared, not
+assumed, so that resets, padding and gaps of any kind are restored exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,8 @@ from veldt.errors import ConfigurationError
 class FrameStacks:
     """All stacks of one observation leaf. Oldest frame first, along the leading axis.
 
-    Inside a block the frames of one environment lie side by side, so that most stacks are read in
-    one sweep; behind the blocks a frame's place is its entry. The last place is a blank frame."""
+    Inside a block the frames of one environment are adjacent, so that most stacks are read in one
+    sweep; after the blocks a frame's place is its entry. The last place is a blank frame."""
 
     def __init__(
         self, name: str, shape: tuple[int, ...], dtype: str, depth: int, num_entries: int
@@ -31,22 +30,14 @@ class FrameStacks:
                 " set frame_stack to the number of frames that the environment stacks, or to 1"
             )
         self._depth, self._size = depth, int(np.prod(shape)) // depth
-        # Not zeroed: large empty arrays get huge pages, which spare a fault for every frame.
+        # np.empty gets huge pages for large arrays, which saves a page fault for every frame.
         self.frames = np.empty((num_entries, self._size), dtype)
         self.frames[-1] = 0
         self.places = np.zeros((num_entries, depth), np.int32)
-        """Where the frames of each entry lie, its own newest one last."""
-        # Whole words compare eight times as fast as bytes.
+        """Places of each entry's frames, its own newest one last."""
+        # Comparing words is eight times as fast as comparing bytes.
         self._word = np.uint64 if self._size * np.dtype(dtype).itemsize % 8 == 0 else np.uint8
         self._blank = num_entries - 1
-        self._kernel: Any = None
-
-    def use_compiled_copies(self) -> None:
-        """Rebuild stacks by a compiled loop, for those who have loaded numba anyway."""
-        from veldt.replay import frame_copy_kernel
-
-        if self.frames[0].nbytes % frame_copy_kernel.WORD_BYTES == 0:
-            self._kernel = frame_copy_kernel
 
     def put(
         self,
@@ -61,7 +52,7 @@ class FrameStacks:
         """Store `rows` [T+1, E, ...] in the block of entries from `begin`, the last one at `tail`.
 
         `before`: entries [E] that held row 0 until now. `begins` [E]: row 0 continues nothing.
-        `spare`: takes one more entry, for the last row or not, or answers None. Returns entries
+        `spare`: takes one more entry, for the last row or not, or returns None. Returns entries
         whose stack could not be kept."""
         num_steps, num_envs = len(rows) - 1, rows.shape[1]
         depth, end = self._depth, begin + num_steps * num_envs
@@ -96,10 +87,10 @@ class FrameStacks:
         return lost
 
     def _heads(self, stacks: np.ndarray, first: np.ndarray, begins: np.ndarray) -> np.ndarray:
-        """Which stacks do not continue the row before them.
+        """Which stacks do not continue the previous row.
 
-        Within an episode it is enough that the last but one frame is the newest frame of the row
-        before; where an episode begins, all older frames are compared."""
+        Within an episode it is enough that the last but one frame is the previous row's newest;
+        where an episode begins, all older frames are compared."""
         heads = np.empty(first.shape, bool)
         heads[0] = begins
         words = stacks.view(self._word)
@@ -111,7 +102,7 @@ class FrameStacks:
     def _begin(
         self, frames: np.ndarray, followers: np.ndarray, spare: Callable[[], int | None]
     ) -> list[np.ndarray]:
-        """Find places for the older frames of a stack that does not continue the one before.
+        """Find places for the older frames of a stack that does not continue the previous one.
 
         `followers`: this entry and the next ones, which share its older frames."""
         depth = self._depth
@@ -154,10 +145,6 @@ class FrameStacks:
         """Rebuild the stacks of `entries` into `out` [len(entries), ...], which is contiguous."""
         places = self.places[entries].reshape(-1)
         flat = out.reshape(places.size, self._size)
-        if self._kernel is not None and flat.ctypes.data % self._kernel.WORD_BYTES == 0:
-            address, width = self.frames.ctypes.data, self.frames[0].nbytes
-            self._kernel.gather(address, width, places, flat.ctypes.data)
-            return
         np.take(self.frames, places, axis=0, out=flat, mode="clip")
 
     def intact(self, entries: np.ndarray, live: np.ndarray) -> np.ndarray:

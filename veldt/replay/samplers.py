@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 
 from veldt.replay.items import Changes, ItemStore
-from veldt.replay.sum_tree import SumTree
 
 
 class UniformSampler:
@@ -16,7 +15,7 @@ class UniformSampler:
         self._store = store
 
     def apply(self, changes: Changes, priorities: np.ndarray | None = None) -> None:
-        """Nothing to keep: the store knows which items are valid."""
+        """Does nothing: the store knows which items are valid."""
 
     def sample(self, num: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Indices int64 [num] and weights of 1, float32 [num]."""
@@ -40,7 +39,7 @@ class UniformSampler:
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def update(self, ids: np.ndarray, priorities: np.ndarray) -> int:
-        """Priorities mean nothing here; how many of the items are gone."""
+        """Ignores priorities; returns how many of the items are gone."""
         return int(ids.size - self._store.find(ids)[0].size)
 
     def state(self) -> dict[str, np.ndarray]:
@@ -52,8 +51,7 @@ class UniformSampler:
 class PrioritizedSampler:
     """P(i) = p_i^alpha / sum_k p_k^alpha, weights (N P(i))^-beta scaled to a maximum of 1.
 
-    The maximum is taken over the batch. New items without a priority enter at the largest one seen.
-    `beta` may be changed between samples."""
+    The maximum is taken over the batch. New items without a priority get the largest one seen."""
 
     def __init__(
         self,
@@ -62,18 +60,18 @@ class PrioritizedSampler:
         beta: float = 0.4,
         min_priority: float = 1e-6,
     ) -> None:
+        from veldt.replay.sum_tree import SumTree  # loads numba
+
         self._store, self._tree = store, SumTree(store.capacity)
         self.alpha, self.beta = alpha, beta
         self._min_priority, self._max_priority = min_priority, 1.0
-        for stack in store.blocks.stacks.values():
-            stack.use_compiled_copies()
 
     def masses(self) -> np.ndarray:
-        """p^alpha of every item, 0 where there is none; to be read only."""
+        """p^alpha of every item, 0 where there is none; do not write to it."""
         return self._tree.leaves
 
     def apply(self, changes: Changes, priorities: np.ndarray | None = None) -> None:
-        """Follow the store; `priorities` of `changes.inserted`, or None for the largest seen."""
+        """Follow the store. `priorities` of `changes.inserted`; None: the largest one seen."""
         if changes.removed.size:
             self._tree.set(changes.removed, 0.0)
         if not changes.inserted.size:
@@ -105,7 +103,7 @@ class PrioritizedSampler:
         )
 
     def update(self, ids: np.ndarray, priorities: np.ndarray) -> int:
-        """New priorities of sampled items. Those that are gone are counted and left alone."""
+        """Set priorities of sampled items; returns how many of them are gone."""
         indices, present = self._store.find(ids)
         stale = ids.size - indices.size
         self._tree.set(indices, self._mass(priorities[present] if stale else priorities))

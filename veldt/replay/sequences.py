@@ -12,11 +12,32 @@ from collections.abc import Sequence
 import numpy as np
 
 from veldt.errors import ConfigurationError
-from veldt.replay.blocks import FREE
-from veldt.replay.items import NOTHING, ItemStore
-from veldt.replay.layouts import SEQUENCE_FLAGS, sequence_layout
-from veldt.replay.removers import Remover
-from veldt.types import Layout
+from veldt.replay.blocks import FREE, observation_leaves
+from veldt.replay.items import NOTHING, ItemStore, Remover
+from veldt.types import Field, Layout
+
+SEQUENCE_FLAGS = ("first", "ignored", "terminated", "truncated")
+
+
+def sequence_layout(
+    trajectories: Layout, num_steps: int, batch_size: int, outputs: Sequence[str] = ()
+) -> Layout:
+    """A batch of sequences cut out of `trajectories`: rows time-major [num_steps + 1, B, ...], the
+    rest [B, ...]."""
+    fields: dict[str, Field] = {}
+    leaves = observation_leaves(trajectories)
+    finals = ["final_" + name for name in leaves if "final_" + name in trajectories]
+    for name in (*leaves, *finals, "action", "reward", *SEQUENCE_FLAGS, *outputs):
+        spec = trajectories[name]
+        shape = (num_steps + 1, batch_size, *spec.shape[2:])
+        fields[name] = Field(shape, spec.dtype, join_axis=1)
+    fields["parameter_version"] = Field((num_steps + 1, batch_size), "int64", join_axis=1)
+    for name, spec in trajectories.items():
+        if name.startswith("state."):
+            fields[name] = Field((batch_size, *spec.shape[1:]), spec.dtype)
+    for name in ("age", "item_id"):
+        fields[name] = Field((batch_size,), "int64")
+    return Layout(tuple(fields.items()))
 
 
 class SequenceStore(ItemStore):

@@ -8,15 +8,13 @@ that sampling is nothing but copies. Windows run on into the actor's next trajec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from veldt.replay.blocks import FREE, origin
-from veldt.replay.items import NOTHING, Changes, ItemStore
-from veldt.replay.layouts import transition_layout
-from veldt.replay.n_step import Windows, n_step_windows
-from veldt.replay.removers import Remover
-from veldt.types import Layout
+from veldt.replay.blocks import FREE, observation_leaves, origin
+from veldt.replay.items import NOTHING, Changes, ItemStore, Remover
+from veldt.types import Field, Layout
 
 _ROW_INFORMATION = ("reward", "terminated", "truncated", "ignored", "first")
 
@@ -24,6 +22,71 @@ Rows = dict[str, np.ndarray]
 """Rows of one actor [M, E]: what the environments said, then `item` (index), `uid` (of the block),
 `final` (entry of the true last observation), `done` (is an item already) and `open` (not complete,
 but right as a shorter window if nothing follows)."""
+
+
+def transition_layout(trajectories: Layout, batch_size: int, outputs: Sequence[str] = ()) -> Layout:
+    """A batch of transitions [B, ...] cut out of `trajectories`."""
+    fields: dict[str, Field] = {}
+    for name in observation_leaves(trajectories):
+        spec = trajectories[name]
+        fields[name] = fields["next_" + name] = Field((batch_size, *spec.shape[2:]), spec.dtype)
+    for name in ("action", *outputs):
+        spec = trajectories[name]
+        fields[name] = Field((batch_size, *spec.shape[2:]), spec.dtype)
+    for name in ("reward", "discount"):
+        fields[name] = Field((batch_size,), "float32")
+    for name in ("parameter_version", "age", "item_id"):
+        fields[name] = Field((batch_size,), "int64")
+    return Layout(tuple(fields.items()))
+
+
+@dataclass
+class Windows:
+    """One window per start row [M, E]. Row s + `length` is the one it bootstraps from."""
+
+    reward: np.ndarray
+    """sum over k < length of discount^k * reward[s + k], float64."""
+    discount: np.ndarray
+    """discount^length; 0 where the episode terminated inside."""
+    length: np.ndarray
+    ended: np.ndarray
+    """The last step of the window ended the episode."""
+    open: np.ndarray
+    """The rows ran out before n steps or an end: right as far as it goes, and may still grow."""
+    complete: np.ndarray
+
+
+def n_step_windows(
+    reward: np.ndarray,
+    terminated: np.ndarray,
+    ends: np.ndarray,
+    usable: np.ndarray,
+    severed: np.ndarray,
+    n_step: int,
+    discount: float,
+) -> Windows:
+    """Windows that start at each of M rows; row M only bootstraps.
+
+    `usable`: may start a window (not a reset row). `severed`: the next row does not follow from
+    this one although no end was announced; a window that meets it is neither open nor complete."""
+    num_rows = len(reward)
+    total = np.zeros(reward.shape)
+    factor = np.ones(reward.shape)
+    length = np.zeros(reward.shape, np.int64)
+    ended = np.zeros(reward.shape, bool)
+    active = usable.copy()
+    stops = ends | severed
+    growth = np.where(terminated, 0.0, discount)
+    for ahead in range(min(n_step, num_rows)):
+        starts = num_rows - ahead
+        running = active[:starts]
+        total[:starts] += factor[:starts] * reward[ahead:] * running
+        length[:starts] += running
+        factor[:starts] *= np.where(running, growth[ahead:], 1.0)
+        ended[:starts] |= running & ends[ahead:]
+        active[:starts] = running & ~stops[ahead:]
+    grown = length == n_step
+    return Windows(total, factor, length, ended, active & ~grown, ended | (active & grown))
 
 
 class TransitionStore(ItemStore):

@@ -24,7 +24,9 @@ from veldt.replay import (
     TransitionStore,
     UniformSampler,
 )
-from veldt.replay.layouts import require_room, sequence_layout, transition_layout
+from veldt.replay.blocks import require_room
+from veldt.replay.sequences import sequence_layout
+from veldt.replay.transitions import transition_layout
 from veldt.role import Part
 from veldt.types import LAST_ACTION, LAST_REWARD, VALUE_BEST, VALUE_TAKEN, Field, Layout
 
