@@ -71,7 +71,7 @@ TASKS = {
         {
             "env": "veldt:connect_four",
             "env_options": "opening_moves=2",
-            "network": "veldt.games.board_networks:connect_four",
+            "network": "benchmarks.connect_four:network",
             "total_env_steps": 12_000_000,
             "gamma": 0.99,
             "trace_lambda": 0.95,
@@ -81,7 +81,9 @@ TASKS = {
             "final_entropy": 0.005,
             "opponent_noise": 0.05,
             "matchmaking": "uniform",
-            "scripted_opponents": "alpha_beta:3,alpha_beta:4",
+            "scripted_opponents": (
+                "benchmarks.connect_four:alpha_beta_3,benchmarks.connect_four:alpha_beta_4"
+            ),
             "self_play_share": 0.25,
             "freeze_env_steps": 500_000,
             "max_frozen": 1,
@@ -100,7 +102,7 @@ TASKS = {
             "entropy_coefficient": 0.2,
             "final_entropy": 0.02,
             "opponent_noise": 0.1,
-            "scripted_opponents": "minimax",
+            "scripted_opponents": "benchmarks.tic_tac_toe:minimax",
             "measure_env_steps": 100_000,
         },
         "no lost line from either seat, whatever the opponent does",

@@ -186,6 +186,14 @@ def _entry(job: Job, run_dir: Path, began: float, ended: bool) -> dict[str, Any]
             "league": {name: league[name] for name in ("players", "frozen", "games")},
             "lowest_win_rate_against_own_past": league["lowest_win_rate_against_own_past"],
         }
+        if job.options["env"] == "veldt:connect_four":
+            # No exact measure exists; the last model plays 1,000 games.
+            import connect_four
+
+            entry["final"] = {"alpha_beta.win_rate": connect_four.win_rate_of(run_dir)}
+            entry["curve"] = [
+                {name: entry[name] for name in ("seconds", "env_steps")} | entry["final"]
+            ]
     return entry
 
 

@@ -41,7 +41,7 @@ LEAGUE = {
     # Schedules over total_env_steps would differ: the halves of a run are told other totals.
     "decay_learning_rate": False,
     "final_entropy": None,
-    "scripted_opponents": ("random",),
+    "scripted_opponents": ("simple_players:random_script",),
 }
 OWN = {
     "dqn": REPLAY,

@@ -5,7 +5,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from veldt.games.exploitability import opponent_reach, own_reach
+from veldt.games.solvers import opponent_reach, own_reach
+
+
+def expected_value(tree, table):
+    """What player 0 gets per game when both follow `table`."""
+    values = tree.payoffs.copy()
+    for node in reversed(range(len(tree.movers))):
+        if tree.movers[node] >= 0:
+            legal = np.flatnonzero(tree.children[node] >= 0)
+            chances = table[tree.states[node]][:, legal]
+            values[node] = (chances * values[tree.children[node, legal]].T).sum(axis=1)
+    return float(values[0].mean())
 
 
 def cfr_plus(tree, num_iterations):

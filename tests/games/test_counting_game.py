@@ -3,8 +3,7 @@
 
 import numpy as np
 import pytest
-
-from veldt.games.counting import CountingGame
+from counting_game import CountingGame
 
 ANY = -7  # what is not to be looked at
 

@@ -14,9 +14,8 @@ from slow_games import (
 from veldt.errors import ConfigurationError
 from veldt.games import GAMES, make_game
 from veldt.games.interface import actions_of
-from veldt.games.kuhn import BET, PASS
-from veldt.games.leduc import CALL, FOLD, RAISE
 from veldt.games.native import hashed
+from veldt.games.poker import BET, CALL, FOLD, PASS, RAISE
 
 SLOW = {
     "veldt:kuhn": SlowKuhn,

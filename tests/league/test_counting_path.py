@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from counting_game import DEFAULT_LENGTHS, DEFAULT_ORDER, CountingGame
 
 from veldt.backends.serial import SerialBackend
-from veldt.games.counting import DEFAULT_LENGTHS, DEFAULT_ORDER, CountingGame
+from veldt.games.registry import GAMES
 from veldt.league.state import LEAGUE
 from veldt.options import RunOptions
 from veldt.ports import ExperienceSource
@@ -38,8 +39,9 @@ class Keeper(Role):
 
 
 @pytest.fixture
-def played(tmp_path: Path):
+def played(tmp_path: Path, monkeypatch):
     """Columns [rows, WIDTH] of a run, and the league's state at its end."""
+    monkeypatch.setitem(GAMES, "veldt:counting_game", CountingGame)
     options = RunOptions(
         "veldt:counting_game", backend="serial", num_actors=1, envs_per_actor=WIDTH
     )

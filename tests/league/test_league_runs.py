@@ -129,7 +129,7 @@ def test_scripted_players_are_opponents_from_the_first_results_on(tmp_path):
         run_dir=str(tmp_path / "run"),
         total_env_steps=6000,
         freeze_env_steps=3000,
-        scripted_opponents=("random", "minimax"),
+        scripted_opponents=("simple_players:random_script", "benchmarks.tic_tac_toe:minimax"),
         self_play_share=0.0,
         opponents_at_once=8,
         evaluation_episodes=0,

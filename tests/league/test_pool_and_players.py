@@ -114,7 +114,11 @@ def test_many_results_at_once_weigh_like_one_after_the_other():
         ("veldt:kuhn", {"main_exploiters": 2}, "rules of alphastar"),
         ("veldt:kuhn", {"matchmaking": "alphastar", "league_exploiters": 99}, "0 to 16"),
         ("veldt:kuhn", {"resident_models": 1}, "raise --resident-models"),
-        ("veldt:kuhn", {"scripted_opponents": ("minimax",)}, "no scripted opponent 'minimax'"),
+        (
+            "veldt:kuhn",
+            {"scripted_opponents": ("minimax",)},
+            "scripted opponent 'minimax' is unknown",
+        ),
         ("veldt:kuhn", {"last_action_and_reward": True}, "not told their rewards"),
         ("veldt:kuhn", {"time_limit": 5}, "time_limit out"),
         ("veldt:kuhn", {"env_options": {"cards": 4}}, "cards"),

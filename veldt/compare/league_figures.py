@@ -13,7 +13,7 @@ from veldt.compare.records import Record, Records
 from veldt.telemetry.record import LEAGUE_FOLDER, LEAGUE_LOG
 
 _PREFIX = "counter/league."
-_MEASURES = ("nash_conv.", "distance.", "minimax.", "alpha_beta.")
+_MEASURES = ("nash_conv.", "distance.", "minimax.")
 _MOST_NAMES = 40
 Drawn = tuple[Figure, str, str, str] | None
 

@@ -80,10 +80,7 @@ def open_vector(
 
 def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
     """Every seat of every game is a column, and one policy plays them all."""
-    from veldt.games.making import (
-        make_games,
-        num_players,
-    )  # games know about spaces, which are defined here
+    from veldt.games.registry import make_games, num_players  # games import this package
     from veldt.games.seats import SeatColumns
 
     if factory.vectorization not in ("auto", "native") or factory.time_limit is not None:

@@ -137,10 +137,11 @@ def function_path(name: str) -> tuple[str, str] | None:
     return (module, function) if is_path else None
 
 
-def imported_function(name: str) -> Callable[..., Any]:
-    """The callable that "module:function" names; modules beside the user are found too."""
+def imported_function(name: str, what: str = "environment") -> Callable[..., Any]:
+    """The callable of "module:function"; modules in the working directory are found too."""
     path = function_path(name)
-    assert path is not None
+    if path is None:
+        raise ConfigurationError(f"the {what} '{name}' is unknown; give module:function")
     module_name, function_name = path
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
@@ -150,15 +151,15 @@ def imported_function(name: str) -> Callable[..., Any]:
             found = getattr(found, part)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"cannot import '{module_name}' of the environment '{name}': {one_line(error)}; "
+            f"cannot import '{module_name}' of the {what} '{name}': {one_line(error)}; "
             "run from its folder or put that on PYTHONPATH"
         ) from error
     except AttributeError as error:
         raise ConfigurationError(
-            f"the environment '{name}' is not there: {one_line(error)}; check the function's name"
+            f"the {what} '{name}' is not there: {one_line(error)}; check the function's name"
         ) from error
     if not callable(found):
-        raise ConfigurationError(f"'{name}' is not callable; name a function that returns an Env")
+        raise ConfigurationError(f"the {what} '{name}' is not callable; name a function")
     return found
 
 

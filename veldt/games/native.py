@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all native games share: resets, chance, turns, masks, and their state as arrays.
-
-A game is a set of NumPy arrays with one row per game, and four short methods that fill and read
-them.
-"""
+"""Base class of native games: resets, chance, turns, masks and saved state, as NumPy arrays."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
 
 import numpy as np
 
-from veldt.errors import ConfigurationError
 from veldt.games.interface import GameSpec, GameStep, VectorGame
 from veldt.types import ActionSpec, ObservationLeaf
 
@@ -20,8 +14,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def hashed(seed: int, games: np.ndarray, episodes: np.ndarray) -> np.ndarray:
-    """uint64 [N], one for each game and episode (splitmix64). Not a stream: a game's cards depend
-    neither on the pace of other games nor on how often a run was resumed."""
+    """uint64 [N], one for each game and episode (splitmix64).
+
+    Not a stream, so that a game's cards depend neither on other games nor on resumes."""
     start = np.uint64(seed % 2**64)
     mixed = _mixed(start + _GOLDEN * (games.astype(np.uint64) + np.uint64(1)))
     return _mixed(mixed + _GOLDEN * (episodes.astype(np.uint64) + np.uint64(1)))
@@ -54,11 +49,11 @@ def game_spec(
 
 
 class NativeGame(VectorGame):
-    """Subclasses name their arrays in `state_names` and give _begin, _play, _seen and _allowed."""
+    """Subclasses list their arrays in `state_names` and define _begin, _play, _seen, _allowed."""
 
     state_names: tuple[str, ...] = ()
     num_deals = 1
-    """How many outcomes chance has; all are as likely."""
+    """Number of equally likely outcomes of chance."""
 
     def __init__(self, spec: GameSpec, num_games: int, seed: int) -> None:
         self.spec = spec
@@ -213,34 +208,3 @@ def one_hot(values: np.ndarray, size: int) -> np.ndarray:
 def zero_sum(first: np.ndarray) -> np.ndarray:
     """[N, 2]: what the first of two players gets, and the other loses."""
     return np.stack([first, -first], axis=1)
-
-
-class BoardGame(NativeGame):
-    """Of two players; the first moves of a game, up to `opening_moves`, are chance's. Subclasses
-    also say how large it is and give _set_up."""
-
-    id: ClassVar[str]
-    observation_size: ClassVar[int]
-    num_actions: ClassVar[int]
-    most_opening_moves: ClassVar[int]
-
-    def __init__(
-        self,
-        num_games: int,
-        seed: int = 0,
-        same_step_reset: bool = False,
-        opening_moves: int = 0,
-    ) -> None:
-        most = self.most_opening_moves
-        if not 0 <= opening_moves <= most:
-            raise ConfigurationError(f"opening_moves is {opening_moves}; use 0 to {most}")
-        spec = game_spec(
-            self.id, self.observation_size, self.num_actions, same_step_reset=same_step_reset
-        )
-        super().__init__(spec, num_games, seed)
-        self.opening_moves = opening_moves
-        self._set_up()
-
-    @abstractmethod
-    def _set_up(self) -> None:
-        """Make the arrays, and say how many outcomes chance has."""

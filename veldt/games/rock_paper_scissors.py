@@ -11,13 +11,18 @@ ROCK, PAPER, SCISSORS = range(3)
 
 
 class RockPaperScissors(NativeGame):
-    """Reward 1, 0 or -1. There is nothing to see: the observation is a single 1."""
+    """Reward 1, 0 or -1. The observation is a single 1."""
+
+    action_names = ("rock", "paper", "scissors")
 
     def __init__(self, num_games: int, seed: int = 0, same_step_reset: bool = False) -> None:
         spec = game_spec(
             "veldt:rock_paper_scissors", 1, 3, simultaneous=True, same_step_reset=same_step_reset
         )
         super().__init__(spec, num_games, seed)
+
+    def drawn(self, player: int) -> str:
+        return "both choose at once"
 
     def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
         pass
@@ -35,11 +40,3 @@ class RockPaperScissors(NativeGame):
 
     def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
         return np.ones((len(games), 3), dtype=bool)
-
-
-def distance_to_equilibrium(strategies: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """Largest difference to a third each, of one strategy [3] or of a mixture of several [K, 3]. A
-    game has one move, so a mixture of players plays the mean of their probabilities."""
-    rows = np.atleast_2d(np.asarray(strategies, dtype=np.float64))
-    mixed = np.average(rows, axis=0, weights=weights)
-    return float(np.abs(mixed - 1.0 / 3.0).max())

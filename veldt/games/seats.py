@@ -41,21 +41,6 @@ class Opponents(Protocol):
         """`games` have ended: their learning seats [N], and the sums of all rewards [N, P]."""
 
 
-class RandomOpponents:
-    """Draws legal actions uniformly; for games with discrete actions."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._random = np.random.default_rng(seed)
-
-    def act(self, turns: Turns) -> np.ndarray:
-        legal = turns.legal
-        assert legal is not None
-        return np.where(legal, self._random.random(legal.shape), -1.0).argmax(axis=1)
-
-    def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
-        pass
-
-
 class _Columns(VectorEnv):
     """Spaces and observations of a vector environment over a game."""
 

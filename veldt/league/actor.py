@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from veldt.context import NodeContext
 from veldt.environments import Step
-from veldt.games.making import make_games
+from veldt.games.registry import make_games
 from veldt.games.seats import LearningSeat
 from veldt.league.opponents import Opponents
 from veldt.roles.actor import Actor, EnvironmentGroup

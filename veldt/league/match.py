@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from veldt.games.making import make_games, num_players
+from veldt.games.registry import make_games, num_players
 from veldt.games.seats import LearningSeat, Turns
 from veldt.networks import FlatParameters, NetworkFactory, PolicyValueOutput
 from veldt.types import ACTION_MASK

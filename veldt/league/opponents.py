@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.games.scripted import Script
 from veldt.games.seats import Turns
 from veldt.league.pool import ModelPool, ResidentModels
 from veldt.league.state import DRAW, LEARNING, LOSS, SCRIPTED_MODELS, WIN, Matches
@@ -17,6 +17,9 @@ from veldt.networks import MASKED_LOGIT, Network, NetworkFactory, PolicyValueOut
 from veldt.ports import ExperienceSink, ParameterSource
 from veldt.role import Part
 from veldt.types import ACTION_MASK
+
+Script = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
+"""Observations [N, O], legal actions [N, A], random generator -> probabilities [N, A]."""
 
 
 @dataclass(eq=False)

@@ -43,8 +43,8 @@ class LeagueOptions(Options):
     """Share of the opponents' moves that are drawn at random: a policy that has become certain goes
     on seeing what follows from mistakes."""
     scripted_opponents: tuple[str, ...] = ()
-    """Players that follow a rule and are in the pool from the start: random, alpha_beta:4 (Connect
-    Four), minimax (tic-tac-toe)."""
+    """Functions (module:function) that play by a rule, in the pool from the start: observations,
+    legal actions and a random generator in, probabilities out."""
     measure_env_steps: Count = 250_000
     """Env steps of the main player between two measurements of its strength."""
 

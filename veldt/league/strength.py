@@ -8,20 +8,20 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from veldt.games.alpha_beta import play_against_alpha_beta
-from veldt.games.exploitability import mixture, nash_conv
-from veldt.games.information_tree import PolicyFunction, information_tree
-from veldt.games.minimax import losses_against_minimax
-from veldt.games.rock_paper_scissors import distance_to_equilibrium
+from veldt.games.solvers import (
+    PolicyFunction,
+    distance_to_equilibrium,
+    information_tree,
+    mixture,
+    nash_conv,
+    tic_tac_toe_lines,
+)
 from veldt.networks import FlatParameters, NetworkFactory, PolicyValueOutput
 from veldt.types import ACTION_MASK
 
 POKER = ("veldt:kuhn", "veldt:leduc")
 ROCK_PAPER_SCISSORS, TIC_TAC_TOE = "veldt:rock_paper_scissors", "veldt:tic_tac_toe"
-CONNECT_FOUR = "veldt:connect_four"
-MEASURED = (*POKER, ROCK_PAPER_SCISSORS, TIC_TAC_TOE, CONNECT_FOUR)
-_ALPHA_BETA_GAMES, _ALPHA_BETA_DEPTH = 200, 4
-_FRESH_GAMES, _FRESH_SEED = 1000, 1
+MEASURED = (*POKER, ROCK_PAPER_SCISSORS, TIC_TAC_TOE)
 
 
 class Players:
@@ -50,13 +50,10 @@ class Players:
 
 
 class Strength:
-    """Measures one player of a game. Tables of frozen models are computed once. `fresh`: games that
-    are played to measure are others, and more of them: who was chosen as the best of many by the
-    same games had luck in them."""
+    """Measures one player of a game exactly. Tables of frozen models are computed once."""
 
-    def __init__(self, game: str, network: NetworkFactory, fresh: bool = False) -> None:
+    def __init__(self, game: str, network: NetworkFactory) -> None:
         self._game, self._players = game, Players(network)
-        self._games = (_FRESH_GAMES, _FRESH_SEED) if fresh else (_ALPHA_BETA_GAMES, 0)
         self._tables: dict[int, np.ndarray] = {}
 
     @staticmethod
@@ -67,8 +64,6 @@ class Strength:
     @staticmethod
     def merit(measures: Mapping[str, float]) -> float:
         """One number for the last weights, the larger the better, by which the best are kept."""
-        if "alpha_beta.win_rate" in measures:
-            return measures["alpha_beta.win_rate"]
         lost = ("minimax.losses_first", "minimax.losses_second", "nash_conv.last", "distance.last")
         return -float(sum(measures.get(name, 0.0) for name in lost))
 
@@ -77,12 +72,8 @@ class Strength:
         one of `past` (model -> weights), drawn before each game."""
         policy = self._players.policy(last)
         if self._game == TIC_TAC_TOE:
-            first, second = losses_against_minimax(policy)
-            return {"minimax.losses_first": first.losses, "minimax.losses_second": second.losses}
-        if self._game == CONNECT_FOUR:
-            num_games, seed = self._games
-            score = play_against_alpha_beta(policy, num_games, _ALPHA_BETA_DEPTH, seed)
-            return {"alpha_beta.win_rate": score.win_rate}
+            first, second = (tic_tac_toe_lines(policy, seat).losses for seat in (0, 1))
+            return {"minimax.losses_first": first, "minimax.losses_second": second}
         own, tables = self._table(policy), self._past_tables(past)
         if self._game == ROCK_PAPER_SCISSORS:
             rows = np.stack([*tables, own])[:, 0]

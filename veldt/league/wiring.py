@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from veldt.environments.lookup import imported_function
 from veldt.errors import ConfigurationError
-from veldt.games.scripted import scripted_player
 from veldt.league.learner import LearningPlayer
 from veldt.league.manager import LeagueManager
 from veldt.league.measures import Measures
-from veldt.league.opponents import Opponents
+from veldt.league.opponents import Opponents, Script
 from veldt.league.options import LeagueOptions
 from veldt.league.state import (
     LEAGUE,
@@ -33,8 +33,9 @@ class League:
     def __init__(self, topology: Topology, problem: Problem, options: LeagueOptions) -> None:
         _check(problem)
         self._options, self._problem, self._network = options, problem, topology.network
-        game = problem.environment.name
-        self._scripts = tuple(scripted_player(name, game) for name in options.scripted_opponents)
+        self._scripts: tuple[Script, ...] = tuple(
+            imported_function(name, "scripted opponent") for name in options.scripted_opponents
+        )
         self.size, self._capacity = len(options.kinds), options.capacity
         network, players = topology.network, range(self.size)
         self.networks = [replace(network, seed=network.seed + player) for player in players]

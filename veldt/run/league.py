@@ -62,14 +62,13 @@ def add_league_result(result: RunResult, plan: Plan, backend: Backend) -> None:
 
 
 def _measured_best(plan: Plan, run_dir: Path, state: LeagueState) -> dict[str, Any] | None:
-    """The best model that was measured on the way, measured anew, where games are played on others
-    than those that it was chosen by."""
+    """The best model that was measured during the run, measured again beside the present pool."""
     pool, network = ModelPool(run_dir), plan.topology.network
     found = pool.read_best()
     if found is None:
         return None
     vector, facts = found
-    strength = Strength(plan.problem.environment.name, network, fresh=True)
+    strength = Strength(plan.problem.environment.name, network)
     measures = strength(vector, Past(pool, state))
     return {"env_steps": int(facts["env_steps"]), "measures": measures}
 

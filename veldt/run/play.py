@@ -10,8 +10,7 @@ import numpy as np
 
 from veldt.errors import ConfigurationError
 from veldt.games.interface import VectorGame
-from veldt.games.making import make_games
-from veldt.games.text import action_names, drawn
+from veldt.games.registry import make_games
 from veldt.league.match import ModelPlayer
 from veldt.run.loading import LAST, restored
 
@@ -43,7 +42,7 @@ def play_run(
         raise ConfigurationError(f"seat is {seat}; use 0 to {game.spec.num_players - 1}")
     model = ModelPlayer(plan.topology.network, weights.vector, game.spec.num_players, seed)
     game.reset(seed)
-    total, names = 0.0, action_names(game)
+    total, names = 0.0, _action_names(game)
     while True:
         actions = np.zeros((1, game.spec.num_players), np.int64)
         for player in np.flatnonzero(game.to_act[0]).tolist():
@@ -58,9 +57,13 @@ def play_run(
         if step.over[0]:
             if game.spec.simultaneous:
                 say(f"choices: {', '.join(names[action] for action in actions[0])}")
-            say(drawn(game, seat))
+            say(game.drawn(seat))
             say(f"you {'win' if total > 0 else 'lose' if total < 0 else 'draw'}: {total:+g}")
             return total
+
+
+def _action_names(game: VectorGame) -> list[str]:
+    return list(game.action_names) or [str(one) for one in range(game.spec.action.sizes[0])]
 
 
 def _legal(game: VectorGame, player: int) -> np.ndarray:
@@ -86,7 +89,7 @@ def _asked(
     ask: Callable[[str], str],
     say: Callable[[str], None],
 ) -> int:
-    say(drawn(game, player))
+    say(game.drawn(player))
     allowed = [names[action] for action in np.flatnonzero(_legal(game, player)[0])]
     while True:
         try:

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact measures of strength for the small native games.
+
+Kuhn and Leduc poker: best responses and NashConv over the whole game tree. NashConv(pi) is the sum
+over players of what each could gain by a best response alone; it is 0 in equilibrium only, and
+twice the exploitability. Tic-tac-toe: all lines of play against a policy. Rock-paper-scissors:
+distance to the only equilibrium.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from veldt.errors import ConfigurationError
+from veldt.games.board_games import CELLS, EMPTY, has_line, planes
+from veldt.games.interface import actions_of
+from veldt.games.native import NativeGame
+from veldt.games.registry import GAMES
+
+PolicyFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(observations [N, O], legal [N, A]) -> probabilities [N, A]."""
+NO_CHILD = -1
+
+
+@dataclass(frozen=True)
+class InformationTree:
+    """A card game's tree: N nodes (parents first), D deals, I information states, A actions.
+
+    Moves are public and chance deals before the first one, so that every deal has the same tree of
+    moves. A node is a sequence of moves; its arrays have one entry per deal."""
+
+    players: np.ndarray
+    """int [I]: whose information state it is."""
+    observations: np.ndarray
+    legal: np.ndarray
+    """float32 [I, O] and bool [I, A]: a policy's input in each information state."""
+    movers: np.ndarray
+    """int [N]: who moves; -1 at an end."""
+    children: np.ndarray
+    """int [N, A]: the node after each action; NO_CHILD where it is illegal or an end."""
+    states: np.ndarray
+    """int [N, D]: the mover's information state under each deal; -1 at an end."""
+    payoffs: np.ndarray
+    """float64 [N, D]: player 0's reward at an end, 0 elsewhere. Player 1 gets the opposite."""
+    last_states: np.ndarray
+    last_actions: np.ndarray
+    """int [I]: the same player's previous decision and its action; -1 if there is none. Unique
+    because of perfect recall. Earlier states have smaller numbers."""
+
+    @property
+    def num_states(self) -> int:
+        return len(self.players)
+
+    def uniform(self) -> np.ndarray:
+        """The table [I, A] of the policy that draws legal actions uniformly."""
+        return self.legal / self.legal.sum(axis=1, keepdims=True)
+
+    def table(self, policy: PolicyFunction | np.ndarray) -> np.ndarray:
+        """Probabilities [I, A] of a policy in all states, checked and normalised."""
+        if callable(policy):
+            policy = policy(self.observations, self.legal)
+        table = np.asarray(policy, dtype=np.float64)
+        if table.shape != self.legal.shape:
+            raise ValueError(f"the policy returned {table.shape} instead of {self.legal.shape}")
+        if not np.isfinite(table).all() or (table < 0).any():
+            raise ValueError("a policy returned probabilities that are negative or not finite")
+        if (table[~self.legal] > 1e-6).any():
+            raise ValueError("a policy gave illegal actions a probability")
+        table = np.where(self.legal, table, 0.0)
+        sums = table.sum(axis=1, keepdims=True)
+        if (np.abs(sums - 1.0) > 1e-3).any():
+            raise ValueError("the probabilities of a policy do not sum to 1")
+        return table / sums
+
+
+@functools.cache
+def information_tree(name: str) -> InformationTree:
+    """The tree of veldt:kuhn or veldt:leduc, built once by playing the game itself."""
+    if name not in ("veldt:kuhn", "veldt:leduc"):
+        raise ConfigurationError(f"'{name}' has no exact NashConv; use veldt:kuhn or veldt:leduc")
+    game = GAMES[name](GAMES[name].num_deals)  # type: ignore[attr-defined]
+    builder = _TreeBuilder(game)
+    game.deal(np.arange(game.num_games))
+    none = np.full(game.num_games, -1)
+    builder.visit(np.zeros(game.num_games), {0: (none, -1), 1: (none, -1)})
+    return builder.tree()
+
+
+class _TreeBuilder:
+    """Depth-first search through all sequences of moves, for all deals at once."""
+
+    def __init__(self, game: NativeGame) -> None:
+        self._game = game
+        self._nodes: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = []
+        self._states: list[tuple[int, np.ndarray, np.ndarray, int, int]] = []
+
+    def visit(self, payoff: np.ndarray, last: dict[int, tuple[np.ndarray, int]]) -> int:
+        """Add the game's present node and all below it; returns its number.
+
+        `last` has each player's last states [D] and action."""
+        game, number = self._game, len(self._nodes)
+        children = np.full(game.spec.action_mask_size, NO_CHILD)
+        if game.waiting_for_reset.all():
+            self._nodes.append((-1, children, np.full(game.num_games, -1), payoff))
+            return number
+        mover = int(game.turns[0])
+        assert (game.turns == mover).all(), "moves must not depend on the deal"
+        assert not game.waiting_for_reset.any(), "ends must not depend on the deal"
+        states = self._number_states(mover, *last[mover])
+        self._nodes.append((mover, children, states, np.zeros(game.num_games)))
+        here = game.state()
+        for action in np.flatnonzero(game.legal(game.turns)[0]):
+            game.load_state(here)
+            moves = actions_of(game.turns, np.full(game.num_games, action), 2)
+            reward = game.step(moves).rewards[:, 0].astype(np.float64)
+            children[action] = self.visit(reward, {**last, mover: (states, int(action))})
+        return number
+
+    def _number_states(self, mover: int, last_states: np.ndarray, last_action: int) -> np.ndarray:
+        """Deals with equal observations of the mover share a state."""
+        seen = self._game.observe(self._game.turns)["observation"]
+        allowed = self._game.legal(self._game.turns)
+        _, first, inverse = np.unique(seen, axis=0, return_index=True, return_inverse=True)
+        begin = len(self._states)
+        for deal in first:
+            entry = (mover, seen[deal], allowed[deal], int(last_states[deal]), last_action)
+            self._states.append(entry)
+        return begin + inverse.reshape(-1)
+
+    def tree(self) -> InformationTree:
+        movers, children, states, payoffs = map(np.array, zip(*self._nodes, strict=True))
+        players, seen, legal, last_states, last_actions = map(
+            np.array, zip(*self._states, strict=True)
+        )
+        return InformationTree(
+            players, seen, legal, movers, children, states, payoffs, last_states, last_actions
+        )
+
+
+def best_response(
+    tree: InformationTree, table: np.ndarray, player: int
+) -> tuple[float, np.ndarray]:
+    """The most `player` can get against `table`, and its action in each state, int [I].
+
+    Actions are -1 in the other player's states."""
+    reach = opponent_reach(tree, table, player)
+    sign = 1.0 if player == 0 else -1.0
+    values = sign * tree.payoffs
+    actions = np.full(tree.num_states, -1)
+    for node in range(len(tree.movers) - 1, -1, -1):
+        if tree.movers[node] < 0:
+            continue
+        states = tree.states[node]
+        legal = np.flatnonzero(tree.children[node] >= 0)
+        below = values[tree.children[node, legal]]
+        if tree.movers[node] != player:
+            values[node] = (table[states][:, legal] * below.T).sum(axis=1)
+            continue
+        # One action for all deals of an information state, weighted by the chance of each deal.
+        first, count = states.min(), np.ptp(states) + 1
+        sums = [np.bincount(states - first, row, count) for row in below * reach[node]]
+        best = np.argmax(sums, axis=0)
+        actions[first : first + count] = legal[best]
+        values[node] = below[best[states - first], np.arange(len(states))]
+    return float(values[0].mean()), actions
+
+
+def nash_conv(tree: InformationTree, policy: PolicyFunction | np.ndarray) -> float:
+    """What both players together could gain by best responses; 0 in an equilibrium."""
+    table = tree.table(policy)
+    # The values of the profile itself cancel out, because the game is zero-sum.
+    return best_response(tree, table, 0)[0] + best_response(tree, table, 1)[0]
+
+
+def mixture(
+    tree: InformationTree,
+    policies: Sequence[PolicyFunction | np.ndarray],
+    weights: Sequence[float] | np.ndarray | None = None,
+) -> np.ndarray:
+    """The table equivalent to drawing one of `policies` by `weights` before each game.
+
+    Averaged in sequence form: in a state, a policy counts as much as it is likely to have reached
+    it by its own moves."""
+    tables = np.stack([tree.table(policy) for policy in policies])
+    share = np.ones(len(tables)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if share.shape != (len(tables),) or (share < 0).any() or not share.sum() > 0:
+        raise ValueError("a mixture needs one weight per policy, none negative, not all zero")
+    plans = (share / share.sum())[:, None] * own_reach(tree, tables)
+    mixed = np.einsum("ki,kia->ia", plans, tables)
+    total = mixed.sum(axis=1, keepdims=True)
+    # States that no policy reaches by itself do not matter.
+    return np.where(total > 0, mixed / np.where(total > 0, total, 1.0), tree.uniform())
+
+
+def own_reach(tree: InformationTree, tables: np.ndarray) -> np.ndarray:
+    """[K, I]: chance that a player's own moves lead to each of its states, for tables [K, I, A]."""
+    reach = np.ones(tables.shape[:2])
+    for state in np.flatnonzero(tree.last_states >= 0):
+        before, action = tree.last_states[state], tree.last_actions[state]
+        reach[:, state] = reach[:, before] * tables[:, before, action]
+    return reach
+
+
+def opponent_reach(tree: InformationTree, table: np.ndarray, player: int) -> np.ndarray:
+    """[N, D]: chance that all but `player` play to each node under each deal."""
+    reach = np.ones(tree.payoffs.shape)
+    for node in np.flatnonzero(tree.movers >= 0):
+        for action in np.flatnonzero(tree.children[node] >= 0):
+            child = tree.children[node, action]
+            reach[child] = reach[node]
+            if tree.movers[node] != player:
+                reach[child] *= table[tree.states[node], action]
+    return reach
+
+
+class Lines(NamedTuple):
+    """How many lines of play end in which way for a policy."""
+
+    wins: int
+    draws: int
+    losses: int
+
+
+def tic_tac_toe_lines(policy: PolicyFunction, seat: int) -> Lines:
+    """All games of a policy that takes its most likely legal action, in one seat.
+
+    The opponent tries every move. Boards that many lines reach are evaluated once."""
+    cells, counts = np.full((1, CELLS), EMPTY), np.ones(1, dtype=np.int64)
+    wins = losses = 0
+    for ply in range(CELLS):
+        mover, free = ply % 2, cells == EMPTY
+        if mover == seat:
+            seen = planes(cells, np.full(len(cells), mover))
+            rows = np.arange(len(cells))
+            actions = np.where(free, policy(seen, free), -np.inf).argmax(axis=1)
+        else:
+            rows, actions = np.nonzero(free)
+        cells, counts = cells[rows], counts[rows]
+        cells[np.arange(len(rows)), actions] = mover
+        won = has_line(cells == mover)
+        if mover == seat:
+            wins += int(counts[won].sum())
+        else:
+            losses += int(counts[won].sum())
+        cells, inverse = np.unique(cells[~won], axis=0, return_inverse=True)
+        counts = np.bincount(inverse.reshape(-1), counts[~won], len(cells)).astype(np.int64)
+        if not len(cells):
+            break
+    return Lines(wins, int(counts.sum()), losses)
+
+
+def distance_to_equilibrium(strategies: np.ndarray) -> float:
+    """Largest difference to a third each, of one strategy [3] or of several [K, 3] mixed alike."""
+    mixed = np.atleast_2d(np.asarray(strategies, dtype=np.float64)).mean(axis=0)
+    return float(np.abs(mixed - 1.0 / 3.0).max())
