@@ -48,9 +48,12 @@ def run(folder: Path, *words: str, timeout: float = 100.0) -> subprocess.Complet
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
-def end(process: subprocess.Popen) -> None:
+def end(process: subprocess.Popen, whole_group: bool = False) -> None:
     if process.poll() is None:
-        process.kill()
+        if whole_group:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
         process.communicate()
 
 

@@ -19,6 +19,8 @@ import veldt
 from veldt.environments import EnvironmentFactory
 from veldt.environments.resilience import EnvironmentFailure
 
+pytestmark = pytest.mark.slow
+
 TRAIN = (
     *("train", "impala", "--num-actors", "1", "--envs-per-actor", "2", "--quiet"),
     *("--vectorization", "subprocess", "--evaluation-episodes", "0", "--run-dir", "run"),

@@ -25,6 +25,8 @@ from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 from veldt.wire.external_format import METHOD, SERVICE
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = f"{ROOT}/examples/external_cart_pole.py"
 WITHOUT_TORCH = """
 import runpy, sys

@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import commands
 import psutil
+import pytest
 
 import veldt
 from veldt.backends.base import BackendOptions
@@ -22,6 +21,8 @@ from veldt.backends.process.forkserver import warm_up
 from veldt.checkpoints.store import CheckpointStore
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
+
+pytestmark = pytest.mark.slow
 
 PATIENCE_SECONDS = 60.0
 KILLS = int(os.environ.get("VELDT_ACTOR_KILLS", 20))  # 1,000 at night
@@ -146,26 +147,11 @@ def is_alive(process: psutil.Process) -> bool:
     return False
 
 
-def started(tmp_path: Path, *options: str) -> subprocess.Popen:
-    """`veldt train` on processes, once it trains."""
-    command = [sys.executable, "-m", "veldt", "train", "impala", "--env", "CartPole-v1"]
-    process = subprocess.Popen(
-        [*command, "--envs-per-actor", "4", "--run-dir", "run", "--quiet", *options],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-    )
-    metrics, deadline = tmp_path / "run/metrics.jsonl", time.monotonic() + PATIENCE_SECONDS
-    while not (metrics.exists() and '"updates"' in metrics.read_text()):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return process
-
-
 def test_preemption_costs_nothing_and_a_default_run_listens_to_nobody(tmp_path):
-    process = started(tmp_path, "--num-actors", "2")
+    words = ("train", "impala", "--env", "CartPole-v1", "--envs-per-actor", "4", "--quiet")
+    process = commands.start(tmp_path, *words, "--num-actors", "2", "--run-dir", "run")
     try:
+        commands.wait_for_training(tmp_path / "run", process)
         family = [psutil.Process(process.pid)]
         family += family[0].children(recursive=True)
         listening = [
@@ -178,19 +164,14 @@ def test_preemption_costs_nothing_and_a_default_run_listens_to_nobody(tmp_path):
         assert len(family) >= 4
         assert exposed == []
         process.send_signal(signal.SIGTERM)
-        _, words = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=30)
     finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 0, words
-    deadline = time.monotonic() + 10
-    while any(map(is_alive, family)):
-        assert time.monotonic() < deadline, "a process was left behind"
-        time.sleep(0.05)
-    result = json.loads((tmp_path / "run/result.json").read_text())
+        commands.end(process)
+    assert process.returncode == 0, err
+    assert commands.left_after(process.pid, 10) == []
+    result, complete = commands.saved(tmp_path / "run")
+    assert complete
     saved = CheckpointStore(tmp_path / "run/checkpoints").newest()
-    assert saved is not None
-    assert saved.meta["complete"]
     assert result["stopped_by"] == "interrupt"
     # Actors step on while the others hand their state over: the checkpoint is not older.
     more = veldt.resume(tmp_path / "run", total_env_steps=saved.step + 500, quiet=True)

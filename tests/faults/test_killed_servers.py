@@ -18,6 +18,8 @@ from veldt.checkpoints.store import CheckpointStore
 from veldt.run.checkpoints import RunCheckpoints
 from veldt.telemetry.aggregate import RunTelemetry
 
+pytestmark = pytest.mark.slow
+
 REPLAY = {"min_replay_transitions": 200, "batch_size": 16, "env_steps_per_update": 8.0}
 KILLS = 3
 REPLAY_KILLS = int(os.environ.get("VELDT_REPLAY_KILLS", 1))  # 50 at night

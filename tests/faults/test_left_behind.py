@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The head of a Ray cluster dies, or everything does at once: what is said, and what is left."""
+"""What is left of a run that is killed: processes, Ray clusters, sockets, temporary files."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
+import stat
 import subprocess
 import time
 from contextlib import suppress
@@ -14,10 +16,11 @@ import commands
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TRAIN = ("train", "seed_rl", "--env", "CartPole-v1", "--num-actors", "1", "--quiet")
 
 
-@pytest.mark.slow
 def test_a_run_whose_ray_head_dies_ends_with_one_line_and_names_its_checkpoint(tmp_path):
     words = ("train", "impala", "--env", "CartPole-v1", "--num-actors", "1", "--quiet")
     limits = ("--backend", "ray", "--envs-per-actor", "2", "--checkpoint-seconds", "1")
@@ -53,7 +56,6 @@ def ray_of(process: subprocess.Popen) -> list[psutil.Process]:
         time.sleep(0.02)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -79,7 +81,6 @@ def test_bad_input_ends_the_ray_that_was_begun_meanwhile(words, reason, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_run_on_ray_that_is_killed_while_it_starts_takes_ray_with_it(tmp_path):
     process = commands.start(tmp_path, *TRAIN, "--backend", "ray", "--run-dir", "run")
     try:
@@ -109,3 +110,36 @@ def test_temporary_files_of_a_killed_run_go_at_the_next_start(tmp_path, temporar
     done = commands.run(tmp_path, *words, "--evaluation-episodes", "0", "--run-dir", "next")
     assert done.returncode == 0, done.stderr
     assert leftovers(temporary_folder, process.pid) == []
+
+
+KILLS = int(os.environ.get("VELDT_GROUP_KILLS", 4))
+
+
+def reachable(processes: list[psutil.Process]) -> list[object]:
+    """Sockets that another machine could connect to."""
+    sockets = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            sockets += process.net_connections("inet")
+    return [each for each in sockets if each.laddr and each.laddr.ip not in ("127.0.0.1", "::1")]
+
+
+def test_nothing_is_left_of_a_killed_group(tmp_path, temporary_folder):
+    """Half of the kills come while the run is still starting."""
+    draw, names = random.Random(7), set(os.listdir("/dev/shm"))
+    for number in range(KILLS):
+        run_dir = tmp_path / f"run-{number}"
+        process = commands.start(tmp_path, *TRAIN, "--run-dir", str(run_dir))
+        try:
+            if number % 2:
+                time.sleep(draw.uniform(0.3, 2.5))
+            else:
+                commands.wait_for_training(run_dir, process)
+                assert reachable(commands.session_of(process.pid)) == []
+                [own] = temporary_folder.glob(f"veldt-streams-{process.pid}-*")
+                assert stat.S_IMODE(own.stat().st_mode) == 0o700
+                assert list(temporary_folder.glob("veldt-streams-*")) == [own]
+        finally:
+            commands.end(process, whole_group=True)
+        assert commands.left_after(process.pid) == []
+    assert not [name for name in set(os.listdir("/dev/shm")) - names if "veldt" in name]

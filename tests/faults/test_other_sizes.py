@@ -14,6 +14,8 @@ from veldt.architectures import ARCHITECTURES
 from veldt.checkpoints.store import CheckpointStore
 from veldt.run.checkpoints import weights_in
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "backend": "serial",
     "envs_per_actor": 4,

@@ -62,6 +62,7 @@ def test_an_environment_that_changed_is_not_resumed(tmp_path, monkeypatch, capsy
     assert "vector[3] to observation vector[4]" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_json_stays_json_when_an_environment_prints(backend, tmp_path):
     words = ("train", "impala", "--env", "faulty_environments:Printing", *SMALL, "--json")
@@ -74,6 +75,7 @@ def test_json_stays_json_when_an_environment_prints(backend, tmp_path):
     assert len(json.loads(done.stdout)["returns"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_a_relative_run_directory_survives_an_environment_that_moves(backend, tmp_path):
     words = ("train", "impala", "--env", "faulty_environments:Moving", *SMALL, "--quiet")

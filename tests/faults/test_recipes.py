@@ -18,6 +18,8 @@ from commands import HERE, ROOT, wait_for_training
 
 from veldt.cli.parsers import run_parser
 
+pytestmark = pytest.mark.slow
+
 DEPLOY = Path(ROOT) / "deploy"
 STAND_INS = {
     "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',

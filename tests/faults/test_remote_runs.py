@@ -27,6 +27,8 @@ from veldt.remote.places import local_copy
 from veldt.remote.store import RemoteStore
 from veldt.run.home import local_run
 
+pytestmark = pytest.mark.slow
+
 STEPS = 4000
 SMALL = (
     *("--env", "faulty_environments:leisurely_cart_pole", "--backend", "serial"),

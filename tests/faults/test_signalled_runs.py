@@ -16,7 +16,9 @@ import commands
 import psutil
 import pytest
 
-SIGNALS = int(os.environ.get("VELDT_GROUP_SIGNALS", 3))  # 50 at night
+pytestmark = pytest.mark.slow
+
+SIGNALS = int(os.environ.get("VELDT_GROUP_SIGNALS", 2))  # 50 at night
 # Steps enough that no run ends by itself before it is struck: a fast machine takes the default
 # number of them within a few seconds.
 STEPS = "1000000000"
@@ -131,7 +133,6 @@ def test_a_killed_fork_server_is_replaced_and_no_node_notices(tmp_path):
     assert commands.left_after(process.pid) == []
 
 
-@pytest.mark.slow
 def test_a_run_on_ray_hears_the_signal_and_not_only_ray(tmp_path):
     """Ray's library takes SIGTERM over when a process joins a cluster."""
     small = ("--backend", "ray", "--num-actors", "1", "--checkpoint-seconds", "60")
@@ -148,7 +149,6 @@ def test_a_run_on_ray_hears_the_signal_and_not_only_ray(tmp_path):
     assert complete
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["group", "twice"])
 def test_a_run_on_ray_that_is_ended_while_it_starts_keeps_its_result(way, tmp_path):
     """Ray is begun beside the imports: its library must not hear the signal first at any time."""

@@ -14,6 +14,8 @@ import commands
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--num-actors", "1", "--envs-per-actor", "2", "--evaluation-episodes", "0")
 LEISURELY = ("--env", "faulty_environments:leisurely_cart_pole")  # others need the processor, too
 SLACK_SECONDS = 25.0  # beyond a budget: patience for nodes, their grace, a busy machine

@@ -21,6 +21,7 @@ import pytest
 
 import veldt
 
+pytestmark = pytest.mark.slow
 ROOT = Path(veldt.__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
