@@ -98,6 +98,7 @@ def foreign_requests(browser) -> list[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_page_moves_survives_a_reload_and_shows_restarts_and_the_result(browser, tmp_path):
     run_dir = tmp_path / "run"
@@ -110,10 +111,7 @@ def test_the_page_moves_survives_a_reload_and_shows_restarts_and_the_result(brow
         until(lambda: "/s" in text(browser, ".diagram svg"), "a rate")
         assert text(browser, ".state") == "running"
         assert text(browser, ".title") == "impala"
-        until(
-            lambda: {"Loss", "Entropy of the policy", "Gradient norm"} <= titles(browser), "charts"
-        )
-        assert {"Sizes", "Episode length: mean of the last 100"} <= titles(browser)
+        assert {"Sizes", "Speed: env steps per second"} <= titles(browser)
 
         before = env_steps(browser)
         browser.refresh()
@@ -137,6 +135,7 @@ def test_the_page_moves_survives_a_reload_and_shows_restarts_and_the_result(brow
     assert json.loads((run_dir / "result.json").read_text())["restarts"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_resumed_run_comes_back_to_the_same_page(browser, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -155,6 +154,7 @@ def test_a_resumed_run_comes_back_to_the_same_page(browser, tmp_path):
         assert text(browser, ".state") == "running"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_runs_stand_side_by_side_on_a_desk_and_on_a_phone(browser, tmp_path):
     for name in ("a2c", "apex"):
@@ -166,7 +166,7 @@ def test_runs_stand_side_by_side_on_a_desk_and_on_a_phone(browser, tmp_path):
         until(lambda: "2 runs" in text(browser, ".title"), "the first page")
         rows = "return [...document.querySelectorAll('tr[data-run] a')].map(a => a.textContent)"
         assert set(browser.execute_script(rows)) == {"a2c", "apex"}
-        assert {"Return over time", "Loss of the value function"} <= titles(browser)
+        assert {"Return over time", "Env steps per second"} <= titles(browser)
         for window in (1280, 390):
             until_it_fits(browser, window)
         browser.find_element("css selector", "tr[data-run] a").click()
@@ -177,6 +177,7 @@ def test_runs_stand_side_by_side_on_a_desk_and_on_a_phone(browser, tmp_path):
         assert foreign_requests(browser) == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_page_of_a_killed_run_is_no_orphan_and_listens_to_this_machine_only(tmp_path):
     command = ("train", "impala", *SMALL, "--run-dir", str(tmp_path / "run"), "--dashboard")

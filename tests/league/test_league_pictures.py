@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import veldt
-from veldt.dashboard import league
+from veldt.dashboard import charts
 from veldt.dashboard.reading import RunReader, RunView
 
 
@@ -39,10 +39,10 @@ def view(run_dir) -> RunView:
 
 
 def test_the_payoff_is_a_heat_map_of_all_players(view):
-    options = league.payoff(view)
+    options = charts.payoff(view)
     players = options["xAxis"]["data"]
     assert players[0] == "main"
-    assert len(players) == len(view.freezings[-1]["elo"]) == 4 + 6
+    assert len(players) == len(view.snapshots[-1]["elo"]) == 4 + 6
     assert sum(name.startswith("model ") for name in players) == 6
     cells = {(row, column): rate for column, row, rate in options["series"][0]["data"]}
     assert len(cells) == 10 * 9
@@ -50,29 +50,18 @@ def test_the_payoff_is_a_heat_map_of_all_players(view):
 
 
 def test_every_frozen_model_is_in_the_family_tree_and_resets_begin_a_line(view):
-    options = league.family(view)
+    options = charts.family(view)
     models = [p[2] for line in options["series"] for p in line["data"] if len(p) == 3]
-    assert sorted(models) == sorted(f"model {entry['model']}" for entry in view.freezings)
-    resets = sum(entry["reset"] for entry in view.freezings)
+    assert sorted(models) == sorted(f"model {entry['model']}" for entry in view.snapshots)
+    resets = sum(entry["reset"] for entry in view.snapshots)
     assert resets > 0
     gaps = [p for line in options["series"] for p in line["data"] if p[0] is None]
     assert len(gaps) == resets
 
 
-def test_strength_and_ratings_are_drawn_over_env_steps(view):
-    curves = {line["name"]: line["data"] for line in league.strength(view)["series"]}
-    assert set(curves) == {"nash_conv.last", "nash_conv.mixture"}
-    assert len(curves["nash_conv.last"]) == len(view.measures) >= 3
-    ratings = league.ratings(view)["series"]
-    assert ratings[0]["name"] == "main"
-    assert all(len(line["data"]) == len(view.freezings) for line in ratings)
-
-
 def test_a_run_without_a_league_shows_none(view):
     other = RunView(config={**view.config, "architecture": "impala"}, state="running")
-    assert not league.has_league(other)
-    assert league.payoff(other)["series"][0]["data"] == []
-    assert league.strength(other)["series"] == []
+    assert charts.payoff(other)["series"][0]["data"] == []
 
 
 def test_a_resumed_run_takes_back_what_came_after_its_checkpoint(run_dir, tmp_path):
@@ -80,9 +69,9 @@ def test_a_resumed_run_takes_back_what_came_after_its_checkpoint(run_dir, tmp_pa
     folder.mkdir()
     (tmp_path / "config.json").write_text((run_dir / "config.json").read_text())
     steps = (100, 200, 300, 150, 250)
-    lines = [json.dumps({"env_steps": step, "nash_conv.last": 1.0}) for step in steps]
-    (folder / "measures.jsonl").write_text("\n".join(lines) + "\n")
-    found = RunReader(tmp_path).read().measures
+    lines = [json.dumps({"env_steps": step}) for step in steps]
+    (folder / "league.jsonl").write_text("\n".join(lines) + "\n")
+    found = RunReader(tmp_path).read().snapshots
     assert [entry["env_steps"] for entry in found] == [100, 150, 250]
 
 

@@ -1,140 +1,134 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: what each visitor sees, filled from a RunView about once per second."""
+"""The pages that visitors see, refreshed from run directories about once per second."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from html import escape
-from typing import Any
+from pathlib import Path
 
 from nicegui import ui
 
-from veldt.dashboard import charts, league
-from veldt.dashboard.elements import add_styles, card, div
-from veldt.dashboard.metric_charts import METRIC_CHARTS, sizes
+from veldt.dashboard import charts
 from veldt.dashboard.overlay import compact, live_diagram
 from veldt.dashboard.reading import RunView
 from veldt.telemetry.progress import clock, closing_lines, number
 
+_STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 _STATES = {"starting": "starting", "running": "running", "lost": "stopped without a result"}
+_CHARTS = {
+    "Learning curve: mean return of the last 100 episodes": (charts.curve, "wide"),
+    "Policy lag: updates between acting and learning": (charts.lag, "narrow"),
+    "Speed: env steps per second": (charts.speed, "narrow"),
+}
 _LEAGUE_CHARTS = {
-    "Strength of the main player": league.strength,
-    "Payoff: win rate of row against column": league.payoff,
-    "Family tree: models by the player they were frozen from": league.family,
-    "Elo of the learning players": league.ratings,
+    "Payoff: win rate of row against column": (charts.payoff, "narrow"),
+    "Family tree: frozen models by learning player": (charts.family, "narrow"),
 }
 _THEMES = (None, True, False)
-"""As the browser wishes, dark, light."""
+"""As the browser prefers, dark, light."""
+_SIZES = (
+    *("num_actors", "envs_per_actor", "rows_per_update", "trajectory_steps", "batch_size"),
+    *("batch_trajectories", "replay_transitions", "num_learners", "num_policies"),
+)
+_HEAD = ("", "run", "architecture", "environment", "state", "return", "steps", "steps/s", "time")
 
 
-class Page:
-    """The elements of one visitor's page; `home`: one of several runs, with a way to the others."""
+def _div(classes: str) -> ui.element:
+    return ui.element("div").classes(classes)
 
-    def __init__(self, view: RunView, home: bool = False) -> None:
-        add_styles()
+
+def _card(title: str, classes: str) -> ui.element:
+    made = _div(f"card {classes}")
+    with made:
+        ui.html(f"<h2>{title}</h2>", sanitize=False)
+    return made
+
+
+def _update(element: ui.echart, options: charts.Options) -> None:
+    if dict(element.options) != options:
+        element.options.update(options)
+
+
+class RunPage:
+    """One run; `is_one_of_several` adds a link to the overview."""
+
+    def __init__(self, view: RunView, is_one_of_several: bool = False) -> None:
+        ui.add_css(_STYLE)
         self._dark = ui.dark_mode(None)
-        with div("page"):
-            self._make_header(view, home)
+        with _div("page"):
+            self._make_header(view, is_one_of_several)
             self._outcome = ui.html(sanitize=False)
-            with div("tiles"):
+            with _div("tiles"):
                 self._tiles = {name: _Tile(name) for name in _TILES}
-            with card("Who talks to whom: items per second, filled slots, busy share", "drawing"):
+            with _card("Topology: items per second, filled slots, busy share", "drawing"):
                 self._topology = ui.mermaid("flowchart LR").classes("diagram")
-            self._make_charts(view)
+            with _div("charts"):
+                self._make_charts(view)
         self.refresh(view)
 
-    def _make_header(self, view: RunView, home: bool) -> None:
+    def _make_header(self, view: RunView, is_one_of_several: bool) -> None:
         ui.page_title(f"{view.config['architecture']} on {view.option('env')} - Veldt")
-        with div("top"):
-            if home:
+        with _div("top"):
+            if is_one_of_several:
                 ui.link("all runs", "/").classes("chip home")
             ui.label(view.config["architecture"]).classes("title")
             ui.label(str(view.option("env"))).classes("env")
-            ui.label(f"{view.option('backend')} backend").classes("chip")
-            ui.label(f"seed {view.option('seed')}").classes("chip")
-            ui.label(f"{view.config['device']}, {view.config['parameters']:,} weights").classes(
-                "chip"
-            )
-            div("space")
+            weights = f"{view.config['device']}, {view.config['parameters']:,} weights"
+            for text in (
+                f"{view.option('backend')} backend",
+                f"seed {view.option('seed')}",
+                weights,
+            ):
+                ui.label(text).classes("chip")
+            _div("space")
             self._state = ui.label().classes("chip state")
             button = ui.button(icon="contrast", on_click=self._change_theme)
             button.props('flat round dense aria-label="light or dark"').classes("theme")
 
     def _make_charts(self, view: RunView) -> None:
-        with div("charts"):
-            with card("Learning curve: mean return of the last 100 episodes", "wide"):
-                self._curve = ui.echart(charts.curve(view)).classes("chart")
-            with card("Policy lag: age of the weights acted with", "narrow"):
-                self._lag = ui.echart(charts.lag(view)).classes("chart")
-            with card("Speed: env steps per second", "narrow"):
-                self._speed = ui.echart(charts.speed(view)).classes("chart")
-            self._metrics: dict[str, Any] = {}
-            self._metrics_place = div("charts-more")
-            self._league = self._make_league_charts(view)
-            with card("Busy share and restarts", "narrow last"):
-                self._roles = ui.html(sanitize=False).classes("events")
-            with card("Sizes", "narrow last"):
-                self._sizes = ui.html(sanitize=False).classes("events")
-            with card("Alarms and events", "narrow last"):
-                self._events = ui.html(sanitize=False).classes("events")
-
-    def _make_league_charts(self, view: RunView) -> dict[str, Any]:
-        made = {}
-        for title, draw in _LEAGUE_CHARTS.items() if league.has_league(view) else ():
-            with card(title, "narrow"):
-                made[title] = ui.echart(draw(view)).classes("chart")
-        return made
-
-    def _refresh_metrics(self, view: RunView) -> None:
-        """A chart comes with the first number that it can show."""
-        for place, each in enumerate(METRIC_CHARTS):
-            options = each.options(view)
-            if options is None:
-                continue
-            if each.title not in self._metrics:
-                with self._metrics_place, card(each.title, "narrow").style(f"order: {place + 1}"):
-                    self._metrics[each.title] = ui.echart(options).classes("chart")
-            element = self._metrics[each.title]
-            if dict(element.options) != options:
-                element.options.update(options)
+        is_league = view.config["architecture"] == "league"
+        self._drawn = _CHARTS | (_LEAGUE_CHARTS if is_league else {})
+        self._charts = {}
+        for title, (draw, width) in self._drawn.items():
+            with _card(title, width):
+                self._charts[title] = ui.echart(draw(view)).classes("chart")
+        with _card("Busy share and restarts", "narrow"):
+            self._nodes = ui.html(sanitize=False).classes("events")
+        with _card("Sizes", "narrow"):
+            self._sizes = ui.html(sanitize=False).classes("events")
+        with _card("Alarms and events", "narrow"):
+            self._events = ui.html(sanitize=False).classes("events")
 
     def _change_theme(self) -> None:
-        themes = _THEMES
-        self._dark.value = themes[(themes.index(self._dark.value) + 1) % len(themes)]
+        self._dark.value = _THEMES[(_THEMES.index(self._dark.value) + 1) % len(_THEMES)]
 
     def refresh(self, view: RunView) -> None:
-        """Show `view`; what did not change is not sent."""
-        word = view.result.stopped_by if view.result else view.state
-        self._state.set_text(_state_text(view))
-        self._state.classes(replace=f"chip state {word}")
+        """Show `view`; only what changed is sent to the browser."""
+        outcome = view.result.stopped_by if view.result else view.state
+        self._state.set_text("finished" if view.state == "ended" else _STATES[view.state])
+        self._state.classes(replace=f"chip state {outcome}")
         self._outcome.set_content(_outcome(view))
         for name, (value, note, share) in tiles(view).items():
             self._tiles[name].show(value, note, share)
-        if view.topology:
-            self._topology.set_content(live_diagram(view))
-        for element, options in (
-            (self._curve, charts.curve(view)),
-            (self._lag, charts.lag(view)),
-            (self._speed, charts.speed(view)),
-            *((each, _LEAGUE_CHARTS[title](view)) for title, each in self._league.items()),
-        ):
-            if dict(element.options) != options:
-                element.options.update(options)
-        self._refresh_metrics(view)
+        self._topology.set_content(live_diagram(view))
+        for title, (draw, _) in self._drawn.items():
+            _update(self._charts[title], draw(view))
+        self._nodes.set_content(_nodes(view))
         self._sizes.set_content(_sizes(view))
-        self._roles.set_content(_roles(view))
         self._events.set_content(_events(view))
 
 
 class _Tile:
     def __init__(self, name: str) -> None:
-        with div("card tile"):
+        with _div("card tile"):
             ui.html(f"<h2>{name}</h2>", sanitize=False)
             marker = name.lower().replace(" ", "-")
             self._value = ui.label().classes("value").props(f'data-tile="{marker}"')
             self._note = ui.label().classes("note")
-            with div("meter") as self._meter:
-                self._bar = div("")
+            with _div("meter") as self._meter:
+                self._bar = _div("")
 
     def show(self, value: str, note: str, share: float | None) -> None:
         self._value.set_text(value)
@@ -147,7 +141,7 @@ _TILES = ("Return", "Env steps", "Steps per second", "Updates", "Policy lag", "T
 
 
 def tiles(view: RunView) -> dict[str, tuple[str, str, float | None]]:
-    """Value, note and share of the way, by title."""
+    """Value, note and progress by title."""
     status = view.status
     lag, seconds = status.get("policy_lag", {}), status.get("seconds", 0.0)
     steps, total = status.get("env_steps", 0), view.option("total_env_steps")
@@ -180,27 +174,23 @@ def tiles(view: RunView) -> dict[str, tuple[str, str, float | None]]:
     }
 
 
-def _state_text(view: RunView) -> str:
-    return "finished" if view.state == "ended" else _STATES[view.state]
-
-
 def _outcome(view: RunView) -> str:
     if view.result is not None:
         first, *others = closing_lines(view.result)
         more = "".join(f'<div class="more">{escape(line)}</div>' for line in others)
         return (
-            f'<div class="card result {view.result.stopped_by}"><div class="first">'
+            f'<div class="card result {escape(view.result.stopped_by)}"><div class="first">'
             f"{escape(first)}</div>{more}</div>"
         )
     if view.state == "lost":
         return (
             '<div class="card result lost"><div class="first">The run\'s process is gone.</div>'
-            '<div class="more">veldt resume goes on from its newest checkpoint.</div></div>'
+            '<div class="more">veldt resume continues from its newest checkpoint.</div></div>'
         )
     return ""
 
 
-def _roles(view: RunView) -> str:
+def _nodes(view: RunView) -> str:
     nodes = view.status.get("nodes", {})
     rows = []
     for name, node in nodes.items():
@@ -219,9 +209,17 @@ def _roles(view: RunView) -> str:
 
 
 def _sizes(view: RunView) -> str:
+    """Sizes of the run by the names of the options."""
+    chosen, own = view.config.get("chosen", {}), view.config.get("config", {})
+    found = {name: chosen.get(name, own.get(name)) for name in _SIZES}
+    channels = view.topology.get("channels", {})
+    found |= {
+        f"slots of {name}": each["slots"] for name, each in channels.items() if "slots" in each
+    }
     rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
-        for name, value in sizes(view).items()
+        f"<tr><td>{escape(name.replace('_', ' '))}</td><td>{escape(str(value))}</td></tr>"
+        for name, value in found.items()
+        if value
     )
     return f'<table class="roles">{rows}</table>'
 
@@ -244,4 +242,54 @@ def _events(view: RunView) -> str:
             f'<span class="sort">{escape(_SORTS.get(event["sort"], event["sort"]))}</span>'
             f'<span class="text">{escape(first)}</span></div>'
         )
-    return "".join(lines) or '<div class="calm">None. All is well.</div>'
+    return "".join(lines) or '<div class="calm">None.</div>'
+
+
+Views = Sequence[tuple[str, RunView]]
+"""Each run with its name, in the order of the page."""
+
+
+class Overview:
+    """Several runs: a table of their states, and charts with one line per run."""
+
+    def __init__(self, views: Views) -> None:
+        ui.add_css(_STYLE)
+        ui.page_title(f"{len(views)} runs - Veldt")
+        with _div("page"):
+            with _div("top"):
+                ui.label(f"{len(views)} runs").classes("title")
+            with _card("Runs", "drawing"):
+                self._table = ui.html(sanitize=False)
+            with _div("charts"):
+                self._charts = {}
+                for title in charts.OVERVIEW:
+                    with _card(title, "half"):
+                        options = charts.overview(title, views)
+                        self._charts[title] = ui.echart(options).classes("chart tall")
+        self.refresh(views)
+
+    def refresh(self, views: Views) -> None:
+        self._table.set_content(_table(views))
+        for title, element in self._charts.items():
+            _update(element, charts.overview(title, views))
+
+
+def _table(views: Views) -> str:
+    head = "".join(f"<th>{name}</th>" for name in _HEAD)
+    rows = []
+    for place, (name, view) in enumerate(views):
+        status, colour = view.status, charts.COLOURS[place % len(charts.COLOURS)]
+        rate = status.get("env_steps_per_second")
+        cells = (
+            f'<span class="swatch" style="background:{colour}"></span>',
+            f'<a href="run/{place}">{escape(name)}</a>',
+            escape(view.config["architecture"]),
+            escape(str(view.option("env"))),
+            f'<span class="chip state {view.state}">{escape(view.state)}</span>',
+            number(status.get("mean_return_100")),
+            f"{status.get('env_steps', 0):,}",
+            "-" if rate is None else compact(rate),
+            clock(status.get("seconds", 0.0)),
+        )
+        rows.append(f"<tr data-run='{place}'>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    return f'<table class="runs"><tr>{head}</tr>{"".join(rows)}</table>'

@@ -1,69 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The newest metrics of runs in Prometheus's text format."""
+"""The newest metrics of runs for Prometheus."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from veldt.dashboard.reading import RunView
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_LABELS = ("run", "architecture", "env", "seed")
 _COUNTED = ("env_steps", "updates", "episodes")
 _FAMILIES = ("info", "environment", "queue", "busy", "counter")
 """Metrics "family/name" whose names depend on the run: the name becomes a label."""
-Samples = dict[str, list[tuple[dict[str, Any], float]]]
 
 
-def exposition(runs: Iterable[tuple[RunView, Path]]) -> str:
-    """One gauge or counter per metric, with the run as labels."""
-    samples: Samples = {}
-    runs = list(runs)
-    times = Counter(run_dir.name for _, run_dir in runs)
-    for view, run_dir in runs:
-        # Two runs must not be one: Prometheus would refuse all of both.
-        _add(samples, view, run_dir.name if times[run_dir.name] == 1 else str(run_dir))
-    lines = []
-    for name, found in samples.items():
-        lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
-        lines += [f"{name}{{{_written(own)}}} {value!r}" for own, value in found]
-    return "\n".join(lines) + "\n"
+def exposition(runs: Iterable[tuple[RunView, Path]]) -> bytes:
+    """The text format: one gauge or counter per metric, with the run as labels."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Runs(list(runs)))
+    return generate_latest(registry)
 
 
-def _add(samples: Samples, view: RunView, run: str) -> None:
-    labels = {
-        "run": run,
-        "architecture": view.config["architecture"],
-        "env": view.option("env"),
-        "seed": view.option("seed"),
-    }
-    is_up = float(view.state in ("starting", "running"))
-    samples.setdefault("veldt_up", []).append((labels, is_up))
+class _Runs(Collector):
+    def __init__(self, runs: list[tuple[RunView, Path]]) -> None:
+        self._runs = runs
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        names = Counter(run_dir.name for _, run_dir in self._runs)
+        for view, run_dir in self._runs:
+            # Prometheus refuses two runs of the same name, so those get their whole path.
+            run = run_dir.name if names[run_dir.name] == 1 else str(run_dir)
+            labels = [run, view.config["architecture"], view.option("env"), view.option("seed")]
+            for name, label, value in _samples(view):
+                more = [] if label is None else [label]
+                family = families.setdefault(name, _family(name, label is not None))
+                family.add_metric([*map(str, labels), *more], value)  # type: ignore[attr-defined]
+        yield from families.values()
+
+
+def _family(name: str, is_named: bool) -> Metric:
+    kind = CounterMetricFamily if name.removeprefix("veldt_") in _COUNTED else GaugeMetricFamily
+    return kind(name, name, labels=[*_LABELS, "name"] if is_named else _LABELS)
+
+
+def _samples(view: RunView) -> Iterator[tuple[str, str | None, float]]:
+    """Name, value of the label `name` if there is one, and value."""
+    yield "veldt_up", None, float(view.state in ("starting", "running"))
     for metric, value in view.latest.items():
         if not isinstance(value, int | float) or not math.isfinite(value):
             continue
-        name, more = _named(metric)
-        samples.setdefault(name, []).append(({**labels, **more}, float(value)))
-
-
-def _named(metric: str) -> tuple[str, dict[str, str]]:
-    if metric == "time":
-        return "veldt_reported_timestamp_seconds", {}
-    if metric in _COUNTED:
-        return f"veldt_{metric}_total", {}
-    family, _, name = metric.partition("/")
-    if family in _FAMILIES:
-        return f"veldt_{family}", {"name": name}
-    return "veldt_" + re.sub(r"[^a-zA-Z0-9_]", "_", metric), {}
-
-
-def _written(labels: dict[str, Any]) -> str:
-    return ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        family, _, name = metric.partition("/")
+        if metric == "time":
+            yield "veldt_reported_timestamp_seconds", None, value
+        elif family in _FAMILIES:
+            yield f"veldt_{family}", name, value
+        else:
+            yield "veldt_" + re.sub(r"[^a-zA-Z0-9_]", "_", metric), None, value

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run directory as plain data, read again only where it changed. The page knows nothing else of
-the run, so it works beside it, after it, and again when it is resumed."""
+"""Reads a run directory as plain data; files are read again only where they changed.
+
+The page has no other connection to the run, so it works during it, after it, and again when the
+run is resumed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +23,6 @@ from veldt.telemetry.record import (
     EVENTS_FILE,
     LEAGUE_FOLDER,
     LEAGUE_LOG,
-    MEASURES_LOG,
     RESULT_FILE,
     STATUS_FILE,
     TOPOLOGY_FILE,
@@ -28,11 +30,9 @@ from veldt.telemetry.record import (
 from veldt.telemetry.result import RunResult
 
 CURVE_POINTS = 400
-DRAWN = ("counter/", "return/", "system/", "environment/", "info/")
-"""Beginnings of the names of metrics that are drawn."""
 EVENTS_SHOWN = 60
 MOST_RUNS = 24
-"""Of one folder, on a page that compares."""
+"""Runs of one folder that are shown."""
 _SILENT_SECONDS = 60.0
 
 State = Literal["starting", "running", "ended", "lost"]
@@ -40,19 +40,17 @@ State = Literal["starting", "running", "ended", "lost"]
 
 @dataclass(frozen=True)
 class Point:
-    """One line of metrics.jsonl, as far as it is drawn."""
+    """The part of one line of metrics.jsonl that is drawn."""
 
     time: float
     env_steps: int
     mean_return: float | None
     env_steps_per_second: float
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """What the other charts draw, by name."""
 
 
 @dataclass(frozen=True)
 class RunView:
-    """A run at one moment. What is not known yet is empty."""
+    """A run at one moment; what is not known yet is empty."""
 
     config: dict[str, Any]
     state: State
@@ -60,31 +58,33 @@ class RunView:
     status: dict[str, Any] = field(default_factory=dict)
     topology: dict[str, Any] = field(default_factory=dict)
     result: RunResult | None = None
-    """Only of the run that `status` is about, not of one that was resumed since."""
+    """None while `status` is about a run that was resumed since."""
     curve: list[Point] = field(default_factory=list)
-    """Evenly thinned to at most CURVE_POINTS."""
+    """At most CURVE_POINTS, evenly spaced."""
     latest: dict[str, Any] = field(default_factory=dict)
     """The newest line of metrics.jsonl."""
     events: list[dict[str, Any]] = field(default_factory=list)
-    """The newest, oldest first."""
-    freezings: list[dict[str, Any]] = field(default_factory=list)
-    """Of a league: who was frozen when, with the payoff and the ratings at that time."""
-    measures: list[dict[str, Any]] = field(default_factory=list)
-    """Of a league: how strong its main player was when."""
+    """The newest events, oldest first."""
+    snapshots: list[dict[str, Any]] = field(default_factory=list)
+    """Frozen models of a league, with payoff and ratings at that time."""
 
     def option(self, name: str) -> Any:
         return self.config["options"].get(name)
 
     @property
     def restarts(self) -> int:
-        """Of processes, not of the nodes in them."""
+        """Restarts of processes; a process may hold several nodes."""
         nodes, groups = self.status.get("nodes", {}), self.topology.get("processes", [])
         return sum(nodes.get(group[0], {}).get("restarts", 0) for group in groups)
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """What the nodes of one kind say of themselves."""
+        """Entries of the nodes of one kind in status.json."""
         nodes = self.status.get("nodes", {})
         return [nodes[name] for name in self.topology["roles"][kind] if name in nodes]
+
+    def rate(self, kind: str, counter: str) -> float | None:
+        """Increase per second of a counter over the nodes of one kind."""
+        return self.status.get("rates", {}).get(kind, {}).get(counter)
 
 
 class RunReader:
@@ -93,12 +93,9 @@ class RunReader:
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
         self._json_files: dict[str, tuple[Any, dict[str, Any]]] = {}
-        self._metrics = JsonLines(self.run_dir / METRICS_FILE)
+        self._metrics = _History(self.run_dir / METRICS_FILE)
         self._events_file = JsonLines(self.run_dir / EVENTS_FILE)
-        folder = self.run_dir / LEAGUE_FOLDER
-        self._league = [_History(folder / name) for name in (LEAGUE_LOG, MEASURES_LOG)]
-        self._points: list[Point] = []
-        self._latest: dict[str, Any] = {}
+        self._league = _History(self.run_dir / LEAGUE_FOLDER / LEAGUE_LOG)
         self._events: list[dict[str, Any]] = []
         if not self._read_json(CONFIG_FILE):
             raise ConfigurationError(
@@ -108,8 +105,9 @@ class RunReader:
     def read(self) -> RunView:
         status = self._read_json(STATUS_FILE)
         result = self._read_json(RESULT_FILE)
-        self._read_metrics()
-        self._read_events()
+        lines = self._metrics.read()
+        new_events, is_new_file = self._events_file.new_lines()
+        self._events = [*([] if is_new_file else self._events), *new_events][-EVENTS_SHOWN:]
         state = _state(status, result)
         return RunView(
             config=self._read_json(CONFIG_FILE),
@@ -117,15 +115,14 @@ class RunReader:
             status=status,
             topology=self._read_json(TOPOLOGY_FILE),
             result=RunResult.from_mapping(result) if state == "ended" and result else None,
-            curve=_thinned(self._points),
-            latest=self._latest,
+            curve=[_point(line) for line in thinned(lines)],
+            latest=lines[-1] if lines else {},
             events=list(self._events),
-            freezings=self._league[0].read(),
-            measures=self._league[1].read(),
+            snapshots=list(self._league.read()),
         )
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        """The content of a file; what it had before where it cannot be read just now."""
+        """Content of a file; its previous content while it cannot be read."""
         path = self.run_dir / name
         known_stamp, known = self._json_files.get(name, (None, {}))
         try:
@@ -139,28 +136,9 @@ class RunReader:
         self._json_files[name] = (stamp, content)
         return content
 
-    def _read_metrics(self) -> None:
-        lines, anew = self._metrics.new_lines()
-        if anew:
-            self._points = []
-        for line in lines:
-            self._latest = line
-            steps = line.get("env_steps", 0)
-            # A resumed run goes on from its checkpoint; what came after that is no part of it.
-            while self._points and self._points[-1].env_steps > steps:
-                self._points.pop()
-            rate = line.get("rate/env_steps_per_second") or 0.0
-            metrics = {name: line[name] for name in line if name.startswith(DRAWN)}
-            returned = line.get("return/mean_100")
-            self._points.append(Point(line["time"], steps, returned, rate, metrics))
-
-    def _read_events(self) -> None:
-        lines, anew = self._events_file.new_lines()
-        self._events = [*([] if anew else self._events), *lines][-EVENTS_SHOWN:]
-
 
 def runs_in(paths: Sequence[str | Path]) -> dict[str, Path]:
-    """The run directories among `paths` and directly in them, by name; the newest come first."""
+    """Run directories among `paths` and directly in them, by name; the newest first."""
     found: list[Path] = []
     for path in map(Path, paths):
         inside = [] if (path / CONFIG_FILE).exists() else path.glob(f"*/{CONFIG_FILE}")
@@ -172,21 +150,28 @@ def runs_in(paths: Sequence[str | Path]) -> dict[str, Path]:
 
 
 class _History:
-    """All lines of a file that have env_steps, in their order; a resumed run takes back what came
-    after its checkpoint."""
+    """Lines of a growing file in order of env steps.
+
+    A resumed run continues from its checkpoint, so lines of later env steps are dropped."""
 
     def __init__(self, path: Path) -> None:
-        self._file, self._lines = JsonLines(path), list[dict[str, Any]]()
+        self._file = JsonLines(path)
+        self._lines: list[dict[str, Any]] = []
 
     def read(self) -> list[dict[str, Any]]:
-        lines, anew = self._file.new_lines()
-        if anew:
+        lines, is_new_file = self._file.new_lines()
+        if is_new_file:
             self._lines = []
         for line in lines:
             while self._lines and self._lines[-1]["env_steps"] > line["env_steps"]:
                 self._lines.pop()
             self._lines.append(line)
-        return list(self._lines)
+        return self._lines
+
+
+def _point(line: dict[str, Any]) -> Point:
+    rate = line.get("rate/env_steps_per_second") or 0.0
+    return Point(line["time"], line["env_steps"], line.get("return/mean_100"), rate)
 
 
 def _state(status: dict[str, Any], result: dict[str, Any]) -> State:
@@ -194,7 +179,9 @@ def _state(status: dict[str, Any], result: dict[str, Any]) -> State:
         return "ended" if result else "starting"
     if status["state"] == "ended":
         return "ended"
-    return status["state"] if _is_alive(status) else "lost"
+    if not _is_alive(status):
+        return "lost"
+    return "running" if status["state"] == "running" else "starting"
 
 
 def _is_alive(status: dict[str, Any]) -> bool:
@@ -205,17 +192,12 @@ def _is_alive(status: dict[str, Any]) -> bool:
         os.kill(process["pid"], 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's, but there
+    except PermissionError:  # a process of another user
         return True
     return True
 
 
-def _thinned(points: list[Point]) -> list[Point]:
-    """Every k-th point, and always the last."""
-    stride = -(-len(points) // CURVE_POINTS)
-    return points[(len(points) - 1) % stride :: stride] if points else []
-
-
-def rate_of(view: RunView, kind: str, counter: str) -> float | None:
-    """Items per second that the nodes of one kind counted together; None where they count none."""
-    return view.status.get("rates", {}).get(kind, {}).get(counter)
+def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every k-th line, always including the last."""
+    stride = -(-len(lines) // CURVE_POINTS)
+    return lines[(len(lines) - 1) % stride :: stride] if lines else []

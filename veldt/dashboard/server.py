@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves the page to this machine only, from files that came with the library: no network."""
+"""Serves the pages to this machine only, from installed files: no network is needed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from collections.abc import Mapping
 import uvicorn
 from fastapi import FastAPI
 from nicegui import Client, app, background_tasks, ui
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
 
-from veldt.dashboard.overview import Overview
-from veldt.dashboard.page import Page
-from veldt.dashboard.prometheus import CONTENT_TYPE, exposition
+from veldt.dashboard.page import Overview, RunPage
+from veldt.dashboard.prometheus import exposition
 from veldt.dashboard.reading import RunReader, RunView
 
 _REFRESH_SECONDS = 1.0
-_SAME_LOOK_SECONDS = 0.5
+_CACHE_SECONDS = 0.5
 _NICENESS = 10  # training goes first
 
 
-class _Looks:
-    """The run as all visitors see it: read at most once per refresh, however many there are."""
+class _CachedReader:
+    """Reads a run at most once per refresh, however many visitors there are."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -35,28 +35,29 @@ class _Looks:
         self._read_at = time.monotonic()
 
     def newest(self) -> RunView:
-        if time.monotonic() - self._read_at > _SAME_LOOK_SECONDS:
+        if time.monotonic() - self._read_at > _CACHE_SECONDS:
             self._view, self._read_at = self._reader.read(), time.monotonic()
         return self._view
 
 
 def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run: bool) -> None:
-    """Serve until interrupted or, beside a run, until standard input closes. Several runs stand
-    side by side on the first page, which leads to the page of each."""
-    looks = {name: _Looks(reader) for name, reader in readers.items()}
-    several = len(looks) > 1
+    """Serve until interrupted or, beside a run, until standard input closes.
+
+    Several runs have an overview as first page, with links to the page of each."""
+    runs = {name: _CachedReader(reader) for name, reader in readers.items()}
+    has_overview = len(runs) > 1
 
     def show(number: int) -> None:
-        one = list(looks.values())[number]
-        page = Page(one.newest(), home=several)
-        ui.timer(_REFRESH_SECONDS, lambda: page.refresh(one.newest()))
+        run = list(runs.values())[number]
+        page = RunPage(run.newest(), is_one_of_several=has_overview)
+        ui.timer(_REFRESH_SECONDS, lambda: page.refresh(run.newest()))
 
     def newest() -> list[tuple[str, RunView]]:
-        return [(name, one.newest()) for name, one in looks.items()]
+        return [(name, run.newest()) for name, run in runs.items()]
 
     @ui.page("/")
     def first() -> None:
-        if not several:
+        if not has_overview:
             show(0)
             return
         overview = Overview(newest())
@@ -64,16 +65,16 @@ def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run:
 
     @ui.page("/run/{number}")
     def one_of_several(number: int) -> None:
-        show(min(max(number, 0), len(looks) - 1))
+        show(min(max(number, 0), len(runs) - 1))
 
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @outer.get("/metrics")
     async def metrics() -> Response:
-        runs = ((one.newest(), readers[name].run_dir) for name, one in looks.items())
-        return Response(exposition(runs), media_type=CONTENT_TYPE)
+        views = ((run.newest(), readers[name].run_dir) for name, run in runs.items())
+        return Response(exposition(views), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    # A page of another site must not reach this one by a name that it lets point here.
+    # Against DNS rebinding: pages of other sites must not reach this one.
     outer.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
     ui.run_with(
         outer,
@@ -98,11 +99,11 @@ def _end_with_input(server: uvicorn.Server) -> None:
 
     def closed() -> None:
         loop.remove_reader(sys.stdin)
-        background_tasks.create(last_look())
+        background_tasks.create(stop())
 
-    async def last_look() -> None:
+    async def stop() -> None:
         if Client.instances:
-            await asyncio.sleep(_REFRESH_SECONDS + 0.3)  # visitors see how the run ended
+            await asyncio.sleep(_REFRESH_SECONDS + 0.3)  # visitors see the result
         server.should_exit = True
 
     loop.add_reader(sys.stdin, closed)
