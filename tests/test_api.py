@@ -199,7 +199,7 @@ def test_auto_uses_a_gpu_where_it_pays(monkeypatch, options, is_image, device):
         ("impala", "ALE/Pong-v5", "cpu", 8),
         ("impala", "CartPole-v1", "cpu", 64),
         ("impala", "Acrobot-v1", "cpu", 16),
-        ("a2c", "Pendulum-v1", "cpu", 2),
+        ("ppo", "Pendulum-v1", "cpu", 2),
     ],
 )
 def test_the_width_of_an_actor_is_known_before_any_clock_is_asked(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from veldt.architectures import apex
 from veldt.environments import EnvironmentFactory
 from veldt.environments.spaces import action_spec, leaf_readers
 from veldt.families import FAMILIES, family, preset_names
@@ -75,12 +74,6 @@ def test_presets_are_looked_for_from_the_family_to_the_general():
         "control",
     ]
     assert preset_names("grids") == ["grids", "small_images", "control"]
-    assert preset_names("continuous", "sac") == [
-        "continuous_sac",
-        "continuous",
-        "control_sac",
-        "control",
-    ]
     assert preset_names("continuous_wide_recurrent") == [
         "continuous_wide_recurrent",
         "continuous_wide",
@@ -88,14 +81,6 @@ def test_presets_are_looked_for_from_the_family_to_the_general():
         "continuous",
         "control",
     ]
-
-
-@pytest.mark.parametrize("algorithm", ["sac", "td3", "dpg"])
-@pytest.mark.parametrize("found", ["continuous", "continuous_wide"])
-def test_an_algorithm_that_is_asked_for_has_constants_of_its_own(found, algorithm):
-    names = preset_names(found, algorithm)
-    chosen = next(name for name in names if name in apex.PRESETS)
-    assert apex.PRESETS[chosen].algorithm == algorithm
 
 
 def test_zeros_and_ones_are_images_without_a_scale():

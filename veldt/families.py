@@ -52,10 +52,10 @@ def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
     return found if recurrent == "none" else found + RECURRENT
 
 
-def preset_names(found: str, algorithm: str | None = None, device: str = "cuda") -> list[str]:
+def preset_names(found: str, device: str = "cuda") -> list[str]:
     """Presets that would do for a family, the best first: its own, that without memory, those of
     the broader family, then the paper's for large images and that of small control tasks for all
-    else; each before them for the algorithm asked for. Where the learner's device is a CPU, large
+    else. Where the learner's device is a CPU, large
     images have sizes of their own: a batch that a GPU learns from in a moment takes a core half a
     minute."""
     base = found.removesuffix(RECURRENT)
@@ -65,9 +65,7 @@ def preset_names(found: str, algorithm: str | None = None, device: str = "cuda")
     if base == "atari" and device == "cpu":
         names = [name for plain in names for name in (plain + ON_CPU, plain)]
     names.append("paper" if base == "atari" else "control")
-    if algorithm is None:
-        return names
-    return [name for plain in names for name in (f"{plain}_{algorithm}", plain)]
+    return names
 
 
 def is_large(leaf: ObservationLeaf) -> bool:

@@ -10,10 +10,7 @@ from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.environments.external import Door, external_address
 from veldt.errors import ConfigurationError
-from veldt.families import FEW_NUMBERS, num_numbers
-from veldt.losses.actor_critic import TargetOptions
-from veldt.losses.ppo import ClippedOptions, SynchronousOptions
-from veldt.losses.q_learning import QLearningOptions
+from veldt.losses.options import LossOptions
 from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
 
@@ -37,48 +34,13 @@ class Problem:
     first: FirstWeights | None = None
     """Of a trained network, to begin with."""
 
-    def network(
-        self, head: str, loss: TargetOptions | QLearningOptions, *, dueling: bool = False
-    ) -> NetworkFactory:
-        """The network with this head ("policy_value", "q", "dpg", "sac" or "td3"), normalised as
-        the loss asks for."""
-        shape = replace(
-            self.shape,
-            normalize_observations=loss.normalize_observations,
-            normalize_images=loss.normalize_images,
-            normalize_returns=isinstance(loss, TargetOptions) and loss.normalize_returns,
-            normalize_values=isinstance(loss, ClippedOptions | SynchronousOptions)
-            and loss.ppo.normalize_values,
-            dueling=dueling,
-        )
-        return self._fitting(NetworkFactory(shape, self.spec, head, self.seed, self.first))
-
-    @staticmethod
-    def _fitting(network: NetworkFactory) -> NetworkFactory:
+    def network(self, head: str, loss: LossOptions, *, dueling: bool = False) -> NetworkFactory:
+        """The network with this head ("policy_value", "q", "dpg", "sac" or "td3") that `loss`
+        needs."""
+        shape = loss.network_options(replace(self.shape, dueling=dueling), self.spec)
+        network = NetworkFactory(shape, self.spec, head, self.seed, self.first)
         network.require_memory()
         return network
-
-    def memory_network(self, loss: TargetOptions) -> NetworkFactory:
-        """A dueling Q network with a memory; on images it also has R2D2's size and inputs."""
-        self.require_actions("r2d2", "discrete")
-        network = self.network("q", replace(loss, normalize_returns=False), dueling=True)
-        shape = network.config
-        if shape.recurrent == "none":
-            shape = replace(shape, recurrent="lstm")
-        if any(leaf.kind == "image" for leaf in self.spec.observation):
-            shape = replace(shape, recurrent_size=512, last_action_and_reward=True)
-        return self._fitting(replace(network, config=shape))
-
-    def twin_network(
-        self, head: str, loss: QLearningOptions, sizes: tuple[int, ...]
-    ) -> NetworkFactory:
-        """Actor and twin critics for Box actions. Small tasks do not need the published width,
-        which costs many times the time."""
-        network = self.network(head, loss)
-        is_wide = num_numbers(self.spec) > FEW_NUMBERS
-        sizes = sizes or ((256, 256) if is_wide else (64, 64))
-        shape = replace(network.config, hidden_sizes=sizes, activation="relu")
-        return self._fitting(replace(network, config=shape))
 
     def environments(self, num_groups: int = 1) -> Environments:
         """Those of one actor, in groups that it steps in turn."""
@@ -161,5 +123,5 @@ class Problem:
             if given:
                 raise ConfigurationError(
                     f"{architecture} learns from single transitions, so {option} does not go with"
-                    " it; use seed_rl --algorithm r2d2, which replays sequences"
+                    " it; use r2d2, which replays sequences"
                 )

@@ -39,7 +39,7 @@ TINY = {
     "hidden_sizes": (16,),
 }
 TINY_R2D2 = {
-    "algorithm": "r2d2",
+    "architecture": "r2d2",
     "burn_in_steps": 5,
     "unroll_steps": 10,
     "batch_sequences": 4,
@@ -48,9 +48,9 @@ TINY_R2D2 = {
 }
 
 
-def train(tmp_path, **options):
+def train(tmp_path, architecture="seed_rl", **options):
     run_dir = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-    return veldt.train("seed_rl", **{**TINY, **options}, run_dir=str(run_dir))
+    return veldt.train(architecture, **{**TINY, **options}, run_dir=str(run_dir))
 
 
 VARIANTS = [
@@ -94,7 +94,9 @@ def make_serial(plan: Plan):
     return backend
 
 
-def planned(backend: str = "process", num_actors: int = 2, **own) -> Plan:
+def planned(
+    architecture: str = "seed_rl", backend: str = "process", num_actors: int = 2, **own
+) -> Plan:
     options = {"recurrent_size": own.pop("recurrent_size", 8), "hidden_sizes": (16,)}
     run = RunOptions(
         env="CartPole-v1",
@@ -104,7 +106,7 @@ def planned(backend: str = "process", num_actors: int = 2, **own) -> Plan:
         total_env_steps=10**9,
         **options,
     )
-    return make_plan("seed_rl", run, {"trajectory_steps": 5, **own})
+    return make_plan(architecture, run, {"trajectory_steps": 5, **own})
 
 
 @contextmanager
@@ -243,7 +245,7 @@ def test_directories_of_killed_supervisors_are_tidied_up():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"algorithm": "ppo"}, "use vtrace, r2d2"),
+        ({"algorithm": "r2d2"}, "use r2d2"),
         ({"groups_per_actor": 3}, "equal groups"),
         ({**TINY_R2D2, "unroll_steps": 7}, "not a multiple of trajectory_steps"),
         ({**TINY_R2D2, "env": "Pendulum-v1"}, "discrete"),

@@ -20,7 +20,7 @@ VARIANTS = {
     "gorila-global-1": ("gorila", "CartPole-v1", {"replay": "global", "num_shards": 1}),
     "gorila-global-2": ("gorila", "CartPole-v1", {"replay": "global", "num_shards": 2}),
     "apex-dqn": ("apex", "CartPole-v1", {"num_actors": 2}),
-    "apex-dpg": ("apex", "Pendulum-v1", {"algorithm": "dpg", "num_actors": 2}),
+    "apex-dpg": ("apex", "Pendulum-v1", {"num_actors": 2}),
 }
 
 
@@ -102,7 +102,7 @@ def test_apex_has_the_published_constants():
 
 def test_apex_dpg_has_the_published_constants_and_eviction():
     options = RunOptions(env="Pendulum-v1", backend="serial", preset="paper")
-    preset = flat(make_plan("apex", options, {"algorithm": "dpg"}).config)
+    preset = flat(make_plan("apex", options, {}).config)
     constants = {
         "batch_size": 256, "target_period_updates": 100, "replay_transitions": 1e6,
         "trim_period_updates": 0, "priority_exponent": 0.6, "importance_exponent": 0.4,
@@ -150,20 +150,18 @@ def test_gorila_wires_shards_bundles_and_a_global_replay():
         assert all(name.startswith("gradients") for name in sinks), "gradients are all they send"
 
 
-def test_the_preset_follows_the_algorithm():
-    assert plan("apex", "Pendulum-v1", algorithm="dpg").config.loss.gamma == 0.95
+def test_apexs_preset_follows_the_action_space():
+    assert plan("apex", "Pendulum-v1").config.loss.gamma == 0.95
     assert plan("apex").config.loss.gamma == 0.99
-    assert plan("apex", "Pendulum-v1").config.algorithm == "sac"
 
 
 @pytest.mark.parametrize(
     ("architecture", "env", "own", "message"),
     [
         ("dqn", "Pendulum-v1", {}, "discrete actions"),
-        ("apex", "Pendulum-v1", {"algorithm": "dqn"}, "discrete actions"),
-        ("apex", "CartPole-v1", {"algorithm": "dpg"}, "box actions"),
-        ("apex", "CartPole-v1", {"algorithm": "sac"}, "box actions"),
-        ("apex", "CartPole-v1", {"algorithm": "ddpg"}, "use dqn, dpg, sac, td3"),
+        ("apex", "CartPole-v1", {"algorithm": "sac"}, "use sac or td3"),
+        ("sac", "CartPole-v1", {}, "box actions"),
+        ("td3", "CartPole-v1", {}, "box actions"),
         ("gorila", "CartPole-v1", {"replay": "none"}, "use bundled, global"),
         ("gorila", "CartPole-v1", {"num_shards": 0}, "num_shards"),
         ("gorila", "CartPole-v1", {"max_gradient_age_updates": -1}, "use 0 to "),

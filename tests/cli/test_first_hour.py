@@ -26,9 +26,9 @@ from veldt.run.plan import make_plan
 
 ROOT = Path(veldt.__file__).parent.parent
 MESSAGES = {
-    "train ppo --env CartPole-v1": "ppo is a method, not an architecture; use a2c (synchronous)",
-    "train sac --env Pendulum-v1": "use apex --algorithm sac",
-    "train TD3 --env Pendulum-v1": "use apex --algorithm td3",
+    "train a2c --env CartPole-v1 --epochs 4": "a2c learns once from a batch; use ppo",
+    "train apex --env Pendulum-v1 --algorithm sac": "use sac or td3",
+    "train seed_rl --env CartPole-v1 --algorithm r2d2": "use r2d2",
     "train rainbow --env CartPole-v1": "use apex, which has its double, dueling, n-step",
     "train impala --env CartPole-v1 --lr 1e-3": "did you mean --learning-rate?",
     "train impala --env PongNoFrameskip-v4": "gives raw frames; use ALE/Pong-v5",
@@ -57,7 +57,7 @@ def test_the_option_that_a_method_is_answered_with_is_there(method):
     run_parser("train", found[1]).parse([found[1], "--env", "X", *found[2].split()])
 
 
-@pytest.mark.parametrize("name", ["a2c", "sample_factory"])
+@pytest.mark.parametrize("name", ["ppo", "sample_factory"])
 def test_ppo_is_what_the_two_that_are_named_for_it_learn_with(name):
     plan = make_plan(name, RunOptions(env="CartPole-v1", backend="serial"), {})
     assert flat(plan.config)["epochs"] > 1

@@ -32,6 +32,7 @@ SMALL = {
     "seed": 5,
 }
 REPLAY = {"min_replay_transitions": 100, "batch_size": 16}
+SEQUENCES = {"min_replay_sequences": 8, "batch_sequences": 4, "recurrent_size": 8}
 # Four learning players have an actor each: with one environment, checkpoints fall where asked.
 LEAGUE = {
     "matchmaking": "alphastar",
@@ -48,6 +49,10 @@ OWN = {
     "gorila": REPLAY,
     "apex": REPLAY,
     "a2c": {"trajectory_steps": 8},
+    "ppo": {"trajectory_steps": 8},
+    "sac": REPLAY,
+    "td3": REPLAY,
+    "r2d2": SEQUENCES,
     "sample_factory": {"trajectory_steps": 8, "batch_rows": 64},
     "league": LEAGUE,
 }

@@ -28,6 +28,10 @@ OWN = {
     "gorila": REPLAY,
     "apex": REPLAY,
     "a2c": {"trajectory_steps": 8},
+    "ppo": {"trajectory_steps": 8},
+    "sac": REPLAY,
+    "td3": REPLAY,
+    "r2d2": {"min_replay_sequences": 8, "batch_sequences": 4, "recurrent_size": 8},
     "sample_factory": {"trajectory_steps": 8, "batch_rows": 32},
     "league": {"freeze_env_steps": 60, "max_frozen": 6},
 }

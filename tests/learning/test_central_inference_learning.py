@@ -8,9 +8,9 @@ import pytest
 import veldt
 
 
-def train(tmp_path, env, target_return, total_env_steps, **options):
+def train(tmp_path, env, target_return, total_env_steps, architecture="seed_rl", **options):
     return veldt.train(
-        "seed_rl",
+        architecture,
         env=env,
         backend="serial",
         device="cpu",
@@ -29,9 +29,9 @@ def test_vtrace_learns_cartpole(tmp_path):
     assert result.reached_target, f"mean return {result.mean_return_100} at the end"
 
 
-@pytest.mark.parametrize("algorithm", ["vtrace", "r2d2"])
-def test_a_memory_task_is_solved_by_the_state_that_the_server_keeps(algorithm, tmp_path):
-    options = {"algorithm": algorithm, "recurrent": "lstm", "recurrent_size": 32}
+@pytest.mark.parametrize("architecture", ["seed_rl", "r2d2"])
+def test_a_memory_task_is_solved_by_the_state_that_the_server_keeps(architecture, tmp_path):
+    options = {"architecture": architecture, "recurrent": "lstm", "recurrent_size": 32}
     result = train(tmp_path, "veldt/Memory-v0", 0.95, 60_000, **options)
     assert result.reached_target, f"mean return {result.mean_return_100} at the end"
 

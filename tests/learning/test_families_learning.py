@@ -31,13 +31,13 @@ def large_catch() -> gymnasium.Env:
 
 _MEMORY = {"recurrent": "lstm", "env_options": {"delay_env_steps": 20}}
 TASKS = [
-    ("vectors", "a2c", "CartPole-v1", 475.0, 300_000, {}),
+    ("vectors", "ppo", "CartPole-v1", 475.0, 300_000, {}),
     # Best about 95; whoever does not find the goal gets 0 at most.
-    ("continuous", "a2c", "MountainCarContinuous-v0", 60.0, 150_000, {}),
-    ("continuous_wide", "a2c", "Hopper-v5", 300.0, 150_000, {}),  # chance about 20
+    ("continuous", "ppo", "MountainCarContinuous-v0", 60.0, 150_000, {}),
+    ("continuous_wide", "ppo", "Hopper-v5", 300.0, 150_000, {}),  # chance about 20
     ("grids", "sample_factory", "veldt/Catch-v0", 0.9, 100_000, {}),  # best 1, chance -0.6
-    ("small_images", "a2c", "veldt/NestedDict-v0", 15.0, 200_000, {}),  # best 20, chance 5
-    ("atari", "a2c", large_catch, 0.5, 30_000, {}),  # best 1, chance -0.6
+    ("small_images", "ppo", "veldt/NestedDict-v0", 15.0, 200_000, {}),  # best 20, chance 5
+    ("atari", "ppo", large_catch, 0.5, 30_000, {}),  # best 1, chance -0.6
     ("vectors_recurrent", "sample_factory", "veldt/Memory-v0", 0.9, 200_000, _MEMORY),
 ]
 
@@ -83,9 +83,8 @@ def test_every_family_is_among_them():
 def test_twin_critics_swing_the_pendulum_up_in_a_few_thousand_steps(algorithm, tmp_path):
     result = train(
         tmp_path,
-        "apex",
+        algorithm,
         "Pendulum-v1",
-        algorithm=algorithm,
         total_env_steps={"sac": 5_000, "td3": 8_000}[algorithm],
     )
     assert result.evaluation_return >= -250.0

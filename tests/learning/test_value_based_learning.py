@@ -31,7 +31,7 @@ def test_greedy_episodes_get_long_with_the_default_preset(architecture, tmp_path
     [
         ("gorila", "CartPole-v1", 150, 700_000, {"num_shards": 2}),
         ("gorila", "CartPole-v1", 150, 400_000, {"replay": "global", "num_shards": 1}),
-        ("apex", "Pendulum-v1", -600, 80_000, {"algorithm": "dpg"}),  # chance -1200
+        ("apex", "Pendulum-v1", -600, 80_000, {}),  # chance -1200
     ],
     ids=["gorila-bundled", "gorila-global", "apex-dpg"],
 )

@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.losses.actor_critic import ActorCriticOptions
 from veldt.losses.asynchronous_q import AsynchronousQ, AsynchronousQOptions
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 STEPS, ENVS, GAMMA = 4, 2, 0.8
-ALGORITHMS = {"one_step": "one_step_q", "n_step": "n_step_q", "sarsa": "one_step_sarsa"}
+WORKERS = ("one_step", "n_step", "sarsa")
 
 
 def make_spec(same_step):
@@ -27,9 +26,7 @@ def network_of(spec, seed):
 def objective_of(network, kind, port, **options):
     target, refreshes = port
     objective = AsynchronousQ(
-        ALGORITHMS[kind],
-        AsynchronousQOptions(**options),
-        ActorCriticOptions(gamma=GAMMA),
+        AsynchronousQOptions(gamma=GAMMA, worker=kind, **options),
         target,
         refreshes,
     )

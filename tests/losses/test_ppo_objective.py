@@ -78,7 +78,7 @@ START = changed(
     minibatches=4,
     normalize_values=True,
 )
-"""Several passes, as a2c and sample_factory take them by default."""
+"""Several passes, as ppo and sample_factory take them by default."""
 
 
 def opened(network, options):
@@ -356,7 +356,7 @@ def test_entropy_without_a_coefficient_is_measured_on_the_actions_taken():
 def test_without_lag_what_acted_is_recalled_as_the_network_would_say_it_again(
     env, monkeypatch, tmp_path
 ):
-    """In real runs of a2c, whose trajectories have ends, time limits and normalised inputs."""
+    """In real runs of ppo, whose trajectories have ends, time limits and normalised inputs."""
     compared = []
     recall = TrajectoryReader.recall
 
@@ -373,7 +373,7 @@ def test_without_lag_what_acted_is_recalled_as_the_network_would_say_it_again(
 
     monkeypatch.setattr(TrajectoryReader, "recall", both)
     veldt.train(
-        "a2c",
+        "ppo",
         env=env,
         backend="serial",
         total_env_steps=12_000,

@@ -65,8 +65,10 @@ def make_batch(seed: int = 0, same_step: bool = False, past: bool = False):
 
 
 def make_objective(network, **changes) -> R2D2:
-    options = R2D2Options(n_step=N_STEP, burn_in_steps=BURN_IN, unroll_steps=UNROLL, **changes)
-    objective = R2D2(options, GAMMA)
+    options = R2D2Options(
+        gamma=GAMMA, n_step=N_STEP, burn_in_steps=BURN_IN, unroll_steps=UNROLL, **changes
+    )
+    objective = R2D2(options)
     objective.open(network)
     return objective
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.losses.sac import SAC
+from veldt.losses.sac import SAC, SACOptions
 from veldt.losses.target_network import SoftTarget, TargetNetwork
-from veldt.losses.td3 import TD3, TwinCriticOptions
+from veldt.losses.td3 import TD3, TD3Options
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 
 def opened(kind, network, **options):
-    objective = kind(TwinCriticOptions(**options))
+    objective = kind({SAC: SACOptions, TD3: TD3Options}[kind](**options))
     objective.open(network)
     return objective
 

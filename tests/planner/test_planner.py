@@ -75,7 +75,7 @@ def test_sleeping_needs_no_core_and_signals_wake_all():
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_is_its_own_model(architecture):
-    env = "veldt:kuhn" if architecture == "league" else "CartPole-v1"
+    env = ARCHITECTURES[architecture].example_env
     actors = 1 if architecture == "dqn" else 2
     found = planner(architecture, env=env, envs_per_actor=8).predict(actors)
     assert found.env_steps_per_second > 0

@@ -142,11 +142,11 @@ def hand_played(policy, env_id: str, episodes: int, seed: int) -> list[float]:
 
 RUNS = {
     **{name: (name, "CartPole-v1", {}) for name in ARCHITECTURES if name != "league"},
-    "r2d2": ("seed_rl", "CartPole-v1", {"algorithm": "r2d2"}),
+    "r2d2": ("r2d2", "CartPole-v1", {}),
     "lstm": ("impala", "CartPole-v1", {"recurrent": "lstm"}),
-    "sac": ("apex", "Pendulum-v1", {"algorithm": "sac"}),
-    "td3": ("apex", "Pendulum-v1", {"algorithm": "td3"}),
-    "dpg": ("apex", "Pendulum-v1", {"algorithm": "dpg"}),
+    "sac": ("sac", "Pendulum-v1", {}),
+    "td3": ("td3", "Pendulum-v1", {}),
+    "dpg": ("apex", "Pendulum-v1", {}),
 }
 
 

@@ -47,7 +47,7 @@ def recorded_inserts(run: OpenRun) -> list[dict[str, np.ndarray]]:
 @pytest.mark.parametrize("algorithm", ["dqn", "dpg"])
 def test_first_priorities_are_the_td_errors_of_the_logged_versions(algorithm):
     env = "CartPole-v1" if algorithm == "dqn" else "Pendulum-v1"
-    options = {"algorithm": algorithm, "n_step": 3, "refresh_env_steps": 3, **SMALL}
+    options = {"n_step": 3, "refresh_env_steps": 3, **SMALL}
     with OpenRun("apex", env, num_actors=2, env_steps_per_update=8.0, **options) as run:
         inserts = recorded_inserts(run)
         versions = run_with_all_versions(run, 150)

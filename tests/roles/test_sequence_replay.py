@@ -8,8 +8,8 @@ import pytest
 import torch
 from wiring import context
 
-from veldt.losses.r2d2 import R2D2, R2D2Options
 from veldt.networks import QOutput
+from veldt.losses.r2d2 import R2D2Options
 from veldt.roles.policies.selection import ENVIRONMENT, EpsilonGreedy, LadderEpsilon
 from veldt.roles.replay.tables import RankedSequences, SequenceReplayOptions, SequenceTable
 from veldt.types import (
@@ -23,7 +23,9 @@ from veldt.types import (
 )
 
 STEPS, ENVS, BURN_IN, UNROLL, GAMMA, N_STEP = 4, 3, 4, 8, 0.9, 3
-SEQUENCES = R2D2Options(n_step=N_STEP, burn_in_steps=BURN_IN, unroll_steps=UNROLL, priority_eta=0.9)
+SEQUENCES = R2D2Options(
+    gamma=GAMMA, n_step=N_STEP, burn_in_steps=BURN_IN, unroll_steps=UNROLL, priority_eta=0.9
+)
 
 
 def make_layout():
@@ -86,7 +88,7 @@ def slow_priority(stream, start: int, env: int) -> float:
 
 
 def test_first_priorities_are_those_of_the_equations_on_the_values_of_whoever_acted():
-    store = RankedSequences(make_layout(), 4_000, SEQUENCES, GAMMA, frame_stack=1)
+    store = RankedSequences(make_layout(), 4_000, SEQUENCES, frame_stack=1)
     checked = 0
     for number, (stream, arrays) in enumerate(trajectories(12)):
         inserted = store.add(arrays).inserted
@@ -101,7 +103,7 @@ def test_first_priorities_are_those_of_the_equations_on_the_values_of_whoever_ac
 
 def test_a_batch_has_the_layout_that_was_promised():
     options = SequenceReplayOptions(batch_sequences=5)
-    table = SequenceTable(options, make_layout(), R2D2(SEQUENCES, GAMMA))
+    table = SequenceTable(options, make_layout(), SEQUENCES)
     promised = table.batch_layout
     sampled = table.make_store().batch_layout(5)
     assert dict(promised.items()) == {**dict(sampled.items()), "weight": Field((5,), "float32")}

@@ -68,9 +68,9 @@ def test_more_threads_than_could_ever_run_are_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("architecture", "env", "cores", "threads"),
     [
-        ("a2c", "veldt/Catch-v0", 2, 2),
-        ("a2c", "veldt/Catch-v0", 16, 8),
-        ("a2c", "CartPole-v1", 16, 1),
+        ("ppo", "veldt/Catch-v0", 2, 2),
+        ("ppo", "veldt/Catch-v0", 16, 8),
+        ("ppo", "CartPole-v1", 16, 1),
         ("impala", "veldt/Catch-v0", 16, 1),
     ],
 )
@@ -116,7 +116,7 @@ class Pictures(gymnasium.Env):
     [
         ("impala", {}, "ALE/Pong-v5", {}, 1.0),
         ("impala", {}, "ALE/Pong-v5", {"reward_clip": 3.0}, 3.0),
-        ("seed_rl", {"algorithm": "r2d2", "replay_sequences": 1000}, "ALE/Pong-v5", {}, None),
+        ("r2d2", {"replay_sequences": 1000}, "ALE/Pong-v5", {}, None),
         ("impala", {}, Pictures, {}, None),
         ("impala", {}, Pictures, {"reward_clip": 1.0}, 1.0),
         ("impala", {}, "CartPole-v1", {}, None),

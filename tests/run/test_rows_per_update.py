@@ -88,10 +88,10 @@ def test_impalas_batch_grows_with_its_actors(num_actors, num_learners, rows):
         ("sample_factory", "CartPole-v1", 15, 16, 15_360),
         ("sample_factory", "Acrobot-v1", 15, 2, 2_048),  # stepped one by one
         ("sample_factory", "veldt/NestedDict-v0", 15, 2, 2_048),
-        ("a2c", "CartPole-v1", 2, 16, 2_048),
-        ("a2c", "CartPole-v1", 16, 16, 16_384),
-        ("a2c", "Acrobot-v1", 16, 2, 2_048),
-        ("apex", "Pendulum-v1", 15, 1, 256),
+        ("ppo", "CartPole-v1", 2, 16, 2_048),
+        ("ppo", "CartPole-v1", 16, 16, 16_384),
+        ("ppo", "Acrobot-v1", 16, 2, 2_048),
+        ("sac", "Pendulum-v1", 15, 1, 256),
     ],
 )
 def test_sizes_grow_with_actors_where_environments_step_as_arrays(
@@ -118,10 +118,10 @@ def test_sizes_that_were_asked_for_do_not_grow(given):
         ("sample_factory", 1, "cuda", 64, 4_096),
         ("sample_factory", 7, "cuda", 238, 4_096),
         ("sample_factory", 15, "cuda", 240, 4_096),
-        ("a2c", 2, "cpu", 16, 512),
-        ("a2c", 15, "cpu", 15, 480),
-        ("a2c", 2, "cuda", 128, 4_096),
-        ("a2c", 16, "cuda", 128, 4_096),
+        ("ppo", 2, "cpu", 16, 512),
+        ("ppo", 15, "cpu", 15, 480),
+        ("ppo", 2, "cuda", 128, 4_096),
+        ("ppo", 16, "cuda", 128, 4_096),
     ],
 )
 def test_ataris_sizes_follow_from_actors_and_device(
@@ -140,7 +140,7 @@ def test_ataris_sizes_follow_from_actors_and_device(
 def test_what_was_chosen_is_printed_and_recorded(tmp_path, capsys):
     run_dir = tmp_path / "run"
     result = veldt.train(
-        "a2c",
+        "ppo",
         env="CartPole-v1",
         backend="serial",
         total_env_steps=100,
@@ -149,7 +149,7 @@ def test_what_was_chosen_is_printed_and_recorded(tmp_path, capsys):
         run_dir=str(run_dir),
     )
     line = capsys.readouterr().out.splitlines()[0]
-    expected = "a2c on vectors: preset vectors, 2 actors x 16 environments, 2,048 rows per update"
+    expected = "ppo on vectors: preset vectors, 2 actors x 16 environments, 2,048 rows per update"
     assert line.startswith(expected)
     for file in ("config.json", "result.json"):
         recorded = json.loads((run_dir / file).read_text(encoding="utf-8"))["chosen"]

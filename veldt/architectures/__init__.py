@@ -23,11 +23,8 @@ class Architecture:
     new: str
     plays_games: bool = False
     """Whether it needs an environment of several players."""
-
-    @property
-    def example_env(self) -> str:
-        """What diagrams are drawn with when no environment is named."""
-        return "veldt:kuhn" if self.plays_games else "CartPole-v1"
+    example_env: str = "CartPole-v1"
+    """Environment of a diagram when none is named."""
 
     @property
     def file(self) -> str:
@@ -62,6 +59,18 @@ ARCHITECTURES = {
             "actors wait for each other, so every gradient is on-policy: lag 0",
         ),
         Architecture(
+            "async_q",
+            2016,
+            "Mnih et al., Asynchronous Methods for Deep Reinforcement Learning",
+            "A3C's workers with a Q network: n-step or one-step Q-learning, or Sarsa",
+        ),
+        Architecture(
+            "ppo",
+            2017,
+            "Schulman et al., Proximal Policy Optimization Algorithms",
+            "several passes over each batch; a clip keeps the policy near the one that acted",
+        ),
+        Architecture(
             "ga3c",
             2017,
             "Babaeizadeh et al., Reinforcement Learning through Asynchronous A3C on a GPU",
@@ -74,10 +83,30 @@ ARCHITECTURES = {
             "one prioritized replay for many actors, which compute the first priorities themselves",
         ),
         Architecture(
+            "sac",
+            2018,
+            "Haarnoja et al., Soft Actor-Critic",
+            "a stochastic policy over Box actions with learned entropy; twin critics; replay",
+            example_env="Pendulum-v1",
+        ),
+        Architecture(
+            "td3",
+            2018,
+            "Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods",
+            "twin critics, smoothed target actions and a delayed actor over Box actions; replay",
+            example_env="Pendulum-v1",
+        ),
+        Architecture(
             "impala",
             2018,
             "Espeholt et al., IMPALA: Scalable Distributed Deep-RL",
             "trajectories instead of gradients travel, V-trace corrects the lag",
+        ),
+        Architecture(
+            "r2d2",
+            2019,
+            "Kapturowski et al., Recurrent Experience Replay in Distributed RL",
+            "a network with memory learns from a replay of sequences; central inference",
         ),
         Architecture(
             "seed_rl",
@@ -99,6 +128,7 @@ ARCHITECTURES = {
             " Multi-Agent Reinforcement Learning",
             "games of several players: a manager matches learners with a pool of frozen models",
             plays_games=True,
+            example_env="veldt:kuhn",
         ),
     )
 }
@@ -122,29 +152,43 @@ def label(name: str) -> str:
     return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
 
 
-_PPO = "a2c (synchronous) or sample_factory (asynchronous), whose presets learn with PPO"
-_METHODS = {
-    "ppo": _PPO,
+_OTHER_NAMES = {
     "appo": "sample_factory",
-    "sac": "apex --algorithm sac",
-    "td3": "apex --algorithm td3",
-    "ddpg": "apex --algorithm dpg",
-    "dpg": "apex --algorithm dpg",
+    "ddpg": "apex, which is DPG for Box actions, or td3",
+    "dpg": "apex, which is DPG for Box actions",
     "rainbow": "apex, which has its double, dueling, n-step and prioritised parts",
-    "r2d2": "seed_rl --algorithm r2d2",
     "vtrace": "impala or seed_rl",
+    "one_step_q": "async_q --worker one_step",
+    "n_step_q": "async_q",
+    "sarsa": "async_q --worker sarsa",
 }
-"""What people look for by another name, and where it is."""
+"""Names of methods that are not names of architectures."""
+
+_PASSES = ("epochs", "minibatches", "ppo_clip", "target_kl", "value_clip", "normalize_values")
+_MOVED = {
+    "a2c": dict.fromkeys(
+        (*_PASSES, "noise_share", "num_envs"), "a2c learns once from a batch; use ppo"
+    ),
+    "apex": {"algorithm": "use sac or td3; apex itself is DQN, and DPG for Box actions"},
+    "seed_rl": {"algorithm": "use r2d2; seed_rl itself learns with V-trace"},
+    "a3c": {"algorithm": "use async_q for Q-learning and Sarsa workers"},
+}
+
+
+def moved_options(name: str) -> dict[str, str]:
+    """Options that an architecture had in earlier versions, and what to use instead."""
+    return {
+        option: f"{name} has no option '{option}'; {hint}"
+        for option, hint in _MOVED.get(name, {}).items()
+    }
 
 
 def check(name: str) -> None:
     """Refuse a name that is not in the table and not the user's own; costs no import."""
     if name.endswith(".py") and not Path(name).is_file():
         raise ConfigurationError(f"there is no file {name}; give the path of an architecture")
-    if name.lower() in _METHODS:
-        raise ConfigurationError(
-            f"{name} is a method, not an architecture; use {_METHODS[name.lower()]}"
-        )
+    if name.lower() in _OTHER_NAMES:
+        raise ConfigurationError(f"no architecture '{name}'; use {_OTHER_NAMES[name.lower()]}")
     if name not in ARCHITECTURES and not is_own(name):
         raise ConfigurationError(
             f"unknown architecture '{name}'; {did_you_mean(name, ARCHITECTURES)}"

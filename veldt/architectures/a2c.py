@@ -9,6 +9,7 @@ New since A3C: a barrier. Every actor waits until the learner has learned from a
 gradient is on-policy and the result does not depend on timing.
 One datum: actor -> queue -> learner.
 Lag: 0 by construction; the price is that each round takes as long as its slowest actor.
+A batch is learned from once; PPO, which makes several passes, is ppo.
 """
 
 from __future__ import annotations
@@ -16,17 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from veldt.losses.actor_critic import ActorCritic
-from veldt.losses.ppo import PPO, SynchronousOptions
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import Count, CountOrNone, Options
+from veldt.options.checked import Count, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import KEPT, CorrelatedDraws, DrawOptions
 from veldt.topology import Topology
 
 ACTORS_WAIT = True
@@ -35,17 +34,14 @@ ACTORS_WAIT = True
 
 @dataclass(frozen=True)
 class Config(Options):
-    """PRESETS["paper"] has the published constants; the others learn as PPO does."""
+    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
 
-    loss: SynchronousOptions = SynchronousOptions(
+    loss: ActorCriticOptions = ActorCriticOptions(
         correction="none", trace_lambda=0.95, normalize_returns=True
     )
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
-    exploration: DrawOptions = DrawOptions()
     trajectory_steps: Count = 10
     """Environment steps per trajectory, and so per update."""
-    num_envs: CountOrNone = 0
-    """Environments of all actors together; 0: by the kind of environment and the cores."""
     barrier: Literal["trajectory", "step"] = "trajectory"
     """trajectory: actors wait for each other before each update. step: one policy for all
     environments, which wait for each other at every step (use --vectorization subprocess)."""
@@ -63,9 +59,7 @@ def build(config: Config, problem: Problem) -> Topology:
         problem = problem.in_one_actor()
     network = problem.network("policy_value", config.loss)
     environments = problem.environments()
-    share, is_ppo = config.exploration.noise_share, config.loss.ppo.has_passes
-    kept = KEPT if is_ppo else ()
-    layout = problem.trajectory_layout(network, config.trajectory_steps, environments, kept)
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
 
     topology = Topology(network)
     weights = topology.board("weights", network)
@@ -75,7 +69,7 @@ def build(config: Config, problem: Problem) -> Topology:
             "actor",
             Actor(
                 environments,
-                LocalPolicy(network, weights.source(), CorrelatedDraws(is_ppo, share)),
+                LocalPolicy(network, weights.source()),
                 trajectories.sink,
                 synchronous=True,
                 gamma=config.loss.gamma,
@@ -86,7 +80,7 @@ def build(config: Config, problem: Problem) -> Topology:
         Learner(
             network,
             trajectories.source(problem.num_actors),
-            PPO(config.loss, without_lag=True) if is_ppo else ActorCritic(config.loss),
+            ActorCritic(config.loss),
             LocalOptimizer(config.optimizer),
             weights.source(),
             weights.sink,

@@ -21,13 +21,8 @@ with that target v, as in V-trace, and not GAE's; the paper preset has 1, where 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-import numpy as np
-
-from veldt.losses import Objective
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.losses.asynchronous_q import AsynchronousQ, AsynchronousQOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
 from veldt.options.presets import presets
@@ -36,12 +31,6 @@ from veldt.roles.actor import Actor
 from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import (
-    DrawnEpsilon,
-    EpsilonGreedy,
-    SampleActions,
-    Selection,
-)
 from veldt.topology import Topology
 
 BACKENDS = ("serial", "process")
@@ -59,12 +48,9 @@ WHY_NOT_ON_CUDA = (
 class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
 
-    algorithm: Literal["a3c", "one_step_q", "n_step_q", "one_step_sarsa"] = "a3c"
-    """What workers compute: a3c, one_step_q, n_step_q or one_step_sarsa."""
     loss: ActorCriticOptions = ActorCriticOptions(
         correction="none", trace_lambda=0.95, normalize_returns=True
     )
-    q: AsynchronousQOptions = AsynchronousQOptions()
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
     hogwild: HogwildOptions = HogwildOptions()
     trajectory_steps: Count = 10
@@ -79,11 +65,7 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    value_based = config.algorithm != "a3c"
-    if value_based:
-        problem.require_actions(config.algorithm, "discrete")
-    head = "q" if value_based else "policy_value"
-    network = problem.network(head, config.loss)
+    network = problem.network("policy_value", config.loss)
     environments = problem.environments()
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
 
@@ -91,15 +73,6 @@ def build(config: Config, problem: Problem) -> Topology:
     workers = hogwild_workers(
         topology, network, config.optimizer, config.hogwild, problem.num_actors
     )
-    selection: Selection = SampleActions()
-    objective: Objective = ActorCritic(config.loss)
-    if value_based:
-        selection = EpsilonGreedy(DrawnEpsilon.of(config.q, problem.num_actors))
-        target = topology.share("target", network.initial_vector())
-        refreshes = topology.share("target.refreshes", np.zeros(1, np.int64))
-        objective = AsynchronousQ(
-            config.algorithm, config.q, config.loss, target.end, refreshes.end
-        )
     # Nobody counts the steps of all workers, so each decays its learning rate by its own.
     steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
     first_weights = network.initial_vector()
@@ -110,7 +83,7 @@ def build(config: Config, problem: Problem) -> Topology:
             "actor",
             Actor(
                 environments,
-                LocalPolicy(network, weights.source(), selection),
+                LocalPolicy(network, weights.source()),
                 trajectories.sink,
                 synchronous=True,
                 gamma=config.loss.gamma,
@@ -121,7 +94,7 @@ def build(config: Config, problem: Problem) -> Topology:
             Learner(
                 network,
                 trajectories.source(),
-                objective,
+                ActorCritic(config.loss),
                 gradients,
                 weights.source(),
                 weights.sink,

@@ -6,34 +6,34 @@
        |                                   +---- priorities ----+  |
        +------------------------- weights -------------------------+
 
+DQN for discrete actions, DPG for Box actions.
 New since Gorila: one central prioritized replay and one learner instead of many. What to learn from
 is chosen among all that many actors, each with its own share of random actions, have seen; the
 first priority of a transition comes from the values its actor computed when it acted.
 One datum: actor -> queue -> replay -> learner, and its new priority -> queue -> replay.
 Lag: none that matters to an off-policy method; the age of what is replayed is reported.
 Deviations: the replay subtracts the actor's values where it cuts n-step windows, which may then run
-from one send into the next. dpg bounds each entry of dq/da on its way into the policy, where the
+from one send into the next. DPG bounds each entry of dq/da on its way into the policy, where the
 paper bounds the policy's gradient; the oldest leave the replay, where the paper's DPG lets those
 of low priority go.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from veldt.losses import Objective
+from veldt.losses.dpg import DPG, DPGOptions
 from veldt.losses.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.continuous import ContinuousOptions
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import LadderOptions, Selection
+from veldt.roles.policies.selection import GaussianNoise, LadderOptions, Selection
 from veldt.roles.replay.replay import PrioritizedSource, Replay
 from veldt.roles.replay.tables import VALUES, PrioritizedReplayOptions, PrioritizedTable
 from veldt.topology import Topology
@@ -43,21 +43,17 @@ from veldt.topology import Topology
 class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
 
-    algorithm: Literal["dqn", "dpg", "sac", "td3"] = "dqn"
-    """dqn for discrete actions; sac, td3 or dpg (the paper's) for bounded Box actions."""
     loss: QLearningOptions = QLearningOptions(n_step=3)
-    continuous: ContinuousOptions = ContinuousOptions()
+    dpg: DPGOptions = DPGOptions()
     replay: PrioritizedReplayOptions = PrioritizedReplayOptions()
     exploration: LadderOptions = LadderOptions()
     optimizer: OptimizerOptions = OptimizerOptions(max_grad_norm=10.0)
     trajectory_steps: Count = 4
     """Rows an actor collects before it hands them to the replay."""
     dueling: bool = True
-    """dqn: split the network's head into value and advantage."""
+    """DQN: split the network's head into value and advantage."""
     refresh_env_steps: CountOrNone = 20
     """Steps of each environment between two refreshes of an actor's weights."""
-    num_envs: CountOrNone = 0
-    """Environments of all actors together; 0: by the kind of environment and the cores."""
 
 
 PRESETS = presets(__file__, Config())
@@ -68,19 +64,20 @@ def default_actors(cores: int) -> int:
 
 
 def build(config: Config, problem: Problem) -> Topology:
-    problem.require_actions("apex", "discrete" if config.algorithm == "dqn" else "box")
+    problem.require_actions("apex", "discrete", "box")
     problem.require_no_memory("apex")
-    network = problem.network("q", config.loss, dueling=config.dueling)
+    is_box = problem.spec.action.kind == "box"
+    network = problem.network("dpg" if is_box else "q", config.loss, dueling=config.dueling)
     environments = problem.environments()
     num_envs = problem.num_actors * problem.envs_per_actor
     explore: Selection = config.exploration.greedy(num_envs, problem.is_elastic)
     objective: Objective = QLearning(config.loss)
     gradients = LocalOptimizer(config.optimizer)
-    if config.algorithm != "dqn":
-        ranked = config.replay.priority_exponent > 0.0
-        network, explore, objective, gradients = config.continuous.method(
-            config.algorithm, problem, config.loss, config.optimizer, ranked
-        )
+    if is_box:
+        explore = GaussianNoise(config.dpg.noise_sigma)
+        objective = DPG(config.loss, config.dpg)
+        own = replace(config.optimizer, learning_rate=config.dpg.actor_learning_rate)
+        gradients = LocalOptimizer(config.optimizer, {"actor_part": own})
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments, VALUES)
     table = PrioritizedTable(config.replay, layout, config.loss, problem.frame_stack)
 

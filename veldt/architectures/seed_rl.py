@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SEED RL (Espeholt et al., 2020), with V-trace or R2D2.
+"""SEED RL (Espeholt et al., 2020), with V-trace.
 
     actor x N ==observations==> stream ==> inference --trajectories--> queue --> learner
-        <==actions, one stream per actor==     ^     (r2d2: a replay of sequences)  |
+        <==actions, one stream per actor==     ^                                    |
                                                +------------- weights --------------+
                                             one process and device, a thread for each
 
 New since IMPALA: actors hold no weights. They stream observations to a server on the learner's
 device, which answers many of them in one forward pass and assembles the trajectories itself.
-One datum: actor -> stream -> inference -> queue [-> replay] -> learner.
+One datum: actor -> stream -> inference -> queue -> learner.
 Lag: the wait in the queue and the rows still to come; each row has a version of its own.
 Deviation: the server waits for half of all groups, but at most `patience_seconds`: a dead actor
 cannot stall the others.
@@ -18,12 +18,8 @@ With --env external:HOST:PORT there are no actors: simulators elsewhere stream i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from veldt.errors import ConfigurationError
-from veldt.losses import Objective
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
-from veldt.losses.r2d2 import R2D2, R2D2Options
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
 from veldt.options.presets import presets
@@ -34,10 +30,8 @@ from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.selection import LadderOptions, SampleActions, Selection
+from veldt.roles.policies.selection import SampleActions
 from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
-from veldt.roles.replay.replay import add_replay
-from veldt.roles.replay.tables import SequenceReplayOptions, SequenceTable
 from veldt.topology import Topology
 
 CENTRAL_INFERENCE = True
@@ -48,33 +42,16 @@ TAKES_EXTERNAL = True
 class Config(Options):
     """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
 
-    algorithm: Literal["vtrace", "r2d2"] = "vtrace"
-    """vtrace (policy and value) or r2d2 (recurrent Q-learning from a replay)."""
     loss: ActorCriticOptions = ActorCriticOptions(trace_lambda=0.95, normalize_returns=True)
-    r2d2: R2D2Options = R2D2Options()
-    replay: SequenceReplayOptions = SequenceReplayOptions()
-    exploration: LadderOptions = LadderOptions()
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
     trajectory_steps: Count = 10
-    """Environment steps per trajectory; r2d2: unroll_steps is a multiple of it."""
+    """Environment steps per trajectory."""
     batch_trajectories: CountOrNone = 0
-    """vtrace: trajectories joined into one batch; 0: one of each group, which keeps lag low."""
+    """Trajectories joined into one batch; 0: one of each group, which keeps lag low."""
     groups_per_actor: Nodes = 1
     """Groups of environments per actor; 2 hides inference behind stepping."""
     patience_seconds: NotNegative = 0.02
     """How long the server waits for half of all groups before it answers those that asked."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.algorithm == "r2d2" and self.r2d2.unroll_steps % self.trajectory_steps:
-            raise ConfigurationError(
-                f"unroll_steps {self.r2d2.unroll_steps} is not a multiple of trajectory_steps"
-                f" {self.trajectory_steps}; sequences begin where a trajectory does"
-            )
-
-    def selection(self, num_envs: int, any_may_miss: bool) -> Selection:
-        explore = self.exploration.greedy(num_envs, any_may_miss)
-        return SampleActions() if self.algorithm == "vtrace" else explore
 
     def enough_requests(self, problem: Problem) -> int:
         """Half of the groups that a run begins with are answered at once."""
@@ -90,8 +67,6 @@ def default_actors(cores: int) -> int:
 
 def build(config: Config, problem: Problem) -> Topology:
     network = problem.network("policy_value", config.loss)
-    if config.algorithm == "r2d2":
-        network = problem.memory_network(config.loss)
     environments = problem.environments(config.groups_per_actor)
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
     num_groups = config.groups_per_actor * problem.num_actors
@@ -112,8 +87,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    selection = config.selection(num_groups * environments.width, problem.is_elastic)
-    policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
+    policy = BatchedPolicy(network, weights.source(), SampleActions(), problem.compute.device)
     topology.add(
         "inference",
         StreamInference(
@@ -125,18 +99,12 @@ def build(config: Config, problem: Problem) -> Topology:
             config.groups_per_actor,
         ),
     )
-    source = trajectories.source(batch)
-    objective: Objective = ActorCritic(config.loss)
-    if config.algorithm == "r2d2":
-        objective = R2D2(config.r2d2, config.loss.gamma)
-        table = SequenceTable(config.replay, layout, objective, problem.frame_stack)
-        source = add_replay(topology, trajectories, table)
     topology.add(
         "learner",
         Learner(
             network,
-            source,
-            objective,
+            trajectories.source(batch),
+            ActorCritic(config.loss),
             LocalOptimizer(config.optimizer),
             weights.source(),
             weights.sink,
@@ -144,5 +112,5 @@ def build(config: Config, problem: Problem) -> Topology:
             compute=problem.compute,
         ),
     )
-    topology.colocate(*topology.of("inference", "replay", "learner"), threads=True)
+    topology.colocate(*topology.of("inference", "learner"), threads=True)
     return topology

@@ -15,7 +15,7 @@ USUAL = {
     "quiet",
 }
 USUAL_OWN = {
-    *("algorithm", "learning_rate", "gamma", "entropy_coefficient", "trajectory_steps"),
+    *("learning_rate", "gamma", "entropy_coefficient", "trajectory_steps"),
     *("batch_size", "batch_trajectories", "num_learners", "matchmaking"),
 }
 """Of those that an architecture has besides."""

@@ -29,6 +29,8 @@ class Parser(argparse.ArgumentParser):
                 prog, max_help_position=32, width=96
             ),
         )
+        self.moved: Mapping[str, str] = {}
+        """Options of earlier versions, and what to use instead."""
 
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ")
@@ -38,6 +40,9 @@ class Parser(argparse.ArgumentParser):
         """Every option that was given; an unknown one is met with the nearest."""
         given, unknown = self.parse_known_args(arguments)
         if unknown:
+            name = unknown[0].partition("=")[0].removeprefix("--").replace("-", "_")
+            if name in self.moved:
+                raise ConfigurationError(self.moved[name])
             known = [text for action in self._actions for text in action.option_strings]
             raise ConfigurationError(unknown_option(unknown[0], known, self.prog))
         return vars(given)

@@ -55,6 +55,7 @@ def run_parser(command: str, name: str, show_all: bool = False) -> Parser:
     """All options of `train` or `describe` for one architecture: common ones, then its own. Help
     shows those that people use, unless it is to show all."""
     parser = common_parser(command, name, architectures.summary(name), show_all)
+    parser.moved = architectures.moved_options(name)
     _add_own_options(parser, name, show_all)
     return parser
 

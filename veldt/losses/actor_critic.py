@@ -15,11 +15,13 @@ from typing import Literal, NamedTuple
 from torch import Tensor
 
 from veldt.losses import Loss, Objective, Tensors
+from veldt.losses.options import LossOptions
 from veldt.losses.reduction import reduce_over_valid
 from veldt.losses.trajectories import TrajectoryReader
 from veldt.losses.vtrace import Traces, corrected_targets
-from veldt.networks import Network
-from veldt.options.checked import Fraction, NotNegative, Options, Positive
+from veldt.networks import Network, NetworkOptions
+from veldt.options.checked import Fraction, NotNegative, Positive
+from veldt.types import EnvironmentSpec
 
 _EPSILON_FLOOR = 1e-6
 
@@ -63,11 +65,9 @@ def policy_gradient_loss(
 
 
 @dataclass(frozen=True)
-class TargetOptions(Options):
+class TargetOptions(LossOptions):
     """Targets of policy and value, weights of the loss's terms, normalization."""
 
-    gamma: Fraction = 0.99
-    """Discount per environment step."""
     rho_bar: Positive = 1.0
     """Clip of the importance weight that decides which policy is evaluated."""
     c_bar: Positive = 1.0
@@ -81,10 +81,10 @@ class TargetOptions(Options):
     """Weight of the entropy bonus."""
     normalize_returns: bool = False
     """Scale rewards by the spread of the discounted return, as seen by all actors."""
-    normalize_observations: bool = False
-    """Scale vectors by statistics shared by all actors."""
-    normalize_images: bool = False
-    """Scale each pixel by statistics shared by all actors."""
+
+    def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
+        shape = super().network_options(shape, spec)
+        return replace(shape, normalize_returns=self.normalize_returns)
 
     @property
     def traces(self) -> Traces:

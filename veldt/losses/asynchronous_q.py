@@ -7,7 +7,7 @@ Mnih et al. 2016 (A3C), Algorithms 1 and S2.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,16 +16,14 @@ from torch import Tensor
 
 from veldt.errors import ConfigurationError
 from veldt.losses import Loss, Objective, Tensors
-from veldt.losses.actor_critic import ActorCriticOptions
+from veldt.losses.options import LossOptions
 from veldt.losses.q_learning import LOSSES, bootstrap_values, chosen
 from veldt.losses.reduction import reduce_over_valid
 from veldt.losses.returns import discounts, n_step_returns
 from veldt.losses.trajectories import TrajectoryReader
-from veldt.networks import FlatParameters, Network
-from veldt.options.checked import Count, CountOrNone, Fraction, Options
-from veldt.types import ACTION_MASK
-
-_KINDS = {"one_step_q": "one_step", "n_step_q": "n_step", "one_step_sarsa": "sarsa"}
+from veldt.networks import FlatParameters, Network, NetworkOptions
+from veldt.options.checked import Count, CountOrNone, Fraction
+from veldt.types import ACTION_MASK, EnvironmentSpec
 
 
 @torch.no_grad()
@@ -62,19 +60,25 @@ def worker_targets(
 
 
 @dataclass(frozen=True)
-class AsynchronousQOptions(Options):
+class AsynchronousQOptions(LossOptions):
     """Loss and exploration of value-based workers."""
 
+    worker: Literal["n_step", "one_step", "sarsa"] = "n_step"
+    """n_step or one_step Q-learning, or one-step Sarsa."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """mean or sum over rows; learning rates are not portable between the two."""
+    normalize_returns: bool = True
+    """Scale rewards by the spread of the discounted return, as seen by all actors."""
     td_loss: Literal["squared", "huber", "clipped"] = "squared"
-    """Q and Sarsa workers: squared, huber or clipped."""
+    """squared, huber or clipped."""
     target_period_updates: Count = 200
-    """Q and Sarsa workers: updates of all workers between two copies into the target network."""
+    """Updates of all workers between two copies into the target network."""
     epsilon_ends: tuple[Fraction, ...] = (0.1, 0.01, 0.5)
-    """Q and Sarsa workers: final values of epsilon, one of which is drawn per worker."""
+    """Final values of epsilon, one of which is drawn per worker."""
     epsilon_odds: tuple[Fraction, ...] = (0.4, 0.3, 0.3)
-    """Q and Sarsa workers: probability of each of epsilon_ends."""
+    """Probability of each of epsilon_ends."""
     epsilon_env_steps: CountOrNone = 20_000
-    """Q and Sarsa workers: env steps of a worker over which epsilon falls from 1."""
+    """Env steps of a worker over which epsilon falls from 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,10 +86,14 @@ class AsynchronousQOptions(Options):
         if len(self.epsilon_ends) != len(odds) or abs(sum(odds) - 1.0) > 1e-6:
             raise ConfigurationError("epsilon_odds must add up to 1, one for each of epsilon_ends")
 
+    def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
+        shape = super().network_options(shape, spec)
+        return replace(shape, normalize_returns=self.normalize_returns)
+
 
 @dataclass(eq=False)
 class AsynchronousQ(Objective):
-    """Loss over a batch of trajectories [T+1, B], with gamma and reduction of `loss`.
+    """Loss over a batch of trajectories [T+1, B], of value-based workers.
 
     All workers share one target network: `target` is its vector, `refreshes` how many times it was
     overwritten. The worker whose update is the first of a new period overwrites it; the others
@@ -93,15 +101,12 @@ class AsynchronousQ(Objective):
     last of each trajectory, and truncated ones where the environment resets within the step.
     """
 
-    algorithm: str
     options: AsynchronousQOptions
-    loss: ActorCriticOptions
     target: np.ndarray
     refreshes: np.ndarray
 
     def open(self, network: Network) -> None:
         super().open(network)
-        self._kind = _KINDS[self.algorithm]
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._online_entries = [*network.parameters(), *network.buffers()]
         self._target_entries = [*self._target.parameters(), *self._target.buffers()]
@@ -116,19 +121,19 @@ class AsynchronousQ(Objective):
         q = self._reader.unroll(batch)[0].q_values[:-1]
         with torch.no_grad():
             targets = worker_targets(
-                self._kind,
+                self.options.worker,
                 batch["reward"][:-1] * self._network.reward_scale(),
                 self._next_q(batch),
                 batch["action"][1:],
                 batch["terminated"][:-1],
                 batch["truncated"][:-1],
                 batch["ignored"][:-1],
-                self.loss.gamma,
+                self.options.gamma,
                 batch[ACTION_MASK][1:] if ACTION_MASK in batch else None,
             )
         td = targets - chosen(q, batch["action"][:-1])
         terms = LOSSES[self.options.td_loss](td)
-        loss = reduce_over_valid(terms, self._valid(batch), self.loss.reduction)
+        loss = reduce_over_valid(terms, self._valid(batch), self.options.reduction)
         metrics = {"td": td.detach().abs().mean(), "value": q.mean(), "q": loss}
         return Loss(loss, metrics)
 
@@ -138,7 +143,7 @@ class AsynchronousQ(Objective):
 
     def _valid(self, batch: Tensors) -> Tensor:
         valid = ~batch["ignored"][:-1]
-        if self._kind == "sarsa":
+        if self.options.worker == "sarsa":
             known = batch["terminated"][:-1].clone()
             known[:-1] |= True
             if self._network.spec.same_step_reset:

@@ -53,11 +53,11 @@ class DPGOptions(Options):
     """What deterministic policy gradients need beside the options of Q-learning."""
 
     actor_learning_rate: NotNegative = 1e-3
-    """dpg: step size of the policy; learning_rate is the critic's."""
+    """Step size of the policy; learning_rate is the critic's."""
     noise_sigma: NotNegative = 0.3
-    """dpg: deviation of the noise on actions, in units of half their range."""
+    """Deviation of the noise on actions, in units of half their range."""
     action_gradient_clip: NotNegative = 1.0
-    """dpg: bound of each entry of dq/da on its way into the policy; 0: none."""
+    """Bound of each entry of dq/da on its way into the policy; 0: none."""
 
 
 @dataclass(eq=False)

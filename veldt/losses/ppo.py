@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,9 +22,10 @@ from veldt.losses.actor_critic import ActorCriticOptions, OverTrajectories, Targ
 from veldt.losses.reduction import reduce_over_valid
 from veldt.losses.returns import Rows, discounts
 from veldt.losses.vtrace import Traces, VTrace, vtrace
-from veldt.networks import Network, PolicyValueNetwork
+from veldt.networks import Network, NetworkOptions, PolicyValueNetwork
 from veldt.options.checked import Bounds, Count, NotNegative, Options, Positive
 from veldt.role import Arrays
+from veldt.types import EnvironmentSpec
 
 INDEX = "index"
 """Entry of a minibatch: which rows of the other entries belong to it."""
@@ -194,12 +195,20 @@ class ClippedOptions(TargetOptions):
     """Weight of half the squared value error."""
     ppo: PPOOptions = PPOOptions()
 
+    def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
+        shape = super().network_options(shape, spec)
+        return replace(shape, normalize_values=self.ppo.normalize_values)
+
 
 @dataclass(frozen=True)
 class SynchronousOptions(ActorCriticOptions):
     """A2C's loss, or PPO's where a batch gives several gradient steps."""
 
     ppo: PPOOptions = PPOOptions()
+
+    def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
+        shape = super().network_options(shape, spec)
+        return replace(shape, normalize_values=self.ppo.normalize_values)
 
 
 def young_share(valid: Tensor, ignored: Tensor) -> Tensor:

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from veldt.losses import Loss, Tensors
+from veldt.losses.options import TransitionOptions
 from veldt.losses.target_network import TargetNetwork, WithTarget
 from veldt.networks import Network
-from veldt.options.checked import Count, Fraction, Options
+from veldt.options.checked import Count
 from veldt.types import ACTION_MASK
 
 
@@ -111,23 +112,15 @@ def q_loss(td: Tensor, loss: str = "huber", importance_weights: Tensor | None = 
 
 
 @dataclass(frozen=True)
-class QLearningOptions(Options):
+class QLearningOptions(TransitionOptions):
     """Targets of action values and the loss of their errors."""
 
-    gamma: Fraction = 0.99
-    """Discount per environment step."""
-    n_step: Count = 1
-    """Rewards summed before the target bootstraps."""
     double: bool = True
     """Let the online network choose the action that the target network evaluates."""
     td_loss: Literal["huber", "clipped", "squared"] = "huber"
     """huber, clipped (gradient of the TD error clipped to [-1, 1]) or squared."""
     target_period_updates: Count = 100
     """Updates between two copies of the network into the target network."""
-    normalize_observations: bool = False
-    """Scale vectors by statistics shared by all actors."""
-    normalize_images: bool = False
-    """Scale each pixel by statistics shared by all actors."""
 
 
 @dataclass(eq=False)

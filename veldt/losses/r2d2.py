@@ -8,19 +8,20 @@ learn from the rows after them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from veldt.losses import Loss, Tensors
+from veldt.losses.options import LossOptions
 from veldt.losses.q_learning import QLoss, bootstrap_values, chosen, squared, weighted_mean
 from veldt.losses.returns import n_step_returns
 from veldt.losses.target_network import TargetNetwork, WithTarget
 from veldt.losses.trajectories import TrajectoryReader
-from veldt.networks import Network
-from veldt.options.checked import Count, CountOrNone, Fraction, Options
-from veldt.types import ACTION_MASK, LAST_ACTION, LAST_REWARD
+from veldt.networks import Network, NetworkOptions
+from veldt.options.checked import Count, CountOrNone, Fraction
+from veldt.types import ACTION_MASK, LAST_ACTION, LAST_REWARD, EnvironmentSpec
 
 _PER_SEQUENCE = ("age", "item_id", "weight")
 EPSILON = 1e-3
@@ -94,19 +95,28 @@ def sequence_priority(abs_td: Tensor, valid: Tensor, eta: float = 0.9) -> Tensor
 
 
 @dataclass(frozen=True)
-class R2D2Options(Options):
+class R2D2Options(LossOptions):
     """What a sequence is, and how its errors are weighed."""
 
     n_step: Count = 5
-    """r2d2: rewards summed before the target bootstraps."""
+    """Rewards summed before the target bootstraps."""
     burn_in_steps: CountOrNone = 10
-    """r2d2: rows that only bring the recurrent state up to date."""
+    """Rows that only bring the recurrent state up to date."""
     unroll_steps: Count = 20
-    """r2d2: rows of a sequence that are learned from."""
+    """Rows of a sequence that are learned from."""
     target_period_updates: Count = 50
-    """r2d2: updates between two copies of the network into the target network."""
+    """Updates between two copies of the network into the target network."""
     priority_eta: Fraction = 0.9
-    """r2d2: weight of a sequence's largest error in its priority; the rest is the mean's."""
+    """Weight of a sequence's largest error in its priority; the rest is the mean's."""
+
+    def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
+        """A dueling network with memory; on images with the paper's size and inputs."""
+        shape = replace(super().network_options(shape, spec), dueling=True)
+        if shape.recurrent == "none":
+            shape = replace(shape, recurrent="lstm")
+        if any(leaf.kind == "image" for leaf in spec.observation):
+            shape = replace(shape, recurrent_size=512, last_action_and_reward=True)
+        return shape
 
 
 @dataclass(eq=False)
@@ -114,7 +124,6 @@ class R2D2(WithTarget):
     """Loss over a batch of sequences [burn-in + unroll + 1, B]; owns the target network."""
 
     options: R2D2Options
-    gamma: float
 
     def open(self, network: Network) -> None:
         super().open(network)
@@ -136,7 +145,7 @@ class R2D2(WithTarget):
             online["terminated"][:-1],
             online["truncated"][:-1],
             ignored,
-            self.gamma,
+            options.gamma,
             options.n_step,
             online[ACTION_MASK][1:] if ACTION_MASK in online else None,
         )

@@ -66,13 +66,21 @@ def temperature_loss(
     return reduce_over_valid(-log_temperature * surplus, valid, reduction)
 
 
+@dataclass(frozen=True)
+class SACOptions(TwinCriticOptions):
+    """SAC's own options."""
+
+    target_entropy: float | None = None
+    """Entropy that the temperature is learned for; none: -1 per action dimension."""
+
+
 @dataclass(eq=False)
 class SAC(WithNoisyTarget):
     """Loss of critics, actor and temperature over a batch of transitions [B]; owns the target.
 
     The three touch separate weights, so that one optimizer may step them all."""
 
-    options: TwinCriticOptions
+    options: SACOptions
 
     def open(self, network: Network) -> None:
         assert isinstance(network, SACNetwork)

@@ -7,19 +7,22 @@ equation 14. The actor's loss is `dpg.actor_loss` with the first critic and no b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from veldt.families import FEW_NUMBERS, num_numbers
 from veldt.losses import Loss, Tensors
 from veldt.losses.dpg import actor_loss
+from veldt.losses.options import TransitionOptions
 from veldt.losses.q_learning import QLoss, squared
 from veldt.losses.reduction import reduce_over_valid
 from veldt.losses.target_network import SoftTarget, UpdateNoise, WithNoisyTarget
-from veldt.networks import Network, TD3Network
-from veldt.options.checked import Bounds, Count, NotNegative, Options
+from veldt.networks import Network, NetworkOptions, TD3Network
+from veldt.options.checked import Bounds, Count, NotNegative
+from veldt.types import EnvironmentSpec
 
 
 @torch.no_grad()
@@ -61,24 +64,33 @@ def twin_critic_loss(
 
 
 @dataclass(frozen=True)
-class TwinCriticOptions(Options):
-    """What SAC and TD3 need beside replay and optimizer."""
+class TwinCriticOptions(TransitionOptions):
+    """Options that SAC and TD3 share."""
 
     soft_update: Annotated[float, Bounds(0, 1, above=True)] = 0.005
-    """sac, td3: share of the new weights that the target takes over with each update."""
-    target_entropy: float | None = None
-    """sac: entropy that the temperature is learned for; none: -1 per action dimension."""
-    actor_period_updates: Count = 2
-    """td3: updates of the critics for each of the actor and the target."""
-    smoothing_sigma: NotNegative = 0.2
-    """td3: deviation of the noise on target actions, in units of half their range."""
-    smoothing_bound: NotNegative = 0.5
-    """td3: largest noise on target actions."""
-    noise_exponent: Annotated[float, Bounds(0, 2)] = 1.0
-    """sac, td3: color of the noise on actions; 0: white, 1: pink."""
+    """Share of the new weights that the target network takes over with each update."""
     critic_sizes: tuple[Annotated[int, Bounds(1, 65_536)], ...] = ()
-    """sac, td3: widths of the layers of actor and critics; none: 64,64 where observation and action
-    have 8 numbers or fewer, else 256,256."""
+    """Layer widths of actor and critics; none: 64,64 where observation and action have 10 numbers
+    or fewer together, else 256,256."""
+
+    def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
+        """Small tasks do not need the published width, which takes many times as long."""
+        is_wide = num_numbers(spec) > FEW_NUMBERS
+        sizes = self.critic_sizes or ((256, 256) if is_wide else (64, 64))
+        shape = super().network_options(shape, spec)
+        return replace(shape, hidden_sizes=sizes, activation="relu")
+
+
+@dataclass(frozen=True)
+class TD3Options(TwinCriticOptions):
+    """TD3's own options."""
+
+    actor_period_updates: Count = 2
+    """Updates of the critics for each of the actor and the target."""
+    smoothing_sigma: NotNegative = 0.2
+    """Deviation of the noise on target actions, in units of half their range."""
+    smoothing_bound: NotNegative = 0.5
+    """Largest noise on target actions."""
 
 
 @dataclass(eq=False)
@@ -89,7 +101,7 @@ class TD3(WithNoisyTarget):
     a step by a zero gradient still moves the weights.
     """
 
-    options: TwinCriticOptions
+    options: TD3Options
 
     def open(self, network: Network) -> None:
         assert isinstance(network, TD3Network)

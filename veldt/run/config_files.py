@@ -52,6 +52,8 @@ class ConfigFile:
         known = {**common, **own}
         for name in self.options:
             if name not in known:
+                if name in (moved := architectures.moved_options(architecture)):
+                    raise ConfigurationError(f"{self.path}: {moved[name]}")
                 of = "" if self.architecture in (None, architecture) else f" of {architecture}"
                 hint = did_you_mean(name, known, f"see veldt train {architecture} --help")
                 raise ConfigurationError(f"{self.path}: unknown option '{name}'{of}; {hint}")

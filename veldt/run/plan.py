@@ -102,14 +102,14 @@ def _checked_plan(
     found = family(spec, options.recurrent)
     check_devices(options, getattr(module, "WHY_NOT_ON_CUDA", None))
     device = _device(options, module, is_image)
-    preset = _preset(module, options.preset, found, own, device)
+    preset = _preset(module, options.preset, found, spec, device)
     if preset not in module.PRESETS:
         raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(module.PRESETS)}")
     num_actors = _num_actors(options, module)
     config = make_config(module, preset, own)
     if options.envs_per_actor is None and not SIZES & own.keys():
         config = grown(config, environment.is_native and not environment.is_atari, num_actors)
-    if options.reward_clip is None and _clips_rewards(environment, found, config):
+    if options.reward_clip is None and _clips_rewards(environment, found, module):
         environment = environment.clipping(1.0)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     problem = Problem(
@@ -137,11 +137,11 @@ def _checked_plan(
     return Plan(architecture, options, config, problem, topology, found, preset)
 
 
-def _clips_rewards(environment: EnvironmentFactory, found: str, config: Any) -> bool:
+def _clips_rewards(environment: EnvironmentFactory, found: str, module: ModuleType) -> bool:
     """Atari's scores differ by orders of magnitude between games, and a sign says enough; who made
     another environment of large images chose its rewards. R2D2 rescales values instead."""
     is_atari = found.startswith("atari") and (environment.is_atari or environment.is_envpool)
-    return is_atari and flat(config).get("algorithm") != "r2d2"
+    return is_atari and not module.__name__.endswith("r2d2")
 
 
 def _learner_threads(options: RunOptions, module: ModuleType, is_image: bool) -> int:
@@ -218,21 +218,22 @@ def add_lag(topology: Topology, updates: int) -> None:
 def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
     """The preset with the user's fields in it; misspelt names are met with the nearest one."""
     known = leaves(module.Config)
+    moved = architectures.moved_options(module.__name__.rpartition(".")[2])
     for name in own:
+        if name not in known and name in moved:
+            raise ConfigurationError(moved[name])
         if name not in known:
             everything = [*known, *leaves(RunOptions)]
             raise ConfigurationError(f"unknown option '{name}'; {did_you_mean(name, everything)}")
     return with_values(module.PRESETS[preset], own)
 
 
-def _preset(module: ModuleType, asked: str, found: str, own: Mapping[str, Any], device: str) -> str:
-    """The preset asked for, or that of this family on this device; where there is one, for the
-    algorithm asked for."""
-    algorithm = str(own["algorithm"]) if "algorithm" in own else None
+def _preset(module: ModuleType, asked: str, found: str, spec: EnvironmentSpec, device: str) -> str:
+    """The preset asked for (its form for Box actions where it has one), or the family's."""
     if asked != "auto":
-        special = f"{asked}_{algorithm}"
-        return special if special in module.PRESETS else asked
-    names = preset_names(found, algorithm, device)
+        special = f"{asked}_continuous"
+        return special if spec.action.kind == "box" and special in module.PRESETS else asked
+    names = preset_names(found, device)
     return next((name for name in names if name in module.PRESETS), next(iter(module.PRESETS)))
 
 

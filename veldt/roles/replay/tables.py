@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from veldt.errors import ConfigurationError
-from veldt.losses.q_learning import QLearningOptions
-from veldt.losses.r2d2 import R2D2, R2D2Options, sequence_priority, sequence_targets
+from veldt.losses.options import TransitionOptions
+from veldt.losses.r2d2 import R2D2Options, sequence_priority, sequence_targets
 from veldt.options.checked import Count, CountOrNone, Fraction, NotNegative, Options, Positive
 from veldt.replay import (
     Fifo,
@@ -87,7 +87,7 @@ class UniformTable(Table):
     options: ReplayOptions
     layout: Layout
     """Of the trajectories that come in."""
-    loss: QLearningOptions
+    loss: TransitionOptions
     """Whose n_step and gamma cut the transitions."""
     frame_stack: int = 1
     """How many frames an image observation joins; each is kept once."""
@@ -197,19 +197,19 @@ class SequenceReplayOptions(Options):
     """What is kept of sequences, and how often it is learned from."""
 
     batch_sequences: Count = 32
-    """r2d2: sequences per update."""
+    """Sequences per update."""
     replay_sequences: Count = 5_000
-    """r2d2: sequences kept; the oldest go first."""
+    """Sequences kept; the oldest go first."""
     min_replay_sequences: CountOrNone = 200
-    """r2d2: sequences before the first update."""
+    """Sequences before the first update."""
     replay_ratio: Positive = 8.0
-    """r2d2: how often each sequence is learned from on average."""
+    """How often each sequence is learned from on average."""
     priority_exponent: NotNegative = 0.9
-    """r2d2: probability of a sequence: its priority to this power; 0: uniform."""
+    """Probability of a sequence: its priority to this power; 0: uniform."""
     importance_exponent: Fraction = 0.6
-    """r2d2: how far importance weights undo the priorities' bias; 1: fully."""
+    """How far importance weights undo the priorities' bias; 1: fully."""
     prefetch_batches: Count = 2
-    """r2d2: batches that wait for the learner."""
+    """Batches that wait for the learner."""
 
 
 @dataclass(eq=False)
@@ -219,13 +219,13 @@ class SequenceTable(Table):
 
     options: SequenceReplayOptions
     layout: Layout
-    loss: R2D2
-    """Whose options and gamma rank sequences."""
+    loss: R2D2Options
+    """Whose constants cut and rank sequences."""
     frame_stack: int = 1
     actors_rank: bool = True
 
     def __post_init__(self) -> None:
-        self.batch_size, r2d2 = self.options.batch_sequences, self.loss.options
+        self.batch_size, r2d2 = self.options.batch_sequences, self.loss
         steps = r2d2.burn_in_steps + r2d2.unroll_steps
         kept = kept_outputs(self.layout)
         rows = self.options.replay_sequences * r2d2.unroll_steps
@@ -236,9 +236,8 @@ class SequenceTable(Table):
     def make_store(self) -> RankedSequences:
         return RankedSequences(
             self.layout,
-            self.options.replay_sequences * self.loss.options.unroll_steps,
-            self.loss.options,
-            self.loss.gamma,
+            self.options.replay_sequences * self.loss.unroll_steps,
+            self.loss,
             self.frame_stack,
         )
 
@@ -266,7 +265,7 @@ class RankedSequences(SequenceStore):
     """A SequenceStore that knows how much its sequences surprised whoever acted."""
 
     def __init__(
-        self, layout: Layout, capacity: int, r2d2: R2D2Options, gamma: float, frame_stack: int
+        self, layout: Layout, capacity: int, r2d2: R2D2Options, frame_stack: int
     ) -> None:
         super().__init__(
             layout,
@@ -276,7 +275,7 @@ class RankedSequences(SequenceStore):
             frame_stack=frame_stack,
             outputs=kept_outputs(layout),
         )
-        self._gamma, self._n_step, self._eta = gamma, r2d2.n_step, r2d2.priority_eta
+        self._gamma, self._n_step, self._eta = r2d2.gamma, r2d2.n_step, r2d2.priority_eta
 
     def td_errors(self, items: np.ndarray, taken: str, best: str) -> np.ndarray:
         """Priorities of `items` from the values kept with their rows.

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asynchronous Q-learning: one-step Q, n-step Q and one-step Sarsa (Mnih et al., 2016).
+
+    worker x N:  actor --trajectory--> learner
+                   ^                    |   ^  ^
+                   +------- copy -------+   |  +-- shared target network
+                                            v
+                     shared weights and RMSProp statistics (Hogwild)
+
+New since Gorila: one machine instead of a server, no replay. A3C's workers with a Q network: each
+explores with an epsilon that ends elsewhere, and all share one target network.
+One datum: actor -> its own learner; only its gradient leaves the worker.
+Lag: updates by other workers since the copy was taken.
+Deviation: a worker steps several environments per forward pass instead of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veldt.losses.asynchronous_q import AsynchronousQ, AsynchronousQOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Count, Options
+from veldt.options.presets import presets
+from veldt.problem import Problem
+from veldt.roles.actor import Actor
+from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
+from veldt.roles.learner import Learner
+from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies.selection import DrawnEpsilon, EpsilonGreedy
+from veldt.topology import Topology
+
+BACKENDS = ("serial", "process")
+WHY_NOT_EVERYWHERE = (
+    "async_q's workers write into the memory of one machine, which Ray's actors do not share; use"
+    " --backend process, or gorila on a cluster"
+)
+WHY_NOT_ON_CUDA = (
+    "async_q's workers write gradients into the memory that all processors share, so device cuda"
+    " does not go with it; use gorila or apex"
+)
+
+
+@dataclass(frozen=True)
+class Config(Options):
+    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
+
+    loss: AsynchronousQOptions = AsynchronousQOptions()
+    optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
+    hogwild: HogwildOptions = HogwildOptions()
+    trajectory_steps: Count = 10
+    """Environment steps between two updates of a worker (t_max)."""
+
+
+PRESETS = presets(__file__, Config())
+
+
+def default_actors(cores: int) -> int:
+    return cores  # one worker each
+
+
+def build(config: Config, problem: Problem) -> Topology:
+    problem.require_actions("async_q", "discrete")
+    network = problem.network("q", config.loss)
+    environments = problem.environments()
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
+
+    topology = Topology(network)
+    workers = hogwild_workers(
+        topology, network, config.optimizer, config.hogwild, problem.num_actors
+    )
+    target = topology.share("target", network.initial_vector())
+    refreshes = topology.share("target.refreshes", np.zeros(1, np.int64))
+    explore = EpsilonGreedy(DrawnEpsilon.of(config.loss, problem.num_actors))
+    # Nobody counts the steps of all workers, so each decays its learning rate by its own.
+    steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
+    first_weights = network.initial_vector()
+    for number, gradients in enumerate(workers):
+        weights = topology.board(f"copy-{number}", first_weights)
+        trajectories = topology.queue(f"trajectory-{number}", layout, 1)
+        topology.add(
+            "actor",
+            Actor(
+                environments,
+                LocalPolicy(network, weights.source(), explore),
+                trajectories.sink,
+                synchronous=True,
+                gamma=config.loss.gamma,
+            ),
+        )
+        topology.add(
+            "learner",
+            Learner(
+                network,
+                trajectories.source(),
+                AsynchronousQ(config.loss, target.end, refreshes.end),
+                gradients,
+                weights.source(),
+                weights.sink,
+                decay_env_steps=config.optimizer.decays_over(steps_per_worker),
+            ),
+        )
+        # All that these two know is in shared memory.
+        topology.colocate(*topology.nodes[-2:], restartable=True)
+    return topology

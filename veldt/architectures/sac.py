@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SAC (Haarnoja et al., 2018), with the actors and the replay of Ape-X.
+
+    actor x N --trajectories [+ values]--> replay --batches--> learner
+       ^                                     ^                    |  |
+       |                                     +---- priorities ----+  |
+       +-------------------------- weights --------------------------+
+
+New since Ape-X DPG: a stochastic policy that is paid for its entropy, by a temperature that is
+learned, and the smaller of two critics. One update per env step makes few steps go far.
+One datum: actor -> queue -> replay -> learner.
+Lag: none that matters to an off-policy method; the age of what is replayed is reported.
+Deviations: actors draw with pink noise (`noise_exponent`), which finds far goals. The replay may
+rank transitions as Ape-X's does (`priority_exponent`); by default every one is as likely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from veldt.losses.sac import SAC, SACOptions
+from veldt.optimizers import OptimizerOptions
+from veldt.options.checked import Bounds, Count, CountOrNone, Options
+from veldt.options.presets import presets
+from veldt.problem import Problem
+from veldt.roles.actor import Actor
+from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.learner import Learner
+from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies.selection import SquashedDraws
+from veldt.roles.replay.replay import PrioritizedSource, Replay
+from veldt.roles.replay.tables import VALUES, PrioritizedReplayOptions, PrioritizedTable
+from veldt.topology import Topology
+
+
+@dataclass(frozen=True)
+class Config(Options):
+    """Defaults are tuned for small tasks; PRESETS["paper"] has the published constants."""
+
+    loss: SACOptions = SACOptions(soft_update=0.01)
+    replay: PrioritizedReplayOptions = PrioritizedReplayOptions(
+        replay_transitions=200_000,
+        min_replay_transitions=500,
+        env_steps_per_update=1.0,
+        priority_exponent=0.0,
+        importance_exponent=0.0,
+        trim_period_updates=0,
+        prefetch_batches=2,
+    )
+    noise_exponent: Annotated[float, Bounds(0, 2)] = 1.0
+    """Color of the noise on actions; 0: white, 1: pink."""
+    optimizer: OptimizerOptions = OptimizerOptions(optimizer_epsilon=1e-8, max_grad_norm=0.0)
+    trajectory_steps: Count = 1
+    """Rows an actor collects before it hands them to the replay."""
+    refresh_env_steps: CountOrNone = 1
+    """Steps of each environment between two refreshes of an actor's weights."""
+    num_envs: CountOrNone = 1
+    """Environments of all actors together; 0: by the kind of environment and the cores."""
+
+
+PRESETS = presets(__file__, Config())
+
+
+def default_actors(cores: int) -> int:
+    return cores - 1  # one core is the learner's
+
+
+def build(config: Config, problem: Problem) -> Topology:
+    problem.require_actions("sac", "box")
+    problem.require_no_memory("sac")
+    network = problem.network("sac", config.loss)
+    environments = problem.environments()
+    explore = SquashedDraws(config.noise_exponent, config.replay.priority_exponent > 0.0)
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments, VALUES)
+    table = PrioritizedTable(config.replay, layout, config.loss, problem.frame_stack)
+
+    topology = Topology(network)
+    weights = topology.board("weights", network)
+    trajectories = topology.queue("trajectories", layout, 2 * problem.num_actors)
+    batches = topology.queue("batches", table.batch_layout, config.replay.prefetch_batches)
+    errors = table.priority_layout
+    priorities = topology.queue("priorities", errors, config.replay.prefetch_batches + 2)
+    for _ in range(problem.num_actors):
+        topology.add(
+            "actor",
+            Actor(
+                environments,
+                LocalPolicy(network, weights.source(), explore, config.refresh_env_steps),
+                trajectories.sink,
+            ),
+        )
+    topology.add(
+        "replay", Replay(trajectories.source(), [batches.sink], table, priorities.source())
+    )
+    topology.add(
+        "learner",
+        Learner(
+            network,
+            PrioritizedSource(batches.source(), priorities.sink),
+            SAC(config.loss),
+            LocalOptimizer(config.optimizer),
+            weights.source(),
+            weights.sink,
+            decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+            compute=problem.compute,
+        ),
+    )
+    return topology
