@@ -309,7 +309,7 @@ LINEAGE = (
      ("a2c_without_lag", "stragglers", "same_agent")),
     ("a2c", "ppo", "a batch is thrown away after one step",
      "several passes over each batch, with a clip", ()),
-    ("a3c", "async_q", "it learns a policy, not action values", "Q networks in the same workers", ()),
+    ("a3c", "async_q", "it learns a policy, not action values", "Q networks in its workers", ()),
     ("a3c", "ga3c", "a model per worker, and none fits a GPU",
      "predictors and trainers share one model", ("ga3c_controller", "ga3c_on_a_gpu")),
     ("gorila", "apex", "what is replayed is drawn blindly",
