@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import veldt
-from veldt.architectures import _METHODS
+from veldt.architectures import OTHER_NAMES
 from veldt.cli import main as cli
 from veldt.cli.parsers import run_parser
 from veldt.options import RunOptions
@@ -51,9 +51,9 @@ def test_one_line_with_the_remedy_before_anything_starts(command, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize("method", OTHER_NAMES)
 def test_the_option_that_a_method_is_answered_with_is_there(method):
-    found = re.match(r"(\w+)((?: --\w+ \w+)*)", _METHODS[method])
+    found = re.match(r"(\w+)((?: --\w+ \w+)*)", OTHER_NAMES[method])
     run_parser("train", found[1]).parse([found[1], "--env", "X", *found[2].split()])
 
 

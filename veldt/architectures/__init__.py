@@ -152,7 +152,7 @@ def label(name: str) -> str:
     return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
 
 
-_OTHER_NAMES = {
+OTHER_NAMES = {
     "appo": "sample_factory",
     "ddpg": "apex, which is DPG for Box actions, or td3",
     "dpg": "apex, which is DPG for Box actions",
@@ -187,8 +187,8 @@ def check(name: str) -> None:
     """Refuse a name that is not in the table and not the user's own; costs no import."""
     if name.endswith(".py") and not Path(name).is_file():
         raise ConfigurationError(f"there is no file {name}; give the path of an architecture")
-    if name.lower() in _OTHER_NAMES:
-        raise ConfigurationError(f"no architecture '{name}'; use {_OTHER_NAMES[name.lower()]}")
+    if name.lower() in OTHER_NAMES:
+        raise ConfigurationError(f"no architecture '{name}'; use {OTHER_NAMES[name.lower()]}")
     if name not in ARCHITECTURES and not is_own(name):
         raise ConfigurationError(
             f"unknown architecture '{name}'; {did_you_mean(name, ARCHITECTURES)}"
