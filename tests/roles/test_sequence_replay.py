@@ -8,8 +8,8 @@ import pytest
 import torch
 from wiring import context
 
-from veldt.networks import QOutput
 from veldt.losses.r2d2 import R2D2Options
+from veldt.networks import QOutput
 from veldt.roles.policies.selection import ENVIRONMENT, EpsilonGreedy, LadderEpsilon
 from veldt.roles.replay.tables import RankedSequences, SequenceReplayOptions, SequenceTable
 from veldt.types import (
