@@ -264,9 +264,7 @@ def kept_outputs(trajectories: Layout) -> tuple[str, ...]:
 class RankedSequences(SequenceStore):
     """A SequenceStore that knows how much its sequences surprised whoever acted."""
 
-    def __init__(
-        self, layout: Layout, capacity: int, r2d2: R2D2Options, frame_stack: int
-    ) -> None:
+    def __init__(self, layout: Layout, capacity: int, r2d2: R2D2Options, frame_stack: int) -> None:
         super().__init__(
             layout,
             capacity,
