@@ -10,7 +10,7 @@ import pytest
 import veldt
 from veldt.cli.main import main
 from veldt.environments import EnvironmentFactory
-from veldt.environments.atari_rules import atari_rules
+from veldt.environments.atari import atari_rules
 
 pytest.importorskip("ale_py")
 

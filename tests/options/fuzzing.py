@@ -33,7 +33,7 @@ from veldt import architectures
 from veldt.api import split_options
 from veldt.cli.main import main
 from veldt.cli.parsers import run_parser
-from veldt.environments.lifeline import die_with, kill_group, lead_group
+from veldt.environments.processes import die_with, kill_group, lead_group
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import Bounds

@@ -15,7 +15,7 @@ from wiring import FactoryOf, OpenRun, context, counted, live, opened
 
 import veldt
 from veldt.checkpoints.store import CheckpointStore
-from veldt.environments.reward_components import read_components
+from veldt.environments.infos import read_components
 from veldt.errors import ConfigurationError
 from veldt.population.actor import Assignment, Casting
 from veldt.population.controller import PopulationController

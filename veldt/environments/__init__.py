@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One interface over Gymnasium vector environments, ale-py, EnvPool and a user's own."""
 
-from veldt.environments.factory import EnvironmentFactory, Interface
-from veldt.environments.groups import Environments
+from veldt.environments.factory import EnvironmentFactory, Environments, Interface
 from veldt.environments.small_tasks import register_small_tasks
 from veldt.environments.vector import Step, VectorEnvironment
 

@@ -21,8 +21,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from veldt.environments import lookup
 from veldt.environments.atari import open_atari
 from veldt.environments.envpool_vectors import open_envpool
-from veldt.environments.episode_info import EPISODE_INFO
-from veldt.environments.opened import MODES, OpenedVector
+from veldt.environments.infos import EPISODE_INFO
 from veldt.environments.parameters import Values, give
 from veldt.environments.resilience import (
     AbortedEpisodes,
@@ -30,6 +29,7 @@ from veldt.environments.resilience import (
     ResilientEnvironment,
     described,
 )
+from veldt.environments.vector import MODES, OpenedVector
 from veldt.environments.workers import SubprocessVector
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, REWARD_COMPONENTS

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Atari on ale-py's vector environment, as one vector or as groups that take turns."""
+"""Atari on ale-py's vector environment, and the rules under which a score was made."""
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from veldt.environments import lookup
-from veldt.environments.opened import MODES, OpenedVector, Stepper
-from veldt.environments.turns import Received, groups_of
+from veldt.environments.alternating_groups import Received, groups_of
+from veldt.environments.vector import MODES, OpenedVector, Stepper
 from veldt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,19 +31,18 @@ def open_atari(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
 def open_atari_groups(
     factory: EnvironmentFactory, num_groups: int, num_envs: int
 ) -> list[OpenedVector] | None:
-    """`num_groups` groups of `num_envs` environments that take turns on one thread; None if more
-    threads are wanted."""
+    """Groups of `num_envs` environments that alternate on one thread; None for several threads."""
     arguments = atari_arguments(factory, dict(factory.options))
     if arguments["num_threads"] != 1 or "batch_size" in arguments:
         return None
     from ale_py.vector_env import AtariVectorEnv
 
     shared = AtariVectorEnv(num_envs=num_groups * num_envs, batch_size=num_envs, **arguments)
-    return [_opened(group, arguments, stepper=group) for group in groups_of(AtariTurns(shared))]
+    return [_opened(group, arguments, stepper=group) for group in groups_of(AtariGroups(shared))]
 
 
-class AtariTurns:
-    """ale-py's vector, which gives actions to those environments that were received last."""
+class AtariGroups:
+    """ale-py's vector, which sends actions to the environments that were received last."""
 
     def __init__(self, shared: Any) -> None:
         self.env, self.width = shared, shared.batch_size
@@ -69,8 +72,10 @@ def _opened(
 
 
 def atari_arguments(factory: EnvironmentFactory, options: dict[str, Any]) -> dict[str, Any]:
-    """The standard preprocessing: 84x84 grey, 4 frames stacked, action repeated 4 times, up to 30
-    no-ops at the start. Rewards are clipped by us, so that reported returns stay raw."""
+    """Keyword arguments of ale-py: the standard preprocessing and the user's options.
+
+    84x84 grey, 4 frames stacked, action repeated 4 times, up to 30 no-ops at the start. Veldt clips
+    rewards itself, so that reported returns stay raw."""
     if factory.vectorization not in ("auto", "native"):
         raise ConfigurationError(
             f"'{factory.name}' runs on ale-py's own vector environment; leave vectorization at auto"
@@ -82,11 +87,68 @@ def atari_arguments(factory: EnvironmentFactory, options: dict[str, Any]) -> dic
         arguments["stack_num"] = factory.frame_stack
     if factory.time_limit is not None:
         arguments["max_num_frames_per_episode"] = factory.time_limit * arguments["frameskip"]
-    # ale-py's episodic_life restarts the whole game at each lost life, so that later lives would
-    # never be seen; life_loss_info only marks the end.
+    # ale-py's episodic_life restarts the whole game at each lost life, so that agents would never
+    # see later lives; life_loss_info only marks the end.
     life_loss = bool(arguments.pop("episodic_life", False))
     arguments["life_loss_info"] = life_loss
     arguments["autoreset_mode"] = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
     if arguments["autoreset_mode"] == AutoresetMode.DISABLED:
         raise ConfigurationError("ale-py always resets by itself; use autoreset same_step instead")
     return arguments
+
+
+@dataclass(frozen=True)
+class AtariRules:
+    """How one game is trained and evaluated, without which a score says little."""
+
+    game: str
+    sticky_actions: float
+    """Probability that the last action is repeated instead of the chosen one."""
+    frames_per_step: int
+    max_frames: int
+    """Frames after which a game is truncated."""
+    life_loss_ends: bool
+    """Whether a lost life ended an episode in training. Evaluation plays whole games."""
+    reward_clip: float | None
+    """Bound of rewards in training. Evaluation does not clip."""
+
+    def text(self) -> str:
+        lives = "a lost life ended an episode" if self.life_loss_ends else "whole games"
+        clip = "rewards as they are"
+        if self.reward_clip is not None:
+            clip = f"rewards clipped to {self.reward_clip:g}"
+        return (
+            f"whole games of at most {self.max_frames:,} frames, {self.frames_per_step} a step,"
+            f" sticky actions {self.sticky_actions:g}, rewards as they are;"
+            f" trained with {lives} and {clip}"
+        )
+
+    def human_normalized(self, score: float) -> float | None:
+        """0 is a random player and 1 a human; None for a game without reference scores."""
+        known = _scores().get(self.game)
+        if known is None:
+            return None
+        random, human = known
+        return (score - random) / (human - random)
+
+
+def atari_rules(factory: EnvironmentFactory) -> AtariRules | None:
+    """The rules of an ALE/ id; None for any other environment."""
+    if not factory.is_atari:
+        return None
+    arguments = atari_arguments(factory, dict(factory.options))
+    return AtariRules(
+        game=lookup.gymnasium_spec(factory.name).kwargs["game"],
+        sticky_actions=arguments["repeat_action_probability"],
+        frames_per_step=arguments["frameskip"],
+        max_frames=arguments["max_num_frames_per_episode"],
+        life_loss_ends=arguments["life_loss_info"],
+        reward_clip=factory.reward_clip,
+    )
+
+
+@cache
+def _scores() -> dict[str, list[float]]:
+    """Scores of a random player and of a human, by game."""
+    text = resources.files("veldt.environments").joinpath("atari_scores.toml").read_text("utf-8")
+    return tomllib.loads(text)

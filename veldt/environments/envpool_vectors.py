@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EnvPool's vector environments, as one vector or as groups that take turns."""
+"""EnvPool's vector environments, as one vector or as alternating groups."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from veldt.environments import lookup
-from veldt.environments.opened import OpenedVector
-from veldt.environments.turns import Received, groups_of
+from veldt.environments.alternating_groups import Received, groups_of
+from veldt.environments.vector import OpenedVector
 from veldt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def open_envpool(
 def open_envpool_groups(
     factory: EnvironmentFactory, num_groups: int, num_envs: int, seed: int
 ) -> list[OpenedVector] | None:
-    """`num_groups` groups of `num_envs` environments that take turns on one thread; None if more
-    threads are wanted."""
+    """Groups of `num_envs` environments that alternate on one thread; None for several threads."""
     arguments = _arguments(factory, dict(factory.options))
     if arguments["num_threads"] != 1 or "batch_size" in arguments:
         return None
@@ -38,12 +37,12 @@ def open_envpool_groups(
         factory, num_envs=num_groups * num_envs, batch_size=num_envs, seed=seed, **arguments
     )
     facts = _facts(shared, arguments)
-    groups = groups_of(EnvPoolTurns(shared, num_envs))
+    groups = groups_of(EnvPoolGroups(shared, num_envs))
     return [OpenedVector(group, stepper=group, **facts) for group in groups]
 
 
-class EnvPoolTurns:
-    """EnvPool with a batch of some of its environments, each named with its action."""
+class EnvPoolGroups:
+    """EnvPool with batches of `width` environments; actions carry environment ids."""
 
     def __init__(self, shared: Any, width: int) -> None:
         self.env, self.width = shared, width
@@ -70,7 +69,7 @@ def _make(factory: EnvironmentFactory, **arguments: Any) -> Any:
 
 
 def _facts(env: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What must be known to read it rightly."""
+    """Fields of OpenedVector."""
     return {
         "autoreset": AutoresetMode.NEXT_STEP,
         "frames_per_step": int(env.config.get("frame_skip", 1)),

@@ -16,11 +16,10 @@ from veldt.environments.adapters import open_vector
 from veldt.environments.atari import open_atari_groups
 from veldt.environments.envpool_vectors import open_envpool_groups
 from veldt.environments.frame_stack import stacked
-from veldt.environments.masks import MaskReader, joined_mask
-from veldt.environments.opened import OpenedVector
 from veldt.environments.parameters import Accepted
 from veldt.environments.resilience import EnvironmentFailure
-from veldt.environments.vector import VectorEnvironment
+from veldt.environments.spaces import MaskReader, joined_mask
+from veldt.environments.vector import OpenedVector, VectorEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec
 
@@ -249,6 +248,19 @@ class EnvironmentFactory:
         )
         one_by_one = not is_native or self.name.startswith(lookup.PETTINGZOO_GAMES)
         return _Reading(spec, interface, in_info, not one_by_one, Accepted.by(env))
+
+
+@dataclass(frozen=True)
+class Environments:
+    """The environments of one actor, in groups of equal width that it steps one after the other."""
+
+    factory: EnvironmentFactory
+    num_envs: int
+    num_groups: int = 1
+
+    @property
+    def width(self) -> int:
+        return self.num_envs // self.num_groups
 
 
 def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> None:

@@ -18,8 +18,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from veldt.environments.episode_info import EPISODE_INFO, numbers_of
 from veldt.environments.finite import cleared, is_finite
+from veldt.environments.infos import EPISODE_INFO, numbers_of
 from veldt.environments.parameters import Values, give
 from veldt.types import ACTION_MASK
 

@@ -11,10 +11,9 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import write_to_shared_memory
 
-from veldt.environments.episode_info import EPISODE_INFO
-from veldt.environments.lifeline import die_with, lead_group, leave_signals_to_the_run
+from veldt.environments.infos import EPISODE_INFO
 from veldt.environments.parameters import Values
-from veldt.environments.processes import Connection
+from veldt.environments.processes import Connection, die_with, ignore_signals, lead_group
 from veldt.environments.resilience import AbortedEpisodes, EnvironmentFailure, ResilientEnvironment
 from veldt.types import ACTION_MASK, REWARD_COMPONENTS
 
@@ -72,7 +71,7 @@ def run_worker(job: Job, pipe: Connection, lifeline: Connection) -> None:
     """Entry point. Answers: True once the environment is made, then one answer for each command; an
     exception is an answer too."""
     lead_group()
-    leave_signals_to_the_run()
+    ignore_signals()
     die_with(lifeline.fileno())
     try:
         _serve(job, pipe)

@@ -8,28 +8,60 @@ flags and observations come out with fixed names and types; episodes are counted
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from veldt.environments.episode_info import Found, read_episode_info
 from veldt.environments.finite import bad_rows, cleared
 from veldt.environments.frame_stack import FrameStack
-from veldt.environments.masks import MaskReader
-from veldt.environments.opened import OpenedVector
+from veldt.environments.infos import Found, read_episode_info
 from veldt.environments.parameters import Values, give
 from veldt.environments.resilience import AbortedEpisodes
-from veldt.environments.spaces import LeafReader, action_offset, random_actions
+from veldt.environments.spaces import LeafReader, MaskReader, action_offset, random_actions
 from veldt.types import ACTION_MASK, EnvironmentSpec
 
 _NO_RETURNS = np.zeros(0, dtype=np.float64)
 _NO_LENGTHS = np.zeros(0, dtype=np.int64)
 
 
+MODES = {
+    "next_step": AutoresetMode.NEXT_STEP,
+    "same_step": AutoresetMode.SAME_STEP,
+    "disabled": AutoresetMode.DISABLED,
+}
+
+
+class Stepper(Protocol):
+    """A step in two halves, so that other work can be done in between."""
+
+    def send(self, actions: np.ndarray) -> None: ...
+
+    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class OpenedVector:
+    """A Gymnasium vector environment and how to read it."""
+
+    env: VectorEnv
+    autoreset: AutoresetMode
+    frames_per_step: int = 1
+    rows_per_env_step: int = 1
+    seeded: bool = False
+    """True when the seed was given at construction and must not be given to reset()."""
+    life_loss: str = "none"
+    """How lost lives end an episode: "none"; "continues": terminated is set but no reset follows
+    (ale-py); "resets": a reset row follows but the game goes on (EnvPool)."""
+    aborted: AbortedEpisodes | None = None
+    """Rows whose episode was aborted, of environments that can be rebuilt."""
+    stepper: Stepper | None = None
+    """Steps `env` in two halves; None: it only has step()."""
+
+
 class StepInReceive:
-    """For environments that only step while somebody waits for them."""
+    """For environments without a thread of their own: `recv` does the whole step."""
 
     def __init__(self, env: VectorEnv) -> None:
         self._env = env

@@ -24,10 +24,9 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
 )
 
-from veldt.environments.episode_info import EPISODE_INFO
-from veldt.environments.lifeline import kill_group
+from veldt.environments.infos import EPISODE_INFO
 from veldt.environments.parameters import Values
-from veldt.environments.processes import pipe, process_context, start
+from veldt.environments.processes import kill_group, pipe, process_context, start
 from veldt.environments.resilience import (
     AbortedEpisodes,
     Failures,

@@ -12,8 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from veldt.environments import Interface
-from veldt.environments.masks import joined_mask
-from veldt.environments.spaces import LeafReader, Path, leaf_readers
+from veldt.environments.spaces import LeafReader, Path, joined_mask, leaf_readers
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, ActionSpec
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.environments import Step
-from veldt.environments.reward_components import read_components
+from veldt.environments.infos import read_components
 from veldt.networks import NetworkFactory, make_distribution
 from veldt.population.orders import POLICY, Generations
 from veldt.ports import ExperienceSink, ParameterSource, Policy, RequestClient

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from veldt.environments.atari_rules import atari_rules
+from veldt.environments.atari import atari_rules
 from veldt.environments.lookup import missing_extra, one_line
 from veldt.errors import ConfigurationError
 from veldt.roles.evaluator import Evaluator

@@ -21,7 +21,7 @@ from veldt.backends.process.forkserver import keep_running, server_context
 from veldt.backends.process.worker import Launch, run_group
 from veldt.backends.shared_memory.memory import Descriptor
 from veldt.backends.shared_memory.sent import SentFabric
-from veldt.environments.lifeline import kill_group
+from veldt.environments.processes import kill_group
 from veldt.topology import Group
 
 _LAUNCHES = 3

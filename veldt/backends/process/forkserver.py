@@ -33,7 +33,7 @@ def warm_up(*modules: str) -> None:
     server_context().set_forkserver_preload(["veldt.backends.process.preload", *modules])
     keep_running()
     # Imported here, once the server has begun: it takes longer than to start one.
-    from veldt.environments.leftovers import claim, remove_leftovers
+    from veldt.environments.processes import claim, remove_leftovers
 
     claim(Path(get_temp_dir()))
     remove_leftovers()

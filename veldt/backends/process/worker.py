@@ -32,7 +32,7 @@ from veldt.backends.shared_memory.sent import SentFabric
 from veldt.backends.tuning import keep_freed_memory
 from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.context import NodeContext
-from veldt.environments.lifeline import die_with, lead_group, leave_signals_to_the_run
+from veldt.environments.processes import die_with, ignore_signals, lead_group
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Node
 
@@ -64,7 +64,7 @@ class Launch:
 def run_group(launch: Launch) -> None:
     """Entry point of a node process."""
     lead_group()  # what environments start can then be ended with this process
-    leave_signals_to_the_run()
+    ignore_signals()
     _die_with_parent(launch.lifeline.fd)
     os.dup2(2, 1)  # standard output is the run's: an environment that prints must not spoil JSON
     # The supervisor asks a silent process for its stack before it replaces it.

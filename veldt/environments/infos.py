@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers in an environment's info when an episode has ended: successes, scores, distances.
+"""Numbers from an environment's info: metrics of ended episodes, and named parts of the reward.
 
-A single environment says them in a plain dict; a vector environment in arrays, with or without a
-mask `_name`, in `final_info` where it resets within the step, and older ones in a list of dicts.
+A single environment returns them in a plain dict; a vector environment in arrays, with or without
+a mask `_name`, in `final_info` where it resets within the step; older ones in a list of dicts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from veldt.types import ACTION_MASK, REWARD_COMPONENTS
 
+if TYPE_CHECKING:
+    from veldt.environments.vector import Step
+
 EPISODE_INFO = "veldt.episode_info"
 """Entry of the info of copies that Veldt makes: {row: {name: number}}, of one copy {name: number},
 only where an episode has ended."""
 _FINAL = "final_info"
-_NOT_SAID = {
+_LEFT_OUT = {
     *("final_obs", ACTION_MASK, REWARD_COMPONENTS, EPISODE_INFO, _FINAL),
     *("env_id", "players", "elapsed_step", "frame_number", "lives", "reward", "terminated"),
     *("TimeLimit.truncated", "episode/r", "episode/l", "episode/t"),
 }
-"""What says nothing about an episode, or what is known of it anyway."""
+"""Entries that are no metrics, or are recorded elsewhere."""
 
 Found = dict[str, list[float]]
 
@@ -40,15 +43,14 @@ def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read_episode_info(info: Mapping[str, Any], over: np.ndarray) -> Found:
-    """By name, the numbers of the episodes that are `over`, bool [E]; an episode without a name
-    leaves it out."""
+    """The numbers of the episodes that are `over`, bool [E], by name."""
     rows: dict[int, dict[str, float]] | None = info.get(EPISODE_INFO)
     if rows is not None:
         return _joined(numbers for row, numbers in rows.items() if over[row])
     final = info.get(_FINAL)
     if isinstance(final, np.ndarray | list | tuple):
         ended = (final[row] for row in np.flatnonzero(over))
-        return _joined(numbers_of(told) for told in ended if isinstance(told, Mapping))
+        return _joined(numbers_of(one) for one in ended if isinstance(one, Mapping))
     found: Found = {}
     for source in (info if final is None else {"episode": info.get("episode", {})}, final or {}):
         for name, column, given in _columns(source, len(over)):
@@ -67,23 +69,23 @@ def _joined(episodes: Iterator[dict[str, float]]) -> Found:
 
 
 def _flat(info: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Entries, and entries of entries, by name."""
+    """Entries, and entries of nested dicts, by name."""
     for key, value in info.items():
-        if not isinstance(key, str) or key.startswith("_") or key in _NOT_SAID:
+        if not isinstance(key, str) or key.startswith("_") or key in _LEFT_OUT:
             continue
         if not isinstance(value, Mapping):
             yield key, value
             continue
         for inner, entry in value.items():
             name = f"{key}/{inner}"
-            if not str(inner).startswith("_") and name not in _NOT_SAID:
+            if not str(inner).startswith("_") and name not in _LEFT_OUT:
                 yield name, entry
 
 
 def _columns(
     info: Mapping[str, Any], num_envs: int
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
-    """Arrays with an entry for each environment, and where it is given."""
+    """Arrays with an entry per environment, and the mask of present entries."""
     for name, value in _flat(info):
         if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
             continue
@@ -104,13 +106,38 @@ def _values(column: np.ndarray, rows: np.ndarray) -> list[float]:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, whatever it came as; None for anything else."""
+    """A finite number; None for anything else."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(-1)[0]
     if not isinstance(value, bool | int | float | np.bool_ | np.number):
         return None
     try:
         number = float(value)
-    except (TypeError, OverflowError):  # complex numbers, and whole ones beyond all bounds
+    except (TypeError, OverflowError):  # complex numbers, and integers beyond all bounds
         return None
     return number if math.isfinite(number) else None
+
+
+def read_components(
+    info: Mapping[str, Any], names: tuple[str, ...], step: Step, into: np.ndarray
+) -> None:
+    """Write info["reward_components"] = {"name": number, ...} into [E, C], zeros in reset rows.
+
+    The parts of an episode's last step are in `final_info` where the environment resets within the
+    step."""
+    given = info.get(REWARD_COMPONENTS, {})
+    final = info.get("final_info", {})
+    final = final.get(REWARD_COMPONENTS, {}) if isinstance(final, Mapping) else {}
+    ended = step.terminated | step.truncated
+    for place, name in enumerate(names):
+        missing = name not in given and name not in final
+        if missing and not step.ignored.all() and not step.aborted_episodes:
+            raise ValueError(
+                f"the environment's info has no '{REWARD_COMPONENTS}' named '{name}' (it has"
+                f" {', '.join(key for key in given if not key.startswith('_')) or 'none'})"
+            )
+        column = into[:, place]
+        column[:] = given.get(name, 0.0)
+        if name in final:
+            column[ended] = np.asarray(final[name])[ended]
+        column[step.ignored] = 0.0
