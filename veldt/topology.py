@@ -63,9 +63,14 @@ class SharedSpec:
     dtype: str
 
 
+def numbered_name(stem: str, number: int) -> str:
+    """Name of one of several channels alike; the first has no number."""
+    return f"{stem}-{number}" if number else stem
+
+
 def numbered(stem: str, count: int) -> list[str]:
-    """Names of channels of which there are several; the first has no number."""
-    return [f"{stem}-{number}" if number else stem for number in range(count)]
+    """Names of `count` channels alike."""
+    return [numbered_name(stem, number) for number in range(count)]
 
 
 def stem(channel: str) -> str:

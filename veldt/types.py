@@ -123,8 +123,6 @@ class ActionSpec:
 
 
 ACTION_MASK = "action_mask"
-REWARD_COMPONENTS = "reward_components"
-"""Parts of the reward that each policy of a population weighs on its own, [T+1, E, C]."""
 LAST_ACTION = "last_action"
 LAST_REWARD = "last_reward"
 VALUE_TAKEN, VALUE_BEST = "value_taken", "value_best"

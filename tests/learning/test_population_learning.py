@@ -14,7 +14,6 @@ OPTIONS = {
     "seed": 1,
     "num_policies": 2,
     "pbt_learning_rates": (HOPELESS, GOOD),
-    "pbt_period_env_steps": 5_000,
     "pbt_episodes": 50,
     "envs_per_actor": 32,
     "trajectory_steps": 8,
@@ -30,14 +29,14 @@ def log_of(run_dir):
 def test_the_worst_start_learns_once_it_is_replaced(tmp_path):
     run = {**OPTIONS, "backend": "serial", "total_env_steps": 40_000}
     alone = veldt.train(
-        "sample_factory", run_dir=str(tmp_path / "a"), pbt_start_env_steps=10**9, **run
+        "sample_factory", run_dir=str(tmp_path / "a"), pbt_period_env_steps=10**9, **run
     )
     assert not (tmp_path / "a" / "population.jsonl").exists()
     assert alone.best_policy == 1
     worst_alone = veldt.evaluate(alone.run_dir, policy=0).mean
 
     trained = veldt.train(
-        "sample_factory", run_dir=str(tmp_path / "b"), pbt_start_env_steps=5_000, **run
+        "sample_factory", run_dir=str(tmp_path / "b"), pbt_period_env_steps=2_500, **run
     )
     first = log_of(trained.run_dir)[0]
     assert (first["policy"], first["weights_from"]) == (0, 1)
@@ -54,7 +53,7 @@ def test_policies_in_processes_are_replaced_too(tmp_path):
         num_actors=1,
         run_dir=str(tmp_path / "run"),
         total_env_steps=40_000,
-        pbt_start_env_steps=5_000,
+        pbt_period_env_steps=2_500,
         **OPTIONS,
     )
     replaced = [entry for entry in log_of(result.run_dir) if entry["replacement"]]

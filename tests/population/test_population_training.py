@@ -1,40 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A population: orders are followed, data of a replaced policy is discarded, nothing is lost when
-a run is interrupted."""
+"""A population follows orders, discards rows of replaced policies and resumes exactly."""
 
 from __future__ import annotations
 
 import json
 from types import SimpleNamespace
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from wiring import FactoryOf, OpenRun, context, counted, live, opened
 
 import veldt
 from veldt.checkpoints.store import CheckpointStore
-from veldt.environments.infos import read_components
 from veldt.errors import ConfigurationError
-from veldt.population.actor import Assignment, Casting
 from veldt.population.controller import PopulationController
-from veldt.population.learner import OwnRows
+from veldt.population.member import PopulationActor, Scoring
 from veldt.population.options import PopulationOptions
 from veldt.population.orders import Orders, scores_layout
+from veldt.roles.actor import Actor
+from veldt.roles.newer_rows import NewerRows
 from veldt.topology import Topology
 from veldt.types import ORDERS, Batch, Parameters
 
 POLICIES = 3
-DEFAULTS = (3e-3, 0.01, 1.0)
-NAMES = ("learning_rate", "entropy_coefficient", "weight.reward")
-OPTIONS = PopulationOptions(
-    POLICIES,
-    pbt_mutation_rate=1.0,
-    pbt_start_env_steps=100,
-    pbt_period_env_steps=50,
-    pbt_episodes=2,
-)
+DEFAULTS = (3e-3, 0.01)
+OPTIONS = PopulationOptions(POLICIES, pbt_period_env_steps=25, pbt_episodes=2)
 
 
 class Bench:
@@ -44,7 +34,7 @@ class Bench:
         topology = Topology(FactoryOf(dict))
         values = np.tile(DEFAULTS, (POLICIES, 1)).astype(np.float32)
         orders = topology.board(ORDERS, Orders.start(values).to_vector())
-        scores = topology.queue("scores", scores_layout(POLICIES), 4)
+        scores = topology.queue("scores", scores_layout(), 4 * POLICIES)
         boards = [topology.board(f"g-{p}", np.zeros(1, np.float32)) for p in range(POLICIES)]
         self._port = port = live(topology)
         self.scores, self.orders_seen = port(scores.sink), port(orders.source())
@@ -57,7 +47,6 @@ class Bench:
             orders.source(),
             [board.source() for board in boards],
             OPTIONS,
-            NAMES,
             DEFAULTS,
         )
         self.log_path = tmp_path / "population.jsonl"
@@ -66,17 +55,17 @@ class Bench:
         return opened(self._port(self._role), self.context)
 
     def tell(self, episodes, env_steps):
-        slot = self.scores.reserve()
-        slot["count"][0] = len(episodes)
-        for name, column in zip(
-            ("policy", "generation", "episode_return"), np.array(episodes).T, strict=True
-        ):
-            slot[name][: len(episodes)] = column
-        slot["env_steps"][:] = env_steps
-        self.scores.commit(slot)
+        """One message of an actor of each policy; episodes are (policy, generation, return)."""
+        for policy, steps in enumerate(env_steps):
+            own = [(generation, total) for p, generation, total in episodes if p == policy]
+            slot = self.scores.reserve()
+            slot["policy"][0], slot["env_steps"][0], slot["count"][0] = policy, steps, len(own)
+            slot["generation"][: len(own)] = [generation for generation, _ in own]
+            slot["episode_return"][: len(own)] = [total for _, total in own]
+            self.scores.commit(slot)
 
     def orders(self):
-        vector = np.empty(1 + POLICIES * 5, np.float32)
+        vector = np.empty(Orders.vector_size(POLICIES), np.float32)
         self.orders_seen.pull(vector, newer_than=-1)
         return Orders.from_vector(vector, POLICIES)
 
@@ -99,7 +88,6 @@ def test_the_worst_takes_the_best_ones_place_and_the_log_says_so(tmp_path):
     orders = bench.orders()
     assert orders.replacements.tolist() == [0, 1, 0]
     assert orders.parents[1] == 0
-    assert (orders.hyperparameters[1] != orders.hyperparameters[0]).all()
     (entry,) = bench.log()
     assert (entry["policy"], entry["weights_from"], entry["env_steps"]) == (1, 0, 360)
     assert entry["mean_returns"] == [50.0, 1.0, 30.0]
@@ -129,7 +117,7 @@ def test_nobody_is_judged_while_a_replacement_is_under_way_or_unproven(tmp_path)
     assert len(bench.log()) > 1
 
 
-def test_a_restarted_controller_goes_on_where_it_was(tmp_path):
+def test_a_restarted_controller_continues_where_it_was(tmp_path):
     bench = Bench(tmp_path)
     controller = bench.controller()
     bench.tell(ROUND, (120, 120, 120))
@@ -168,7 +156,7 @@ def order(run, orders, version):
     memory.publish(Parameters(orders.to_vector(), version))
 
 
-def test_a_replaced_learner_goes_on_from_weights_and_moments_of_its_parent():
+def test_a_replaced_learner_continues_from_weights_and_moments_of_its_parent():
     with population_run() as run:
         for _ in range(400):
             run.step()
@@ -177,7 +165,7 @@ def test_a_replaced_learner_goes_on_from_weights_and_moments_of_its_parent():
         assert not np.array_equal(child._snapshot(), parent._snapshot())
         orders = Orders.from_vector(run.backend.parameters(ORDERS).vector, 2)
         orders.replacements[0], orders.parents[0] = 1, 1
-        orders.hyperparameters[0] = (6e-3, 0.05, 2.0)
+        orders.hyperparameters[0] = (6e-3, 0.05)
         order(run, orders, 100)
         before = child._version
         assert not child._begin(), "the parent has left nothing yet"
@@ -191,7 +179,6 @@ def test_a_replaced_learner_goes_on_from_weights_and_moments_of_its_parent():
         np.testing.assert_array_equal(published.vector, snapshot[: published.vector.size])
         assert child._learning_rate_scale() == pytest.approx(6e-3 / 3e-3, rel=1e-6)
         assert child.objective.options.entropy_coefficient == pytest.approx(0.05)
-        assert child._own_rows.reward_weights.tolist() == [2.0]
         assert parent.objective.options.entropy_coefficient == pytest.approx(0.01)
 
         # Whatever was acted before is discarded and counted; what follows is learned from.
@@ -201,7 +188,7 @@ def test_a_replaced_learner_goes_on_from_weights_and_moments_of_its_parent():
             run.step()
         assert run.counter("dropped.replaced_policy") > lost
         assert child._version > updates
-        assert child._own_rows.first_version == before + 1
+        assert child._newer_rows.first_version == before + 1
 
 
 def test_a_restarted_learner_is_not_replaced_twice():
@@ -220,7 +207,7 @@ def test_a_restarted_learner_is_not_replaced_twice():
         told = context("learner-0")
         again = construct(node, told, run.backend._open).role
         assert again._generation == 1
-        assert again._own_rows.first_version == run.role("learner-0")._own_rows.first_version
+        assert again._newer_rows.first_version == run.role("learner-0")._newer_rows.first_version
         again._begin()
         assert again._version == version
 
@@ -241,11 +228,9 @@ def test_rows_from_before_a_replacement_are_masked_and_whole_batches_skipped():
         take_batch=lambda: waiting.pop(0) if waiting else None, release=released.append
     )
     told = context()
-    rows = OwnRows(told, source, first_version=3)
-    rows.reward_weights = np.array([0.5], np.float32)
+    rows = NewerRows(told, source, first_version=3)
     first = rows.take_batch()
     np.testing.assert_array_equal(first["ignored"][:-1, 0], [True, True, False, False])
-    assert (first["reward"] == 0.5).all()
     assert counted(told, "dropped.replaced_policy") == 8
     second = rows.take_batch()
     assert second["parameter_version"][0, 0] == 5, "the batch between held nothing of use"
@@ -254,116 +239,58 @@ def test_rows_from_before_a_replacement_are_masked_and_whole_batches_skipped():
     assert rows.take_batch() is None
 
 
-def test_a_lost_life_does_not_change_the_policy():
-    known = SimpleNamespace(generations=np.array([0, 5]))
-    casting = Casting(2, scores=None, generations=[])
-    assigned = Assignment(casting, np.random.default_rng(0), known, 0, 400)
-    everywhere, nowhere = np.ones(400, bool), np.zeros(400, bool)
-    assigned.episodes_begin(everywhere)
-    before = assigned.policies.copy()
-    assert 100 < before.sum() < 300
-    np.testing.assert_array_equal(assigned.generations, np.where(before == 1, 5, 0))
-    assigned.episodes_end(nowhere)
-    assigned.episodes_begin(everywhere)  # a life was lost in each
-    np.testing.assert_array_equal(assigned.policies, before)
-    over = np.arange(400) < 200
-    assigned.episodes_end(over)
-    assigned.episodes_begin(nowhere)  # the row that resets still belongs to the policy before
-    np.testing.assert_array_equal(assigned.policies, before)
-    assigned.episodes_begin(everywhere)
-    assert (assigned.policies != before)[:200].any()
-    np.testing.assert_array_equal(assigned.policies[200:], before[200:])
+def test_returns_count_for_the_generation_that_began_the_episode(monkeypatch):
+    """A lost life begins no episode."""
+    actor = PopulationActor(None, None, None, scoring=Scoring(0, None, None))
+    actor._known = SimpleNamespace(generations=np.array([5]))
+    actor._begun_in, actor._over = [np.zeros(3, np.int64)], [np.array([True, True, False])]
+    environment = SimpleNamespace(first=np.array([True, False, True]))
+    group = SimpleNamespace(index=0, environment=environment)
+    monkeypatch.setattr(Actor, "_ask", lambda self, group: None)
+    actor._ask(group)
+    assert actor._begun_in[0].tolist() == [5, 0, 0]
+    assert actor._over[0].tolist() == [False, True, False]
 
 
 def test_returns_and_steps_are_those_of_the_policy_that_played():
-    with population_run(num_actors=1) as run:
-        controller, actor = run.role("population-0"), run.role("actor-0")
+    with population_run(num_actors=2) as run:
+        controller, actors = run.role("population-0"), [run.role(f"actor-{p}") for p in range(2)]
         totals = np.zeros(2)
         receive = controller._receive
 
         def adding(batch):
             count = int(batch["count"][0])
-            np.add.at(totals, batch["policy"][:count], batch["episode_return"][:count])
+            totals[batch["policy"][0]] += batch["episode_return"][:count].sum()
             receive(batch)
 
         controller._receive = adding
         for _ in range(1000):
             run.step()
         # In CartPole a return is a length: steps without one are those of unfinished episodes.
-        lengths = [group.environment._lengths for group in actor._groups]
-        unfinished = np.zeros(2)
-        for assigned, length in zip(actor._assignments, lengths, strict=True):
-            np.add.at(unfinished, assigned.policies, length)
-        steps = controller._env_steps + actor._steps
-        for policy, _, value in actor._episodes:
-            totals[policy] += value
-        np.testing.assert_array_equal(steps - totals, unfinished)
+        for policy, actor in enumerate(actors):
+            steps = controller._env_steps[policy] + actor._steps
+            finished = totals[policy] + sum(total for _, total in actor._episodes)
+            unfinished = sum(group.environment._lengths.sum() for group in actor._groups)
+            assert steps - finished == unfinished
         assert (totals > 500).all()
 
 
-class TwoParts(gymnasium.Env):
-    """Three steps; the parts of the reward are (action, -1)."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._left = 3
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self._left -= 1
-        info = {"reward_components": {"push": float(action), "time": -1.0}}
-        return np.zeros(1, np.float32), 10.0, self._left == 0, False, info
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_reward_components_are_read_in_every_mode(mode):
-    envs = SyncVectorEnv([TwoParts] * 2, autoreset_mode=mode)
-    envs.reset()
-    ended, into = np.zeros(2, bool), np.empty((2, 2), np.float32)
-    for row in range(6):
-        actions = np.array([row % 2, 1])
-        _, _, terminated, truncated, info = envs.step(actions)
-        ignored = ended if mode == AutoresetMode.NEXT_STEP else np.zeros(2, bool)
-        ended = terminated | truncated
-        flags = {"terminated": terminated, "truncated": truncated, "ignored": ignored}
-        step = SimpleNamespace(**flags, aborted_episodes=0)
-        read_components(info, ("time", "push"), step, into)
-        wanted = np.stack((np.full(2, -1.0), actions), axis=1) * ~ignored[:, None]
-        np.testing.assert_array_equal(into, wanted)
-
-
-def test_a_component_the_environment_does_not_give_is_named():
-    flags = dict.fromkeys(("terminated", "truncated", "ignored"), np.zeros(2, bool))
-    step = SimpleNamespace(**flags, aborted_episodes=0)
-    info = {"reward_components": {"push": np.ones(2), "_push": np.ones(2, bool)}}
-    with pytest.raises(ValueError, match=r"'fuel' \(it has push\)"):
-        read_components(info, ("fuel",), step, np.empty((2, 1), np.float32))
-
-
-@pytest.mark.parametrize("architecture", ["sample_factory", "impala"])
-def test_learners_weigh_reward_components(architecture):
-    with OpenRun(
-        architecture,
-        env=TwoParts,
-        num_policies=2,
-        pbt_reward_components=("push", "time"),
-        trajectory_steps=4,
-        normalize_returns=False,
-    ) as run:
-        learner = run.role("learner-1")
-        learner._begin()
-        learner._own_rows.reward_weights = np.array([2.0, 0.5], np.float32)
-        batch = None
-        while batch is None:
-            run.step(*(name for name in run.nodes if name != "learner-1"))
-            batch = learner.source.take_batch()
-        used = ~batch["ignored"][:-1]
-        wanted = 2.0 * batch["action"][:-1] - 0.5
-        np.testing.assert_allclose(batch["reward"][:-1][used], wanted[used])
-        assert used.any()
+@pytest.mark.parametrize("architecture", ["impala", "sample_factory"])
+def test_each_member_is_wired_as_if_it_were_alone(architecture):
+    make = {"env": "CartPole-v1", "num_actors": 5, "recurrent": "gru", "preset": "control"}
+    with OpenRun(architecture, num_policies=2, **make) as run:
+        topology = run.topology
+        for member, actors in enumerate(([0, 2, 4], [1, 3])):
+            names = {f"actor-{number}" for number in actors} | {f"learner-{member}"}
+            own = [node for node in topology.nodes if node.name in names]
+            assert len(own) == len(names)
+            for node in own:
+                channels = {end.channel.name for _, end in node.ends()}
+                wanted = "trajectories-1" if member else "trajectories"
+                assert wanted in channels
+                assert not {"trajectories", "trajectories-1"} - {wanted} & channels
+        weights = [run.backend.parameters(name).vector for name in ("weights", "weights-1")]
+        assert not np.array_equal(*weights)
 
 
 SMALL = {
@@ -374,11 +301,9 @@ SMALL = {
     "num_policies": 2,
     "trajectory_steps": 8,
     "hidden_sizes": (16,),
-    "pbt_start_env_steps": 300,
-    "pbt_period_env_steps": 200,
+    "pbt_period_env_steps": 80,
     "pbt_episodes": 10,
-    "pbt_mutation_rate": 0.5,
-    "pbt_relative_gap": 0.02,
+    "pbt_gap": 0.02,
     "evaluation_episodes": 0,
     "checkpoint_env_steps": 1500,
     "seed": 5,
@@ -416,9 +341,7 @@ def test_an_interrupted_population_ends_with_the_same_bits(architecture, tmp_pat
         ({"num_policies": 0}, "num_policies"),
         ({"num_policies": 2, "pbt_learning_rates": (1e-3,)}, "1 entries for 2 policies"),
         ({"num_policies": 2, "pbt_rule": "best"}, "pbt_rule is unknown"),
-        ({"num_policies": 2, "pbt_replace_fraction": 0.9}, "pbt_replace_fraction"),
         ({"num_policies": 2, "pbt_episodes": 0}, "pbt_episodes"),
-        ({"num_policies": 2, "pbt_mutation_rate": 1.5}, "pbt_mutation_rate"),
         ({"num_policies": 9}, "9 policies need as many environments"),
     ],
 )

@@ -8,7 +8,7 @@
 New since A3C: trajectories travel instead of gradients, so acting and learning are decoupled and
 V-trace corrects for the difference between the policy that acted and the one that learns.
 Several learners end every step with the same weights; half of each batch may come from a replay.
-Several policies (`num_policies`) each have actors and a learner, and are trained as a population.
+Several policies (`num_policies`) each have all of the above, and are trained as a population.
 One datum: actor -> queue -> learner.
 Lag: the time a trajectory takes to be written plus its wait in the queue, in learner updates.
 Deviation: an actor steps many environments per forward pass, so a trajectory is [T+1, E] wide and a
@@ -61,8 +61,7 @@ class Config(Options):
     def batch_of(self, problem: Problem) -> int:
         """Trajectories in a batch. A learner keeps up with three actors one by one; those of many
         would wait for it and grow old."""
-        num_queues = max(self.num_learners, self.population.num_policies)
-        actors = min(math.ceil(problem.num_actors / num_queues), problem.actors_to_wait_for)
+        actors = math.ceil(problem.num_actors / self.num_learners)
         return self.batch_trajectories or (actors if actors > 3 else 1)
 
 

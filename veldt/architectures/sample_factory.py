@@ -9,8 +9,8 @@ New since SEED RL: one machine, so nothing is sent. Observations are written onc
 queues carry slot and row numbers. An actor steps one of its two groups of environments while policy
 workers answer for the other (double buffering). The loss is PPO's clip on V-trace targets.
 One datum: actor -> slot -> policy worker -> slot -> learner.
-Several policies (`num_policies`) have workers and learners of their own, play whole episodes, and
-are trained as a population: the worst go on from the best's weights, population.jsonl tells.
+Several policies (`num_policies`) each have all of the above, and are trained as a population: the
+worst continue from the weights of the best.
 Lag: weights may change between two rows; each row knows its version, and rows beyond
 `max_policy_lag` are masked out of the loss while the learning rate shrinks with them.
 """
@@ -23,7 +23,7 @@ from veldt.losses.ppo import ClippedOptions, PPOOptions, clipped
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
 from veldt.options.presets import presets
-from veldt.population.options import MixedPopulationOptions
+from veldt.population.options import PopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
@@ -72,7 +72,7 @@ class Config(Options):
     """Requests that start a forward pass at once."""
     patience_seconds: NotNegative = 0.0
     """How long a policy worker waits for enough requests."""
-    population: MixedPopulationOptions = MixedPopulationOptions()
+    population: PopulationOptions = PopulationOptions()
 
     def trajectories_per_batch(self, layout: Layout, num_groups: int) -> int:
         if self.synchronous:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -32,7 +31,7 @@ from veldt.environments.resilience import (
 from veldt.environments.vector import MODES, OpenedVector
 from veldt.environments.workers import SubprocessVector
 from veldt.errors import ConfigurationError
-from veldt.types import ACTION_MASK, REWARD_COMPONENTS
+from veldt.types import ACTION_MASK
 
 if TYPE_CHECKING:
     from veldt.environments.factory import EnvironmentFactory
@@ -174,9 +173,6 @@ class _InProcessVector(SyncVectorEnv):
         told = env_info.get("final_info", env_info)  # of the step, not of the reset within it
         if EPISODE_INFO in told:
             vector_infos.setdefault(EPISODE_INFO, {})[env_num] = told[EPISODE_INFO]
-        for name, part in told.get(REWARD_COMPONENTS, {}).items():
-            parts = vector_infos.setdefault(REWARD_COMPONENTS, {})
-            parts.setdefault(name, np.zeros(self.num_envs))[env_num] = part
         return vector_infos
 
 

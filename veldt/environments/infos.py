@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers from an environment's info: metrics of ended episodes, and named parts of the reward.
+"""Numbers from an environment's info: metrics of ended episodes.
 
 A single environment returns them in a plain dict; a vector environment in arrays, with or without
 a mask `_name`, in `final_info` where it resets within the step; older ones in a list of dicts.
@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from veldt.types import ACTION_MASK, REWARD_COMPONENTS
-
-if TYPE_CHECKING:
-    from veldt.environments.vector import Step
+from veldt.types import ACTION_MASK
 
 EPISODE_INFO = "veldt.episode_info"
 """Entry of the info of copies that Veldt makes: {row: {name: number}}, of one copy {name: number},
 only where an episode has ended."""
 _FINAL = "final_info"
 _LEFT_OUT = {
-    *("final_obs", ACTION_MASK, REWARD_COMPONENTS, EPISODE_INFO, _FINAL),
+    *("final_obs", ACTION_MASK, EPISODE_INFO, _FINAL),
     *("env_id", "players", "elapsed_step", "frame_number", "lives", "reward", "terminated"),
     *("TimeLimit.truncated", "episode/r", "episode/l", "episode/t"),
 }
@@ -116,28 +113,3 @@ def _number(value: Any) -> float | None:
     except (TypeError, OverflowError):  # complex numbers, and integers beyond all bounds
         return None
     return number if math.isfinite(number) else None
-
-
-def read_components(
-    info: Mapping[str, Any], names: tuple[str, ...], step: Step, into: np.ndarray
-) -> None:
-    """Write info["reward_components"] = {"name": number, ...} into [E, C], zeros in reset rows.
-
-    The parts of an episode's last step are in `final_info` where the environment resets within the
-    step."""
-    given = info.get(REWARD_COMPONENTS, {})
-    final = info.get("final_info", {})
-    final = final.get(REWARD_COMPONENTS, {}) if isinstance(final, Mapping) else {}
-    ended = step.terminated | step.truncated
-    for place, name in enumerate(names):
-        missing = name not in given and name not in final
-        if missing and not step.ignored.all() and not step.aborted_episodes:
-            raise ValueError(
-                f"the environment's info has no '{REWARD_COMPONENTS}' named '{name}' (it has"
-                f" {', '.join(key for key in given if not key.startswith('_')) or 'none'})"
-            )
-        column = into[:, place]
-        column[:] = given.get(name, 0.0)
-        if name in final:
-            column[ended] = np.asarray(final[name])[ended]
-        column[step.ignored] = 0.0

@@ -15,9 +15,9 @@ from veldt.environments.infos import EPISODE_INFO
 from veldt.environments.parameters import Values
 from veldt.environments.processes import Connection, die_with, ignore_signals, lead_group
 from veldt.environments.resilience import AbortedEpisodes, EnvironmentFailure, ResilientEnvironment
-from veldt.types import ACTION_MASK, REWARD_COMPONENTS
+from veldt.types import ACTION_MASK
 
-_INFO_KEYS = ("final_info", "final_obs", ACTION_MASK, REWARD_COMPONENTS, EPISODE_INFO)
+_INFO_KEYS = ("final_info", "final_obs", ACTION_MASK, EPISODE_INFO)
 
 
 @dataclass(frozen=True)

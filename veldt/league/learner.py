@@ -10,10 +10,10 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.league.pool import ModelPool
 from veldt.league.state import Matches
-from veldt.population.learner import OwnRows
 from veldt.ports import ParameterSink, ParameterSource
 from veldt.role import Part
 from veldt.roles.learner import Learner
+from veldt.roles.newer_rows import NewerRows
 from veldt.types import Parameters
 
 
@@ -60,8 +60,8 @@ class LeagueLearner(Learner):
         version = player.known_generation.pull(said, newer_than=-1)
         self._generation_version = 0 if version is None else version
         self._frozen_as, self._reset_after, first_version = (int(number) for number in said)
-        self._own_rows = OwnRows(context, self.source, first_version)
-        self.source = self._own_rows
+        self._newer_rows = NewerRows(context, self.source, first_version)
+        self.source = self._newer_rows
         size = player.num_learning * player.capacity + player.capacity + 2 * player.num_learning
         self._matches_vector, self._matches_seen = np.empty(size, np.float32), -1
         self._freezes = context.telemetry.counter("league.freezes")
@@ -97,10 +97,10 @@ class LeagueLearner(Learner):
         self.gradients.load_state(blank)
         self._updated(self._version + 1)
         # What the old weights still acted says nothing about the new ones.
-        self._own_rows.first_version = self._version
+        self._newer_rows.first_version = self._version
 
     def _announce(self) -> None:
         self._generation_version += 1
-        said = (self._frozen_as, self._reset_after, self._own_rows.first_version)
+        said = (self._frozen_as, self._reset_after, self._newer_rows.first_version)
         numbers = np.array(said, np.float32)
         self.player.generation.publish(Parameters(numbers, self._generation_version))

@@ -22,9 +22,8 @@ from veldt.league.state import (
     generation_board,
     results_layout,
 )
-from veldt.population.orders import board_of
 from veldt.problem import Problem
-from veldt.topology import Topology
+from veldt.topology import Topology, numbered
 
 
 class League:
@@ -40,7 +39,8 @@ class League:
         network, players = topology.network, range(self.size)
         self.networks = [replace(network, seed=network.seed + player) for player in players]
         self.weights = [
-            topology.board(board_of(player), self.networks[player]) for player in players
+            topology.board(name, first)
+            for name, first in zip(numbered("weights", self.size), self.networks, strict=True)
         ]
         state = options.first_state()
         self._state = topology.board(LEAGUE, state.to_vector(self._capacity))

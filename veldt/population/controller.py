@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller of a population: ranks policies by true returns, replaces and mutates them.
+"""The controller of a population: ranks policies by their returns, replaces and mutates them.
 
-It never touches weights. It writes orders on a board; learners follow them between two updates.
+It publishes orders on a board, and learners follow them between two updates.
 """
 
 from __future__ import annotations
@@ -15,37 +15,45 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.population.options import PopulationOptions
-from veldt.population.orders import ENTROPY, LEARNING_RATE, Generations, Orders
+from veldt.population.orders import (
+    ENTROPY,
+    HYPERPARAMETER_NAMES,
+    LEARNING_RATE,
+    Generations,
+    Orders,
+)
 from veldt.population.rules import Decision, Members
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource, receive_all
 from veldt.role import Arrays, Role
 from veldt.types import Batch, Parameters
 
 POPULATION_LOG = "population.jsonl"
-_MOST_SHOWN = 16  # members with gauges of their own; a node has room for about a hundred numbers
+_PERIODS_BEFORE_THE_FIRST = 4
+_MOST_SHOWN = 16  # members with gauges; a node has room for about a hundred numbers
 
 
 @dataclass(eq=False)
 class PopulationController(Role):
-    """One judgement per member and period, as soon as every member has finished a window of
-    episodes since its last replacement (short ones end first, so that the mean of a few misleads)
-    and no replacement is under way."""
+    """Judges each member once per period.
+
+    A judgement needs a full window of episodes of every member since its last replacement, because
+    short episodes end first and the mean of a few misleads. It waits for replacements in progress.
+    """
 
     scores: ExperienceSource
     orders: ParameterSink
     known: ParameterSource
-    """The orders given so far."""
+    """The newest orders, which a restarted controller reads."""
     generations: list[ParameterSource]
     options: PopulationOptions
-    names: tuple[str, ...]
-    """Of the hyperparameters."""
     defaults: tuple[float, ...]
+    """The configured hyperparameters."""
 
     def open(self, context: NodeContext) -> None:
         self._context, self._rule = context, self.options.rule()
         members = self.options.num_policies
         self._generations = Generations(self.generations)
-        vector = np.empty(1 + members * (2 + len(self.names)), np.float32)
+        vector = np.empty(Orders.vector_size(members), np.float32)
         version = self.known.pull(vector, newer_than=-1)
         assert version is not None  # the board begins with the first orders
         self._version, self._orders = version, Orders.from_vector(vector, members)
@@ -76,15 +84,12 @@ class PopulationController(Role):
         return received
 
     def _receive(self, batch: Batch) -> None:
-        self._env_steps += batch["env_steps"]
-        count = int(batch["count"][0])
-        for member, generation, episode_return in zip(
-            batch["policy"][:count].tolist(),
-            batch["generation"][:count].tolist(),
-            batch["episode_return"][:count].tolist(),
-            strict=True,
-        ):
-            # What a policy got before it was replaced says nothing about the one it is now.
+        member, count = int(batch["policy"][0]), int(batch["count"][0])
+        self._env_steps[member] += batch["env_steps"][0]
+        generations = batch["generation"][:count].tolist()
+        returns = batch["episode_return"][:count].tolist()
+        for generation, episode_return in zip(generations, returns, strict=True):
+            # Returns from before a replacement are those of another policy.
             if generation == self._orders.replacements[member]:
                 self._returns[member].append(episode_return)
             else:
@@ -105,9 +110,9 @@ class PopulationController(Role):
         if best != self._orders.best:
             self._orders.best = best
             self._publish()
-        old_enough = self._env_steps >= self.options.pbt_start_env_steps
-        since = self._env_steps - self._judged_at
-        due = old_enough & (since > self.options.pbt_period_env_steps)
+        period = self.options.pbt_period_env_steps
+        old_enough = self._env_steps >= _PERIODS_BEFORE_THE_FIRST * period
+        due = old_enough & (self._env_steps - self._judged_at > period)
         for member in np.flatnonzero(due).tolist():
             self._judged_at[member] = self._env_steps[member]
             members = Members(objectives, self._orders.hyperparameters, self._defaults)
@@ -120,7 +125,7 @@ class PopulationController(Role):
     def _carry_out(self, member: int, decision: Decision, objectives: np.ndarray) -> None:
         orders = self._orders
         old = orders.hyperparameters[member].copy()
-        # What the board can hold, so that a restart finds the same numbers.
+        # As the board stores them, so that a restart finds the same numbers.
         orders.hyperparameters[member] = decision.hyperparameters.astype(np.float32)
         if decision.parent != member:
             orders.replacements[member] = orders.replacements.max() + 1
@@ -157,7 +162,7 @@ class PopulationController(Role):
             file.write(json.dumps(entry) + "\n")
 
     def _named(self, values: np.ndarray) -> dict[str, float]:
-        named = zip(self.names, values.tolist(), strict=True)
+        named = zip(HYPERPARAMETER_NAMES, values.tolist(), strict=True)
         return {name: float(f"{value:.6g}") for name, value in named}  # float32 has no more
 
     def _show(self) -> None:
@@ -170,7 +175,7 @@ class PopulationController(Role):
             gauges["entropy"].set(values[ENTROPY])
 
     def state(self) -> Arrays:
-        """The orders themselves lie on their board."""
+        """Without the orders, which are saved with their board."""
         windows = {f"returns.{m}": np.array(r) for m, r in enumerate(self._returns)}
         return {
             "env_steps": self._env_steps,

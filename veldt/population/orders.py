@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a population's controller tells its learners, as one small vector on a board.
-
-The newest orders say everything: a learner that missed some in between loses nothing.
-"""
+"""Messages of a population: orders to its learners, their answers and the actors' scores."""
 
 from __future__ import annotations
 
@@ -13,23 +10,25 @@ import numpy as np
 from veldt.ports import ParameterSource
 from veldt.types import Field, Layout
 
-POLICY = "policy"
-"""Field of a trajectory: the policy that acted, [T+1, E]."""
-LEARNING_RATE, ENTROPY = 0, 1
-"""Places among a member's hyperparameters; weights on rewards follow."""
+HYPERPARAMETERS = LEARNING_RATE, ENTROPY = 0, 1
+"""Columns of a member's hyperparameters."""
+HYPERPARAMETER_NAMES = ("learning_rate", "entropy_coefficient")
 _EPISODES_PER_MESSAGE = 256
 
 
 @dataclass
 class Orders:
-    """The state of a population; arrays have one entry per member."""
+    """The state of a population, one small vector on a board; arrays have one entry per member.
+
+    The newest orders are complete: a learner that missed some in between loses nothing.
+    """
 
     best: int
     """The member with the best mean return."""
     replacements: np.ndarray
-    """Number of the replacement each member has to be through with; 0: none yet."""
+    """Number of the last replacement that each member has to carry out; 0: none yet."""
     parents: np.ndarray
-    """Whose weights it takes then."""
+    """Member whose weights it then takes."""
     hyperparameters: np.ndarray
     """[P, H]"""
 
@@ -37,6 +36,10 @@ class Orders:
     def start(hyperparameters: np.ndarray) -> Orders:
         members = len(hyperparameters)
         return Orders(0, np.zeros(members, np.int64), np.arange(members), hyperparameters)
+
+    @staticmethod
+    def vector_size(num_members: int) -> int:
+        return 1 + num_members * (2 + len(HYPERPARAMETERS))
 
     def to_vector(self) -> np.ndarray:
         """float32, exact for numbers of members and replacements below 2^24."""
@@ -51,9 +54,11 @@ class Orders:
 
 
 class Generations:
-    """What members last said of themselves, each on a board of its own: the number of its last
-    replacement, and, as the board's version, the first version of its weights since. Rows of older
-    versions were acted by the policy before."""
+    """The last replacement that each member has carried out.
+
+    A member publishes its number on its own board, with the first version of its weights since as
+    the board's version. Rows of older versions were acted by the policy before.
+    """
 
     def __init__(self, boards: list[ParameterSource]) -> None:
         self._boards, self._number = boards, np.zeros(1, np.float32)
@@ -69,18 +74,13 @@ class Generations:
                 self.first_versions[member] = newer
 
 
-def scores_layout(num_members: int) -> Layout:
-    """A message of an actor to the controller: finished episodes, and steps by member."""
+def scores_layout() -> Layout:
+    """A message of an actor to the controller: its policy's finished episodes, and its steps."""
     per_episode = (_EPISODES_PER_MESSAGE,)
     return Layout.of(
+        policy=Field((1,), "int64"),
+        env_steps=Field((1,), "int64"),
         count=Field((1,), "int64"),
-        policy=Field(per_episode, "int64"),
         generation=Field(per_episode, "int64"),
         episode_return=Field(per_episode, "float64"),
-        env_steps=Field((num_members,), "int64"),
     )
-
-
-def board_of(policy: int) -> str:
-    """Name of the board that holds a policy's weights."""
-    return f"weights-{policy}" if policy else "weights"

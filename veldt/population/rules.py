@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Population-based training: who takes whose weights, and how hyperparameters are perturbed.
+"""Rules of population-based training: which policy is replaced, how values are perturbed.
 
 Jaderberg et al. 2017, with the rules that Petrenko et al. 2020 (Sample Factory) and Espeholt et al.
 2018 (IMPALA, appendix F) used. Objectives are mean returns of the true task, larger is better.
@@ -13,35 +13,37 @@ from typing import NamedTuple
 
 import numpy as np
 
-_RESET_CHANCE = 0.01  # that a perturbed value goes back to where it began
+_RESET_CHANCE = 0.01  # of a perturbed value, to its first value
 _TINY = 1e-5  # keeps a best objective of 0 from dividing by 0
 
 
 class Members(NamedTuple):
-    """How all members do, and with what."""
+    """Scores and hyperparameters of all members."""
 
     objectives: np.ndarray
     """[P]."""
     hyperparameters: np.ndarray
     """[P, H]."""
     defaults: np.ndarray
-    """[H]: what they began with."""
+    """[H], the first values."""
 
 
 class Decision(NamedTuple):
-    """What becomes of one member."""
+    """Weights and hyperparameters with which one member continues."""
 
     parent: int
-    """Whose weights it goes on with; its own number: it keeps its own."""
+    """The member whose weights it takes; its own number: it keeps its own."""
     hyperparameters: np.ndarray
     reason: str
 
 
 @dataclass(frozen=True)
 class SampleFactoryRule:
-    """The best are left alone. One of the worst takes weights and hyperparameters of one of the
-    best if that is clearly better. All but the best perturb their values; member 0 never does,
-    as a reference."""
+    """Sample Factory's: the best stay unchanged; one of the worst copies one of the best.
+
+    It copies weights and hyperparameters, if that member is clearly better. All but the best
+    perturb their values; member 0 never does, as a reference.
+    """
 
     mutation_rate: float = 0.15
     perturb_least: float = 1.1
@@ -51,7 +53,7 @@ class SampleFactoryRule:
     absolute_gap: float = 1e-6
 
     def decide(self, member: int, members: Members, random: np.random.Generator) -> Decision | None:
-        """Judge a member whose period is over; None: leave it alone."""
+        """Judge a member whose period is over; None: it stays unchanged."""
         objectives, hyperparameters, defaults = members
         count = math.ceil(self.replace_fraction * len(objectives))
         # Ties are broken by the larger number, so that every run ranks alike.
@@ -91,15 +93,17 @@ class SampleFactoryRule:
 
 @dataclass(frozen=True)
 class ImpalaRule:
-    """A member looks at another one, drawn at random, and takes its weights and hyperparameters if
-    that is better by more than `absolute_gap`. Values are perturbed also without a copy."""
+    """IMPALA's: a member copies a random other one that is better by more than `absolute_gap`.
+
+    Values are perturbed also without a copy.
+    """
 
     mutation_rate: float = 0.33
     factor: float = 1.2
     absolute_gap: float = 0.05
 
     def decide(self, member: int, members: Members, random: np.random.Generator) -> Decision:
-        """As in SampleFactoryRule, but nobody is left alone."""
+        """As in SampleFactoryRule, but no member stays unchanged."""
         objectives, hyperparameters, defaults = members
         candidate = int(random.integers(len(objectives) - 1))
         candidate += candidate >= member

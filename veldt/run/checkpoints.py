@@ -16,10 +16,9 @@ from veldt.backends.base import Backend, Capture, NodeFailure, captured
 from veldt.backends.saving import CHANNELS, RUN, WEIGHTS, Parts
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.errors import ConfigurationError
-from veldt.population.orders import board_of
 from veldt.run.refitting import refitted
 from veldt.telemetry.aggregate import RunTelemetry
-from veldt.topology import Topology
+from veldt.topology import Topology, numbered_name
 from veldt.types import ORDERS, Parameters
 
 _PATIENCE_SECONDS = 30.0  # for actors in the midst of a long step, while the run goes on
@@ -38,7 +37,7 @@ def newest_weights(backend: Backend, topology: Topology) -> Parameters:
     """Of the best policy; where several boards hold one, slices of nearly the same version."""
     best = best_policy(backend, topology)
     if best is not None:
-        return backend.parameters(board_of(best))
+        return backend.parameters(numbered_name("weights", best))
     slices = [backend.parameters(board) for board in topology.weights]
     if len(slices) == 1:
         return slices[0]
@@ -51,11 +50,11 @@ def weights_in(checkpoint: Checkpoint, policy: int | None = None) -> Parameters:
     if policy is None:
         return Parameters(checkpoint.load(WEIGHTS)["vector"], int(checkpoint.meta["version"]))
     saved = checkpoint.load(CHANNELS) if checkpoint.meta["complete"] else {}
-    count = sum(name.startswith(f"board.{board_of(0)}") for name in saved)
+    count = sum(name.startswith("board.weights") for name in saved)
     if f"board.{ORDERS}" not in saved or not 0 <= policy < count:
         known = f"0 to {count - 1}" if f"board.{ORDERS}" in saved else "one policy only"
         raise ConfigurationError(f"{checkpoint.path} has no policy {policy}; it has {known}")
-    name = board_of(policy)
+    name = numbered_name("weights", policy)
     return Parameters(saved[f"board.{name}"], int(saved[f"version.{name}"]))
 
 

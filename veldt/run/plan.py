@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +22,7 @@ from veldt.families import family, preset_names
 from veldt.networks import FirstWeights, NetworkOptions
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat, leaves, with_values
-from veldt.population import HasPopulation, population_builder
+from veldt.population.wiring import HasPopulation, build_population
 from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
@@ -174,11 +175,10 @@ def _complete(topology: Topology, options: RunOptions) -> None:
 
 
 def builder(module: ModuleType, config: Any) -> Callable[[Any, Problem], Topology]:
-    """What wires the nodes: the architecture, or where there are several policies, its form for a
-    population."""
-    if isinstance(config, HasPopulation) and config.population.num_policies > 1:
-        return population_builder(module.__name__.rpartition(".")[2])
+    """The function that wires the nodes; for several policies, that of a population."""
     build: Callable[[Any, Problem], Topology] = module.build
+    if isinstance(config, HasPopulation) and config.population.num_policies > 1:
+        return partial(build_population, build)
     return build
 
 
