@@ -10,14 +10,11 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parent / "results"
 _INTRODUCTION = """## On one GPU
 
-`python benchmarks/gpu_scores.py` trains for a given time, with defaults but for the options that a
-line names, and keeps a checkpoint every few seconds. Afterwards each checkpoint plays 20 fresh
-episodes without exploration: whole games, raw rewards, for Atari with sticky actions (0.25). Its
-seconds count from the start of the process until its files were there; the time of these
-evaluations is not counted. A line is one seed: it shows a curve and a pace, and is no score to
-compare by. Busy are the learner and the policy worker, which share the GPU: in turns, or at once
-with NVIDIA's MPS daemon.
+`python benchmarks/gpu_scores.py` trains on ALE/Pong-v5 with sticky actions (0.25) and keeps a
+checkpoint every few seconds, each of which then plays 20 fresh episodes. Each line is one seed, so
+it shows a pace and is no score to compare. Commands: `benchmarks/results/gpu_scores.jsonl`.
 """
+_SHOWN_OPTIONS = 3
 
 
 def section(results: Path = RESULTS) -> str:
@@ -33,26 +30,29 @@ def section(results: Path = RESULTS) -> str:
 
 
 def _scores(runs: list[dict[str, Any]]) -> str:
-    head = ("command", "target", "reached after", "score over seconds", "first env step",
-            "env steps/s", "mean lag", "busy", "GPU shared")  # fmt: skip
+    head = ("options", "seconds", "last score", "env steps/s", "mean lag")
     rows = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for run in runs:
-        reached, result = run["reached"], run["result"]
         known = [c for c in run["checkpoints"] if c["mean"] is not None]
-        when = "not" if known else "not evaluated"
-        if reached:
-            when = f"{reached['seconds']:.0f} s, {reached['env_steps']:,} steps"
-        curve = ", ".join(f"{c['seconds']:.0f} s {c['mean']:.1f}" for c in known)
-        rate, lag = result["env_steps_per_second"], result["policy_lag"]["mean"]
-        last = run["curve"][-1]
-        busy = ", ".join(f"{last[f'busy/{node}']:.0%}" for node in ("learner", "policy_worker"))
-        rows.append(
-            f"| `{run['command']}` | {run['target']:g} | {when} | {curve} |"
-            f" {result['start_seconds']:.1f} s | {rate:,.0f} | {lag:.1f} | {busy} |"
-            f" {'MPS' if run['machine']['mps'] else 'in turns'} |"
-        )
-    machines = dict.fromkeys(_machine(run["machine"]) for run in runs)
-    return "\n".join([*rows, "", *machines])
+        if known:
+            result = run["result"]
+            rows.append(
+                f"| {_options(run['command'])} | {known[-1]['seconds']:.0f} |"
+                f" {known[-1]['mean']:.1f} | {result['env_steps_per_second']:,.0f} |"
+                f" {result['policy_lag']['mean']:.1f} |"
+            )
+    return "\n".join([*rows, "", _machine(runs[-1]["machine"])])
+
+
+def _options(command: str) -> str:
+    """The architecture, and the first options that are not common to all runs."""
+    words = command.split()
+    name = words[words.index("train") + 1]
+    pairs = command.partition(name)[2].split(" --")[1:]
+    own = [p for p in pairs if p.split()[0] not in ("env", "seed", "max-seconds")]
+    shown = ", ".join(f"`{pair}`" for pair in own[:_SHOWN_OPTIONS]) or "defaults"
+    left_out = len(own) - _SHOWN_OPTIONS
+    return f"`{name}`: {shown}" + (f" and {left_out} more" if left_out > 0 else "")
 
 
 def _learner(document: dict[str, Any]) -> str:
@@ -65,17 +65,15 @@ def _learner(document: dict[str, Any]) -> str:
             f" {case['ratio']:.2f} |"
         )
     words = (
-        "\nThe learner alone, beside a bare loop over data that lies on the device: the same"
-        " network's PPO update as one CUDA graph in bfloat16. The learner also uploads each batch,"
-        " computes targets, shuffles, checks and publishes. The bare deep ResNet does without one"
-        " thing that ours does: images filled up to 8 channels, for the tensor cores.\n"
+        "\nThe learner alone, beside a bare loop that makes the same PPO update as one CUDA graph"
+        " over data on the device. The learner also uploads batches, computes targets and publishes"
+        " weights (`python benchmarks/gpu_learner.py`).\n"
     )
     return "\n".join([words, *rows, "", _machine(document["machine"])])
 
 
 def _machine(machine: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {found}" for name, found in machine["versions"].items())
     return (
-        f"`{machine['command']}` on {machine['cores']} cores of {machine['cpu']} with one"
-        f" {machine['gpu']}, Python {machine['python']}, {versions}, commit {machine['commit']}.\n"
+        f"{machine['cores']} cores of {machine['cpu']} with one {machine['gpu']}, torch"
+        f" {machine['versions']['torch']}, commit {machine['commit']}.\n"
     )

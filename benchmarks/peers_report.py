@@ -167,56 +167,39 @@ def _cells(entry: dict[str, Any]) -> tuple[str, ...]:
             number("peak_memory_mb"))  # fmt: skip
 
 
-_INTRODUCTION = """# Beside other frameworks
+_INTRODUCTION = """# Other frameworks
 
-`make bench-peers` installs Stable-Baselines3, Sample Factory and RLlib into environments of their
-own under `.peers/`, pinned in `benchmarks/peers/*.txt`, and measures them and Veldt one after
-another on one machine. Results are kept run by run: interrupt it, and the same command goes on
-where it was. About 35 minutes on two cores; `python benchmarks/bench_peers.py --quick` only looks
-whether everything works.
+This page compares the speed of Veldt with Stable-Baselines3, Sample Factory and RLlib.
 
-## The same rules for all
-
-- **A trained step** is one transition of the environment (after frame skip) that reached the
-  learner, counted once however many epochs used it. **Samples** count every use. Rates are over a
-  fixed window some seconds after the first update, in runs of their own; time to score is
-  measured in others.
-- **Start** is from the start of the process to the first step of an environment, imports
-  included.
-- **A score counts** when the last 100 training episodes have a mean of 475 or more and then 20
-  fresh episodes, with the likeliest action each time, do so too. The clock starts with the
-  process and stops when the fresh episodes are over. A seed that does not get there in time
-  counts as later than any that does.
-- **Memory** is the largest proportional set size of the whole process tree, looked at every 3
-  seconds.
-- One torch thread per process; `threads` and `serial16`, which are one process, have one per core.
-- Values are medians over seeds, memory is the maximum.
-- **CartPole-v1**: two settings for each peer, one that is usual for it and one chosen for speed
-  on two cores. Stable-Baselines3: A2C and PPO after rl-zoo. Sample Factory: 2 workers x 128
-  environments, batched, two epochs, and its serial mode. RLlib: IMPALA with 2 runners x 16
-  environments, and PPO after its CartPole example. No peer was swept further.
-- **ALE/Pong-v5**: 84x84 gray, 4 frames stacked, frame skip 4, the Nature network, one pass over
-  the data. Only the rate is measured: learning Pong takes hours on two cores.
-- **The ceiling** on Pong is cores / (CPU seconds per step of environment + inference + training),
-  each measured in a process that does nothing else: no arrangement of the same parts can pass it.
-  With all cores busy the same work costs more, so that ceiling is given too.
-
-The settings are in `benchmarks/peers/run_*.py`; the exact commands of all runs are in
+`make bench-peers` installs them into environments of their own under `.peers/`
+(`benchmarks/peers/*.txt`) and measures one after another: about 35 minutes on two cores. An
+interrupted call continues. Settings are in `benchmarks/peers/run_*.py`, the commands of all runs in
 `benchmarks/results/peers.json`.
+
+- **A trained step** is one environment transition (after frame skip) that reached the learner,
+  counted once. **Samples** count every use. Rates are over a fixed window after the first update.
+- **Start** is from process start to the first environment step.
+- **Time to target** ends when the last 100 training episodes and then 20 fresh greedy episodes have
+  a mean of 475. A seed that does not get there counts as later than any that does.
+- **Memory** is the largest proportional set size of the process tree, sampled every 3 seconds.
+- Values are medians over seeds; one torch thread per process, except `threads` and `serial16`.
+- **CartPole-v1**: each peer has a usual setting and one chosen for speed on two cores. The peers
+  step single environments written in Python; "single environments" shows Veldt with these, the
+  table below with Gymnasium's vectorised one.
+- **ALE/Pong-v5**: 84x84 grey, 4 stacked frames, frame skip 4, the Nature network, one pass over the
+  data; only the rate is measured. **The ceiling** is cores / (CPU seconds per step of environment +
+  inference + training), each measured alone.
 
 ## Measured
 """
 
 
-def readme_block(results: Path = RESULTS, figure: Path = FIGURE) -> str:
-    """One row per framework with the best of its settings, for README.md; empty if not measured."""
-    if not results.exists():
-        return ""
-    document = json.loads(results.read_text(encoding="utf-8"))
-    lines = ["| best setting of each, trained steps/s | ALE/Pong-v5 | CartPole-v1, single Python"
-             " environments | CartPole-v1, vectorised | seconds to 475 | start (s) |",
+def overview(document: Document, plain: str) -> str:
+    """One row per framework with the best of its settings."""
+    lines = ["| best setting of each, trained steps/s | ALE/Pong-v5 |"
+             " CartPole-v1, single environments | CartPole-v1, vectorised | seconds to 475 |"
+             " start (s) |",
              "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    plain = plain_rate(results.with_name("plain_environments.json"))
     for framework, name in NAMES.items():
         rate = _best_cell(document, framework, "CartPole-v1", "steps_per_second", max, 0)
         is_own = framework == "veldt"
@@ -228,18 +211,7 @@ def readme_block(results: Path = RESULTS, figure: Path = FIGURE) -> str:
             _best_cell(document, framework, "CartPole-v1", "start_seconds", min, 1),
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    text = "\n".join(lines)
-    if figure.exists():
-        text += f"\n\n![Trained steps per second and time to score]({_from_root(figure)})"
-    machine, seeds = document["machine"], _seeds(document)
-    about = f"{machine['cores']} cores of {machine['cpu']}, medians over {seeds}, commit"
-    return (
-        f"{text}\n\nLike for like: on Pong all step ale-py's or Gymnasium's Atari. On CartPole the"
-        " others step single environments written in Python, and Veldt does so in the second"
-        " column; in the third it steps Gymnasium's vectorised one, which no setting of the others"
-        f" uses. `make bench-peers` and `python benchmarks/plain_environments.py` on {about}"
-        f" {machine['commit']}; rules and settings: [docs/peers.md](docs/peers.md)."
-    )
+    return "\n".join(lines)
 
 
 def plain_rate(path: Path) -> str:
@@ -248,21 +220,6 @@ def plain_rate(path: Path) -> str:
         return "-"
     medians = json.loads(path.read_text(encoding="utf-8"))["medians"]
     return f"{max(medians.values()):,.0f}"
-
-
-def _seeds(document: Document) -> str:
-    """How many each environment was measured with."""
-    most = {
-        env: max(entry["seeds"] for entry in entries.values())
-        for env, entries in document["medians"].items()
-        if entries
-    }
-    words = {count: "seed" if count == 1 else "seeds" for count in most.values()}
-    return " and ".join(f"{count} {words[count]} ({env})" for env, count in most.items())
-
-
-def _from_root(path: Path) -> str:
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
 def _best_cell(
@@ -280,21 +237,22 @@ def _best_cell(
 def page(results: Path = RESULTS, figure: Path = FIGURE) -> str:
     """docs/peers.md."""
     if results.exists():
-        block = _measured(json.loads(results.read_text(encoding="utf-8")), figure)
+        plain = plain_rate(results.with_name("plain_environments.json"))
+        block = _measured(json.loads(results.read_text(encoding="utf-8")), plain, figure)
     else:
         block = "Not measured yet: `make bench-peers`, then `python docs/generate.py`."
     return f"{_INTRODUCTION}\n{BEGIN}\n{block}\n{END}\n"
 
 
-def _measured(document: Document, figure: Path) -> str:
-    parts = []
+def _measured(document: Document, plain: str, figure: Path) -> str:
+    parts = [overview(document, plain)]
+    if figure.exists():
+        parts.append(f"![Trained steps per second and time to target]({figure.name})")
     for title, header, rows in tables(document):
         lines = [header, ("---",) * len(header), *rows]
         parts.append(
             f"**{title}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
         )
-    if figure.exists():
-        parts.insert(0, f"![Trained steps per second and time to score]({figure.name})")
     parts.append("\n".join(f"- {line}" for line in verdicts(document)))
     costs, ceiling = document.get("step_costs"), document.get("ceiling")
     if costs and ceiling:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation that runs: snippets, examples, generated pages, links.
+"""Documentation is tested: snippets, commands, examples, generated pages, links.
 
 Python and sh fences of README.md and docs/ are executed page by page in a folder of their own. The
 line before a fence may say otherwise: `<!-- not run: why -->`, or `<!-- file: NAME -->` to save it.
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "howto").glob("*.md")),
 ]
+OTHERS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 GENERATED = sorted((ROOT / "docs" / "architectures").glob("*.md"))
 EXAMPLES = {
     "own_environment_and_network.py": ("--backend", "serial", "--env-steps", "2000"),
@@ -90,6 +93,7 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_snippets_run(page, folder, capsys):
     names: dict[str, object] = {"__name__": "__main__"}
@@ -105,13 +109,39 @@ def test_snippets_run(page, folder, capsys):
                 assert cli.main(command) == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("page", [*PAGES, *GENERATED], ids=lambda page: page.name)
-def test_every_command_is_one_that_veldt_understands(page, folder):
-    for snippet in snippets(page):
-        if snippet.mark.startswith("file: "):
-            (folder / snippet.mark.removeprefix("file: ")).write_text(snippet.code)
-        for command in commands(snippet) if snippet.kind == "sh" else ():
-            _parse(command)
+@pytest.mark.slow
+def test_the_program_of_the_readme_trains(folder):
+    [program] = [each for each in snippets(ROOT / "README.md") if each.kind == "python"]
+    (folder / "ten_lines.py").write_text(program.code)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "ten_lines.py"], capture_output=True, text=True, timeout=100,
+        env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    score = float(done.stdout.splitlines()[-2].split()[0])
+    assert score >= 475
+
+
+def test_every_command_is_one_that_veldt_understands(folder):
+    wrong = []
+    for page in [*PAGES, *GENERATED]:
+        for snippet in snippets(page):
+            if snippet.mark.startswith("file: "):
+                (folder / snippet.mark.removeprefix("file: ")).write_text(snippet.code)
+            for command in commands(snippet) if snippet.kind == "sh" else ():
+                try:
+                    _parse(command)
+                except ConfigurationError as error:
+                    wrong.append(f"{page.name}: {shlex.join(command)}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_python_snippet_compiles():
+    for page in [*PAGES, *GENERATED]:
+        for snippet in snippets(page):
+            if snippet.kind == "python":
+                compile(snippet.code, f"{page.name} snippet", "exec")
 
 
 def _parse(command: list[str]) -> None:
@@ -132,20 +162,33 @@ def test_a_wrong_command_would_be_noticed():
         _parse(shlex.split("train impala --env CartPole-v1 --target-retrun 475"))
 
 
-@pytest.mark.parametrize("page", [*PAGES, *GENERATED], ids=lambda page: page.name)
-def test_fences_and_marks_are_known(page):
-    text = page.read_text(encoding="utf-8")
-    assert text.count("```") == 2 * len(snippets(page))
-    for snippet in snippets(page):
-        assert snippet.kind in ("python", "sh", "text", "toml", "mermaid", "yaml")
-        assert not snippet.mark or snippet.mark.startswith(("not run: ", "file: "))
+def test_fences_and_marks_are_known():
+    for page in [*PAGES, *GENERATED]:
+        text = page.read_text(encoding="utf-8")
+        assert text.count("```") == 2 * len(snippets(page)), page
+        for snippet in snippets(page):
+            assert snippet.kind in ("python", "sh", "text", "toml", "mermaid", "yaml"), page
+            assert not snippet.mark or snippet.mark.startswith(("not run: ", "file: ")), page
 
 
-@pytest.mark.parametrize("page", [*PAGES, *GENERATED], ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        if not target.startswith(("http", "#")):
-            assert (page.parent / target.partition("#")[0]).exists(), target
+def test_links_lead_somewhere():
+    wrong = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in [*PAGES, *GENERATED, *OTHERS]
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+        if not target.startswith(("http", "#", "mailto:"))
+        and not (page.parent / target.partition("#")[0]).exists()
+    ]
+    assert not wrong
+
+
+def test_every_page_begins_with_what_a_reader_can_do():
+    wrong = [
+        page.name
+        for page in [*PAGES[1:], *GENERATED]
+        if not re.search(r"^(This page|Veldt trains)[^.]*", page.read_text("utf-8"), re.M)
+    ]
+    assert not wrong
 
 
 def test_every_example_is_run():
@@ -153,6 +196,7 @@ def test_every_example_is_run():
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run(name, folder, monkeypatch, capsys):
     for command in BEFORE.get(name, ()):
@@ -170,22 +214,18 @@ def generate():
     return module
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_pages_are_what_the_code_says(generate, name):
+def test_pages_are_what_the_code_says(generate):
     """What was measured is left out: it changes with the machine, not with the code."""
-    written = (ROOT / "docs" / "architectures" / f"{name}.md").read_text(encoding="utf-8")
-    fresh = generate.page(ARCHITECTURES[name])
-    same = generate.without_measurements(written) == generate.without_measurements(fresh)
-    assert same, "run: python docs/generate.py --readme"
-
-
-def test_every_architecture_has_a_page():
+    for name, architecture in ARCHITECTURES.items():
+        written = (ROOT / "docs" / "architectures" / f"{name}.md").read_text(encoding="utf-8")
+        fresh = generate.page(architecture)
+        same = generate.without_measurements(written) == generate.without_measurements(fresh)
+        assert same, f"{name}: run: python docs/generate.py --readme"
     assert {path.stem for path in GENERATED} == set(ARCHITECTURES)
 
 
-def test_the_measured_table_comes_from_the_results(generate, tmp_path):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "Not measured yet" in generate.fill_readme(readme, tmp_path)
+def test_measured_tables_come_from_the_results(generate, tmp_path):
+    assert generate.measured("impala", tmp_path) == generate.NOT_MEASURED
     entry = {
         "architecture": "impala",
         "backend": "process",
@@ -194,22 +234,27 @@ def test_the_measured_table_comes_from_the_results(generate, tmp_path):
         "start_seconds": 1.25,
         "policy_lag": {"mean": 0.75},
     }
-    failed = {"architecture": "a3c", "backend": "ray", "error": "no"}
+    failed = {**entry, "error": "no"}
+    on_ray = {**entry, "backend": "ray"}
     slow, fast = ({**entry, "env_steps_per_second": n, "size": f"{n}x2"} for n in (64, 128))
     document = {
         "env": "CartPole-v1",
-        "machine": {},
-        "entries": [entry, failed, slow, fast],
+        "machine": {"command": "python throughput.py"},
+        "entries": [entry, failed, on_ray, slow, fast],
         "fastest": {"impala": {"size": "128x2"}},
     }
     (tmp_path / "throughput.json").write_text(json.dumps(document))
-    filled = generate.fill_readme(readme, tmp_path)
-    row = "| `impala` | CartPole-v1 | process | default | 123,457 | - | 50% | 1.2 | 0.75 |"
-    assert row in filled.splitlines()
-    assert "`a3c` | CartPole" not in filled
-    assert "process | 2 x 128 | 128 |" in filled
-    assert "2 x 64" not in filled
-    assert generate.fill_readme(filled, tmp_path) == filled
+    lines = generate.measured("impala", tmp_path).splitlines()
+    assert lines[2] == "| CartPole-v1 | default | 123,457 | - | 50% | 1.2 | 0.75 |"
+    assert lines[3].startswith("| CartPole-v1 | 2 x 128 | 128 |")
+    assert "`python throughput.py`" in lines[5]
+    assert generate.measured("a3c", tmp_path) == generate.NOT_MEASURED
+
+
+def test_the_sentence_of_the_readme_comes_from_the_results(generate, tmp_path):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert generate.fill_readme(readme) == readme, "run: python docs/generate.py --readme"
+    assert generate.NOT_MEASURED in generate.fill_readme(readme, tmp_path)
 
 
 def test_the_lineage_page_is_what_the_code_says(generate):
@@ -217,6 +262,5 @@ def test_the_lineage_page_is_what_the_code_says(generate):
     fresh = generate.evolution_page()
     same = generate.without_measurements(written) == generate.without_measurements(fresh)
     assert same, "run: python docs/generate.py"
-    assert {old for old, *_ in generate.LINEAGE} | {new for _, new, *_ in generate.LINEAGE} == set(
-        ARCHITECTURES
-    )
+    named = {name for old, new, *_ in generate.LINEAGE for name in (old, new)}
+    assert named == set(ARCHITECTURES)

@@ -12,6 +12,7 @@ import pytest
 
 import veldt
 
+pytestmark = pytest.mark.slow
 nbformat = pytest.importorskip("nbformat", reason="the extra docs is not installed")
 from nbclient import NotebookClient  # noqa: E402
 

@@ -79,9 +79,10 @@ def test_every_public_name_explains_itself(module):
     assert [name for name, each in named.items() if not inspect.getdoc(each)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_site_builds_strictly(tmp_path):
-    """Links and anchors between pages among it, which nothing else looks at."""
+    """Also checks links and anchors between pages."""
     pytest.importorskip("mkdocstrings")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],

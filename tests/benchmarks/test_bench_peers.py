@@ -206,18 +206,16 @@ def test_the_page_has_what_was_measured(bench, report, document, tmp_path):
     assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_readme_has_one_row_per_framework(report, document, tmp_path):
-    results = tmp_path / "peers.json"
-    assert report.readme_block(results) == ""
+def test_the_overview_has_one_row_per_framework(report, document, tmp_path):
+    results, figure = tmp_path / "peers.json", tmp_path / "none.png"
     results.write_text(json.dumps(document))
-    lines = report.readme_block(results, tmp_path / "none.png").splitlines()
+    lines = report.page(results, figure).splitlines()
     assert "| Veldt | 900 | - | 250,001 | 3.0 | 2.0 |" in lines
     assert "| RLlib | - | 20,001 | - | > 60 | 2.0 |" in lines
     assert "| Sample Factory | - | - | - | - | - |" in lines
     plain = {"medians": {"impala": 105_000.4, "a3c": 146_000.2}}
     (tmp_path / "plain_environments.json").write_text(json.dumps(plain))
-    lines = report.readme_block(results, tmp_path / "none.png").splitlines()
-    assert "| Veldt | 900 | 146,000 | 250,001 | 3.0 | 2.0 |" in lines
+    assert "| Veldt | 900 | 146,000 | 250,001 | 3.0 | 2.0 |" in report.page(results, figure)
 
 
 def test_the_written_page_is_what_the_code_says(report):

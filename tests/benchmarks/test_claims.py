@@ -586,7 +586,7 @@ def test_measured_claims_get_into_the_documentation(continued, tmp_path):
     out, _, _ = continued
     (tmp_path / "claims").symlink_to(out)
     page = runpy.run_path(str(ROOT / "docs" / "generate.py"))["claims_page"](tmp_path)
-    assert "**Verdict: quick: holds.**" in page
+    assert "**Quick: holds.**" in page
     assert "(claims/two_learners.png)" in page
     assert page.count("Not measured yet.") == len(CLAIMS) - 2
 
