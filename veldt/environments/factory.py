@@ -230,7 +230,7 @@ class EnvironmentFactory:
             if in_observation or in_info:
                 masks = observation[ACTION_MASK] if in_observation else info[ACTION_MASK]
                 one = tuple(part[0] for part in masks) if isinstance(masks, tuple) else masks[0]
-                mask = joined_mask(action, one)
+                mask = joined_mask(sum(action.sizes), one)
         if not is_native:
             _try_step(opened, action, mask)
         readers = spaces.leaf_readers(observation_space, in_observation)

@@ -215,13 +215,13 @@ class MaskReader:
             self._mask[given] = masks[given]
 
 
-def joined_mask(action: ActionSpec, mask: Any) -> np.ndarray:
-    """One environment's mask in one piece, checked against the action space."""
-    joined, expected = _joined(mask), sum(action.sizes)
-    if len(joined) != expected:
+def joined_mask(size: int, mask: Any) -> np.ndarray:
+    """One environment's mask in one piece, checked against the number of choices."""
+    joined = _joined(mask)
+    if len(joined) != size:
         raise ConfigurationError(
-            f"the action mask has {len(joined)} entries but the action space has {expected}"
-            " choices; for MultiDiscrete join the masks of all dimensions"
+            f"the action mask has {len(joined)} entries but the action space has {size} choices;"
+            " for MultiDiscrete join the masks of all dimensions"
         )
     return joined
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Games as Gymnasium vector environments, by the contract in interface.py: every architecture that
-learns from one player's rows can learn from these.
+"""Games as Gymnasium vector environments (see interface.py for what a row is).
 
 SeatColumns gives every seat a column, for one policy that plays all of them. LearningSeat gives
-each game one column, and asks opponents for the other seats.
+each game one column, and opponents play the other seats.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from veldt.types import ACTION_MASK, ActionSpec, ObservationLeaf
 Answer = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
-class Turns(NamedTuple):
-    """All that are to act, in one call: what `players[n]` sees in game `games[n]`, and may do."""
+class PendingMoves(NamedTuple):
+    """All players who are to act: what `players[n]` sees and may do in game `games[n]`."""
 
     games: np.ndarray
     players: np.ndarray
@@ -32,9 +31,9 @@ class Turns(NamedTuple):
 
 
 class Opponents(Protocol):
-    """Who plays the seats that do not learn. A game's opponents change in game_over only."""
+    """Plays the seats that do not learn. A game's opponents change in game_over only."""
 
-    def act(self, turns: Turns) -> np.ndarray:
+    def act(self, moves: PendingMoves) -> np.ndarray:
         """Actions [N, ...]."""
 
     def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
@@ -125,9 +124,10 @@ class SeatColumns(_Columns):
 
 
 class LearningSeat(_Columns):
-    """Column b is the learning player of game b: every row is a decision of it. Its seat goes up by
-    one from game to game, and neighbouring games begin with different ones. Resets in the same
-    step, so that no row is spent on them; the game itself must reset in the next step."""
+    """Column b holds the decisions of the learning player of game b.
+
+    Its seat increases by one from game to game, and neighbouring games begin with different ones.
+    Resets happen within the step, so that no row is spent on them."""
 
     def __init__(self, game: VectorGame, opponents: Opponents) -> None:
         if game.spec.same_step_reset:
@@ -144,24 +144,23 @@ class LearningSeat(_Columns):
         self.game.reset(seed)
         self.seats[:] = self._numbers % self.game.spec.num_players
         self._returns[:] = 0.0
-        nobody = _Row(self.num_envs, closed=True)
-        while not (asked := self._asked()).all():
-            self._advance(~asked, None, nobody)
+        closed = _Row(self.num_envs, closed=True)
+        while not (acting := self._is_to_act()).all():
+            self._advance(~acting, None, closed)
         return self._shown(self.game.observe(self.seats)), self._masks()
 
     def step(self, actions: np.ndarray) -> Answer:
         row = _Row(self.num_envs)
         self._advance(np.ones(self.num_envs, dtype=bool), np.asarray(actions), row)
-        while not (asked := self._asked()).all():
-            self._advance(~asked, None, row)
+        while not (acting := self._is_to_act()).all():
+            self._advance(~acting, None, row)
         seen, info = self.game.observe(self.seats), self._masks()
         if row.final:
             info["final_obs"], info["_final_obs"] = self._shown(row.final), row.closed
         return self._shown(seen), row.rewards, row.terminated, row.truncated, info
 
     def state(self) -> dict[str, np.ndarray] | None:
-        """The games, who sits where, and what was paid so far; None where games cannot be saved.
-        Opponents keep their own state."""
+        """Games, seats and returns so far; None where games cannot be saved."""
         games = self.game.state()
         if games is None:
             return None
@@ -169,13 +168,13 @@ class LearningSeat(_Columns):
         return {**kept, "seats": self.seats.copy(), "returns": self._returns.copy()}
 
     def load_state(self, state: dict[str, np.ndarray]) -> tuple[Any, dict[str, Any]]:
-        """Go on from there; what reset() would return."""
+        """Continue from a state; returns what reset() would."""
         games = {name[5:]: array for name, array in state.items() if name.startswith("game.")}
         self.game.load_state(games)
         self.seats[:], self._returns[:] = state["seats"], state["returns"]
         return self._shown(self.game.observe(self.seats)), self._masks()
 
-    def _asked(self) -> np.ndarray:
+    def _is_to_act(self) -> np.ndarray:
         """bool [B]: where the learning player is to act."""
         return self.game.to_act[self._numbers, self.seats]
 
@@ -204,7 +203,7 @@ class LearningSeat(_Columns):
     def _ask_opponents(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
         seen = self.game.observe(players, games)
         legal = self.game.legal(players, games) if self.game.spec.action_mask_size else None
-        return self.opponents.act(Turns(games, players, seen, legal))
+        return self.opponents.act(PendingMoves(games, players, seen, legal))
 
     def _masks(self) -> dict[str, Any]:
         if not self.game.spec.action_mask_size:
@@ -213,7 +212,7 @@ class LearningSeat(_Columns):
 
 
 class _Row:
-    """What comes back for one decision of each learning player, until its next one or its end."""
+    """Rewards and ends of one decision of each learning player, until its next one or its end."""
 
     def __init__(self, num_envs: int, closed: bool = False) -> None:
         self.rewards = np.zeros(num_envs, dtype=np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from veldt.games.registry import make_games, num_players
-from veldt.games.seats import LearningSeat, Turns
+from veldt.games.seats import LearningSeat, PendingMoves
 from veldt.networks import FlatParameters, NetworkFactory, PolicyValueOutput
 from veldt.types import ACTION_MASK
 
@@ -87,9 +87,9 @@ class _Other:
         self.score = MatchScore()
         self.played = np.zeros(num_games, np.int64)
 
-    def act(self, turns: Turns) -> np.ndarray:
-        rows = turns.games * self._num_players + turns.players
-        return self._player.act(rows, turns.observations, turns.legal)
+    def act(self, moves: PendingMoves) -> np.ndarray:
+        rows = moves.games * self._num_players + moves.players
+        return self._player.act(rows, moves.observations, moves.legal)
 
     def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
         for player in range(self._num_players):

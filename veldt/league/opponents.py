@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.games.seats import Turns
+from veldt.games.seats import PendingMoves
 from veldt.league.pool import ModelPool, ResidentModels
 from veldt.league.state import DRAW, LEARNING, LOSS, SCRIPTED_MODELS, WIN, Matches
 from veldt.networks import MASKED_LOGIT, Network, NetworkFactory, PolicyValueOutput
@@ -78,8 +78,8 @@ class Opponents(Part):
         self._drawn[self._next_exchange] = self._draw()
         self._next_exchange = (self._next_exchange + 1) % self.at_once
 
-    def act(self, turns: Turns) -> np.ndarray:
-        games, players, observations, legal = turns
+    def act(self, moves: PendingMoves) -> np.ndarray:
+        games, players, observations, legal = moves
         seen = dict(observations) if legal is None else {**observations, ACTION_MASK: legal}
         tensors = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in seen.items()}
         keys = np.where(self._model[games] == LEARNING, ~self._opponent[games], self._model[games])

@@ -106,7 +106,7 @@ class ObservationReader:
             mask = np.concatenate([np.asarray(part) for part in mask], axis=-1)
         joined = np.asarray(mask).astype(bool)
         if joined.ndim != 2:
-            joined = joined_mask(action, joined)[None]
+            joined = joined_mask(sum(action.sizes), joined)[None]
         if joined.shape != (width, sum(action.sizes)):
             raise ConfigurationError(
                 f"the mask has shape {joined.shape}, but there are {width} observations and"
