@@ -22,8 +22,8 @@ from typing import Any
 import measuring
 import peers_figure
 import peers_report
+from measuring import tree_bytes
 
-from veldt.compare.machine import tree_bytes
 from veldt.files import write_atomically
 
 CARTPOLE, PONG = "CartPole-v1", "ALE/Pong-v5"

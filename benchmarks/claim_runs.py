@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from claims.claim import Claim, part_cells
+from claims.claim import Claim, criterion_cells
 from claims.runner import draw, judge, run_cases
 from measuring import machine, save
 
@@ -33,7 +33,7 @@ def main(kind: type[Claim], name: str) -> int:
         rows, seconds = run_cases(claim, Path(folder), lambda text: print(text, flush=True))
     verdict = judge(claim, rows, seconds).to_document()
     for part in verdict["parts"]:
-        print(f"{part['what']}: {', '.join(part_cells(part))}")
+        print(f"{part['what']}: {', '.join(criterion_cells(part))}")
     print(*verdict["notes"], sep="\n")
     path = save(name, {"settings": verdict.pop("settings"), "machine": about, **verdict})
     draw(claim, rows, path.with_suffix(".png"))

@@ -28,7 +28,7 @@ from typing import Any
 import measuring
 import torch
 
-from veldt.compare.records import metric_rows
+from veldt.telemetry.log_files import metric_rows
 
 _GRACE_SECONDS = 60.0
 _CURVE_POINTS = 40

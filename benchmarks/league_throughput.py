@@ -25,7 +25,7 @@ from typing import Any
 import measuring
 import numpy as np
 
-from veldt.compare.records import metric_rows
+from veldt.telemetry.log_files import metric_rows
 
 PLAYERS = 2
 POOLS = (4, 64)

@@ -11,12 +11,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from veldt.compare.machine import cpu_model, versions
-from veldt.compare.records import metric_rows, steady_rate
+from veldt.telemetry.log_files import metric_rows
+from veldt.telemetry.rates import steady_rate
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -49,6 +53,19 @@ def train(architecture: str, limit_seconds: float, **options: object) -> Trainin
         rows = metric_rows(run_dir)
     trained = steady_rate(rows, "counter/trained_env_steps")
     return Training(result, trained, steady_rate(rows, "updates"))
+
+
+def tree_bytes(pid: int) -> int | None:
+    """Proportional set size of a process and its descendants: shared pages count once.
+
+    None where the operating system does not report it."""
+    sizes = []
+    with suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.Error, AttributeError):  # it ended, or this is not Linux
+                sizes.append(process.memory_full_info().pss)
+    return sum(sizes) or None
 
 
 def train_command(architecture: str, run_dir: Path, options: dict[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ from typing import Any
 import measuring
 from env_ceiling import Steppers
 
-from veldt.compare.records import metric_rows
+from veldt.telemetry.log_files import metric_rows
 
 _START_LIMIT_SECONDS = 180.0
 _SET_OUT_SECONDS = 2.0  # until what waited for a stopped process has been worked off

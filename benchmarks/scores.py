@@ -32,7 +32,7 @@ import scores_report
 import scores_summary
 from scores_tasks import TASKS, Task
 
-from veldt.compare.records import metric_rows
+from veldt.telemetry.log_files import metric_rows
 
 PEER_SCRIPT = measuring.ROOT / "benchmarks" / "peers" / "score_sb3.py"
 _GRACE_SECONDS = 45.0  # to start, to evaluate at the end and to stop, beyond the limit: at most

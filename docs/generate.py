@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.claims.registry import CLAIMS
 from veldt.architectures import ARCHITECTURES, Architecture, load
-from veldt.compare.evidence import table as evidence_table
+from veldt.compare.records import COST_COLUMNS, cost_cells
 from veldt.options import BACKENDS, RunOptions
 from veldt.run.plan import make_plan
 
@@ -321,7 +321,7 @@ def _evidence_table(results: Path) -> str:
     if not path.exists():
         return NOT_MEASURED
     document = _read(path)
-    header, *rows = evidence_table(document["systems"])
+    rows = [cost_cells(name, row) for name, row in document["systems"].items()]
     machine = document["machine"]
     return (
         f"{table(header, rows)}\n\nBytes that pass an actor's ends per env step of"

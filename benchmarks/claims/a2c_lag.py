@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .claim import Part, Row, select, settings
+from .claim import Criterion, Row, select, settings
 from .figures import bars
 from .learning import LearningClaim
 
@@ -43,13 +43,13 @@ class SynchronousMatches(LearningClaim):
         sizes = self.actors, self.envs_per_actor
         return self.learn(case["system"], case["seed"], *sizes, own={})
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         a2c, a3c = (self.score(rows, system=name) for name in _SYSTEMS)
         lag = {name: self.at_end(rows, "lag_max", system=name) for name in _SYSTEMS}
         return [
-            Part.over_seeds("A2C's score minus A3C's", a2c - a3c, -self.least),
-            Part.exactly("largest lag of A2C", float(lag["a2c"].max()), 0.5, above=False),
-            Part.exactly("largest lag of A3C", float(lag["a3c"].min()), 0.5),
+            Criterion.over_seeds("A2C's score minus A3C's", a2c - a3c, -self.least),
+            Criterion.exactly("largest lag of A2C", float(lag["a2c"].max()), 0.5, above=False),
+            Criterion.exactly("largest lag of A3C", float(lag["a3c"].min()), 0.5),
         ]
 
     def notes(self, rows: list[Row]) -> list[str]:

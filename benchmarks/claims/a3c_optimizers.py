@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .claim import Part, Row, select, settings
+from .claim import Criterion, Row, select, settings
 from .learning import LearningClaim
 
 _SHARED, _OWN, _MOMENTUM = "shared RMSProp", "RMSProp of each worker", "momentum SGD"
@@ -52,7 +52,7 @@ class SharedStatistics(LearningClaim):
         found = self.learn("a3c", case["seed"], self.workers, self.envs_per_actor, own)
         return {"learning_rate": rate, **found}
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         shared, own, momentum = ({"optimizer": name} for name in _OPTIONS)
         return [
             self.gain("score with shared minus own statistics", rows, shared, own),

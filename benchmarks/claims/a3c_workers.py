@@ -16,7 +16,7 @@ from veldt.roles.learner import Learner
 from veldt.topology import Topology
 
 from ..environments import SLEEPING
-from .claim import Part, Row, settings, values
+from .claim import Criterion, Row, settings, values
 from .figures import bars
 from .speed import SpeedClaim
 from .training import SerialRun, serial_options
@@ -65,14 +65,16 @@ class AsynchronousActors(SpeedClaim):
             run.advance_to("updates", self.watched_updates)
         return successive_correlation(np.stack(seen[: self.watched_updates]))
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         one, most = self.workers[0], self.workers[-1]
         fall = values(rows, "correlation", workers=one) - values(rows, "correlation", workers=most)
         rates = [values(rows, "env_steps_per_second", workers=n) for n in (one, most)]
         times = f"times as many steps per second with {most} workers"
         return [
-            Part.over_seeds(f"fall of the correlation from {one} to {most} workers", fall, 0.1),
-            Part.over_seeds(times, rates[1] / rates[0], most / one / 2),
+            Criterion.over_seeds(
+                f"fall of the correlation from {one} to {most} workers", fall, 0.1
+            ),
+            Criterion.over_seeds(times, rates[1] / rates[0], most / one / 2),
         ]
 
     def draw(self, rows: list[Row], figure: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .claim import Claim, Part, Row, mean_over_time, select, settings
+from .claim import Claim, Criterion, Row, mean_over_time, select, settings
 from .figures import curves
 from .learning import SHARE
 from .training import SerialRun, curve, serial_options
@@ -72,15 +72,15 @@ class ActorPriorities(_ApexClaim):
     def measure(self, case: Row) -> Row:
         return self._curve(case["seed"], 1, {"actor_priorities": case["actor_priorities"]})
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         with_, without = (mean_over_time(rows, _AGE, actor_priorities=by) for by in (True, False))
-        return [Part.over_seeds("age of samples with over without them", with_ / without, 2.0)]
+        return [Criterion.over_seeds("age of samples with over without them", with_ / without, 2.0)]
 
     def notes(self, rows: list[Row]) -> list[str]:
         with_, without = (
             mean_over_time(rows, _RETURN, actor_priorities=by) for by in (True, False)
         )
-        gain = Part.over_seeds("", with_ - without, 0.0)
+        gain = Criterion.over_seeds("", with_ - without, 0.0)
         return [
             f"The score with them minus that without is {gain.value:.0f}, {gain.low:.0f} to"
             f" {gain.high:.0f}: that they raise it {gain.outcome}."
@@ -120,8 +120,8 @@ class _SeaClaim(_ApexClaim):
         }
         return self._curve(seed, actors, given, env_options={"size": self.depth})
 
-    def _gain(self, what: str, better: np.ndarray, than: np.ndarray) -> Part:
-        return Part.over_seeds(what, better - than, 0.0, matters=SHARE * self.score_range)
+    def _gain(self, what: str, better: np.ndarray, than: np.ndarray) -> Criterion:
+        return Criterion.over_seeds(what, better - than, 0.0, matters=SHARE * self.score_range)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class MoreActors(_SeaClaim):
     def measure(self, case: Row) -> Row:
         return self._explore(case["seed"], case["actors"])
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         few, many = self.actors[0], self.actors[-1]
         scores = {n: mean_over_time(rows, _RETURN, actors=n) for n in (few, many)}
         return [self._gain(f"score with {many} actors minus {few}", scores[many], scores[few])]
@@ -202,7 +202,7 @@ class LadderAndPriorities(_SeaClaim):
     def measure(self, case: Row) -> Row:
         return self._explore(case["seed"], self.actors, **_WITHOUT[case["arm"]])
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         both = mean_over_time(rows, _RETURN, arm=_LADDER)
         return [
             self._gain(f"score minus {arm}'s", both, mean_over_time(rows, _RETURN, arm=arm))

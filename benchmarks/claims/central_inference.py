@@ -11,7 +11,7 @@ import numpy as np
 
 from veldt.compare.statistics import interquartile_mean
 
-from .claim import Part, Row, settings, values
+from .claim import Criterion, Row, settings, values
 from .figures import lines
 from .speed import WidthClaim
 
@@ -59,14 +59,16 @@ class CentralInferenceWins(WidthClaim):
         names = self.architectures[1:]
         return {name: rates / local for name, rates in zip(names, central, strict=True)}
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         narrow, wide = self.widths[0], self.widths[-1]
         parts = []
         for name, ratio in self._ratios(rows).items():
             share = f"{name}'s rate over {self.architectures[0]}'s"
             growth = ratio[-1] - ratio[0]
-            parts.append(Part.over_seeds(f"{share} at width {wide}", ratio[-1], 1.0))
-            parts.append(Part.over_seeds(f"growth of {share} from width {narrow}", growth, 0.0))
+            parts.append(Criterion.over_seeds(f"{share} at width {wide}", ratio[-1], 1.0))
+            parts.append(
+                Criterion.over_seeds(f"growth of {share} from width {narrow}", growth, 0.0)
+            )
         return parts
 
     def notes(self, rows: list[Row]) -> list[str]:

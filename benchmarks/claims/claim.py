@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class Criterion:
     """A number that decides: its interval over seeds and the bound it has to pass.
 
     It does not hold where the whole interval falls short of the least that matters, holds where
@@ -50,18 +50,18 @@ class Part:
         bound: float,
         above: bool = True,
         matters: float | None = None,
-    ) -> Part:
+    ) -> Criterion:
         """From one value per seed: interquartile mean and its bootstrap interval."""
         known = np.array([value for value in values if math.isfinite(value)])
         if not known.size:
-            return Part(what, math.nan, math.nan, math.nan, bound, above, matters)
+            return Criterion(what, math.nan, math.nan, math.nan, bound, above, matters)
         found = estimate(known)
         interval = (float(found.low), float(found.high))
-        return Part(what, float(found.value), *interval, bound, above, matters)
+        return Criterion(what, float(found.value), *interval, bound, above, matters)
 
     @staticmethod
-    def exactly(what: str, value: float, bound: float, above: bool = True) -> Part:
-        return Part(what, value, value, value, bound, above)
+    def exactly(what: str, value: float, bound: float, above: bool = True) -> Criterion:
+        return Criterion(what, value, value, value, bound, above)
 
     @property
     def least(self) -> float:
@@ -128,7 +128,7 @@ class Claim(ABC):
         """Run one case; plain numbers and lists by name."""
 
     @abstractmethod
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         """The numbers that decide; all must hold. Depends on nothing but `rows`."""
 
     @abstractmethod
@@ -152,7 +152,7 @@ class Verdict:
 
     claim: Claim
     outcome: str
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Criterion] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     figure: str = ""
     """File name of the drawing, or empty."""
@@ -180,7 +180,7 @@ class Verdict:
         }
 
 
-def conclude(parts: list[Part]) -> str:
+def conclude(parts: list[Criterion]) -> str:
     """A claim holds if all its parts do, and does not if one of them does not."""
     outcomes = {part.outcome for part in parts}
     for outcome in (DOES_NOT_HOLD, UNDECIDED):
@@ -189,7 +189,7 @@ def conclude(parts: list[Part]) -> str:
     return HOLDS if outcomes else UNDECIDED
 
 
-def conclusion(outcome: str, parts: list[Part], seeds: int) -> str:
+def conclusion(outcome: str, parts: list[Criterion], seeds: int) -> str:
     """One plain sentence: which number decided, or why none did and how many seeds would."""
     if not parts:
         return "Nothing was measured."
@@ -206,7 +206,7 @@ def conclusion(outcome: str, parts: list[Part], seeds: int) -> str:
     return f"Undecided: {_why_undecided(part, told, seeds)}."
 
 
-def _why_undecided(part: Part, told: str, seeds: int) -> str:
+def _why_undecided(part: Criterion, told: str, seeds: int) -> str:
     if not math.isfinite(part.value):
         return f"no seed gave a value for {part.what}, and more seeds would not either"
     limits = f"the bound {shown(part.bound)}"
@@ -217,7 +217,7 @@ def _why_undecided(part: Part, told: str, seeds: int) -> str:
     return f"{told}, so seeds differ too much to tell it from {limits}; {more}"
 
 
-def seeds_to_decide(part: Part, seeds: int) -> int | None:
+def seeds_to_decide(part: Criterion, seeds: int) -> int | None:
     """So many that the interval, which shrinks with their root, would lie on one side: beyond the
     bound, or short of the least that matters, whichever is the nearer to happen."""
     sign = 1.0 if part.above else -1.0
@@ -246,11 +246,11 @@ def mean_over_time(rows: list[Row], key: str, **factors: Any) -> np.ndarray:
     return np.array([np.mean([point[key] for point in row["points"]]) for row in found])
 
 
-PART_COLUMNS = ("value", "interval", "must be", "so it")
+CRITERION_COLUMNS = ("value", "interval", "must be", "so it")
 
 
-def part_cells(part: dict[str, Any]) -> list[str]:
-    """A deciding number in words, for the columns PART_COLUMNS."""
+def criterion_cells(part: dict[str, Any]) -> list[str]:
+    """A deciding number in words, for the columns CRITERION_COLUMNS."""
     low, high = shown(part["low"]), shown(part["high"])
     side = "above" if part["above"] else "below"
     interval = "-" if low == high else f"{low} to {high}"

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from veldt.compare.machine import machine
-from veldt.compare.page import check_installed
-from veldt.compare.runs import locked
 from veldt.errors import ConfigurationError
-from veldt.files import write_atomically
+from veldt.files import held_folder, write_atomically
 from veldt.telemetry.result import dumps
 
 from .claim import Claim, Verdict
@@ -76,16 +74,7 @@ def examine_all(
         claims = [replace(claim, first_seed=first_seed) for claim in claims]
     if full:
         claims = [claim.full() for claim in claims]
-    check_installed("benchmarks.claims")
     folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / ".writable", "")
-        (folder / ".writable").unlink()
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot write to {folder} ({error.strerror}); choose another --out"
-        ) from error
     command = shlex.join(
         ["python", "-m", "benchmarks.claims", *(["--only", *only] if only else []), "--out", out]
         + ["--quick"] * quick
@@ -93,7 +82,7 @@ def examine_all(
         + ["--gpu"] * gpu
         + (["--first-seed", str(first_seed)] if first_seed is not None else [])
     )
-    with locked(folder / ".lock", f"{folder} is in use by another call, waiting", _say):
+    with held_folder(folder, "call", "--out"):
         suffix = _QUICK if quick else _FULL if full else ""
         verdicts = [_examine(claim, folder, suffix, command) for claim in claims]
     _say(f"report: {folder / PAGE_FILE}")

@@ -15,7 +15,7 @@ from torch import nn
 from veldt.types import EnvironmentSpec
 
 from ..environments import SLEEPING
-from .claim import Part, Row, settings, values
+from .claim import Criterion, Row, settings, values
 from .figures import bars
 from .speed import SpeedClaim
 
@@ -85,13 +85,15 @@ class DoubleBuffering(SpeedClaim):
         waiting = values(rows, "waiting_share", groups=_ONE) * one
         return predicted_saving(one, waiting, self.latency_seconds), 1.0 - two / one
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         busy = [values(rows, "stepping_share", groups=groups) for groups in (_ONE, _TWO)]
         predicted, seen = self._saved(rows)
         share = seen / np.where(predicted > 0.0, predicted, np.nan)
         return [
-            Part.over_seeds("stepping share with two groups minus one", busy[1] - busy[0], 0.0),
-            Part.over_seeds("time saved over time predicted to be saved", share, 0.5),
+            Criterion.over_seeds(
+                "stepping share with two groups minus one", busy[1] - busy[0], 0.0
+            ),
+            Criterion.over_seeds("time saved over time predicted to be saved", share, 0.5),
         ]
 
     def notes(self, rows: list[Row]) -> list[str]:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from veldt.backends import make_backend
-from veldt.compare.traffic import actor_traffic
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
+from veldt.telemetry.traffic import actor_traffic
 
-from .claim import Claim, Part, Row, settings, values
+from .claim import Claim, Criterion, Row, settings, values
 from .figures import bars, lines
 from .training import SerialRun, serial_options
 
@@ -70,10 +70,12 @@ class WeightTraffic(_TrafficClaim):
         ]
         return float(ends[0] / ends[1])
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         return [
-            Part.exactly("growth of IMPALA's bytes", self._growth(rows, "impala"), 10.0),
-            Part.exactly("growth of SEED RL's", self._growth(rows, "seed_rl"), 1.1, above=False),
+            Criterion.exactly("growth of IMPALA's bytes", self._growth(rows, "impala"), 10.0),
+            Criterion.exactly(
+                "growth of SEED RL's", self._growth(rows, "seed_rl"), 1.1, above=False
+            ),
         ]
 
     def draw(self, rows: list[Row], figure: Any) -> None:
@@ -113,10 +115,10 @@ class ReplayTraffic(_TrafficClaim):
             run.advance_to("env_steps", self.env_steps)
             return {"bytes": run.bytes_between_processes() / run.total("env_steps")}
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         ratio = values(rows, "bytes", replay="global") / values(rows, "bytes", replay="bundled")
         what = "bytes of the global replay over those of bundles"
-        return [Part.exactly(what, float(ratio.min()), 1.2)]
+        return [Criterion.exactly(what, float(ratio.min()), 1.2)]
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         groups = {kind: values(rows, "bytes", replay=kind) for kind in ("bundled", "global")}
@@ -174,9 +176,11 @@ class SameAgent(Claim):
             by_seed.setdefault(row["seed"], set()).add(row["digest"])
         return np.array([float(len(found) > 1) for found in by_seed.values()])
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         share = float(self._different(rows).mean())
-        return [Part.exactly("share of seeds with different weights", share, 1e-9, above=False)]
+        return [
+            Criterion.exactly("share of seeds with different weights", share, 1e-9, above=False)
+        ]
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         bars(figure.subplots(), {"serial, process": self._different(rows)}, "share that differs")

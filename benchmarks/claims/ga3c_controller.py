@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..environments import SLEEPING
-from .claim import Claim, Part, Row, select, settings, values
+from .claim import Claim, Criterion, Row, select, settings, values
 from .figures import bars
 from .training import train
 
@@ -119,9 +119,9 @@ class ControllerFinds(Claim):
     def _rates(self, rows: list[Row], setting: str) -> np.ndarray:
         return values(rows, "trained_steps_per_second", setting=setting)
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         share = self._rates(rows, _FOUND) / self._rates(rows, self._best(rows))
-        return [Part.over_seeds("throughput found over that of the sweep's best", share, 0.9)]
+        return [Criterion.over_seeds("throughput found over that of the sweep's best", share, 0.9)]
 
     def _best(self, rows: list[Row]) -> str:
         return max(self.sweep, key=lambda name: float(np.mean(self._rates(rows, name))))

@@ -17,7 +17,7 @@ from veldt.roles.gradients.remote import RemoteGradients
 from veldt.roles.learner import Learner
 from veldt.topology import Topology
 
-from .claim import Claim, Part, Row, mean_over_time, select, settings
+from .claim import Claim, Criterion, Row, mean_over_time, select, settings
 from .figures import curves
 from .training import SerialRun, curve, serial_options
 
@@ -106,7 +106,7 @@ class DroppingProtects(Claim):
         )
         node.role = replace(node.role, gradients=faulty)
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         parts = []
         for fault in (_STALE, _OUTLIER):
             on, off = (
@@ -114,7 +114,7 @@ class DroppingProtects(Claim):
                 for dropping in (True, False)
             )
             parts.append(
-                Part.over_seeds(f"score with dropping minus without, {fault}", on - off, 0)
+                Criterion.over_seeds(f"score with dropping minus without, {fault}", on - off, 0)
             )
         return parts
 

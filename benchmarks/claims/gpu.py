@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .central_inference import CentralInferenceWins
-from .claim import Part, Row, settings
+from .claim import Criterion, Row, settings
 from .figures import bars, bound
 from .speed import WidthClaim
 
@@ -49,13 +49,13 @@ class BatchedOnGpu(WidthClaim):
         """[widths, seeds]"""
         return self.rates(rows, system=_GPU) / self.rates(rows, system=_CORES)
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         small, *_, large = self._ratio(rows)
         what = f"GA3C's rate over A3C's at width {self.widths[-1]}"
         growth = f"growth of it from width {self.widths[0]}"
         return [
-            Part.over_seeds(what, large, 6.0),
-            Part.over_seeds(growth, large - small, 0.0),
+            Criterion.over_seeds(what, large, 6.0),
+            Criterion.over_seeds(growth, large - small, 0.0),
         ]
 
     def draw(self, rows: list[Row], figure: Any) -> None:

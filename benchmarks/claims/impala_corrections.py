@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .claim import Part, Row, select, settings
+from .claim import Criterion, Row, select, settings
 from .learning import LearningClaim
 
 _VTRACE = "vtrace"
@@ -54,7 +54,7 @@ class VtraceUnderLag(_ImpalaClaim):
         own = {"correction": case["correction"]}
         return self._learn(case["seed"], own, extra_lag=self.extra_lag)
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         vtrace = {"correction": _VTRACE}
         return [
             self.gain(
@@ -97,7 +97,7 @@ class VtraceReplay(_ImpalaClaim):
         share = self.replay_fraction if case["replay"] else 0.0
         return self._learn(case["seed"], {"replay_fraction": share})
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         what = "V-trace with a replay minus without"
         return [self.gain(what, rows, {"replay": True}, {"replay": False})]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .claim import Part, Row, select, settings
+from .claim import Criterion, Row, select, settings
 from .figures import bars, bound
 from .learning import SHARE, LearningClaim
 
@@ -43,15 +43,15 @@ class ManyWorkersAge(LearningClaim):
         workers = case["workers"]
         return self.learn("a3c", case["seed"], workers, self.envs // workers, own={})
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         one, most = self.workers[0], self.workers[-1]
         ages = {n: self.at_end(rows, "lag_mean", workers=n) for n in (one, most)}
         score = self.score(rows, workers=most) - self.score(rows, workers=one)
-        lower = Part.over_seeds(
+        lower = Criterion.over_seeds(
             f"score with {most} minus with {one}", score, 0.0, above=False, matters=-self.least
         )
         older = f"lag with {most} workers minus with {one}"
-        return [Part.over_seeds(older, ages[most] - ages[one], 2.0), lower]
+        return [Criterion.over_seeds(older, ages[most] - ages[one], 2.0), lower]
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         left, right = figure.subplots(1, 2)
@@ -100,11 +100,11 @@ class ReplayTolerates(LearningClaim):
         fresh, old = (self.score(rows, system=system, lag=lag) for lag in (0, self.extra_lag))
         return (fresh - old) / self.score_range
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         apex, impala = self._loss(rows, "apex"), self._loss(rows, "impala")
         return [
-            Part.over_seeds("loss of Ape-X", apex, SHARE, above=False),
-            Part.over_seeds("loss of IMPALA without a correction", impala, SHARE),
+            Criterion.over_seeds("loss of Ape-X", apex, SHARE, above=False),
+            Criterion.over_seeds("loss of IMPALA without a correction", impala, SHARE),
         ]
 
     def draw(self, rows: list[Row], figure: Any) -> None:

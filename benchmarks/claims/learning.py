@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .claim import Claim, Part, Row, mean_over_time, select
+from .claim import Claim, Criterion, Row, mean_over_time, select
 from .figures import curves
 from .training import SerialRun, curve, serial_options
 
@@ -58,10 +58,10 @@ class LearningClaim(Claim):
         points = np.linspace(0, self.env_steps, self.points + 1)[1:].tolist()
         return {"points": curve(SerialRun(architecture, shared, own), points, over="env_steps")}
 
-    def gain(self, what: str, rows: list[Row], better: Row, than: Row) -> Part:
+    def gain(self, what: str, rows: list[Row], better: Row, than: Row) -> Criterion:
         """That one kind of run scores more than another: above 0, and not by less than matters."""
         gains = self.score(rows, **better) - self.score(rows, **than)
-        return Part.over_seeds(what, gains, 0.0, matters=self.least)
+        return Criterion.over_seeds(what, gains, 0.0, matters=self.least)
 
     def score(self, rows: list[Row], **kind: Any) -> np.ndarray:
         """One per seed."""

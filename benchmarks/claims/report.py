@@ -7,9 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from veldt.compare.page import write_page
+from veldt.compare.report import write_page
 
-from .claim import DOES_NOT_HOLD, HOLDS, PART_COLUMNS, part_cells, shown
+from .claim import CRITERION_COLUMNS, DOES_NOT_HOLD, HOLDS, criterion_cells, shown
 
 
 def write_report(path: Path, document: dict[str, Any]) -> None:
@@ -19,8 +19,8 @@ def write_report(path: Path, document: dict[str, Any]) -> None:
         title="The claims of the lineage, examined",
         colours={HOLDS: "#1a7f37", DOES_NOT_HOLD: "#b42318"},
         folder=path.parent,
-        part_columns=PART_COLUMNS,
-        part_cells=part_cells,
+        criterion_columns=CRITERION_COLUMNS,
+        criterion_cells=criterion_cells,
         shown=shown,
         **document,
     )

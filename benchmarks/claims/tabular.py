@@ -13,7 +13,7 @@ import torch
 from veldt.losses.returns import Rows
 from veldt.losses.vtrace import CORRECTIONS, Traces, corrected_targets
 
-from .claim import Claim, Part, Row, settings, values
+from .claim import Claim, Criterion, Row, settings, values
 from .figures import bars, lines
 
 _SWEEPS = 4000
@@ -128,15 +128,15 @@ class VtraceFixedPoint(_TrajectoryClaim):
             "from_target": float(np.abs(found - chain.value(chain.target, self.gamma)).max()),
         }
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         error = values(rows, "from_clipped", correction=_VTRACE).max()
         gain = values(rows, "from_target", correction="none") - values(
             rows, "from_target", correction=_VTRACE
         )
         what = "largest distance of V-trace's fixed point from V of pi_rho"
         return [
-            Part.exactly(what, float(error), 1e-6, above=False),
-            Part.over_seeds("distance to V of pi: no correction minus V-trace", gain, 0.0),
+            Criterion.exactly(what, float(error), 1e-6, above=False),
+            Criterion.over_seeds("distance to V of pi: no correction minus V-trace", gain, 0.0),
         ]
 
     def draw(self, rows: list[Row], figure: Any) -> None:
@@ -190,13 +190,13 @@ class ImportanceVariance(_TrajectoryClaim):
             "clipped": float(clipped.prod(axis=1).var()),
         }
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         first, last = self.lags[0], self.lags[-1]
         growth = values(rows, "plain", lag=last) / values(rows, "plain", lag=first)
         clipped = values(rows, "clipped", lag=last)
         return [
-            Part.over_seeds(f"variance at {last} updates over that at {first}", growth, 10.0),
-            Part.over_seeds(f"clipped variance at {last} updates", clipped, 1.0, above=False),
+            Criterion.over_seeds(f"variance at {last} updates over that at {first}", growth, 10.0),
+            Criterion.over_seeds(f"clipped variance at {last} updates", clipped, 1.0, above=False),
         ]
 
     def draw(self, rows: list[Row], figure: Any) -> None:

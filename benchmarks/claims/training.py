@@ -15,14 +15,15 @@ import numpy as np
 
 from veldt.api import train_from
 from veldt.backends.serial import SerialBackend
-from veldt.compare.records import metric_rows, steady_rate
-from veldt.compare.traffic import node_bytes
 from veldt.options import RunOptions
 from veldt.roles.evaluator import Evaluator
 from veldt.roles.ga3c_tuner import TUNING_LOG
 from veldt.run.plan import Plan, make_plan
 from veldt.telemetry.counters import LagSummary
+from veldt.telemetry.log_files import metric_rows
+from veldt.telemetry.rates import steady_rate
 from veldt.telemetry.result import RunResult
+from veldt.telemetry.traffic import node_bytes
 from veldt.topology import Topology
 
 from .claim import Row

@@ -25,7 +25,7 @@ from veldt.run.plan import Plan, make_plan
 from veldt.topology import Topology
 from veldt.types import Layout
 
-from .claim import Claim, Part, Row, select, settings
+from .claim import Claim, Criterion, Row, select, settings
 from .figures import lines
 from .training import serial_options
 
@@ -76,12 +76,14 @@ class TwoLearners(Claim):
         first, second = (np.abs(other - joined).max(axis=1) / moved for other in (apart, half))
         return first, second
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         worst = max(max(row["two_learners"]) for row in rows)
         control = min(row["half_the_data"][-1] for row in rows)
         return [
-            Part.exactly("largest difference, in parts of the way moved", worst, 1e-3, above=False),
-            Part.exactly("the same with half of the data", control, 1e-2),
+            Criterion.exactly(
+                "largest difference, in parts of the way moved", worst, 1e-3, above=False
+            ),
+            Criterion.exactly("the same with half of the data", control, 1e-2),
         ]
 
     def draw(self, rows: list[Row], figure: Any) -> None:

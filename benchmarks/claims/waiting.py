@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..environments import SLEEPING
-from .claim import Claim, Part, Row, settings, values
+from .claim import Claim, Criterion, Row, settings, values
 from .figures import bars, bound
 from .speed import SpeedClaim
 from .training import train
@@ -70,10 +70,12 @@ class StragglersHurtBarriers(SpeedClaim):
         rates = [values(rows, "env_steps_per_second", system=system, straggles=b) for b in (1, 0)]
         return rates[0] / rates[1]
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         own = self._kept(rows, _BARRIER)
         return [
-            Part.over_seeds(f"share kept by {name} minus A2C's", self._kept(rows, name) - own, 0.1)
+            Criterion.over_seeds(
+                f"share kept by {name} minus A2C's", self._kept(rows, name) - own, 0.1
+            )
             for name in _FREE
         ]
 
@@ -140,10 +142,10 @@ class ManyBundles(Claim):
         )
         return {**done.row, "seconds": done.result.seconds_to_target or self.max_seconds}
 
-    def judge(self, rows: list[Row]) -> list[Part]:
+    def judge(self, rows: list[Row]) -> list[Criterion]:
         alone, many = (values(rows, "seconds", system=name) for name in ("dqn", "gorila"))
         ratio = alone / many
-        return [Part.over_seeds("DQN's seconds over Gorila's", ratio, 1.0, matters=1.2)]
+        return [Criterion.over_seeds("DQN's seconds over Gorila's", ratio, 1.0, matters=1.2)]
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         names = ("dqn", "gorila")

@@ -25,7 +25,7 @@ from benchmarks.claims.claim import (
     DOES_NOT_HOLD,
     HOLDS,
     UNDECIDED,
-    Part,
+    Criterion,
     conclude,
     conclusion,
     seeds_to_decide,
@@ -301,7 +301,7 @@ def test_other_seeds_are_other_cases():
     ],
 )
 def test_a_part_decides_by_its_whole_interval(low, high, above, expected):
-    assert Part("x", (low + high) / 2, low, high, 1.0, above).outcome == expected
+    assert Criterion("x", (low + high) / 2, low, high, 1.0, above).outcome == expected
 
 
 @pytest.mark.parametrize(
@@ -316,34 +316,34 @@ def test_a_part_decides_by_its_whole_interval(low, high, above, expected):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_effect_too_small_to_matter_is_a_decision(low, high, expected, sign):
     low, high = sorted((sign * low, sign * high))
-    part = Part("x", (low + high) / 2, low, high, 0.0, sign > 0, matters=0.2 * sign)
+    part = Criterion("x", (low + high) / 2, low, high, 0.0, sign > 0, matters=0.2 * sign)
     assert part.outcome == expected
 
 
 def test_seeds_that_would_decide_count_to_the_nearer_decision():
     # From 0.05 it is 0.15 to the least that matters, so that the half of 0.3 has to be halved.
-    assert seeds_to_decide(Part("", 0.05, -0.25, 0.35, 0.0, matters=0.2), 10) == 44
-    text = conclusion(UNDECIDED, [Part("a gain", 0.05, -0.25, 0.35, 0.0, matters=0.2)], 10)
+    assert seeds_to_decide(Criterion("", 0.05, -0.25, 0.35, 0.0, matters=0.2), 10) == 44
+    text = conclusion(UNDECIDED, [Criterion("a gain", 0.05, -0.25, 0.35, 0.0, matters=0.2)], 10)
     assert "the bound 0 or from 0.2, the least that matters; about 44 seeds" in text
-    none = Part("a gain", math.nan, math.nan, math.nan, 0.0)
+    none = Criterion("a gain", math.nan, math.nan, math.nan, 0.0)
     assert conclusion(UNDECIDED, [none], 3).startswith("Undecided: no seed gave a value for a gain")
 
 
 def test_a_conclusion_is_one_sentence_and_says_how_many_seeds_would_decide():
-    good, bad = Part("a ratio", 2.0, 1.5, 2.5, 1.0), Part("a ratio", 0.5, 0.4, 0.6, 1.0)
-    unsure = Part("a ratio", 1.1, 0.9, 1.3, 1.0)
+    good, bad = Criterion("a ratio", 2.0, 1.5, 2.5, 1.0), Criterion("a ratio", 0.5, 0.4, 0.6, 1.0)
+    unsure = Criterion("a ratio", 1.1, 0.9, 1.3, 1.0)
     assert conclusion(HOLDS, [good], 5) == "It holds here: a ratio is 2 [1.5, 2.5], above 1."
     assert conclusion(DOES_NOT_HOLD, [good, bad], 5).startswith("It does not hold here: a ratio is")
     assert "about 22 seeds would decide it" in conclusion(UNDECIDED, [good, unsure], 5)
-    small = Part("a gain", 0.01, -0.1, 0.1, 0.0, matters=0.2)
+    small = Criterion("a gain", 0.01, -0.1, 0.1, 0.0, matters=0.2)
     assert "not above 0.2, the least that matters" in conclusion(DOES_NOT_HOLD, [small], 5)
-    assert seeds_to_decide(Part("", 1.0, 0.5, 1.5, 1.0), 5) is None
+    assert seeds_to_decide(Criterion("", 1.0, 0.5, 1.5, 1.0), 5) is None
     assert conclusion(UNDECIDED, [], 5) == "Nothing was measured."
 
 
 def test_all_parts_must_hold():
-    yes, no = Part.exactly("x", 2.0, 1.0), Part.exactly("x", 0.0, 1.0)
-    open_ = Part("x", 1.0, 0.0, 2.0, 1.0)
+    yes, no = Criterion.exactly("x", 2.0, 1.0), Criterion.exactly("x", 0.0, 1.0)
+    open_ = Criterion("x", 1.0, 0.0, 2.0, 1.0)
     assert conclude([yes, yes]) == HOLDS
     assert conclude([yes, open_]) == UNDECIDED
     assert conclude([yes, open_, no]) == DOES_NOT_HOLD
@@ -351,9 +351,9 @@ def test_all_parts_must_hold():
 
 
 def test_seeds_without_a_value_are_left_out():
-    part = Part.over_seeds("x", [1.0, math.nan, 3.0], 0.0)
+    part = Criterion.over_seeds("x", [1.0, math.nan, 3.0], 0.0)
     assert part.value == 2.0
-    assert Part.over_seeds("x", [math.nan], 0.0).outcome == UNDECIDED
+    assert Criterion.over_seeds("x", [math.nan], 0.0).outcome == UNDECIDED
 
 
 def test_corrections_are_compared_with_each_other():

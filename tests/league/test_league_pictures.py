@@ -73,17 +73,3 @@ def test_a_resumed_run_takes_back_what_came_after_its_checkpoint(run_dir, tmp_pa
     (folder / "league.jsonl").write_text("\n".join(lines) + "\n")
     found = RunReader(tmp_path).read().snapshots
     assert [entry["env_steps"] for entry in found] == [100, 150, 250]
-
-
-def test_the_report_has_its_figures(run_dir, tmp_path):
-    pytest.importorskip("matplotlib")
-    from veldt.compare.figures import draw_all
-    from veldt.compare.records import Record, metric_rows
-    from veldt.compare.runs import RunTask
-    from veldt.telemetry.result import RunResult
-
-    result = RunResult.from_mapping(json.loads((run_dir / "result.json").read_text()))
-    record = Record(RunTask("league", 0, run_dir, {}), result, metric_rows(run_dir), None)
-    pictures = draw_all({"league": [record]}, {"env_steps_per_second": 1.0, "envs": 8}, tmp_path)
-    drawn = {picture.path.stem for picture in pictures if picture.path.stat().st_size > 1000}
-    assert {"league_strength", "league_payoff", "league_family", "league_elo"} <= drawn

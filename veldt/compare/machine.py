@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of a process and its descendants, and the machine that they run on."""
+"""Describes the machine of a measurement."""
 
 from __future__ import annotations
 
@@ -18,20 +18,8 @@ from veldt.resources import usable_cores
 _LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "envpool", "ray")
 
 
-def tree_bytes(pid: int) -> int | None:
-    """Proportional set size of the process and all below it: a shared page counts once, in parts.
-    None where the kernel does not tell."""
-    sizes = []
-    with suppress(psutil.Error):
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            with suppress(psutil.Error, AttributeError):  # it ended, or this is not Linux
-                sizes.append(process.memory_full_info().pss)
-    return sum(sizes) or None
-
-
 def machine() -> dict[str, Any]:
-    """Where and with what something was measured."""
+    """Hardware and versions of libraries."""
     import torch
 
     return {
@@ -48,7 +36,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions(libraries: tuple[str, ...]) -> dict[str, str]:
-    """Of those that are installed."""
+    """Versions of the libraries that are installed."""
     found = {}
     for library in libraries:
         with suppress(metadata.PackageNotFoundError):

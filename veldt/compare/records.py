@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What finished runs left behind, read from result.json, metrics.jsonl and memory.json."""
+"""What finished runs left behind, read from result.json and metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -14,32 +14,24 @@ from typing import Any
 import numpy as np
 
 from veldt.architectures import label
-from veldt.compare.runs import MEMORY_FILE, RunTask, finished
+from veldt.compare.runs import RunTask, finished
 from veldt.compare.statistics import Estimate, estimate
 from veldt.environments import EnvironmentFactory
-from veldt.telemetry import rates
+from veldt.telemetry.log_files import metric_rows
+from veldt.telemetry.record import STATUS_FILE
 from veldt.telemetry.result import RunResult
+from veldt.telemetry.traffic import actor_traffic
+from veldt.topology import Topology
 
 _RETURN, _TRAINED = "return/mean_100", "counter/trained_env_steps"
 _WIDTHS = (8, 64, 256)
 _CSV_NAMES = (
-    "architecture",
-    "seed",
-    "env",
-    "backend",
-    "env_steps",
-    "updates",
-    "episodes",
-    "wall_seconds",
-    "start_seconds",
-    "env_steps_per_second",
-    "mean_return_100",
-    "evaluation_return",
-    "reached_target",
-    "seconds_to_target",
-    "stopped_by",
-    "restarts",
+    *("architecture", "seed", "env", "backend", "env_steps", "updates", "episodes"),
+    *("wall_seconds", "start_seconds", "env_steps_per_second", "mean_return_100"),
+    *("evaluation_return", "reached_target", "seconds_to_target", "stopped_by", "restarts"),
 )
+COST_COLUMNS = ("system", "bytes up per step", "bytes down per step", "actors wait",
+                "learners wait", "lag (updates)", "env steps/s")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,20 +41,19 @@ class Record:
     task: RunTask
     result: RunResult
     rows: list[dict[str, Any]]
-    peak_memory_bytes: int | None
 
     def curve(self, over: str) -> tuple[np.ndarray, np.ndarray]:
         """Mean return of the last 100 training episodes over "env_steps" or "seconds"."""
-        returns = [_number(row.get(_RETURN)) for row in self.rows]
+        returns = np.array([_number(row.get(_RETURN)) for row in self.rows])
         if over == "env_steps":
-            return np.array([row["env_steps"] for row in self.rows], float), np.array(returns)
+            return np.array([row["env_steps"] for row in self.rows], float), returns
         # The last row is written when the run's wall seconds are taken.
         began = self.rows[-1]["time"] - self.result.wall_seconds if self.rows else 0.0
-        return np.array([row["time"] - began for row in self.rows], float), np.array(returns)
+        return np.array([row["time"] - began for row in self.rows], float), returns
 
     @property
     def replay_ratio(self) -> float:
-        """How often an env step was learned from on average; about 1 without a replay."""
+        """Mean number of times an env step was learned from; about 1 without a replay."""
         trained = _number(self.rows[-1].get(_TRAINED)) if self.rows else np.nan
         return trained / self.result.env_steps if self.result.env_steps else np.nan
 
@@ -80,13 +71,13 @@ def collect(todo: list[RunTask]) -> Records:
     for task in todo:
         result = finished(task)
         if result is not None:
-            record = Record(task, result, metric_rows(task.run_dir), _peak_memory(task.run_dir))
+            record = Record(task, result, metric_rows(task.run_dir))
             records.setdefault(label(task.architecture), []).append(record)
     return records
 
 
 def over_seeds(runs: list[Record], value: Callable[[Record], float | None]) -> Estimate | None:
-    """The estimate over the seeds whose value is known; None when none is."""
+    """The estimate over seeds whose value is known; None without any."""
     numbers = [_number(value(run)) for run in runs]
     known = [number for number in numbers if np.isfinite(number)]
     return estimate(np.array(known)) if known else None
@@ -102,20 +93,56 @@ def write_csv(path: Path, records: Records) -> None:
 
 
 def _csv_line(run: Record) -> dict[str, Any]:
-    result = run.result
     return {
-        **{name: getattr(result, name) for name in _CSV_NAMES},
-        "policy_lag_mean": result.policy_lag.get("mean"),
-        "policy_lag_max": result.policy_lag.get("max"),
+        **{name: getattr(run.result, name) for name in _CSV_NAMES},
+        "policy_lag_mean": run.result.policy_lag.get("mean"),
+        "policy_lag_max": run.result.policy_lag.get("max"),
         "replay_ratio": run.replay_ratio if np.isfinite(run.replay_ratio) else None,
-        "peak_memory_bytes": run.peak_memory_bytes,
         "command": run.task.command,
     }
 
 
+def costs(records: Records, topologies: dict[str, Topology]) -> dict[str, dict[str, Any]]:
+    """Bytes per env step, waiting and lag of each system, counted in its first seed's run."""
+    return {name: _costs(runs[0], topologies[name]) for name, runs in records.items() if runs}
+
+
+def _costs(run: Record, topology: Topology) -> dict[str, Any]:
+    result = run.result
+    status = json.loads((run.task.run_dir / STATUS_FILE).read_text(encoding="utf-8"))
+    rates = status.get("rates", {})
+    counters = {nodes[0].name: rates.get(kind, {}) for kind, nodes in topology.kinds().items()}
+    traffic = actor_traffic(topology, counters)
+    return {
+        "bytes_up_per_env_step": traffic.up,
+        "bytes_down_per_env_step": traffic.down,
+        "waits": {kind: shares.get("wait") for kind, shares in result.stage_shares.items()},
+        "policy_lag": result.policy_lag.get("mean"),
+        "env_steps_per_second": result.env_steps_per_second,
+        "command": run.task.command,
+    }
+
+
+def cost_cells(name: str, row: dict[str, Any]) -> list[str]:
+    """The row of one system, for COST_COLUMNS."""
+    waits = row["waits"]
+    actors = next((waits[kind] for kind in ("actor", "agent") if kind in waits), None)
+    learners = next((waits[kind] for kind in ("learner", "trainer") if kind in waits), None)
+    lag, rate = row["policy_lag"], row["env_steps_per_second"]
+    return [
+        name,
+        f"{row['bytes_up_per_env_step']:,.0f}",
+        f"{row['bytes_down_per_env_step']:,.0f}",
+        *("-" if share is None else f"{share:.0%}" for share in (actors, learners)),
+        "-" if lag is None else f"{lag:.1f}",
+        "-" if rate is None else f"{rate:,.0f}",
+    ]
+
+
 def env_ceiling(factory: EnvironmentFactory, width: int, seconds: float) -> dict[str, float]:
-    """Env steps per second of one process with random actions and nothing else, at its best width
-    among a few and the one that actors have."""
+    """Env steps per second of one process that only steps environments with random actions.
+
+    The best of a few numbers of environments and of `width`, the number that actors have."""
     widths = sorted({width, *_WIDTHS})
     rates = {each: _env_rate(factory, each, seconds / len(widths)) for each in widths}
     best = max(rates, key=lambda each: rates[each])
@@ -131,7 +158,7 @@ def _env_rate(factory: EnvironmentFactory, width: int, seconds: float) -> float:
         environment.step(actions[0])
         steps, calls, begun = 0, 0, time.perf_counter()
         while (elapsed := time.perf_counter() - begun) < seconds or not steps:
-            # With masks old actions may be forbidden, so those are drawn anew and timed.
+            # Old actions may be masked now, so those are drawn again.
             masked = environment.spec.action_mask_size > 0
             action = environment.random_actions(random) if masked else actions[calls % 16]
             steps += environment.step(action).env_steps
@@ -139,30 +166,6 @@ def _env_rate(factory: EnvironmentFactory, width: int, seconds: float) -> float:
     finally:
         environment.close()
     return steps / max(elapsed, 1e-9)
-
-
-def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl; none where there is no such file."""
-    try:
-        text = (run_dir / "metrics.jsonl").read_text(encoding="utf-8")
-    except OSError:
-        return []
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def steady_rate(rows: list[dict[str, Any]], counter: str) -> float:
-    """Increase of a counter per second since the run settled; NaN where too little is known."""
-    counts = [_number(row.get(counter, 0)) for row in rows]
-    return rates.steady_rate(
-        [row["time"] for row in rows], [row["updates"] for row in rows], counts
-    )
-
-
-def _peak_memory(run_dir: Path) -> int | None:
-    try:
-        return json.loads((run_dir / MEMORY_FILE).read_text(encoding="utf-8"))["peak_memory_bytes"]
-    except (OSError, ValueError, KeyError):
-        return None
 
 
 def _number(value: float | None) -> float:

@@ -1,80 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""report.html of a comparison: what its template is filled with."""
+"""Fills report.html, one self-contained file, from the records of a comparison."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from veldt.compare.figures import Picture
-from veldt.compare.page import TEMPLATES, write_page
-from veldt.compare.records import Record, Records, over_seeds
+from veldt.compare.machine import machine
+from veldt.compare.records import COST_COLUMNS, Record, Records, cost_cells, over_seeds
 from veldt.compare.runs import RunTask
 from veldt.compare.settings import Comparison
 from veldt.compare.statistics import FEWEST_FOR_AN_INTERVAL, Estimate
+from veldt.files import write_atomically
 from veldt.topology import Topology
+
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that a report is made from."""
+    """The contents of a report."""
 
     comparison: Comparison
+    command: str
     records: Records
-    pictures: list[Picture]
+    tasks: list[RunTask]
     topologies: dict[str, Topology]
     """By label."""
-    tasks: list[RunTask]
+    costs: dict[str, dict[str, Any]]
+    pictures: list[Picture]
+    ceiling: dict[str, float]
     left_out: dict[str, str]
     """Architectures that do not fit, and why."""
     failures: dict[str, str]
-    ceiling: dict[str, float]
-    machine: dict[str, Any]
-    command: str
-    evidence: list[list[str]]
-    """Header and rows: bytes, waiting, lag."""
 
 
 def write_report(path: Path, report: Report) -> None:
-    columns = _columns(report.ceiling["env_steps_per_second"])
+    given, columns = report.comparison, _columns(report.ceiling["env_steps_per_second"])
     write_page(
         path,
         TEMPLATES / "compare.html",
-        title=f"{report.comparison.env}: {len(report.topologies)} architectures compared",
-        comparison=report.comparison,
-        limits=_limits(report.comparison),
-        spread=_spread_words(report.comparison.seeds),
+        title=f"{given.env}: {len(report.topologies)} architectures compared",
+        comparison=given,
+        limits=_limits(given),
         columns=["method", *columns, "reached", "seeds"],
-        rows=[_row(name, runs, columns, report) for name, runs in report.records.items()],
+        rows=[_row(name, runs, columns, given) for name, runs in report.records.items()],
         ceiling=report.ceiling,
         missing=[f"{name} does not fit: {why}" for name, why in report.left_out.items()]
         + [f"{name} failed: {why}" for name, why in report.failures.items()],
         pictures=report.pictures,
-        diagrams={
-            name: {
-                "text": each.describe("text"),
-                "mermaid": each.describe("mermaid"),
-            }
-            for name, each in report.topologies.items()
-        },
-        evidence=report.evidence,
-        machine=report.machine,
+        diagrams={name: each.describe("text") for name, each in report.topologies.items()},
+        costs=[COST_COLUMNS, *(cost_cells(name, row) for name, row in report.costs.items())],
+        machine=machine(),
         command=report.command,
         run_commands=[task.command for task in report.tasks],
     )
 
 
-def _spread_words(seeds: int) -> str:
-    if seeds == 1:
-        return "Values are of one seed; how much they vary is not known."
-    if seeds < FEWEST_FOR_AN_INTERVAL:
-        return "Values are means; with two seeds, what follows them is the range of the two."
-    return (
-        "Values are interquartile means over seeds with 95% bootstrap intervals; with few seeds"
-        " these are wide."
+def write_page(path: Path, template: Path, **content: Any) -> None:
+    """Fill a template, which may extend those of this package, and write the page."""
+    templates = Environment(
+        loader=FileSystemLoader([TEMPLATES, template.parent]),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
     )
+    templates.filters["embedded"] = _data_url
+    write_atomically(path, templates.get_template(template.name).render(**content))
+
+
+def _data_url(png: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(png.read_bytes()).decode("ascii")
 
 
 def _limits(given: Comparison) -> list[str]:
@@ -106,22 +109,19 @@ def _columns(ceiling: float) -> dict[str, Column]:
     }
 
 
-def _row(name: str, runs: list[Record], columns: dict[str, Column], report: Report) -> list[str]:
+def _row(name: str, runs: list[Record], columns: dict[str, Column], given: Comparison) -> list[str]:
     cells = [
-        _shown(over_seeds(runs, value), digits, unit, len(runs))
+        _cell(over_seeds(runs, value), digits, unit, len(runs))
         for value, digits, unit in columns.values()
     ]
     reached = f"{sum(run.result.reached_target for run in runs)} of {len(runs)}"
-    has_target = report.comparison.target_return is not None
-    return [name, *cells, reached if has_target else "-", str(len(runs))]
+    return [name, *cells, "-" if given.target_return is None else reached, str(len(runs))]
 
 
-def _shown(found: Estimate | None, digits: int, unit: str, seeds: int) -> str:
+def _cell(found: Estimate | None, digits: int, unit: str, seeds: int) -> str:
     if found is None:
         return "-"
-    value, low, high = (
-        f"{float(number):,.{digits}f}" for number in (found.value, found.low, found.high)
-    )
+    value, low, high = (f"{float(x):,.{digits}f}" for x in (found.value, found.low, found.high))
     if low == high:
         return f"{value}{unit}"
     spread = f"[{low}, {high}]" if seeds >= FEWEST_FOR_AN_INTERVAL else f"{low} to {high}"

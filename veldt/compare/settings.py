@@ -1,32 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is compared: the options of `veldt compare`. The command line is made from these fields."""
+"""The options of `veldt compare`; its command line is made from these fields."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from veldt.architectures import ARCHITECTURES, ON_ONE_PLAYER, check, label
-from veldt.compare.page import check_installed
 from veldt.environments.lookup import GAME_PREFIXES
 from veldt.errors import ConfigurationError
 from veldt.files import write_atomically
 
 ALL = "all"
 SETTINGS_FILE = "compare.json"
-_MAY_GROW = ("architectures", "seeds", "out", "ceiling_seconds", "evidence")
+_MAY_GROW = ("architectures", "seeds", "out", "ceiling_seconds")
 _OF_EVERY_RUN = (
-    "env",
-    "backend",
-    "total_env_steps",
-    "max_seconds",
-    "target_return",
-    "num_actors",
-    "envs_per_actor",
-    "network",
-    "evaluation_episodes",
+    *("env", "backend", "total_env_steps", "max_seconds", "target_return", "num_actors"),
+    *("envs_per_actor", "network", "evaluation_episodes"),
 )
 
 
@@ -37,7 +30,7 @@ class Comparison:
     env: str
     """Gymnasium id, ALE/..., envpool:..., or module:function that makes an environment."""
     out: str
-    """Folder of runs, report.html, results.csv and figures; a second call goes on in it."""
+    """Folder of runs, report.html, results.csv and figures; the same call continues there."""
     architectures: tuple[str, ...] = (ALL,)
     """Names or own files, comma separated; all: every one that fits the environment."""
     seeds: int = 3
@@ -47,7 +40,7 @@ class Comparison:
     total_env_steps: int | None = None
     """Budget of each run in environment steps."""
     target_return: float | None = None
-    """A run ends early when it reaches this score; the report then compares times to it."""
+    """End a run when it reaches this score; the report then compares times to it."""
     backend: str = "process"
     """Where nodes run: serial, process or ray."""
     num_actors: int | None = None
@@ -57,11 +50,9 @@ class Comparison:
     network: str = "auto"
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
     evaluation_episodes: int = 20
-    """Fresh episodes that close each run and give its score."""
-    evidence: bool = False
-    """Also print and keep, in evidence.json, bytes per step, who waits, and lag of every system."""
+    """Fresh episodes at the end of each run, whose mean return is its score."""
     ceiling_seconds: float = 3.0
-    """How long the environments alone are measured."""
+    """Seconds for which the environments alone are measured."""
 
     def __post_init__(self) -> None:
         if self.max_seconds is None and self.total_env_steps is None:
@@ -76,7 +67,7 @@ class Comparison:
                 check(name)
         labels = [label(name) for name in self.names]
         if len(set(labels)) < len(labels):
-            raise ConfigurationError(f"two architectures are called the same: {', '.join(labels)}")
+            raise ConfigurationError(f"two architectures have the same name: {', '.join(labels)}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,38 +77,33 @@ class Comparison:
 
     @property
     def run_options(self) -> dict[str, Any]:
-        """Options of every run that are not left to their defaults."""
+        """Options of every run that differ from `None`."""
         given = {name: getattr(self, name) for name in _OF_EVERY_RUN}
         return {name: value for name, value in given.items() if value is not None}
 
 
-def claim_folder(comparison: Comparison) -> Path:
-    """Make OUT, or check that what it holds was made under the same conditions."""
-    check_installed("veldt compare")
+def prepare_output_dir(comparison: Comparison) -> Path:
+    """Make the output folder, or check that its runs were made under the same conditions."""
+    for library in ("matplotlib", "jinja2"):
+        if importlib.util.find_spec(library) is None:
+            raise ConfigurationError(
+                f'veldt compare draws its report with {library}; run: pip install "veldt[plots]"'
+            )
     out = Path(comparison.out)
-    wanted = json.loads(json.dumps(_conditions(comparison)))
+    path = out / SETTINGS_FILE
+    conditions = {n: value for n, value in asdict(comparison).items() if n not in _MAY_GROW}
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if (out / SETTINGS_FILE).exists():
-            _refuse_a_mixture(out, wanted)
-        write_atomically(out / SETTINGS_FILE, json.dumps(wanted, indent=2) + "\n", durable=True)
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        for name, value in conditions.items():
+            if known and known.get(name) != value:
+                raise ConfigurationError(
+                    f"{out} holds runs with {name} {known.get(name)}, not {value}; choose another"
+                    " --out"
+                )
+        write_atomically(path, json.dumps(conditions, indent=2) + "\n", durable=True)
     except OSError as error:
         raise ConfigurationError(
             f"cannot write to {out} ({error.strerror}); choose another --out"
         ) from error
     return out
-
-
-def _refuse_a_mixture(out: Path, wanted: dict[str, Any]) -> None:
-    held = json.loads((out / SETTINGS_FILE).read_text(encoding="utf-8"))
-    for name, value in wanted.items():
-        if held.get(name) != value:
-            raise ConfigurationError(
-                f"{out} holds runs with {name} {held.get(name)}, not {value}; choose another --out"
-            )
-
-
-def _conditions(comparison: Comparison) -> dict[str, Any]:
-    """What must be the same for runs to be comparable."""
-    everything = asdict(comparison)
-    return {name: value for name, value in everything.items() if name not in _MAY_GROW}

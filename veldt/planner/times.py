@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from veldt.api import train_from
-from veldt.compare.records import metric_rows
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
+from veldt.telemetry.log_files import metric_rows
 from veldt.telemetry.result import RunResult
 from veldt.telemetry.timeline import TIMELINE_FILE
 

@@ -125,6 +125,11 @@ class JsonLog(AppendLog):
         self.append(dumps(record).encode() + b"\n")
 
 
+def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl; empty without that file."""
+    return JsonLines(run_dir / METRICS_FILE).new_lines()[0]
+
+
 class JsonLines:
     """Reads a growing file of JSON lines from where the last reading ended."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 SETTLE_SECONDS = 5.0
 SETTLE_SHARE = 0.1
@@ -28,14 +29,16 @@ def steady_start(seconds: Sequence[float], updates: Sequence[float]) -> int:
     return next((i for i in learning if settled <= seconds[i] < end), learning[0])
 
 
-def steady_rate(
-    seconds: Sequence[float], updates: Sequence[float], counts: Sequence[float]
-) -> float:
-    """Increase of `counts` per second since the run settled; NaN without two moments."""
-    start = steady_start(seconds, updates) if seconds else 0
-    if not seconds or seconds[start] == seconds[-1]:
+def steady_rate(rows: Sequence[Mapping[str, Any]], counter: str) -> float:
+    """Increase of a counter per second in steady state, from lines of metrics.jsonl; or NaN."""
+    seconds = [row["time"] for row in rows]
+    start = steady_start(seconds, [row["updates"] for row in rows]) if rows else 0
+    if not rows or seconds[start] == seconds[-1]:
         return math.nan
-    return (counts[-1] - counts[start]) / (seconds[-1] - seconds[start])
+    counts = [row.get(counter, 0) for row in (rows[start], rows[-1])]
+    if None in counts:
+        return math.nan
+    return (counts[1] - counts[0]) / (seconds[-1] - seconds[start])
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,9 @@
 
 import pytest
 
-from veldt.compare.evidence import cells, table
-from veldt.compare.traffic import actor_traffic, node_bytes
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
+from veldt.telemetry.traffic import actor_traffic, node_bytes
 
 
 def topology_of(name, width=64):
@@ -47,15 +46,3 @@ def test_only_channels_between_processes_count_if_asked():
 
 def test_nobody_who_steps_is_no_traffic():
     assert actor_traffic(topology_of("impala"), {}).up == 0.0
-
-
-def test_the_table_names_what_is_not_known():
-    row = {
-        "bytes_up_per_env_step": 1234.5,
-        "bytes_down_per_env_step": 0.0,
-        "waits": {"agent": 0.25},
-        "policy_lag": None,
-        "env_steps_per_second": None,
-    }
-    assert cells(row) == ["1,234", "0", "25%", "-", "-", "-"]
-    assert len(table({"x": row})[0]) == len(table({"x": row})[1])

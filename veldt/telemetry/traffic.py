@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that actors send and take, from the counters at their ends and the sizes of what passes."""
+"""Bytes that actors send and receive, from the counters of their channel ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from veldt.telemetry.counters import traffic_name
-from veldt.topology import BoardSpec, End, Node, QueueSpec, RequestsSpec, StreamSpec, Topology, stem
+from veldt.topology import (
+    BoardSpec,
+    End,
+    Node,
+    QueueSpec,
+    RequestsSpec,
+    StreamSpec,
+    Topology,
+    stem,
+)
 
 _ROW_NUMBER_BYTES = 8
 _WEIGHT_BYTES = 4
@@ -15,16 +24,16 @@ _WEIGHT_BYTES = 4
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes per environment step between actors and everybody else."""
+    """Bytes per environment step between actors and all other nodes."""
 
     up: float
-    """Observations, rewards and all else that actors send."""
+    """Sent by actors: observations, rewards and the like."""
     down: float
-    """Weights, or actions, that they take."""
+    """Received by actors: weights or actions."""
 
 
 def item_bytes(end: End) -> tuple[float, float]:
-    """(sent, taken) with one item that passes this end."""
+    """(sent, received) per item that passes this end."""
     channel = end.channel
     if isinstance(channel, QueueSpec):
         size = float(channel.layout.nbytes)
@@ -42,9 +51,10 @@ def item_bytes(end: End) -> tuple[float, float]:
 def node_bytes(
     node: Node, counters: Mapping[str, float], users: Mapping[str, Collection[str]] | None = None
 ) -> tuple[float, float]:
-    """(sent, taken) by one node so far. With `users`, process groups by channel: only through
-    channels that more than one of them uses."""
-    sent = taken = 0.0
+    """(sent, received) by one node so far.
+
+    `users` maps channels to process groups; channels of a single group are then left out."""
+    sent = received = 0.0
     ends = {
         (stem(end.channel.name), end.side): end
         for _, end in node.ends()
@@ -54,16 +64,16 @@ def node_bytes(
         is_writing = side in ("sink", "client")
         items = counters.get(traffic_name(channel, is_writing), 0.0)
         out, back = item_bytes(end)
-        sent, taken = sent + items * out, taken + items * back
-    return sent, taken
+        sent, received = sent + items * out, received + items * back
+    return sent, received
 
 
 def actor_traffic(topology: Topology, counters: Mapping[str, Mapping[str, float]]) -> Traffic:
-    """Of all nodes that step environments; `counters` by node."""
+    """Traffic of all nodes that step environments; `counters` by node."""
     up = down = steps = 0.0
     for node in topology.nodes:
         own = counters.get(node.name, {})
         if own.get("env_steps"):
-            sent, taken = node_bytes(node, own)
-            up, down, steps = up + sent, down + taken, steps + own["env_steps"]
+            sent, received = node_bytes(node, own)
+            up, down, steps = up + sent, down + received, steps + own["env_steps"]
     return Traffic(up / steps, down / steps) if steps else Traffic(0.0, 0.0)
