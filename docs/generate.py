@@ -324,7 +324,7 @@ def _evidence_table(results: Path) -> str:
     rows = [cost_cells(name, row) for name, row in document["systems"].items()]
     machine = document["machine"]
     return (
-        f"{table(header, rows)}\n\nBytes that pass an actor's ends per env step of"
+        f"{table(list(COST_COLUMNS), rows)}\n\nBytes that pass an actor's ends per env step of"
         f" {document['env']}; waiting is a share of the time. `{document['command']}` on"
         f" {machine['cores']} cores of {machine['cpu']}."
     )
