@@ -215,7 +215,9 @@ def test_a_step_that_looks_at_no_number_is_the_same_step(name, device):
             unseen.step(gradient.clone(), scale)
             norm = unseen.last_norm
         else:
-            norm = float(unseen.step_unseen(gradient.clone(), torch.tensor(scale, device=device)))
+            norm = float(
+                unseen.step_on_device(gradient.clone(), torch.tensor(scale, device=device))
+            )
         seen.step(gradient, scale)
         assert norm == pytest.approx(seen.last_norm, nan_ok=True)
         torch.testing.assert_close(unseen.vector, seen.vector)

@@ -45,12 +45,14 @@ from veldt.role import Arrays, Part, Role
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.gradients.local import LocalOptimizer
-from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server
-from veldt.roles.gradients.remote import RemoteGradients
+from veldt.roles.gradients.parameter_server import (
+    RemoteGradients,
+    ServerOptions,
+    add_parameter_server,
+)
 from veldt.roles.gradients.synchronous_group import synchronous_group
-from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
-from veldt.roles.inference.shared_memory import SharedMemoryInference
+from veldt.roles.inference.server import BatchRule, SharedMemoryInference
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy

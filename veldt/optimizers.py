@@ -76,7 +76,7 @@ class Optimizer(ABC):
         return True
 
     @torch.no_grad()
-    def step_unseen(self, gradient: Tensor, learning_rate_scale: Tensor) -> Tensor:
+    def step_on_device(self, gradient: Tensor, learning_rate_scale: Tensor) -> Tensor:
         """The same without a look at any number, so that a device needs no host for it: `gradient`
         is clipped in place, and what is not finite leaves everything as it was. Its norm."""
         norm, limit = torch.linalg.vector_norm(gradient), self.options.max_grad_norm

@@ -208,14 +208,14 @@ class Gradient:
     """How many rows it is the mean of."""
 
 
-class UnseenStep(Protocol):
-    """What `GradientSink.unseen_step` returns."""
+class DeviceStep(Protocol):
+    """What `GradientSink.device_step` returns."""
 
     def __call__(self, learning_rate_scale: torch.Tensor) -> None: ...
 
 
 class GradientSink(Part):
-    """Who applies gradients: a local optimizer, a parameter server, shared memory, a group."""
+    """Applies gradients: a local optimizer, a parameter server, shared memory, a group."""
 
     def parameters(self, network: Network, device: str) -> FlatParameters | None:
         """The memory that the learner's network lives in, where it is not its own."""
@@ -235,22 +235,18 @@ class GradientSink(Part):
         they were not changed (yet)."""
         raise NotImplementedError
 
-    def unseen_step(self) -> UnseenStep | None:
-        """Applies the gradient where it lies, as `apply` would, without a look at any number, so
-        that it can be recorded together with the loss; None where that cannot be."""
+    def device_step(self) -> DeviceStep | None:
+        """Applies the gradient in place, without reading any number on the host, so that it can be
+        recorded together with the loss; None where that is not possible."""
         return None
 
-    def look(self) -> None:
-        """After unseen steps: count what they did."""
+    def count_device_steps(self) -> None:
+        """Count what the steps on the device since the last call did."""
 
     def newest_version(self, version: int) -> int:
         """The version of the weights that a gradient would now be applied to, as far as is known
         here; `version` is that of the learner's own."""
         return version
-
-    def patience_seconds(self) -> float:
-        """How long the learner may be left alone although nobody rings."""
-        return float("inf")
 
     def roll_back(self) -> None:
         """The learner has put good weights back into its own vector: do so elsewhere, too."""

@@ -28,13 +28,6 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def load() -> float:
-    """Programs that run or want to, of the whole machine, over the last minute; 0 if unknown."""
-    with suppress(OSError, AttributeError):
-        return os.getloadavg()[0]
-    return 0.0
-
-
 @cache
 def multiplies_bfloat16() -> bool:
     """Whether these cores have instructions for it; without them it is slower than float32."""

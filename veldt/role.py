@@ -22,6 +22,12 @@ P = TypeVar("P", bound="Part")
 T = TypeVar("T")
 
 
+def entries_below(prefix: str, arrays: Arrays) -> Arrays:
+    """The arrays whose name begins with `prefix`, without it."""
+    found = arrays.items()
+    return {name.removeprefix(prefix): array for name, array in found if name.startswith(prefix)}
+
+
 class Part:
     """Base of all parts; subclasses are dataclasses."""
 

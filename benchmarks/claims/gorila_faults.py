@@ -12,8 +12,7 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.ports import Gradient
-from veldt.roles.gradients.outliers import OutlierOptions
-from veldt.roles.gradients.remote import RemoteGradients
+from veldt.roles.gradients.parameter_server import OutlierOptions, RemoteGradients
 from veldt.roles.learner import Learner
 from veldt.topology import Topology
 

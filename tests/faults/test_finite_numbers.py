@@ -12,8 +12,7 @@ import torch
 from veldt.backends.base import NodeFailure
 from veldt.backends.serial import SerialBackend
 from veldt.options import RunOptions
-from veldt.roles.finite_guard import MOST_DROPS_IN_A_ROW
-from veldt.roles.learner import Learner
+from veldt.roles.learner import MOST_DROPS_IN_A_ROW, Learner
 from veldt.run.checkpoints import RunCheckpoints
 from veldt.run.description import describe_plan
 from veldt.run.directory import RunDirectory
@@ -74,7 +73,7 @@ class Poison:
 
     def __init__(self, learner):
         self.count, self.injected, self._objective = 0, 0, learner.objective
-        learner.objective = learner._differentiate._objective = self
+        learner.objective = self
 
     def __call__(self, batch):
         loss = self._objective(batch)

@@ -20,8 +20,8 @@ from veldt.context import NodeContext
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.roles.actor import Actor
-from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy
+from veldt.roles.inference.server import BatchRule
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
 from veldt.telemetry.counters import NodeTelemetry

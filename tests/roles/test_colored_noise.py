@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from veldt.roles.policies.colored_noise import NoisePerEnvironment, colored_noise
+from veldt.roles.policies.selection import NoisePerEnvironment, colored_noise
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])

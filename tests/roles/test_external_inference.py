@@ -20,9 +20,9 @@ from wiring import counted, live, opened
 from veldt.context import NodeContext
 from veldt.environments.external import external_interface, external_spec
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
-from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.inference.external import CONNECTED, ExternalInference
+from veldt.roles.inference.server import BatchRule
 from veldt.roles.policies.stream import stream_layouts
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology

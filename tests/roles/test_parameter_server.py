@@ -9,10 +9,15 @@ from wiring import FactoryOf, OpenRun, context, counted, live, opened
 from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.ports import Gradient
-from veldt.roles.gradients.outliers import OutlierFilter, OutlierOptions
-from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server
-from veldt.roles.gradients.remote import DownpourOptions, RemoteGradients
-from veldt.roles.gradients.shards import shards
+from veldt.roles.gradients.parameter_server import (
+    DownpourOptions,
+    OutlierFilter,
+    OutlierOptions,
+    RemoteGradients,
+    ServerOptions,
+    add_parameter_server,
+    shards,
+)
 from veldt.topology import Topology
 
 ADAGRAD = OptimizerOptions("adagrad", 0.1, optimizer_epsilon=1e-5)

@@ -31,9 +31,8 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.ga3c_tuner import AGENTS, PREDICTORS, TRAINERS, AnnealingOptions, Gate, Tuner
 from veldt.roles.gradients.hogwild import HogwildOptions, OneModel, hogwild_workers
-from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
-from veldt.roles.inference.shared_memory import SharedMemoryInference
+from veldt.roles.inference.server import BatchRule, SharedMemoryInference
 from veldt.roles.learner import Learner
 from veldt.roles.policies.shared_memory import SharedMemoryPolicy
 from veldt.topology import Topology

@@ -26,8 +26,12 @@ from veldt.options.checked import Count, Nodes, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.parameter_server import ServerOptions, add_parameter_server
-from veldt.roles.gradients.remote import DownpourOptions, RemoteGradients
+from veldt.roles.gradients.parameter_server import (
+    DownpourOptions,
+    RemoteGradients,
+    ServerOptions,
+    add_parameter_server,
+)
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
 from veldt.roles.policies.selection import EpsilonOptions

@@ -27,9 +27,8 @@ from veldt.population.options import PopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
-from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
-from veldt.roles.inference.shared_memory import SharedMemoryInference
+from veldt.roles.inference.server import BatchRule, SharedMemoryInference
 from veldt.roles.learner import Learner
 from veldt.roles.policies.selection import KEPT, CorrelatedDraws, DrawOptions
 from veldt.roles.policies.shared_memory import SharedMemoryPolicy

@@ -24,6 +24,16 @@ class Loss(NamedTuple):
     learning_rate_scale: float | Tensor = 1.0
     """The share of a full step that this batch deserves. Not read before the gradient is there."""
 
+    def detached(self) -> Loss:
+        """The same numbers without the graph of autograd."""
+        scale = self.learning_rate_scale
+        return Loss(
+            self.total.detach(),
+            {name: value.detach() for name, value in self.metrics.items()},
+            None if self.priorities is None else self.priorities.detach(),
+            scale if isinstance(scale, float) else scale.detach(),
+        )
+
 
 class Objective(Part):
     """Called with a batch of tensors; owns whatever else the loss needs (a target network)."""

@@ -14,7 +14,6 @@ from veldt.options.checked import Bounds, Count, Options, Positive
 from veldt.planner.predict import Planner, PlanOf, Prediction
 from veldt.planner.times import Times, Trial, calibrate, cpu_share
 from veldt.resources import usable_cores
-from veldt.roles.learner import slots_per_batch
 from veldt.run.plan import Plan, make_plan
 from veldt.telemetry.result import dumps
 
@@ -108,7 +107,7 @@ def _larger_batch(plan: Plan, times: int) -> dict[str, int]:
     config, problem = plan.config, plan.problem
     if not hasattr(config, "batch_trajectories"):
         return {"envs_per_actor": times * problem.envs_per_actor}
-    found = {"batch_trajectories": slots_per_batch(plan.topology)}
+    found = {"batch_trajectories": plan.slots_per_update()}
     if hasattr(config, "queue_trajectories"):
         found["queue_trajectories"] = config.queue_trajectories * problem.num_actors
     return found

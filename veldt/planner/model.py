@@ -15,7 +15,7 @@ import numpy as np
 from veldt.planner.engine import Engine, Process, Signal, Sleep, Work
 from veldt.planner.times import Times
 from veldt.roles.actor import Actor
-from veldt.roles.inference.shared_memory import SharedMemoryInference
+from veldt.roles.inference.server import SharedMemoryInference
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
 from veldt.roles.replay.replay import Replay

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from veldt.replay.blocks import BlockStore
+from veldt.role import entries_below
 from veldt.types import Layout
 
 NOTHING = np.empty(0, np.int64)
@@ -171,10 +172,10 @@ class ItemStore(ABC):
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         """Restore into an empty store made with the same arguments."""
-        self.blocks.load_state(_below("blocks.", state))
+        self.blocks.load_state(entries_below("blocks.", state))
         for name, array in self._item_arrays().items():
             array[:] = state[f"items.{name}"]
-        self.remover.load_state(_below("remover.", state))
+        self.remover.load_state(entries_below("remover.", state))
         self.size, self.num_inserted = (int(count) for count in state["counts"])
 
     def add(self, trajectory: dict[str, np.ndarray]) -> Changes:
@@ -253,8 +254,3 @@ class ItemStore(ABC):
         size = self.items_per_block
         parts = [np.flatnonzero(self.valid[s * size : (s + 1) * size]) + s * size for s in slots]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _below(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    found = state.items()
-    return {name.removeprefix(prefix): array for name, array in found if name.startswith(prefix)}

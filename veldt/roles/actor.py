@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one actor loop of every architecture.
 
-For each group of environments: take the policy's reply if it is there, step, write the row, ask
-again. With two groups, one steps while the other waits for its actions (double buffering): where
-the environments have a thread of their own, they take turns on it and it never rests.
+For each group of environments: take the policy's reply if it is there, step, write the row, request
+the next action. With two groups, one steps while the other waits for its actions (double
+buffering).
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -20,7 +21,7 @@ from veldt.environments.resilience import EnvironmentFailure
 from veldt.ports import ExperienceSink, ParameterSource, Policy
 from veldt.role import Role
 from veldt.roles.ga3c_tuner import Gate
-from veldt.roles.update_wait import UpdateWait
+from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import (
     DISCOUNTED_RETURN,
     LAST_ACTION,
@@ -31,6 +32,30 @@ from veldt.types import (
     PolicyReply,
     Slot,
 )
+
+
+class UpdateWait:
+    """Counts seconds, and their share of the time since the first trajectory began."""
+
+    def __init__(self, telemetry: NodeTelemetry) -> None:
+        self._seconds = telemetry.counter("wait_for_update_seconds")
+        self._share = telemetry.gauge("wait_for_update_share")
+        self._waited_before = self._seconds.value  # by an earlier incarnation
+        self._first_began: float | None = None
+        self._finished = 0.0
+
+    def trajectory_finished(self) -> None:
+        self._finished = time.perf_counter()
+
+    def trajectory_begins(self) -> None:
+        now = time.perf_counter()
+        if self._first_began is None:
+            self._first_began = now
+            return
+        self._seconds.add(now - self._finished)
+        waited = self._seconds.value - self._waited_before
+        self._share.set(waited / (now - self._first_began))
+
 
 _MOST_BAD_TRAJECTORIES = 20  # in a row, of one group
 

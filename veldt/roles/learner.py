@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learner: takes a batch, computes a flat gradient, hands it to whoever applies it."""
+"""The learner: takes a batch, computes a flat gradient, gives it to a gradient sink, publishes."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
 
 from veldt.context import NodeContext
 from veldt.devices import Completion, Compute, Download, Upload, use_tensor_cores
-from veldt.losses import Objective, Tensors
+from veldt.losses import Loss, Objective, Tensors
 from veldt.networks import FlatParameters, NetworkFactory
 from veldt.ports import (
     ExperiencePart,
@@ -21,24 +24,26 @@ from veldt.ports import (
     ParameterSink,
     ParameterSource,
 )
-from veldt.role import Arrays, Role
-from veldt.roles.differentiation import differentiation
-from veldt.roles.finite_guard import FiniteGuard
+from veldt.role import Arrays, Role, entries_below
 from veldt.roles.ga3c_tuner import Gate
-from veldt.roles.learner_threads import LearnerThreads
-from veldt.topology import End, QueueSpec, Topology
+from veldt.roles.recorded_gradient import RecordedGradient
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
+MOST_DROPS_IN_A_ROW = 20
+_UPDATES_BETWEEN_COPIES = 100
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
+_CHECK_SECONDS = 0.5
+_MOST_WAITING = 0.25  # of the threads' time; alone on its cores a learner has 0.07
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 320.0
 
 
 @dataclass(eq=False)
 class Learner(Role):
     """One update per `step`: loss, gradient, optimizer, publish.
 
-    It begins with the weights of `initial`, or where those of `gradients` are. Without `weights` it
-    does not publish: a server, another learner or shared memory does. The learning rate falls to 0
-    over `decay_env_steps`."""
+    It begins with the weights of `initial`, or in the memory that `gradients` names. Without
+    `weights` it does not publish: a server, another learner or shared memory does. The learning
+    rate decays linearly to 0 over `decay_env_steps`."""
 
     network: NetworkFactory
     source: ExperienceSource
@@ -68,19 +73,11 @@ class Learner(Role):
             self.source.open(context)
         self.objective.open(self._network)
         self.gradients.open(context, self._flat)
-        step = self.gradients.unseen_step() if device.type == "cuda" else None
-        self._differentiate = differentiation(self.objective, self._flat, device, step)
+        self._recorded: RecordedGradient | None = None
+        if device.type == "cuda":
+            step = self.gradients.device_step()
+            self._recorded = RecordedGradient(self.objective, self._flat, device, step)
         self._guard = FiniteGuard(context, self._flat, self._version, self.gradients, self.weights)
-        self._count(context)
-
-    def device(self) -> str:
-        return self.compute.device
-
-    @property
-    def patience_seconds(self) -> float:
-        return self.gradients.patience_seconds()
-
-    def _count(self, context: NodeContext) -> None:
         self._telemetry = telemetry = context.telemetry
         self._learning, self._publishing = telemetry.stage("learn"), telemetry.stage("publish")
         self._handing_over = telemetry.stage("hand_over")
@@ -88,6 +85,9 @@ class Learner(Role):
         self._trained = telemetry.counter("trained_env_steps")
         self._steps = telemetry.counter("gradient_steps")
         self._next_report = 0.0
+
+    def device(self) -> str:
+        return self.compute.device
 
     def _load(self) -> int:
         if self.initial is None:
@@ -114,11 +114,11 @@ class Learner(Role):
         if version is not None:
             self._updated(version)
             if self.weights is None:
-                self._updates.add()  # of weights that nobody needs to publish
+                self._updates.add()  # of weights that need no publishing
         return True
 
     def _begin(self) -> bool:
-        """Take weights that others have changed; False while a gradient would find no place."""
+        """Take weights that others have changed; False while no gradient could be sent."""
         version = self.gradients.begin(self._version)
         if version is None:
             return False
@@ -143,33 +143,42 @@ class Learner(Role):
         passes = iter(self.objective.passes(tensors))
         part: Tensors | None = next(passes)
         version: int | None = self._version + 1
-        went_unseen = False
+        stepped_on_device = False
         while part is not None:
             own_scale = self.objective.learning_rate_scale()
-            differentiated = self._differentiate(part, decay * own_scale)
-            loss = self.objective.after_loss(differentiated.loss)
+            loss, is_applied = self._differentiate(part, decay * own_scale)
+            loss = self.objective.after_loss(loss)
             part = next(passes, None)
             if part is None:
                 # After the last loss: passes, and learners that step together, must all have used
                 # the same statistics.
                 self._update_statistics(tensors)
             self._steps.add()
-            self._threads.look()
-            if differentiated.is_applied:
-                went_unseen = True
+            self._threads.check()
+            if is_applied:
+                stepped_on_device = True
                 continue
             scale = decay * float(loss.learning_rate_scale * own_scale)
             gradient = Gradient(self._flat.gradient, self._version, scale, loss.total, rows)
             version = self.gradients.apply(gradient)
-            self._guard.check(batch, self._version, loss.total, self.objective)
-        if went_unseen:
-            self._completion.wait()  # also for the batch, which is given back after this
-            self.gradients.look()
-            self._guard.check(batch, self._version, loss.total, self.objective)
+            self._guard.check(self._version)
+        if stepped_on_device:
+            self._completion.wait()  # also for the batch, which is released after this
+            self.gradients.count_device_steps()
+            self._guard.check(self._version)
         self._report(loss.metrics)
         if isinstance(self.source, ExperiencePart) and loss.priorities is not None:
             self.source.prioritize(batch, loss.priorities.cpu().numpy())
         return version
+
+    def _differentiate(self, part: Tensors, learning_rate_scale: float) -> tuple[Loss, bool]:
+        """The loss, whose gradient is then in `_flat`; and whether the step was taken with it."""
+        if self._recorded is not None:
+            return self._recorded(part, learning_rate_scale)
+        self._flat.zero_gradient()
+        loss = self.objective(part)
+        loss.total.backward()
+        return loss.detached(), False
 
     def _record_lag(self, batch: Batch) -> int:
         """Count lag and rows, at the moment before the gradient is applied; the number of rows."""
@@ -227,35 +236,127 @@ class Learner(Role):
             if self.weights is not None and version > published:
                 # Learners of its group may have been saved earlier: they wait for this version.
                 self.weights.publish(Parameters(state["vector"], version))
-        self.gradients.load_state(_below("gradients.", state))
-        self.objective.load_state(_below("objective.", state))
+        self.gradients.load_state(entries_below("gradients.", state))
+        self.objective.load_state(entries_below("objective.", state))
 
     def close(self) -> None:
         self._upload.close()
 
 
-def _below(prefix: str, state: Arrays) -> Arrays:
-    found = state.items()
-    return {name.removeprefix(prefix): array for name, array in found if name.startswith(prefix)}
+class NotFiniteError(RuntimeError):
+    """Too many gradients in a row were not finite; the weights are the last good ones again."""
 
 
-def rows_per_batch(topology: Topology) -> int:
-    """Rows that the first learner takes at a time: transitions, or the steps of trajectories, whose
-    last row is only there to bootstrap from."""
-    queue, end = _first_source(topology)
-    steps, *columns = queue.layout["reward"].shape
-    rows = (steps - 1) * columns[0] if columns else steps
-    return rows * end.slots_per_batch
+class FiniteGuard:
+    """Keeps a learner's weights finite, and ends a run with too many bad gradients in a row.
+
+    Gradient sinks drop a gradient that is not finite and count it. One with a finite norm leaves
+    weights finite, so these are only checked now and then, when they are copied."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        flat: FlatParameters,
+        version: int,
+        gradients: GradientSink,
+        weights: ParameterSink | None,
+    ) -> None:
+        self._flat, self._gradients, self._weights = flat, gradients, weights
+        self._drops = context.telemetry.counter("dropped.not_finite")
+        self._seen = self._drops.value
+        self._in_a_row = 0
+        self._good, self._good_version = flat.vector.clone(), version
+        self._updates_until_copy = _UPDATES_BETWEEN_COPIES
+
+    def check(self, version: int) -> None:
+        """Call it after every gradient, with the version of the weights that it was of."""
+        if self._drops.value == self._seen:
+            self._in_a_row = 0
+            self._copy_now_and_then(version)
+            return
+        self._seen = self._drops.value
+        self._in_a_row += 1
+        statistics = slice(self._flat.num_trained, None)
+        if not _is_finite(self._flat.vector[statistics]):
+            # The bad batch is in them, and they would be published with the weights.
+            self._flat.vector[statistics] = self._good[statistics]
+            self._gradients.roll_back()
+        if self._in_a_row >= MOST_DROPS_IN_A_ROW:
+            self._give_up(version)
+
+    def _copy_now_and_then(self, version: int) -> None:
+        self._updates_until_copy -= 1
+        if self._updates_until_copy > 0:
+            return
+        self._updates_until_copy = _UPDATES_BETWEEN_COPIES
+        if _is_finite(self._flat.vector):
+            self._good.copy_(self._flat.vector)
+            self._good_version = version
+
+    def _give_up(self, version: int) -> NoReturn:
+        self._flat.load(self._good)
+        self._gradients.roll_back()
+        if self._weights is not None:
+            self._weights.publish(Parameters(self._good.cpu().numpy(), version + 1))
+        raise NotFiniteError(
+            f"{self._in_a_row} gradients in a row were not finite; the weights are those of about"
+            f" version {self._good_version} again; lower the learning rate"
+        )
 
 
-def slots_per_batch(topology: Topology) -> int:
-    """Trajectories, or chunks of transitions, that the first learner takes at a time."""
-    return _first_source(topology)[1].slots_per_batch
+def _is_finite(vector: torch.Tensor) -> bool:
+    return bool(torch.isfinite(vector).all())
 
 
-def _first_source(topology: Topology) -> tuple[QueueSpec, End]:
-    learner = next(node for node in topology.nodes if isinstance(node.role, Learner))
-    for _, end in learner.ends():
-        if isinstance(end.channel, QueueSpec) and end.side == "source":
-            return end.channel, end
-    raise ValueError(f"{learner.name} reads no queue")
+class LearnerThreads:
+    """Number of threads a learner computes with while other programs want the cores, too.
+
+    Threads of one computation wait for each other many times in it, and spin while they wait. When
+    one of them loses its core, the others waste theirs: beside another learner with two threads,
+    one with two threads on two cores took thirty times as long for an update as alone, and with one
+    thread 1.5 times as long. So a learner whose threads wait for cores continues with one, and
+    tries again after a pause, which doubles with each try."""
+
+    def __init__(self, most: int, gives_way: bool) -> None:
+        self._most = most
+        self._seen = scheduled_seconds() if gives_way and most > 1 else None
+        self._pause = _FIRST_PAUSE_SECONDS
+        self._next_check, self._next_try = time.monotonic() + _CHECK_SECONDS, 0.0
+        self._use(most)
+
+    def _use(self, number: int) -> None:
+        self.number = number
+        torch.set_num_threads(number)
+
+    def check(self) -> None:
+        """Call it between two steps of the computation."""
+        now = time.monotonic()
+        if self._seen is None or now < self._next_check:
+            return
+        self._next_check = now + _CHECK_SECONDS
+        found = scheduled_seconds()
+        if found is None:
+            return
+        ran, waited = found[0] - self._seen[0], found[1] - self._seen[1]
+        self._seen = found
+        if self.number == 1:
+            if now >= self._next_try:
+                self._use(self._most)
+        elif waited > _MOST_WAITING * (ran + waited):
+            self._use(1)
+            self._next_try = now + self._pause
+            self._pause = min(2.0 * self._pause, _LONGEST_PAUSE_SECONDS)
+
+
+def scheduled_seconds() -> tuple[float, float] | None:
+    """How long this process's threads ran and waited for a core; None if it is not known."""
+    ran = waited = 0
+    try:
+        for task in Path("/proc/self/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
+                nanoseconds = (task / "schedstat").read_text().split()
+                ran += int(nanoseconds[0])
+                waited += int(nanoseconds[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return None if not ran else (1e-9 * ran, 1e-9 * waited)

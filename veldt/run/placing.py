@@ -10,7 +10,7 @@ import torch
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.roles.gradients.hogwild import Hogwild, SharedModel
-from veldt.roles.inference.shared_memory import SharedMemoryInference
+from veldt.roles.inference.server import SharedMemoryInference
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
 from veldt.topology import Topology

@@ -27,10 +27,10 @@ from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
 from veldt.roles.inference.external import without_actors
-from veldt.roles.learner import rows_per_batch
+from veldt.roles.learner import Learner
 from veldt.run import external
 from veldt.run.placing import check_devices, place
-from veldt.topology import Topology
+from veldt.topology import End, QueueSpec, Topology
 from veldt.types import EnvironmentSpec
 
 _MOST_THREADS_PER_CORE = 4
@@ -62,8 +62,22 @@ class Plan:
     """The one that `config` began from."""
 
     def rows_per_update(self) -> int:
-        """Rows that one learner's batch has: from the options and the machine's size alone."""
-        return rows_per_batch(self.topology)
+        """Rows in one learner's batch: transitions, or steps without the bootstrap row."""
+        queue, end = self._learner_source()
+        steps, *columns = queue.layout["reward"].shape
+        rows = (steps - 1) * columns[0] if columns else steps
+        return rows * end.slots_per_batch
+
+    def slots_per_update(self) -> int:
+        """Trajectories, or batches of transitions, that one learner takes at a time."""
+        return self._learner_source()[1].slots_per_batch
+
+    def _learner_source(self) -> tuple[QueueSpec, End]:
+        learner = next(node for node in self.topology.nodes if isinstance(node.role, Learner))
+        for _, end in learner.ends():
+            if isinstance(end.channel, QueueSpec) and end.side == "source":
+                return end.channel, end
+        raise ValueError(f"{learner.name} reads no queue")
 
 
 def make_plan(

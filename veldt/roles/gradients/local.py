@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who applies a learner's gradients. This one choice tells DQN from Gorila and A2C from A3C."""
+"""The learner steps its own weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.optimizers import Optimizer, OptimizerOptions, make_optimizer
-from veldt.ports import Gradient, GradientSink, UnseenStep
+from veldt.ports import DeviceStep, Gradient, GradientSink
 from veldt.role import Arrays
 from veldt.telemetry.counters import Counter
 
@@ -21,8 +21,8 @@ from veldt.telemetry.counters import Counter
 class LocalOptimizer(GradientSink):
     """Steps the learner's own vector in place; a gradient that is not finite is dropped whole.
 
-    `others` are submodules with an optimizer of their own (an actor beside its critic); what they
-    leave over must be in one piece."""
+    `others` are submodules with an optimizer of their own (an actor beside its critic); the
+    remaining weights must be contiguous."""
 
     optimizer: OptimizerOptions
     others: dict[str, OptimizerOptions] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class LocalOptimizer(GradientSink):
     def apply(self, gradient: Gradient) -> int:
         for span, optimizer, norm in self._parts.values():
             own = gradient.vector[span]
-            # A part without any gradient is left alone, momentum too (TD3's delayed actor).
+            # Without any gradient a part keeps its momentum, too (TD3's delayed actor).
             if self.others and not own.any():
                 continue
             if not optimizer.step(own, gradient.learning_rate_scale):
@@ -61,28 +61,28 @@ class LocalOptimizer(GradientSink):
             norm.set(optimizer.last_norm)
         return gradient.version + 1  # also when nothing changed: actors may wait for the next one
 
-    def unseen_step(self) -> UnseenStep | None:
-        if self.others:  # which of them have a gradient must be looked at
+    def device_step(self) -> DeviceStep | None:
+        if self.others:  # which of them have a gradient is decided on the host
             return None
         [(span, optimizer, _)] = self._parts.values()
         device = optimizer.vector.device
-        self._unseen_norm = torch.zeros((), device=device)
-        self._unseen_drops = torch.zeros((), device=device)
+        self._device_norm = torch.zeros((), device=device)
+        self._device_drops = torch.zeros((), device=device)
 
         def step(learning_rate_scale: torch.Tensor) -> None:
-            norm = optimizer.step_unseen(self._gradient[span], learning_rate_scale)
-            self._unseen_norm.copy_(norm)
-            self._unseen_drops.add_(~torch.isfinite(norm))
+            norm = optimizer.step_on_device(self._gradient[span], learning_rate_scale)
+            self._device_norm.copy_(norm)
+            self._device_drops.add_(~torch.isfinite(norm))
 
         return step
 
-    def look(self) -> None:
+    def count_device_steps(self) -> None:
         [(_, _, gauge)] = self._parts.values()
-        norm, drops = torch.stack((self._unseen_norm, self._unseen_drops)).tolist()
+        norm, drops = torch.stack((self._device_norm, self._device_drops)).tolist()
         gauge.set(norm)
         if drops:
             self._not_finite.add(int(drops))
-            self._unseen_drops.zero_()
+            self._device_drops.zero_()
 
     def state(self) -> Arrays:
         found = ((name or "main", optimizer) for name, (_, optimizer, _) in self._parts.items())

@@ -1,28 +1,159 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shard of the parameter server: owns a slice of the weights and takes gradients for it.
+"""A parameter server cut into shards, and the learner's side of it (DistBelief, Gorila).
 
-Learners of any number push without a barrier. What is too old, too unusual or not finite is dropped
-and counted; a vector that was damaged all the same goes back to the last good version.
+Learners of any number send gradients without a barrier. Gradients that are too old, too unusual or
+not finite are dropped and counted; a vector that was damaged all the same returns to the last good
+version.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.networks import NetworkFactory
-from veldt.optimizers import OptimizerOptions, make_optimizer
-from veldt.options.checked import Count, CountOrNone, Nodes
-from veldt.ports import ExperienceSource, ParameterSink, ParameterSource
-from veldt.role import Arrays, Role
-from veldt.roles.gradients.outliers import OutlierFilter, OutlierOptions
-from veldt.roles.gradients.shards import Server, Shard, shards
+from veldt.errors import ConfigurationError
+from veldt.networks import FlatParameters, NetworkFactory
+from veldt.optimizers import OptimizerOptions, clip_by_global_norm, make_optimizer
+from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
+from veldt.ports import (
+    ExperienceSink,
+    ExperienceSource,
+    Gradient,
+    GradientSink,
+    ParameterSink,
+    ParameterSource,
+)
+from veldt.role import Arrays, Part, Role
 from veldt.topology import Topology
-from veldt.types import Parameters
+from veldt.types import Field, Layout, Parameters, Slot
+
+
+@dataclass(frozen=True)
+class OutlierOptions(Options):
+    """When a gradient is refused because of its loss."""
+
+    outlier_deviations: NotNegative = 6.0
+    """Refuse gradients whose |loss| is this many deviations above its running mean; 0: never."""
+    outlier_memory_gradients: Count = 200
+    """Gradients over which mean and deviation run; none is refused before so many were seen."""
+
+
+class OutlierFilter:
+    """Running mean and deviation of |loss|.
+
+    A refused loss still counts, as if it lay on the bound: a lasting change of scale is learned
+    in time, a single wild one moves the bound only a little."""
+
+    def __init__(self, options: OutlierOptions) -> None:
+        self._options = options
+        self.mean = self.square = 0.0
+        self.seen = 0
+
+    @property
+    def bound(self) -> float:
+        """The largest |loss| that is accepted now."""
+        options = self._options
+        if not options.outlier_deviations or self.seen < options.outlier_memory_gradients:
+            return math.inf
+        deviation = math.sqrt(max(0.0, self.square - self.mean**2))
+        return self.mean + options.outlier_deviations * deviation
+
+    def accepts(self, loss: float) -> bool:
+        """Whether the loss is usual; it counts for the losses that follow. NaN is not."""
+        size, bound = abs(loss), self.bound
+        if not math.isfinite(size):
+            return False
+        counted = min(size, bound)
+        self.seen += 1
+        share = 1.0 / min(self.seen, self._options.outlier_memory_gradients)
+        self.mean += share * (counted - self.mean)
+        self.square += share * (counted**2 - self.square)
+        return size <= bound
+
+    def state(self) -> np.ndarray:
+        return np.array([self.mean, self.square, self.seen])
+
+    def load_state(self, state: np.ndarray) -> None:
+        self.mean, self.square, self.seen = float(state[0]), float(state[1]), int(state[2])
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A slice of the flat vector: weights, and in the last one also the running statistics."""
+
+    part: slice
+    num_trained: int
+
+    @property
+    def trained(self) -> slice:
+        """The part of it that a gradient has entries for."""
+        return slice(self.part.start, self.part.start + self.num_trained)
+
+    @property
+    def layout(self) -> Layout:
+        """What a learner sends: its slice of the gradient and where it comes from.
+
+        Statistics (of an observation normaliser) are an estimate, not a step: the newest replaces
+        the last."""
+        num_statistics = self.part.stop - self.part.start - self.num_trained
+        return Layout.of(
+            gradient=Field((self.num_trained,), "float32"),
+            statistics=Field((num_statistics,), "float32"),
+            version=Field((1,), "int64"),
+            loss=Field((1,), "float32"),
+            learning_rate_scale=Field((1,), "float32"),
+        )
+
+
+def shards(network: NetworkFactory, num_shards: int) -> list[Shard]:
+    """Consecutive slices of a network's vector, the trained part in equal shares. What follows it
+    (running statistics) belongs to the last one."""
+    flat = FlatParameters(network.blank())
+    if num_shards > flat.num_trained:
+        raise ConfigurationError(f"num_shards is {num_shards}; use 1 to {flat.num_trained:,}")
+    bounds = [flat.num_trained * shard // num_shards for shard in range(num_shards)] + [flat.size]
+    parts = [slice(*pair) for pair in pairwise(bounds)]
+    return [Shard(part, min(part.stop, flat.num_trained) - part.start) for part in parts]
+
+
+@dataclass(eq=False)
+class ShardedSource(Part):
+    """Pulls each slice on its own; they may be a few updates apart, as servers work without a
+    barrier. Its version is the oldest slice's: so many updates the whole vector has seen for sure.
+    It remembers what it pulled, so it must always pull into the same vector."""
+
+    shards: list[Shard]
+    boards: list[ParameterSource]
+
+    def __post_init__(self) -> None:
+        self.versions = [-1] * len(self.shards)
+        """The version of each slice at the last pull."""
+
+    def pull(self, into: np.ndarray, newer_than: int) -> int | None:
+        changed = False
+        for index, (board, shard) in enumerate(zip(self.boards, self.shards, strict=True)):
+            newest = board.pull(into[shard.part], self.versions[index])
+            if newest is not None:
+                self.versions[index], changed = newest, True
+        return min(self.versions) if changed else None
+
+
+@dataclass(eq=False)
+class Server(Part):
+    """The way to all shards of a parameter server: a queue of gradients and a board for each."""
+
+    shards: list[Shard]
+    queues: list[ExperienceSink]
+    boards: list[ParameterSource]
+
+    def weights(self) -> ShardedSource:
+        return ShardedSource(self.shards, self.boards)
 
 
 @dataclass(frozen=True)
@@ -171,3 +302,108 @@ def add_parameter_server(
         server.boards.append(board.source())
     topology.weights = tuple(f"weights-{number}" for number in range(options.num_shards))
     return server
+
+
+@dataclass(frozen=True)
+class DownpourOptions(Options):
+    """How often a learner talks to the server (Dean et al., 2012: n_fetch and n_push)."""
+
+    fetch_period_gradients: Count = 1
+    """Gradients that a learner computes between two pulls of weights."""
+    push_period_gradients: Count = 1
+    """Gradients that a learner adds up before it sends their sum."""
+
+
+@dataclass(eq=False)
+class RemoteGradients(GradientSink):
+    """Sends each shard its slice and pulls what became of it; the learner never steps its own
+    weights. A gradient whose loss is unusual is not sent at all."""
+
+    server: Server
+    options: OutlierOptions
+    max_grad_norm: float = 0.0
+    downpour: DownpourOptions = DownpourOptions()
+
+    def open(self, context: NodeContext, flat: FlatParameters) -> None:
+        self._flat, self._source = flat, self.server.weights()
+        self._pulled = np.empty(flat.size, np.float32)
+        self._slots: list[Slot | None] = [None for _ in self.server.shards]
+        self._outliers = OutlierFilter(self.options)
+        self._sum = np.zeros(flat.num_trained, np.float32)
+        self._counts = np.zeros(2, np.int64)
+        """Gradients since the last fetch, and those in the sum."""
+        telemetry = context.telemetry
+        self._unusual = telemetry.counter("dropped.outlier")
+        self._not_finite = telemetry.counter("dropped.not_finite")
+        self._sent = telemetry.counter("gradients_sent")
+        self._norm = telemetry.gauge("gradient_norm")
+
+    def begin(self, version: int) -> int | None:
+        """The only place where a learner's weights change."""
+        if not self._reserve():
+            return None
+        if 0 < self._counts[0] < self.downpour.fetch_period_gradients:
+            return version
+        self._counts[0] = 0
+        newer = self._source.pull(self._pulled, newer_than=version)
+        if newer is None:
+            return version
+        self._flat.load(self._pulled)
+        return newer
+
+    def _reserve(self) -> bool:
+        """Whether there is room for a gradient with every shard."""
+        for index, queue in enumerate(self.server.queues):
+            self._slots[index] = self._slots[index] or queue.reserve()
+        return all(self._slots)
+
+    def apply(self, gradient: Gradient) -> None:
+        assert gradient.loss is not None
+        loss = float(gradient.loss)
+        norm = clip_by_global_norm(gradient.vector, self.max_grad_norm or torch.inf)
+        self._norm.set(float(norm))
+        self._counts[0] += 1
+        if not torch.isfinite(norm):
+            self._not_finite.add()
+        elif not self._outliers.accepts(loss):
+            self._unusual.add()
+        else:
+            self._add(gradient.vector.cpu().numpy(), loss, gradient.learning_rate_scale)
+
+    def _add(self, gradient: np.ndarray, loss: float, learning_rate_scale: float) -> None:
+        """Send it, or the sum that it completes."""
+        period = self.downpour.push_period_gradients
+        if period == 1:
+            self._send(gradient, loss, learning_rate_scale)
+            return
+        self._sum += gradient
+        self._counts[1] += 1
+        if self._counts[1] >= period:
+            self._send(self._sum, loss, learning_rate_scale)
+            self._sum[:], self._counts[1] = 0.0, 0
+
+    def _send(self, gradient: np.ndarray, loss: float, learning_rate_scale: float) -> None:
+        statistics = self._flat.vector[self._flat.num_trained :].cpu().numpy()
+        for index, shard in enumerate(self.server.shards):
+            slot = self._slots[index]
+            assert slot is not None
+            slot["gradient"][:] = gradient[shard.trained]
+            if slot["statistics"].size:
+                slot["statistics"][:] = statistics
+            slot["version"][0] = self._source.versions[index]
+            slot["loss"][0] = loss
+            slot["learning_rate_scale"][0] = learning_rate_scale
+            self.server.queues[index].commit(slot)
+            self._slots[index] = None
+        self._sent.add()
+
+    def state(self) -> Arrays:
+        return {
+            "outliers": self._outliers.state(),
+            "sum": self._sum.copy(),
+            "counts": self._counts.copy(),
+        }
+
+    def load_state(self, state: Arrays) -> None:
+        self._outliers.load_state(state["outliers"])
+        self._sum[:], self._counts[:] = state["sum"], state["counts"]

@@ -15,9 +15,8 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.ports import ExperienceSink, ReceivedRow, StreamServer
-from veldt.roles.inference.batch_rule import BatchRule
-from veldt.roles.inference.batched import BatchedInference
 from veldt.roles.inference.batched_policy import BatchedPolicy
+from veldt.roles.inference.server import BatchedInference, BatchRule
 from veldt.roles.policies.stream import ENV_ACTION
 from veldt.types import (
     LAST_ACTION,

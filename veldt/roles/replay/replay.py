@@ -11,7 +11,7 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.ports import ExperiencePart, ExperienceSink, ExperienceSource
 from veldt.replay import PrioritizedSampler
-from veldt.role import Arrays, Role
+from veldt.role import Arrays, Role, entries_below
 from veldt.roles.replay.tables import SequenceTable, Table
 from veldt.topology import Queue, Topology
 from veldt.types import VALUE_BEST, VALUE_TAKEN, Batch, Slot
@@ -140,10 +140,7 @@ class Replay(Role):
     def load_state(self, state: Arrays) -> None:
         parts = {"store": self._store, "sampler": self._sampler, "limiter": self._limiter}
         for name, part in parts.items():
-            prefix = f"{name}."
-            part.load_state(
-                {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            )
+            part.load_state(entries_below(f"{name}.", state))
         # Actors begin new episodes after a restore: no window may run on into them.
         self._sampler.apply(self._store.end_streams())
 

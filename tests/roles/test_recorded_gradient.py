@@ -18,8 +18,8 @@ from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.optimizers import OptimizerOptions
 from veldt.options.fields import changed
 from veldt.ports import Gradient
-from veldt.roles.differentiation import Differentiation, RecordedDifferentiation
 from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.recorded_gradient import RecordedGradient
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf, trajectory_layout
 
@@ -105,6 +105,16 @@ def test_other_constants_are_another_loss():
     assert objective.constants() != before
 
 
+def launched_singly(objective, flat, device):
+    def differentiate(part):
+        flat.zero_gradient()
+        loss = objective(part)
+        loss.total.backward()
+        return loss.detached(), False
+
+    return differentiate
+
+
 def run(kind, name, device, own=None, **more):
     """Gradients and reports of several batches with weights that change in between."""
     head, make = OBJECTIVES[name]
@@ -116,8 +126,7 @@ def run(kind, name, device, own=None, **more):
     for seed in range(6):
         objective.after_update(seed)
         for part in objective.passes(batch_of(head, seed, device)):
-            differentiated = differentiate(part)
-            loss = objective.after_loss(differentiated.loss)
+            loss = objective.after_loss(differentiate(part)[0])
             gradient = flat.gradient.clone().cpu()
             found.append((gradient, float(loss.total)))
             flat.vector[: flat.num_trained] -= 1e-3 * flat.gradient
@@ -133,8 +142,8 @@ def assert_near(ours, theirs):
 @needs_cuda
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_recorded_gradients_are_those_of_single_launches(name):
-    launched, _ = run(Differentiation, name, "cuda")
-    recorded, differentiate = run(RecordedDifferentiation, name, "cuda")
+    launched, _ = run(launched_singly, name, "cuda")
+    recorded, differentiate = run(RecordedGradient, name, "cuda")
     assert len(differentiate.graphs) == 1
     for (theirs, their_loss), (ours, our_loss) in zip(launched, recorded, strict=True):
         assert_near(ours, theirs)
@@ -143,12 +152,11 @@ def test_recorded_gradients_are_those_of_single_launches(name):
 
 @needs_cuda
 def test_threads_of_one_process_record_side_by_side():
-    launched, _ = run(Differentiation, "actor_critic", "cuda")
+    launched, _ = run(launched_singly, "actor_critic", "cuda")
     networks = [network("policy_value", "cuda") for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         jobs = [
-            threads.submit(run, RecordedDifferentiation, "actor_critic", "cuda", own)
-            for own in networks
+            threads.submit(run, RecordedGradient, "actor_critic", "cuda", own) for own in networks
         ]
     for job in jobs:
         recorded, differentiate = job.result()
@@ -165,8 +173,8 @@ def train(name, step_is_recorded, poisoned=()):
     telemetry = NodeTelemetry()
     sink.open(NodeContext("learner-0", 0, 0, telemetry), flat)
     objective.open(own)
-    unseen = sink.unseen_step() if step_is_recorded else None
-    differentiate = RecordedDifferentiation(objective, flat, torch.device("cuda"), unseen)
+    unseen = sink.device_step() if step_is_recorded else None
+    differentiate = RecordedGradient(objective, flat, torch.device("cuda"), unseen)
     applied = 0
     for seed in range(6):
         batch = batch_of(head, seed, "cuda")
@@ -174,13 +182,13 @@ def train(name, step_is_recorded, poisoned=()):
             batch["reward"] = batch["reward"] * torch.nan
         for part in objective.passes(batch):
             rate = 1.0 / (1 + seed)
-            differentiated = differentiate(part, rate)
-            applied += differentiated.is_applied
-            if not differentiated.is_applied:
-                scale = rate * float(differentiated.loss.learning_rate_scale)
+            loss, is_applied = differentiate(part, rate)
+            applied += is_applied
+            if not is_applied:
+                scale = rate * float(loss.learning_rate_scale)
                 sink.apply(Gradient(flat.gradient, seed, scale))
         if applied:
-            sink.look()
+            sink.count_device_steps()
     assert bool(applied) == step_is_recorded
     return flat.vector.cpu(), sink.state()["main.optimizer"], telemetry
 
@@ -207,8 +215,8 @@ def test_a_recorded_step_drops_what_is_not_finite():
 
 @needs_cuda
 def test_memory_can_be_recorded_too():
-    launched, _ = run(Differentiation, "actor_critic", "cuda", recurrent="lstm")
-    recorded, _ = run(RecordedDifferentiation, "actor_critic", "cuda", recurrent="lstm")
+    launched, _ = run(launched_singly, "actor_critic", "cuda", recurrent="lstm")
+    recorded, _ = run(RecordedGradient, "actor_critic", "cuda", recurrent="lstm")
     for (theirs, _), (ours, _) in zip(launched, recorded, strict=True):
         assert_near(ours, theirs)
 
@@ -223,7 +231,7 @@ def test_a_network_that_looks_at_a_number_is_launched_as_it_is():
     own.encoder.register_forward_hook(look)
     flat, objective = FlatParameters(own, "cuda"), OBJECTIVES["actor_critic"][1]()
     objective.open(own)
-    differentiate = RecordedDifferentiation(objective, flat, torch.device("cuda"))
+    differentiate = RecordedGradient(objective, flat, torch.device("cuda"))
     for seed in range(5):
         differentiate(batch_of("policy_value", seed, "cuda"))
     assert not differentiate.graphs
