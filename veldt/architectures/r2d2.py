@@ -29,8 +29,8 @@ from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
-from veldt.roles.inference.batch_rule import BatchRule
 from veldt.roles.inference.batched_policy import BatchedPolicy
+from veldt.roles.inference.server import BatchRule
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
 from veldt.roles.policies.selection import LadderOptions
