@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens whatever a user names as an environment as one Gymnasium vector environment.
+"""Opens an environment by its name as one Gymnasium vector environment.
 
 A Gymnasium id (native vector entry point, in-process or subprocess vector), "ALE/..." on ale-py's
 own vector environment, "envpool:<task>", "veldt:<game>",
@@ -42,12 +42,11 @@ _INFO_KEYS = ("final_obs", ACTION_MASK)
 def open_vector(
     factory: EnvironmentFactory, num_envs: int, seed: int, render: bool = False
 ) -> OpenedVector:
-    """The vector environment of `factory`; every refusal is a ConfigurationError of one line."""
+    """The vector environment of `factory`; raises ConfigurationError with one line."""
     if factory.is_external:
         raise ConfigurationError(
-            f"the environment '{factory.name}' is a simulator elsewhere, which only 'veldt train"
-            " seed_rl' can wait for; name one of the same spaces with --env, or let it connect to"
-            " 'veldt serve'"
+            f"the environment '{factory.name}' is a simulator that connects to a run of seed_rl;"
+            " name one of the same spaces with --env, or let it connect to 'veldt serve'"
         )
     options = dict(factory.options)
     try:
@@ -71,14 +70,14 @@ def open_vector(
         ) from error
     except EnvironmentFailure as error:
         raise ConfigurationError(str(error)) from error
-    except (Exception, SystemExit) as error:  # whatever a user's factory does, it made none
+    except (Exception, SystemExit) as error:  # a user's factory may raise anything
         raise ConfigurationError(
             f"cannot make the environment '{factory.name}': {described(error)}"
         ) from error
 
 
 def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
-    """Every seat of every game is a column, and one policy plays them all."""
+    """One policy plays all seats; every seat of every game is a column."""
     from veldt.games.registry import make_games, num_players  # games import this package
     from veldt.games.seats import SeatColumns
 
@@ -91,7 +90,7 @@ def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
         raise ConfigurationError(
             f"'{factory.name}' resets by itself; use autoreset same_step or next_step"
         )
-    same_step = factory.autoreset != "next_step"  # a game of three moves cannot spare a reset row
+    same_step = factory.autoreset != "next_step"  # reset rows would waste a share of short games
     players = num_players(factory.name, **options)
     games = make_games(factory.name, -(-num_envs // players), same_step_reset=same_step, **options)
     mode = AutoresetMode.SAME_STEP if same_step else AutoresetMode.NEXT_STEP
@@ -158,7 +157,7 @@ def _make_called(
 
 
 class _InProcessVector(SyncVectorEnv):
-    """Gymnasium's in-process vector, gathering only the info that is read."""
+    """Gymnasium's in-process vector, collecting only the info entries that are read."""
 
     def pass_on(self, values: Values) -> None:
         for copy in self.envs:
@@ -170,9 +169,9 @@ class _InProcessVector(SyncVectorEnv):
         for key in _INFO_KEYS:
             if key in env_info:
                 super()._add_info(vector_infos, {key: env_info[key]}, env_num)
-        told = env_info.get("final_info", env_info)  # of the step, not of the reset within it
-        if EPISODE_INFO in told:
-            vector_infos.setdefault(EPISODE_INFO, {})[env_num] = told[EPISODE_INFO]
+        last = env_info.get("final_info", env_info)  # of the step, not of the reset within it
+        if EPISODE_INFO in last:
+            vector_infos.setdefault(EPISODE_INFO, {})[env_num] = last[EPISODE_INFO]
         return vector_infos
 
 
@@ -180,13 +179,13 @@ def _open_copies(
     factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
 ) -> OpenedVector:
     mode = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
-    here, aborted = factory.vectorization != "subprocess", AbortedEpisodes()
-    told = aborted if here else None  # a worker tells with its answers
+    in_process, aborted = factory.vectorization != "subprocess", AbortedEpisodes()
+    record = aborted if in_process else None  # workers report aborts with their answers
     copies = [
-        functools.partial(ResilientEnvironment, make, factory.name, number, told)
+        functools.partial(ResilientEnvironment, make, factory.name, number, record)
         for number in range(num_envs)
     ]
-    if here:
+    if in_process:
         vector = _InProcessVector(copies, copy=False, autoreset_mode=mode)
         return OpenedVector(vector, mode, aborted=aborted)
     workers = SubprocessVector(copies, factory.name, mode, aborted)
@@ -227,7 +226,7 @@ def _open_native(
     wanted = MODES.get(factory.autoreset)
     if wanted is not None and "autoreset_mode" in accepted:
         options["autoreset_mode"] = wanted
-    # Refuses unknown options before the constructor can leave a half-made environment behind.
+    # Refuses unknown options before the constructor starts anything.
     inspect.signature(creator).bind(num_envs=num_envs, **options)
     env = creator(num_envs=num_envs, **options)
     if not isinstance(env, gymnasium.vector.VectorEnv):
@@ -238,8 +237,8 @@ def _open_native(
     mode = env.metadata.get("autoreset_mode", wanted)
     if mode is None:
         raise ConfigurationError(
-            f"'{factory.name}' does not say when it resets; set metadata['autoreset_mode'] of the "
-            "vector environment, or autoreset to what it does"
+            f"'{factory.name}' does not declare when it resets; set metadata['autoreset_mode'] of"
+            " the vector environment, or the option autoreset"
         )
     if wanted is not None and mode != wanted:
         raise ConfigurationError(

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments that are elsewhere: what "external:HOST:PORT?spaces=FILE" says, and how one is read
-whose spaces were declared."""
+"""Simulators in other processes that connect to a run: "external:HOST:PORT?spaces=FILE"."""
 
 from __future__ import annotations
 
@@ -14,15 +13,13 @@ from veldt.environments.spaces import action_spec, leaf_readers
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, EnvironmentSpec
 
-_REMEDY = (
-    "write external:HOST:PORT, such as external:127.0.0.1:5000, and ?spaces=FILE behind it or not"
-)
+_REMEDY = "write external:HOST:PORT, such as external:127.0.0.1:5000, optionally with ?spaces=FILE"
 MOST_PORT = 65_535
 
 
 @dataclass(frozen=True)
 class ExternalAddress:
-    """Where a run listens, and the file that describes the spaces, if there is one."""
+    """Where a run listens, and an optional file that describes the spaces."""
 
     listen: str
     spaces_file: str | None = None
@@ -39,7 +36,7 @@ class Door:
 
 
 def external_address(name: str) -> ExternalAddress:
-    """What the name of an external environment says."""
+    """Parse the name of an external environment."""
     listen, _, setting = name.removeprefix(EXTERNAL_PREFIX).partition("?")
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) <= MOST_PORT:
@@ -51,13 +48,13 @@ def external_address(name: str) -> ExternalAddress:
 
 
 def external_interface(observation: gymnasium.Space, action: gymnasium.Space) -> Interface:
-    """How an environment of these spaces is read: a top-level entry "action_mask" is a mask."""
+    """The interface of these spaces; a top-level entry "action_mask" is a mask."""
     has_mask = isinstance(observation, gymnasium.spaces.Dict) and ACTION_MASK in observation.spaces
     return Interface(observation, action, has_mask and action_spec(action).kind != "box")
 
 
 def external_spec(name: str, interface: Interface, takes_masks: bool) -> EnvironmentSpec:
-    """What shapes buffers and networks. A client resets within the step."""
+    """The spec of declared spaces. A client resets within the step."""
     action = action_spec(interface.action_space)
     if takes_masks and action.kind == "box":
         raise ConfigurationError("Box actions have no mask; leave action_masks out")

@@ -32,18 +32,18 @@ _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
 @dataclass(frozen=True)
 class Interface:
-    """What one environment of a vector takes and gives, before anything of it is joined or cut."""
+    """The spaces of one environment, as Gymnasium has them."""
 
     observation_space: gymnasium.Space
     action_space: gymnasium.Space
     mask_in_observation: bool = False
     frame_stack: int = 1
-    """How many observations are joined into what a network sees."""
+    """How many observations are joined into a network's input."""
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What was learned from one instance."""
+    """Facts that were read from one instance."""
 
     spec: EnvironmentSpec
     interface: Interface
@@ -54,27 +54,30 @@ class _Reading:
 
 @dataclass(frozen=True)
 class EnvironmentFactory:
-    """Picklable description of an environment; travels to node processes at start."""
+    """Picklable description of an environment, which node processes receive at start.
+
+    Args:
+        env: Gymnasium id, "ALE/...", "envpool:<task>", "module:function", a game of several players
+            ("veldt:<game>", "pettingzoo:<module>"), simulators that connect to a run
+            ("external:HOST:PORT"), or a picklable callable that returns a gymnasium.Env (or a
+            gymnasium VectorEnv, if it takes num_envs).
+        options: Keyword arguments of the environment, as a mapping or as pairs.
+        vectorization: auto | native | in_process | subprocess. auto: the native vector environment
+            where one is registered and offers the wanted autoreset mode, else in_process.
+        autoreset: default | next_step | same_step | disabled (Veldt resets; seen as same_step).
+        frame_stack: How many of the last observations are joined into one. ALE/ ids stack 4 unless
+            more than 1 is given; EnvPool's Atari has its own option stack_num instead.
+        time_limit: Env steps after which an episode is truncated.
+        reward_clip: Bound of rewards in training, [-c, c]; reported returns are not clipped.
+    """
 
     env: str | Callable[..., object]
-    """Gymnasium id, "ALE/...", "envpool:<task>", "module:function", a game of
-    several players ("veldt:<game>", "pettingzoo:<module>"), simulators that connect to a run
-    ("external:HOST:PORT"), or a picklable callable that returns a gymnasium.Env (or a gymnasium
-    VectorEnv, if it takes num_envs)."""
     options: tuple[tuple[str, Any], ...] = ()
-    """Keyword arguments of the environment; a mapping is accepted too."""
     vectorization: str = "auto"
-    """auto | native | in_process | subprocess. auto: the native vector environment where one is
-    registered and offers the wanted autoreset mode, else in-process."""
     autoreset: str = "default"
-    """default | next_step | same_step | disabled (reset by us, delivered as same_step)."""
     frame_stack: int = 1
-    """Last observations joined into one. ALE/ ids stack 4 by themselves, or what is given here if
-    it is more than 1; with EnvPool's Atari set its own option stack_num instead."""
     time_limit: int | None = None
-    """Env steps after which an episode is truncated."""
     reward_clip: float | None = None
-    """Clips what is learned from to [-c, c]; reported returns stay raw."""
     _read: _Reading | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -110,12 +113,12 @@ class EnvironmentFactory:
 
     @property
     def is_game(self) -> bool:
-        """Whether it has several players; one policy then plays all seats, each in a column."""
+        """Whether it has several players, each with a column of its own."""
         return isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
 
     @property
     def is_external(self) -> bool:
-        """Whether simulators elsewhere step it, and connect by themselves."""
+        """Whether simulators in other processes step it and connect to the run."""
         return isinstance(self.env, str) and self.env.startswith(lookup.EXTERNAL_PREFIX)
 
     @property
@@ -124,52 +127,56 @@ class EnvironmentFactory:
         return self._reading().is_native
 
     def spec(self) -> EnvironmentSpec:
-        """Shapes and kinds, from one instance that is closed again; cached, and pickled along."""
+        """Shapes and kinds, read once from an instance; cached and pickled."""
         return self._reading().spec
 
     def interface(self) -> Interface:
-        """The spaces as Gymnasium has them; cached like `spec`."""
+        """The Gymnasium spaces; cached like `spec`."""
         return self._reading().interface
 
     @property
     def parameters(self) -> Accepted | None:
-        """What it may be told while a run goes on; None where it has no set_parameters."""
+        """Arguments of its set_parameters; None without that method."""
         return self._reading().accepted
 
-    def remembering(self, spec: EnvironmentSpec, interface: Interface) -> EnvironmentFactory:
-        """The same for whoever only asks what the environment is like, as it was once read: no
-        instance is made for that."""
+    def with_known_spec(self, spec: EnvironmentSpec, interface: Interface) -> EnvironmentFactory:
+        """A copy that knows its spec, so that no instance is made to read it."""
         known = replace(self)
         object.__setattr__(known, "_read", _Reading(spec, interface, False, False))
         return known
 
-    def clipping(self, bound: float) -> EnvironmentFactory:
-        """The same with `reward_clip`, which changes nothing of what was read from an instance."""
+    def with_reward_clip(self, bound: float) -> EnvironmentFactory:
+        """A copy with `reward_clip`, which does not affect the spec."""
         clipped = replace(self, reward_clip=bound)
         object.__setattr__(clipped, "_read", self._read)
         return clipped
 
     def make(self, num_envs: int, seed: int, render: bool = False) -> VectorEnvironment:
-        """`num_envs` environments. Same seed, same episodes. `render` lets render() draw."""
+        """Make a vector of environments; the same seed gives the same episodes.
+
+        Args:
+            num_envs: How many environments.
+            seed: Seed of the first environment.
+            render: Whether `render()` will be called.
+        """
         if num_envs < 1:
             raise ConfigurationError(f"num_envs is {num_envs}; use 1 or more")
         reading, seed = self._reading(), seed % (_LARGEST_SEED - num_envs)
         return self._over(reading, open_vector(self, num_envs, seed, render), seed)
 
-    def around(self, env: VectorEnv, seed: int) -> VectorEnvironment:
-        """The same interface over a vector environment that somebody else has made of this game,
-        with a column of decisions for each game."""
+    def wrapping(self, env: VectorEnv, seed: int) -> VectorEnvironment:
+        """Wrap a vector environment over this game that has one column of decisions per game."""
         seed = seed % (_LARGEST_SEED - env.num_envs)
         opened = OpenedVector(env, AutoresetMode(env.metadata["autoreset_mode"]))
         reading = self._reading()
-        alone = replace(reading, spec=replace(reading.spec, rows_per_env_step=1))
-        return self._over(alone, opened, seed)
+        one_column = replace(reading, spec=replace(reading.spec, rows_per_env_step=1))
+        return self._over(one_column, opened, seed)
 
     def make_groups(
         self, num_groups: int, num_envs: int, seed: int
     ) -> list[VectorEnvironment] | None:
-        """Groups of `num_envs` environments that take turns on one thread, in a fixed order (see
-        turns.py); None where the environment does not offer that."""
+        """Groups of `num_envs` environments that alternate on one thread (see
+        alternating_groups.py); None where the environment does not support it."""
         seed, groups = seed % (_LARGEST_SEED - num_groups * num_envs), None
         if self.is_atari:
             groups = open_atari_groups(self, num_groups, num_envs)
@@ -264,7 +271,7 @@ class Environments:
 
 
 def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None) -> None:
-    """One step, so that an environment of an older interface is refused before anything starts."""
+    """One step, so that environments of an older interface are refused before a run starts."""
     allowed = None if mask is None else mask[None].astype(bool)
     drawn = spaces.random_actions(action, 1, np.random.default_rng(0), allowed)
     offset = spaces.action_offset(opened.env.single_action_space)

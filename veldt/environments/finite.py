@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells numbers that nothing can be learned from, at the price of one dot product.
+"""Detects NaN and infinity at the cost of one dot product.
 
-A sum of squares is finite only if every entry is; the exact look is taken when it is not, since
-large finite entries overflow it too.
+A sum of squares is finite only if every entry is. Entries are checked one by one only where it is
+not, because large finite entries overflow it too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def is_finite(observation: Any) -> bool:
-    """Whether an observation of one environment, nested or not, has neither NaN nor infinity."""
+    """Whether a (nested) observation of one environment has neither NaN nor infinity."""
     if isinstance(observation, np.ndarray):
         if observation.dtype.kind != "f":
             return True
@@ -28,7 +28,7 @@ def is_finite(observation: Any) -> bool:
 
 
 def bad_rows(array: np.ndarray) -> np.ndarray | None:
-    """bool [E] of the environments whose entries are not all finite; None where all are."""
+    """bool [E]: environments with entries that are not finite; None where there are none."""
     if array.dtype.kind != "f":
         return None
     flat = array.ravel()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last k observations of an episode joined along the first axis, for all environments at once.
+"""Joins the last k observations of an episode along the first axis, for all environments at once.
 
-The first observation of an episode fills the whole stack, so that no frame of the episode before it
-is ever seen.
+The first observation of an episode fills the whole stack, so that no frame of an earlier episode
+remains.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from veldt.types import ObservationLeaf
 
 
 def stacked(leaf: ObservationLeaf, depth: int) -> ObservationLeaf:
-    """The leaf after stacking: [C*k, H, W] or [n*k]; discrete entries are left alone."""
+    """The leaf after stacking: [C*k, H, W] or [n*k]; discrete entries are unchanged."""
     if depth == 1 or leaf.kind == "discrete":
         return leaf
     return dataclasses.replace(leaf, shape=(leaf.shape[0] * depth, *leaf.shape[1:]))
 
 
 class FrameStack:
-    """One leaf's stacks. Oldest frame first."""
+    """The stacks of one leaf, oldest frame first."""
 
     def __init__(self, leaf: ObservationLeaf, num_envs: int, depth: int) -> None:
         self._depth = depth
@@ -33,8 +33,7 @@ class FrameStack:
     def push(self, newest: np.ndarray, first: np.ndarray) -> None:
         """Append the newest frame; where `first`, it fills the stack."""
         width = self._width
-        # Frame by frame from the oldest on: each copy reads what has not been overwritten yet,
-        # which spares the hidden temporary of one overlapping assignment.
+        # Frame by frame from the oldest: one overlapping assignment would allocate a temporary.
         for start in range(0, width * (self._depth - 1), width):
             middle = start + width
             self.frames[:, start:middle] = self.frames[:, middle : middle + width]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what an environment's name stands for, and says what to do when it cannot be found."""
+"""Finds an environment by its name, or explains what to do when it is unknown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RAW_ATARI = re.compile(
     r"(?P<game>[A-Z][A-Za-z]+?)(-ram)?(?P<frames>Deterministic|NoFrameskip)?-v[04]"
 )
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
-"""Which of our extras installs a library, by a word in the error about it."""
+"""The extra that installs a library, by a word in the error message."""
 
 
 def one_line(error: BaseException) -> str:
@@ -34,8 +34,7 @@ def one_line(error: BaseException) -> str:
 
 
 def gymnasium_spec(name: str) -> EnvSpec:
-    """The registered spec of a Gymnasium id; ids of ale-py and MinAtar are known when they are
-    installed."""
+    """The registered spec of a Gymnasium id, including those of ale-py and MinAtar."""
     if name.startswith(ATARI_PREFIX):
         _register_atari(required=True)
     if name.startswith(MINATAR_PREFIX):
@@ -52,7 +51,7 @@ def gymnasium_spec(name: str) -> EnvSpec:
 
 
 def _refuse_raw_atari(name: str) -> None:
-    """Ids of raw frames, as older examples have them: nothing would learn from these."""
+    """Refuse ids of raw frames, which older examples use and no preset can learn from."""
     found = _RAW_ATARI.fullmatch(name)
     if found is None:
         return
@@ -62,7 +61,7 @@ def _refuse_raw_atari(name: str) -> None:
     is_ale = spec is None or "ale_py" in str(spec.entry_point)
     if better in gymnasium.registry and is_ale:
         raise ConfigurationError(
-            f"{name} gives raw frames; use {better}, which Veldt shrinks, stacks and steps together"
+            f"{name} gives raw frames; use {better}, which Veldt resizes, stacks and steps together"
             " (docs/environments.md)"
         )
     if spec is None and found["frames"]:  # a name that only Atari's games have
@@ -82,17 +81,17 @@ def _register_atari(required: bool) -> None:
 
 
 def _register_minatar() -> None:
-    """Gymnasium no longer looks for plugins, which is how MinAtar says what it brings."""
+    """Register MinAtar, whose plugin Gymnasium no longer loads."""
     if any(known.startswith(MINATAR_PREFIX) for known in gymnasium.registry):
         return
-    with _without_root_logging():  # it has a word for everyone without a plotting library
+    with _without_root_logging():  # it logs a warning where no plotting library is installed
         minatar = extra_module("minatar.gym", "MinAtar environments need minatar", extra="minatar")
         minatar.register_envs()
 
 
 @contextmanager
 def _without_root_logging() -> Iterator[None]:
-    """A first message to the root logger would also give it a handler for all later ones."""
+    """Suppress messages to the root logger, which would also install a handler for later ones."""
     quiet = logging.NullHandler()
     root = logging.getLogger()
     before = root.level
@@ -164,7 +163,7 @@ def imported_function(name: str, what: str = "environment") -> Callable[..., Any
 
 
 def missing_extra(name: str | Callable[..., Any], error: BaseException) -> str:
-    """A remedy, when the error looks like a library that one of our extras installs."""
+    """A hint for errors about a missing library that an extra installs."""
     if not isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
         return ""
     text = f"{one_line(error)} {_entry_point(name)}".lower()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run may change about its environments while it goes on, as in a curriculum.
+"""Environment parameters that a run may change during training, as in a curriculum.
 
-An environment that wants to be told has a method `set_parameters(**values)`. The newest values lie
-on a board, versioned as weights are; every copy gets them before its next episode begins.
+An environment takes part by having a method `set_parameters(**values)`. The newest values are on a
+board, versioned like weights; every copy receives them before its next episode begins.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ ENVIRONMENT = "environment"
 _MOST_BYTES = 4095
 
 Values = Mapping[str, Any]
-"""Numbers, texts and lists of them, by name."""
+"""Numbers, strings and lists of them, by name."""
 
 
 @runtime_checkable
 class TakesParameters(Protocol):
-    """An environment, or a vector of them, that can be told."""
+    """An environment, or a vector of them, whose parameters can be set."""
 
     def set_parameters(self, **values: Any) -> None:
-        """Play the episodes that begin from now on with these."""
+        """Set the parameters of the episodes that begin from now on."""
 
 
 @runtime_checkable
 class PassesOn(Protocol):
-    """Copies of an environment, or one copy: told when their next episode begins."""
+    """Copies of an environment that receive parameters when their next episode begins."""
 
     def pass_on(self, values: Values) -> None: ...
 
@@ -53,21 +53,20 @@ class Accepted:
 
     @staticmethod
     def by(env: object) -> Accepted | None:
-        """Of the first copy where there are several; None if it cannot be told anything."""
-        layers = [layer for layer in _layers(env) if isinstance(layer, TakesParameters)]
-        if not layers:
-            return None
-        taker = layers[0]
-        found = inspect.signature(taker.set_parameters).parameters.values()
-        named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        return Accepted(
-            tuple(p.name for p in named),
-            tuple(p.name for p in named if p.default is p.empty),
-            any(p.kind is p.VAR_KEYWORD for p in found),
-        )
+        """The arguments that `env`, or the first copy in it, accepts; None without the method."""
+        for layer in _layers(env):
+            if isinstance(layer, TakesParameters):
+                found = inspect.signature(layer.set_parameters).parameters.values()
+                named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+                return Accepted(
+                    tuple(p.name for p in named),
+                    tuple(p.name for p in named if p.default is p.empty),
+                    any(p.kind is p.VAR_KEYWORD for p in found),
+                )
+        return None
 
     def check(self, values: Values, environment: str) -> None:
-        """Refuse names that the method does not know, and too few."""
+        """Refuse unknown names, and values that are missing."""
         for name in values:
             if name not in self.names and not self.takes_any:
                 raise ConfigurationError(
@@ -78,12 +77,12 @@ class Accepted:
         if missing:
             raise ConfigurationError(
                 f"set_parameters of the environment '{environment}' also needs"
-                f" {', '.join(missing)}; give it too, or a default there"
+                f" {', '.join(missing)}; set it too, or give it a default"
             )
 
 
 def _layers(env: object) -> Iterator[object]:
-    """An environment and what its wrappers hold, of a vector the first copy."""
+    """An environment and what its wrappers hold; of a vector the first copy."""
     yield env
     if isinstance(env, gymnasium.Wrapper | VectorWrapper):
         yield from _layers(env.env)
@@ -92,7 +91,7 @@ def _layers(env: object) -> Iterator[object]:
 
 
 def give(env: object, values: Values) -> None:
-    """Tell an environment, a copy of one, or a vector of them."""
+    """Set the parameters of an environment, a copy of one, or a vector of them."""
     for layer in _layers(env):
         if isinstance(layer, PassesOn):
             layer.pass_on(values)
@@ -103,12 +102,12 @@ def give(env: object, values: Values) -> None:
 
 
 def to_vector(values: Values) -> np.ndarray:
-    """float32, a byte of JSON each: exact for every number and text, whatever carries it."""
+    """JSON, one byte per float32: exact for every number and string."""
     try:
         text = json.dumps(dict(values), default=_plain, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
-            f"an environment is given finite numbers, texts and lists of them ({error})"
+            f"environment parameters are finite numbers, strings and lists of them ({error})"
         ) from error
     if len(text) > _MOST_BYTES:
         raise ConfigurationError(
@@ -133,7 +132,7 @@ def from_vector(vector: np.ndarray) -> dict[str, Any]:
 
 
 class ParameterReader:
-    """An actor's look at the board."""
+    """Reads the newest parameters from the board for an actor."""
 
     def __init__(self, board: ParameterSource) -> None:
         self._board, self._vector = board, to_vector({})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One environment that raises is rebuilt alone; the others of its vector never notice.
+"""Rebuilds an environment that raises, without affecting the others of its vector.
 
-Its episode ends there, truncated, and is counted as aborted instead of as a result. One that does
-nothing but raise stops the run with its name.
+Its episode is truncated and counted as aborted instead of as a result. An environment that keeps
+failing stops the run, and the error names it.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from veldt.environments.parameters import Values, give
 from veldt.types import ACTION_MASK
 
 _MOST_FAILURES = 10
-_MISUSE = (gymnasium.error.InvalidAction, gymnasium.error.ResetNeeded)  # our fault, not to survive
+_MISUSE = (gymnasium.error.InvalidAction, gymnasium.error.ResetNeeded)  # the caller's mistakes
 _STEP_VALUES, _RESET_VALUES = 5, 2
-_HEALTHY_STEPS = 20  # so many between two failures, and the count starts again
+_HEALTHY_STEPS = 20  # between two failures, after which the count restarts
 _SEED_STRIDE, _SEEDS = 1_000_003, 2**31 - 1
 
 _log = logging.getLogger(__name__)
-_reported: set[str] = set()  # the first failure in a process is told; a counter has the rest
+_reported: set[str] = set()  # only the first failure of a process is logged
 
 
 class EnvironmentFailure(RuntimeError):  # noqa: N818 - it reads as what it is in a trace
-    """An environment fails whatever is done about it; names it."""
+    """An environment keeps failing; the message names it."""
 
 
 class AbortedEpisodes:
-    """Which copies of a vector gave up their episode in the step under way."""
+    """The copies of a vector whose episode was aborted in the current step."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
 
     def take(self, num_envs: int) -> np.ndarray:
-        """bool [E]; the next step begins with none."""
+        """bool [E], cleared for the next step."""
         aborted = np.zeros(num_envs, dtype=bool)
         aborted[self.rows] = True
         self.rows.clear()
@@ -52,22 +52,22 @@ class AbortedEpisodes:
 
 
 class MalformedError(ValueError):
-    """An environment answered with something that Gymnasium's interface does not allow."""
+    """An environment returned something that Gymnasium's interface does not allow."""
 
 
 class Failures:
-    """How often copy `number` of an environment has failed in a row."""
+    """Counts successive failures of copy `number` of an environment."""
 
     def __init__(self, name: str, number: int) -> None:
         self._name, self._number = name, number
         self._count = self._healthy_steps = 0
 
     def well(self) -> None:
-        """A step went well."""
+        """Record a step without failure."""
         self._healthy_steps += 1
 
     def count(self, error: BaseException) -> None:
-        """One more. Raises EnvironmentFailure when they are too many; tells of the first one."""
+        """Record a failure. Raises EnvironmentFailure after too many; logs the first one."""
         if self._healthy_steps >= _HEALTHY_STEPS:
             self._count = 0
         self._count += 1
@@ -87,13 +87,15 @@ class Failures:
             )
 
     def refuse(self, error: MalformedError) -> None:
-        """It has never answered otherwise: another one of its kind will not, either."""
+        """Raise for an environment that has never returned anything valid."""
         raise EnvironmentFailure(f"the environment '{self._name}': {error}") from error
 
 
 class ResilientEnvironment(gymnasium.Wrapper):
-    """Copy `number` of what `make` makes. An exception, or a reward or observation that is not
-    finite, ends the episode where it was last seen well, and a new environment takes over."""
+    """Copy `number` of an environment, which is rebuilt when it fails.
+
+    Exceptions, and rewards or observations that are not finite, truncate the episode at its last
+    valid observation."""
 
     def __init__(
         self,
@@ -113,11 +115,11 @@ class ResilientEnvironment(gymnasium.Wrapper):
         self._times_rebuilt = 0
         self._is_new = False
         self._parameters: Values = {}
-        self._is_told = True
+        self._has_parameters = True
 
     def pass_on(self, values: Values) -> None:
-        """Before its next episode begins."""
-        self._parameters, self._is_told = values, False
+        """Set parameters before the next episode begins."""
+        self._parameters, self._has_parameters = values, False
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
@@ -163,9 +165,9 @@ class ResilientEnvironment(gymnasium.Wrapper):
     def _reset(
         self, seed: int | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
-        if not self._is_told:
+        if not self._has_parameters:
             give(self.env, self._parameters)
-            self._is_told = True
+            self._has_parameters = True
         answer = self.env.reset(seed=seed, options=options)
         if not isinstance(answer, tuple) or len(answer) != _RESET_VALUES:
             raise MalformedError("reset() did not return two values (observation, info)")
@@ -180,7 +182,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
         return f"{found} where its observation space is {self.env.observation_space}"
 
     def take_over(self, seed: int | None, times_rebuilt: int) -> None:
-        """Be the successor of one that was given `seed`, which died with its process."""
+        """Continue for an environment with this seed whose process died."""
         self._seed, self._times_rebuilt, self._is_new = seed, times_rebuilt, True
 
     def _abort(self, error: BaseException) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -188,13 +190,13 @@ class ResilientEnvironment(gymnasium.Wrapper):
         if self.aborted is not None:
             self.aborted.rows.append(self._number)
         observation, info = self._last[0], self._last[-1]
-        if not is_finite(observation):  # an environment may write all its answers to one place
+        if not is_finite(observation):  # an environment may reuse its arrays
             observation = cleared(observation)
         kept = {ACTION_MASK: info[ACTION_MASK]} if ACTION_MASK in info else {}
         return observation, 0.0, False, True, kept
 
     def _rebuild(self, error: BaseException) -> None:
-        """Put a new environment in the place of the one that raised `error`."""
+        """Replace the environment that raised `error`."""
         while True:
             self._failures.count(error)
             with contextlib.suppress(Exception, SystemExit):
@@ -205,13 +207,13 @@ class ResilientEnvironment(gymnasium.Wrapper):
                 error = another
                 continue
             self._step = self.env.step
-            self._is_told = not self._parameters
+            self._has_parameters = not self._parameters
             self._times_rebuilt += 1
             self._is_new = True
             return
 
     def _seed_of_a_new_one(self) -> int | None:
-        """Another one than before, which may be what it failed on, but the same in every run."""
+        """A seed other than before, in case that one fails, but the same in every run."""
         if self._seed is None:
             return None
         return (self._seed + _SEED_STRIDE * self._times_rebuilt) % _SEEDS
@@ -220,7 +222,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
 def _with_numbers(
     observation: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]
 ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-    """The answer that ends an episode, with what its info says in numbers."""
+    """The last answer of an episode, with the numbers of its info."""
     numbers = numbers_of(info)
     if numbers:
         info = {**info, EPISODE_INFO: numbers}
@@ -228,7 +230,7 @@ def _with_numbers(
 
 
 def described(error: BaseException) -> str:
-    """What was raised and where, in one line."""
+    """The error and where it was raised, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     if isinstance(error, SystemExit):
@@ -237,7 +239,7 @@ def described(error: BaseException) -> str:
 
 
 def shape_check(space: gymnasium.Space) -> Callable[[Any], bool]:
-    """Whether an observation has the shape that its space says; cheap enough for every step."""
+    """A check that an observation has the shape of its space; cheap enough for every step."""
     if isinstance(space, spaces.Dict):
         entries = {name: shape_check(entry) for name, entry in space.spaces.items()}
         return lambda value: (

@@ -45,8 +45,9 @@ class Task(gymnasium.Env):
 
 
 class CatchEnvironment(gymnasium.Env):
-    """bsuite's Catch: a ball falls straight down a board of 10 x 5, the paddle in the last row
-    moves left, stays or moves right. Best 1 (caught), missed -1; chance about -0.6."""
+    """bsuite's Catch: a ball falls down a board of 10 x 5; the paddle in the last row moves.
+
+    Best 1 (caught), missed -1; chance about -0.6."""
 
     rows, columns = 10, 5
 
@@ -76,8 +77,9 @@ class CatchEnvironment(gymnasium.Env):
 
 
 class MemoryEnvironment(Task):
-    """A cue of -1 or +1 is shown on the first step only; the last step asks for it. Best 1; chance,
-    and so the best of any policy without memory, 0."""
+    """A cue of -1 or +1 is visible in the first step only; the last action must repeat it.
+
+    Best 1; chance, and the best of any policy without memory, 0."""
 
     def __init__(self, delay_env_steps: int = 6) -> None:
         self.length = delay_env_steps + 1
@@ -89,8 +91,8 @@ class MemoryEnvironment(Task):
 
     def _observe(self) -> np.ndarray:
         cue = 2.0 * self._cue - 1.0 if self._elapsed == 0 else 0.0
-        asked = float(self._elapsed == self.length - 1)
-        return np.array([cue, asked], dtype=np.float32)
+        is_last = float(self._elapsed == self.length - 1)
+        return np.array([cue, is_last], dtype=np.float32)
 
     def _reward(self, action: Any) -> float:
         if self._elapsed < self.length - 1:
@@ -99,9 +101,10 @@ class MemoryEnvironment(Task):
 
 
 class MaskedDictEnvironment(Task):
-    """Dict observation with an action mask: half of the actions are allowed, and taking another
-    raises. The right one is `digit`, or the one after it when the vector's first entry is negative.
-    Best 20 (1 per step), chance among allowed actions 20/3."""
+    """Dict observation with an action mask: half of the actions are allowed, others raise.
+
+    The right action is `digit`, or the next one when the vector's first entry is negative. Best 20
+    (1 per step), chance among allowed actions 20/3."""
 
     length = 20
     num_actions = 6
@@ -139,9 +142,10 @@ class MaskedDictEnvironment(Task):
 
 
 class NestedDictEnvironment(Task):
-    """A dictionary in a dictionary: a dot in one of the four quarters of an image of 8 x 8, a digit
-    that says whether to name the next quarter instead, and a vector that says nothing. Best 20 (1
-    per step), chance 5."""
+    """A nested Dict observation: an image, a digit and an uninformative vector.
+
+    The right action is the quarter of the image that has a dot, or the next one if the digit is 1.
+    Best 20 (1 per step), chance 5."""
 
     length = 20
 
@@ -175,9 +179,10 @@ class NestedDictEnvironment(Task):
 
 
 class StairsEnvironment(gymnasium.Env):
-    """Every step shows 0 or 1; doing the same leads up a stair, anything else ends the
-    episode. Best 1 (the top, a share of it for each stair), chance about 1 / height. Its height is
-    a parameter, and its info says at the end whether the top was reached."""
+    """Repeating the observed 0 or 1 climbs one stair; the other action ends the episode.
+
+    Each stair gives 1 / height. Best 1, chance about 1 / height. The height is an environment
+    parameter; the last info has `is_success`."""
 
     def __init__(self, height: int = 4) -> None:
         self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)

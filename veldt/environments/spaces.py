@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From Gymnasium spaces to named arrays, and back for actions.
+"""Gymnasium spaces as named arrays: observations, actions and action masks.
 
-Vectors become flat float32, images uint8 (bool where they hold nothing but 0 and 1) with channels
-first, discrete entries int64 from zero, so that buffers and networks meet only these three kinds.
+Vectors become flat float32, images uint8 (bool where they contain only 0 and 1) with channels
+first, discrete entries int64 from zero. Buffers and networks handle only these three kinds.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ Path = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class LeafReader:
-    """How one leaf is read from a batched observation. A view also takes tensors: what it calls,
-    arrays and tensors both have."""
+    """Reads one leaf from a batched observation. `view` works on arrays and on tensors."""
 
     leaf: ObservationLeaf
     path: Path
     view: Callable[[np.ndarray], np.ndarray]
 
     def read(self, observation: Any) -> np.ndarray:
-        """The leaf [E, ...]; shape and order as declared, the dtype possibly not yet."""
+        """The leaf [E, ...] in its declared shape; the dtype may differ."""
         for key in self.path:
             observation = observation[key]
         return self.view(observation)
 
 
 def leaf_readers(space: gymnasium.Space, with_mask: bool) -> tuple[LeafReader, ...]:
-    """Readers of all leaves; `with_mask` leaves a top-level "action_mask" entry out."""
+    """Readers of all leaves; `with_mask` omits a top-level "action_mask" entry."""
     found = tuple(_walk(space, "observation", ()))
     if with_mask:
         found = tuple(reader for reader in found if reader.path[:1] != (ACTION_MASK,))
@@ -104,7 +103,7 @@ def _discrete(
 
 
 def _is_image(space: spaces.Box) -> bool:
-    """Bytes in two to four dimensions, and truth values in three, such as MinAtar's channels."""
+    """Bytes in two to four dimensions; booleans in three, such as MinAtar's channels."""
     if space.dtype == np.uint8:
         return len(space.shape) in (2, 3, 4)
     return space.dtype == np.bool_ and len(space.shape) == 3
@@ -127,7 +126,7 @@ def _image(name: str, path: Path, shape: tuple[int, ...], dtype: str) -> LeafRea
 
 
 def action_spec(space: gymnasium.Space) -> ActionSpec:
-    """What the policy must produce."""
+    """The actions that a policy must produce."""
     if isinstance(space, spaces.Discrete):
         return ActionSpec("discrete", sizes=(int(space.n),))
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
@@ -146,7 +145,7 @@ def action_spec(space: gymnasium.Space) -> ActionSpec:
 
 
 def action_offset(space: gymnasium.Space) -> np.ndarray | None:
-    """What to add to an action counted from zero; None when there is nothing to add."""
+    """The offset of actions that do not start at zero; None where all do."""
     start = getattr(space, "start", None)
     if start is None or not np.any(start):
         return None
@@ -156,7 +155,7 @@ def action_offset(space: gymnasium.Space) -> np.ndarray | None:
 def random_actions(
     spec: ActionSpec, num_envs: int, random: np.random.Generator, mask: np.ndarray | None = None
 ) -> np.ndarray:
-    """Uniform actions [E, ...] as the environment accepts them, only allowed ones under a mask."""
+    """Uniform actions [E, ...] in the environment's format; only allowed ones with a mask."""
     if spec.kind == "box":
         low = np.asarray(spec.low).clip(-1e3) if np.isfinite(spec.low).all() else -1.0
         high = np.asarray(spec.high).clip(None, 1e3) if np.isfinite(spec.high).all() else 1.0
@@ -176,7 +175,7 @@ def random_actions(
 
 
 class MaskReader:
-    """Reads [E, M] masks, M = sum of the action sizes. `in_info` says where they are."""
+    """Reads masks [E, M] from observations or, with `in_info`, from infos; M: number of choices."""
 
     def __init__(self, action: ActionSpec, num_envs: int, in_info: bool) -> None:
         self._in_info = in_info
@@ -189,8 +188,10 @@ class MaskReader:
     def read(
         self, observation: Any, info: dict[str, Any], rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """The masks of the current observations; the array is reused. An environment whose info has
-        none allows everything. `rows`: the info speaks of these environments only."""
+        """The masks of the current observations; the array is reused.
+
+        An environment without a mask in its info allows all actions. `rows`: the info is of these
+        environments only."""
         if not self._in_info:
             masks = observation[ACTION_MASK]
             self._mask[:] = np.concatenate(masks, axis=1) if isinstance(masks, tuple) else masks
@@ -198,8 +199,7 @@ class MaskReader:
             self._mask[slice(None) if rows is None else rows] = True
             if ACTION_MASK in info:
                 self._write(info[ACTION_MASK], info.get("_" + ACTION_MASK))
-        # A finished game allows nothing; the action is ignored there, but the policy still needs a
-        # distribution to draw it from.
+        # A finished game allows no action; the policy still needs a distribution to draw from.
         for segment in self._segments:
             part = self._mask[:, segment]
             part[~part.any(axis=1)] = True

@@ -2,7 +2,7 @@
 """One interface over every kind of vector environment.
 
 The three autoreset modes of Gymnasium become two (see EnvironmentSpec.same_step_reset); rewards,
-flags and observations come out with fixed names and types; episodes are counted from raw rewards.
+flags and observations have fixed names and types; episode returns are sums of raw rewards.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class OpenedVector:
     frames_per_step: int = 1
     rows_per_env_step: int = 1
     seeded: bool = False
-    """True when the seed was given at construction and must not be given to reset()."""
+    """Whether the seed was set at construction, so that reset() takes none."""
     life_loss: str = "none"
     """How lost lives end an episode: "none"; "continues": terminated is set but no reset follows
-    (ale-py); "resets": a reset row follows but the game goes on (EnvPool)."""
+    (ale-py); "resets": a reset row follows but the game continues (EnvPool)."""
     aborted: AbortedEpisodes | None = None
     """Rows whose episode was aborted, of environments that can be rebuilt."""
     stepper: Stepper | None = None
@@ -75,34 +75,34 @@ class StepInReceive:
 
 @dataclass
 class Step:
-    """What the environments answered. Reused: arrays are valid until the next step."""
+    """The result of a step; its arrays are valid until the next one."""
 
     reward: np.ndarray
-    """float32 [E], clipped if asked for; what is learned from."""
+    """float32 [E], for training; clipped with `reward_clip`."""
     terminated: np.ndarray
     truncated: np.ndarray
-    """bool [E]. Both may be set at once; then there is nothing to bootstrap from."""
+    """bool [E]. Both may be set; then the episode terminated, and nothing is bootstrapped."""
     ignored: np.ndarray
-    """bool [E]: a reset row. Its action was not used; its reward is 0 and it is not an env step."""
+    """bool [E]: reset rows. Their action was not used, their reward is 0, they are no env step."""
     final_observations: dict[str, np.ndarray] | None
     """With same_step_reset: "final_<leaf>" [E, ...], valid where terminated or truncated."""
     over: np.ndarray
-    """bool [E]: where a whole episode ended, not only a life; the order of what follows."""
+    """bool [E]: where a whole episode ended, not only a life; the order of the fields below."""
     episode_returns: np.ndarray
-    """float64, raw rewards of the episodes that ended in this step; often empty."""
+    """float64, unclipped returns of the episodes that ended in this step; often empty."""
     episode_lengths: np.ndarray
     env_steps: int
     """Environments whose action was used."""
     aborted_episodes: int = 0
-    """Episodes that ended, truncated, because their environment failed; they are no results."""
+    """Episodes that were truncated because their environment failed; not counted as results."""
     episode_info: Found = field(default_factory=dict)
-    """Numbers that the infos of the ended episodes hold, by name; often empty."""
+    """Numbers in the infos of the ended episodes, by name; often empty."""
 
 
 class VectorEnvironment:
     """E environments stepped together. Call reset() once before the first step.
 
-    All it delivers is finite: zeros stand for what is not, and `bad_rows` counts where."""
+    NaN and infinity are replaced by zeros; `bad_rows` counts the rows that had them."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class VectorEnvironment:
         self._resetting = self._no_rows
         self._num_resetting = 0
         self._rows_left = 0
-        """Rows that do not make an env step yet."""
+        """Rows that do not make a whole env step yet."""
         self._lives = np.zeros(num_envs, dtype=np.int64)
         self._returns = np.zeros(num_envs, dtype=np.float64)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
@@ -162,7 +162,7 @@ class VectorEnvironment:
             }
 
     def reset(self) -> None:
-        """Begin new episodes everywhere. The seed is used once; later calls go on from there."""
+        """Begin new episodes everywhere. Only the first call uses the seed."""
         if self._opened.seeded:
             observation, info = self._env.reset()
         else:
@@ -178,7 +178,7 @@ class VectorEnvironment:
         self._observe(observation, info)
 
     def set_parameters(self, values: Values) -> None:
-        """Play the episodes that begin from now on with these; between two steps only."""
+        """Set parameters of the episodes that begin from now on; between two steps only."""
         give(self._env, values)
 
     def step(self, env_action: np.ndarray) -> Step:
@@ -187,13 +187,13 @@ class VectorEnvironment:
         return self.receive()
 
     def send(self, env_action: np.ndarray) -> None:
-        """The first half of a step: environments with a thread of their own set out."""
+        """The first half of a step: starts environments that have a thread of their own."""
         if self._action_offset is not None:
             env_action = env_action + self._action_offset
         self._stepper.send(env_action)
 
     def receive(self) -> Step:
-        """The second half of a step: until here, everything of the step before stays valid."""
+        """The second half of a step; until then, the previous step stays valid."""
         observation, reward, terminated, truncated, info = self._stepper.recv()
         self.info: dict[str, Any] = info
         ignored, num_ignored = self._resetting, self._num_resetting
@@ -246,7 +246,7 @@ class VectorEnvironment:
         return random_actions(self.spec.action, self.num_envs, random, mask)
 
     def render(self) -> np.ndarray | None:
-        """An RGB picture [H, W, 3] of the first environment; None if it cannot draw itself."""
+        """An RGB picture [H, W, 3] of the first environment; None if it cannot be rendered."""
         if getattr(self._env, "render_mode", None) is not None:
             frames = self._env.render()
             return None if frames is None else np.asarray(frames[0])
@@ -257,8 +257,9 @@ class VectorEnvironment:
         return None
 
     def _prepare_buffers(self, observation: Any) -> None:
-        """Leaves that already come as declared are handed on without a copy; others get a buffer.
-        Decided from what is delivered: not every environment keeps to its own space's dtype."""
+        """Allocate buffers for leaves whose dtype differs from the declared one.
+
+        Decided by the first observation, because some environments deviate from their space."""
         for reader in self._readers:
             leaf, array = reader.leaf, reader.read(observation)
             if not isinstance(array, np.ndarray) or array.dtype != leaf.dtype:
@@ -282,13 +283,13 @@ class VectorEnvironment:
     def _finish_same_step(
         self, observation: Any, info: dict[str, Any], ended: np.ndarray
     ) -> tuple[Any, dict[str, Any]]:
-        """Keep the true last observations; returns the first ones of the new episodes."""
+        """Copy the last observations; returns the first ones of the new episodes."""
         rows = np.flatnonzero(ended)
         if self._opened.autoreset == AutoresetMode.DISABLED:
             self._keep_final(observation, rows, rows)
             if self._mask is not None:
                 self._mask.read(observation, info)
-            # A new dictionary each time: Gymnasium takes the mask out of it.
+            # A new dictionary each time: Gymnasium removes the mask from it.
             observation, info = self._env.reset(options={"reset_mask": ended})
             self._info_rows = ended
             return observation, info
@@ -296,7 +297,7 @@ class VectorEnvironment:
         if isinstance(final, np.ndarray) and final.dtype == object:
             space = self._env.single_observation_space
             batch: Any = gymnasium.vector.utils.create_empty_array(space, n=len(rows))
-            # Rebound: for Tuple spaces the filled batch is only what is returned.
+            # For Tuple spaces only the returned batch is filled.
             batch = gymnasium.vector.utils.concatenate(space, list(final[rows]), batch)
             self._keep_final(batch, np.arange(len(rows)), rows)
         else:
@@ -323,16 +324,16 @@ class VectorEnvironment:
     def _games_over(
         self, terminated: np.ndarray, truncated: np.ndarray, lives: np.ndarray
     ) -> np.ndarray:
-        """Where the game itself ended, not only a life."""
+        """bool [E]: where the whole game ended, not only a life."""
         if self.spec.same_step_reset:
-            alive = lives < self._lives  # a finished game shows the next one's full count again
+            alive = lives < self._lives  # after a game the lives of the next one are reported
         else:
             alive = lives > 0
         self._lives = np.array(lives)
         return truncated | (terminated & ~alive)
 
     def _abort_episodes(self, over: np.ndarray, episodes: AbortedEpisodes) -> np.ndarray:
-        """Forget the returns of episodes that failed; the others that are over."""
+        """Discard the returns of aborted episodes; returns the other episodes that ended."""
         aborted = episodes.take(self.num_envs)
         self._step.aborted_episodes = int(np.count_nonzero(aborted))
         self._returns[aborted] = 0.0
@@ -349,5 +350,5 @@ class VectorEnvironment:
             self._returns[over] = 0.0
             self._lengths[over] = 0
         if self._num_resetting:
-            # The reset row to come will add one that is no step.
+            # The reset row that follows will add one that is no step.
             self._lengths[self._resetting] -= 1

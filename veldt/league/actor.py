@@ -26,7 +26,7 @@ class LeagueActor(Actor):
         seed = context.derived_seed("environment-0")
         games = make_games(factory.name, width, **dict(factory.options))
         self.opponents.open(context, width, games.spec.num_players)
-        environment = factory.around(LearningSeat(games, self.opponents), seed)
+        environment = factory.wrapping(LearningSeat(games, self.opponents), seed)
         environment.reset()
         self._unreported_steps = 0
         return [EnvironmentGroup(0, environment)]

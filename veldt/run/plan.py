@@ -111,7 +111,7 @@ def _checked_plan(
     options = external.sized(_with_an_end(options))
     environment, known = _environment(options), remembered or external.known(options, module)
     if known is not None:
-        environment = environment.remembering(*known)
+        environment = environment.with_known_spec(*known)
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
@@ -125,7 +125,7 @@ def _checked_plan(
     if options.envs_per_actor is None and not SIZES & own.keys():
         config = grown(config, environment.is_native and not environment.is_atari, num_actors)
     if options.reward_clip is None and _clips_rewards(environment, found, module):
-        environment = environment.clipping(1.0)
+        environment = environment.with_reward_clip(1.0)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     problem = Problem(
         environment,
