@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def a_short_run(env_steps: int) -> str:
-    result = veldt.train("a2c", env="CartPole-v1", backend="serial", total_env_steps=env_steps)
+    result = veldt.train("ppo", env="CartPole-v1", backend="serial", total_env_steps=env_steps)
     return result.run_dir
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import veldt
 import veldt.extend
+from veldt.architectures import ARCHITECTURES
 from veldt.cli.main import COMMANDS
 
 yaml = pytest.importorskip("yaml", reason="the extra docs is not installed")
@@ -62,11 +63,12 @@ def test_links_out_of_the_documentation_become_text():
     assert shown("index.md", "[n](notebooks/n.ipynb)") == "[n](notebooks/n.md)"
 
 
-def test_every_command_has_its_help_on_the_page_of_commands():
-    pages = hook("command_pages")
-    shown = pages.on_page_markdown((DOCS / "reference/commands.md").read_text(encoding="utf-8"))
-    assert all(f"\n## {name}\n" in shown for name in COMMANDS)
-    assert pages.MARK not in shown
+@pytest.mark.parametrize("page, names", [("commands", COMMANDS), ("options", ARCHITECTURES)])
+def test_the_reference_is_filled_when_the_site_is_built(page, names):
+    written = (DOCS / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    shown = hook("command_pages").on_page_markdown(written)
+    assert all(f"\n## {name}\n" in shown for name in names)
+    assert f"<!-- {page} -->" not in shown
 
 
 @pytest.mark.parametrize("module", [veldt, veldt.extend], ids=lambda module: module.__name__)
