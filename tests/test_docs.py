@@ -32,6 +32,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "howto").glob("*.md")),
 ]
+SLOW = ("backends.md", "experiments.md", "monitoring.md", "using.md")
 OTHERS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 GENERATED = sorted((ROOT / "docs" / "architectures").glob("*.md"))
 EXAMPLES = {
@@ -93,8 +94,11 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.name in SLOW else ()) for page in PAGES],
+    ids=lambda page: page.name,
+)
 def test_snippets_run(page, folder, capsys):
     names: dict[str, object] = {"__name__": "__main__"}
     for snippet in filter(lambda each: each.runs, snippets(page)):
@@ -196,7 +200,6 @@ def test_every_example_is_run():
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == known
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run(name, folder, monkeypatch, capsys):
     for command in BEFORE.get(name, ()):
