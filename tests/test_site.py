@@ -63,7 +63,7 @@ def test_links_out_of_the_documentation_become_text():
     assert shown("index.md", "[n](notebooks/n.ipynb)") == "[n](notebooks/n.md)"
 
 
-@pytest.mark.parametrize("page, names", [("commands", COMMANDS), ("options", ARCHITECTURES)])
+@pytest.mark.parametrize(("page", "names"), [("commands", COMMANDS), ("options", ARCHITECTURES)])
 def test_the_reference_is_filled_when_the_site_is_built(page, names):
     written = (DOCS / "reference" / f"{page}.md").read_text(encoding="utf-8")
     shown = hook("command_pages").on_page_markdown(written)
