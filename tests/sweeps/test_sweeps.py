@@ -18,11 +18,10 @@ import veldt
 from veldt.cli import main as cli
 from veldt.sweeps.options import SweepOptions
 from veldt.sweeps.report import sweep_result
-from veldt.sweeps.runs import TrialFiles
 from veldt.sweeps.search import search_space
-from veldt.sweeps.study import Study
+from veldt.sweeps.study import Rungs, num_counted, open_study, retry
 
-pytest.importorskip("optuna")
+TrialState = pytest.importorskip("optuna").trial.TrialState
 RUN = ("--env", "CartPole-v1", "--backend", "serial", "--num-actors", "1", "--envs-per-actor", "8")
 BUDGET = ("--total-env-steps", "8000", "--evaluation-episodes", "2")
 SEARCH = ("--search", "learning_rate=1e-6..1e-1:log", "--search", "trajectory_steps=5,10")
@@ -83,37 +82,38 @@ def test_values_have_the_type_of_their_option():
 
 @pytest.mark.parametrize("pruner", ["median", "halving", "none"])
 def test_a_hopeless_trial_is_pruned_and_a_good_one_is_not(tmp_path, pruner):
-    space = search_space(["learning_rate=1e-6..1e-1:log"], "impala")
-    study = Study(tmp_path, space, SweepOptions(pruner=pruner), {"learning_rate": 1e-3})
-    first, values = study.ask()
-    assert (first, values) == (0, {"learning_rate": 1e-3})
-    for number in (first, study.ask()[0], study.ask()[0]):
-        verdicts = [study.should_prune(number, rung / 10, 100.0 * rung) for rung in range(1, 10)]
-        assert not any(verdicts)
-        study.complete(number, 1000.0)
-    bad, good = study.ask()[0], study.ask()[0]
-    assert not study.should_prune(bad, 0.1, 1.0)  # too early to say
-    assert study.should_prune(bad, 0.45, 1.0) == (pruner != "none")
-    assert not study.should_prune(good, 0.45, 500.0)
+    [dimension] = search_space(["learning_rate=1e-6..1e-1:log"], "impala")
+    study = open_study(tmp_path, SweepOptions(pruner=pruner))
+    for _ in range(3):
+        trial = study.ask()
+        dimension.suggest(trial)
+        rungs = Rungs(trial)
+        assert not any(rungs.should_prune(rung / 10, 100.0 * rung) for rung in range(1, 10))
+        study.tell(trial, 1000.0)
+    bad, good = Rungs(study.ask()), Rungs(study.ask())
+    assert not bad.should_prune(0.1, 1.0)  # too early
+    assert bad.should_prune(0.45, 1.0) == (pruner != "none")
+    assert not good.should_prune(0.45, 500.0)
 
 
-def test_a_trial_killed_while_it_was_proposed_is_lost_and_its_torn_line_cut(tmp_path):
+def test_a_killed_trial_is_repeated_and_its_torn_line_cut(tmp_path):
     space = search_space(["learning_rate=1e-6..1e-1:log"], "impala")
-    study = Study(tmp_path, space, SweepOptions(), {})
-    number, values = study.ask()
+    study = open_study(tmp_path, SweepOptions())
+    trial = study.ask()
+    value = space[0].suggest(trial)
     with open(tmp_path / "journal.jsonl", "a") as file:
         file.write('{"op_code": 6, "trial')  # as kill -9 leaves it
     (tmp_path / "journal.jsonl.lock").symlink_to("journal.jsonl")
-    study = Study(tmp_path, space, SweepOptions(), {})
-    assert study.left_running() == [number]
-    study.lose(number)
-    assert study.counted() == 0
-    assert study.ask() == (number + 1, values)
-    files = [TrialFiles(tmp_path / f"{each:03}") for each in range(2)]
+    study = open_study(tmp_path, SweepOptions())
+    for _ in range(2):  # a second recovery adds nothing
+        retry(study, study.trials[trial.number])
+    study.tell(trial.number, state=TrialState.FAIL)
+    assert num_counted(study) == 0
+    assert space[0].suggest(study.ask()) == value
     options = {"architecture": "impala", "env": "CartPole-v1"}
-    result = sweep_result(study, space, files, options, "out", "median")
-    assert [trial.state for trial in result.trials] == ["lost"]
-    assert "1 lost and tried again" in result.text()
+    result = sweep_result(study, space, tmp_path, options, "median")
+    assert [each.state for each in result.trials] == ["lost"]
+    assert "1 lost and repeated" in result.text()
     assert "no trial has a score" in result.text()
 
 
@@ -131,6 +131,7 @@ def start(folder: Path) -> subprocess.Popen:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_sweep_survives_kill_9(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "sweeps" / "impala-CartPole-v1"
@@ -157,7 +158,7 @@ def test_a_sweep_survives_kill_9(tmp_path, monkeypatch, capsys):
     assert len(states) - states.count("lost") == 2
     lost = [trial for trial in result["trials"] if trial["state"] == "lost"]
     for trial in lost:
-        again = [t for t in result["trials"] if t["note"] == f"again trial {trial['number']}"]
+        again = [t for t in result["trials"] if t["note"] == f"repeats trial {trial['number']}"]
         assert [t["values"] for t in again] == [trial["values"]]
     # The first trial is what would have been without a search.
     assert result["trials"][0]["values"] == {"learning_rate": 0.005, "trajectory_steps": 10}
@@ -172,6 +173,7 @@ def test_a_sweep_survives_kill_9(tmp_path, monkeypatch, capsys):
     assert json.loads((folder / "result.json").read_text())["trials"] == result["trials"]
 
 
+@pytest.mark.slow
 def test_interrupting_a_sweep_ends_its_runs(tmp_path):
     process = start(tmp_path)
     folder = tmp_path / "sweeps" / "impala-CartPole-v1" / "trials"

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`veldt sweep` from the first check to the table. The folder holds all that is known: the same
-command goes on where a sweep was interrupted or killed."""
+"""`veldt sweep`: checks, trials, table. The same command continues an interrupted sweep."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veldt.architectures import label
 from veldt.errors import ConfigurationError
@@ -24,13 +23,17 @@ from veldt.sweeps.options import PRUNERS, SweepOptions
 from veldt.sweeps.report import SweepResult, sweep_result
 from veldt.sweeps.runs import TrialFiles, TrialRun, score_of
 from veldt.sweeps.search import Dimension, search_space
-from veldt.sweeps.study import Study, check_installed
+from veldt.sweeps.study import NOTE, Rungs, import_optuna, num_counted, open_study, retry
 from veldt.telemetry.result import dumps
 
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import Trial
+
 SETTINGS_FILE, RESULT_FILE = "sweep.json", "result.json"
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _OF_THE_SWEEP = ("run_dir", "local_dir", "resume", "quiet", "json", "dashboard", "port")
-Say = Callable[[str], None]
+LogFn = Callable[[str], None]
 
 
 def sweep(
@@ -38,11 +41,11 @@ def sweep(
     options: Mapping[str, Any],
     search: Sequence[str],
     settings: SweepOptions,
-    say: Say = lambda text: None,
+    log: LogFn = lambda text: None,
     trust_code: bool = False,
 ) -> SweepResult:
-    """Run trials until there are as many as asked for. `options`: those of every run."""
-    check_installed()
+    """Run trials until there are as many as asked for; `options` are those of every run."""
+    import_optuna()
     fixed = {n: v for n, v in options.items() if n not in _OF_THE_SWEEP}
     if fixed.get("max_seconds") is None and fixed.get("total_env_steps") is None:
         raise ConfigurationError("give every trial a budget: --max-seconds or --total-env-steps")
@@ -50,97 +53,110 @@ def sweep(
     plan = _checked_plan(architecture, fixed, trust_code)
     folder = Path(settings.out or _default_folder(architecture, plan))
     every = {"architecture": architecture, **fixed, "env": plan.problem.environment.name}
-    with _held(folder, every, dimensions, settings):
-        study = Study(folder, dimensions, settings, _start(plan, dimensions))
-        _recover(study, folder, say)
-        say(f"{folder}: {settings.trials} trials, {settings.parallel} at a time, seed and budget"
+    with held_folder(folder, "sweep", "--out"):
+        _store_conditions(folder, every, dimensions, settings)
+        study = open_study(folder, settings)
+        defaults = _default_proposal(plan, dimensions)
+        if not study.trials and len(defaults) == len(dimensions):
+            study.enqueue_trial(defaults)
+        _recover(study, folder, log)
+        log(f"{folder}: {settings.trials} trials, {settings.parallel} at a time, seed and budget"
             f" the same for all; pruning: {PRUNERS[settings.pruner]}")  # fmt: skip
-        runs = _Runs(study, folder, every, settings, say, trust_code)
-        with _terminable():
-            runs.run()
-        files = [_files(folder, number) for number in range(len(study.trials))]
-        result = sweep_result(study, dimensions, files, every, str(folder), settings.pruner)
+        with _Trials(study, folder, dimensions, every, log, trust_code).interruptible() as trials:
+            left = settings.trials - num_counted(study)
+            if left > 0:
+                study.optimize(trials, left, n_jobs=settings.parallel, catch=RunFailure)
+        result = sweep_result(study, dimensions, folder, every, settings.pruner)
         write_atomically(folder / RESULT_FILE, dumps(plain(result)) + "\n", durable=True)
     return result
 
 
 def plain(result: SweepResult) -> dict[str, Any]:
-    """For JSON."""
+    """The result as JSON values."""
     trials = [vars(trial) for trial in result.trials]
     return {**vars(result), "trials": trials, "best": result.best and vars(result.best)}
 
 
-class _Runs:
-    """Starts, watches, prunes and ends the runs of a sweep."""
+class RunFailure(Exception):  # noqa: N818 - it does not end the sweep
+    """The run of a trial failed."""
+
+
+class _Trials:
+    """Optuna's objective: runs a trial in a process of its own and returns its score."""
 
     def __init__(
         self,
         study: Study,
         folder: Path,
+        dimensions: Sequence[Dimension],
         options: Mapping[str, Any],
-        settings: SweepOptions,
-        say: Say,
+        log: LogFn,
         trust_code: bool,
     ) -> None:
-        self._study, self._folder, self._options = study, folder, options
-        self._settings, self._say, self._trust_code = settings, say, trust_code
-        self._running: dict[int, TrialRun] = {}
+        self._study, self._folder, self._dimensions = study, folder, dimensions
+        self._options, self._log, self._trust_code = options, log, trust_code
+        self._stop_requested: type[KeyboardInterrupt] | None = None
 
-    def run(self) -> None:
+    @contextmanager
+    def interruptible(self) -> Iterator[_Trials]:
+        """Ctrl-C and SIGTERM end all runs before they end the sweep."""
+
+        def request(number: int, frame: object) -> None:
+            self._stop_requested = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+        before = {}
+        with suppress(ValueError):  # signals belong to the main thread
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, request)
         try:
-            while self._start_missing() or self._running:
-                for number, run in list(self._running.items()):
-                    self._look(number, run)
-                time.sleep(_LOOK_SECONDS)
+            yield self
         finally:
-            for run in self._running.values():
-                run.ask_to_end()
-            for number, run in self._running.items():
-                run.end()
-                self._study.lose(number)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if self._stop_requested is not None:  # Optuna does not pass on what its threads raise
+            raise self._stop_requested
 
-    def _start_missing(self) -> bool:
-        """Whether one was started."""
-        free = self._settings.parallel - len(self._running)
-        left = self._settings.trials - self._study.counted() - len(self._running)
-        for _ in range(min(free, left)):
-            number, values = self._study.ask()
-            run = TrialRun(
-                _files(self._folder, number), {**self._options, **values}, self._trust_code
-            )
-            self._running[number] = run
-            shown = ", ".join(f"{name} {_short(value)}" for name, value in values.items())
-            self._say(f"trial {number}: {shown}")
-        return min(free, left) > 0
-
-    def _look(self, number: int, run: TrialRun) -> None:
-        if run.has_ended:
-            del self._running[number]
-            self._conclude(number, run)
-            return
-        progress = run.progress()
-        if progress is not None and self._study.should_prune(number, *progress):
-            spent, score = progress
-            why = f"pruned at {spent:.0%} of the budget with return {_short(score)}"
-            self._say(f"trial {number}: {why} ({self._settings.pruner})")
+    def __call__(self, trial: Trial) -> float:
+        values = {each.name: each.suggest(trial) for each in self._dimensions}
+        shown = ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+        self._log(f"trial {trial.number}: {shown}")
+        files = TrialFiles.of(self._folder, trial.number)
+        run = TrialRun(files, {**self._options, **values}, self._trust_code)
+        try:
+            self._watch(trial, run)
+        except BaseException:
             run.end()
-            del self._running[number]
-            self._study.pruned(number, why)
-
-    def _conclude(self, number: int, run: TrialRun) -> None:
-        result = run.files.finished()
+            raise
+        result = files.finished()
         score = None if result is None else score_of(result)
         if result is None or score is None:
-            why = run.last_words() if result is None else "no episode ended"
-            self._study.failed(number, why)
-            self._say(f"trial {number}: failed: {why}")
-            return
-        self._study.complete(number, score)
-        self._say(f"trial {number}: score {_short(score)} after {result.env_steps:,} env steps")
+            why = run.last_line() if result is None else "no episode ended"
+            trial.set_user_attr(NOTE, why)
+            self._log(f"trial {trial.number}: failed: {why}")
+            raise RunFailure(why)
+        steps = f"{result.env_steps:,} env steps"
+        self._log(f"trial {trial.number}: score {_short(score)} after {steps}")
+        return score
+
+    def _watch(self, trial: Trial, run: TrialRun) -> None:
+        """Wait for the end of the run; raises where it shall end early."""
+        rungs = Rungs(trial)
+        while not run.has_ended:
+            if self._stop_requested is not None:
+                retry(self._study, trial)
+                raise self._stop_requested
+            progress = run.progress()
+            if progress is not None and rungs.should_prune(*progress):
+                spent, score = progress
+                why = f"pruned at {spent:.0%} of the budget with return {_short(score)}"
+                trial.set_user_attr(NOTE, why)
+                self._log(f"trial {trial.number}: {why}")
+                raise import_optuna().TrialPruned
+            time.sleep(_POLL_SECONDS)
 
 
 def _checked_plan(architecture: str, fixed: Mapping[str, Any], trust_code: bool) -> Plan:
-    """The run as it would be without a search: whatever is wrong with it is said now."""
+    """The plan of a run without a search, so that errors appear before anything starts."""
     from veldt.api import split_options
 
     common, own = split_options({**fixed, "quiet": True})
@@ -152,8 +168,8 @@ def _checked_plan(architecture: str, fixed: Mapping[str, Any], trust_code: bool)
     return plan
 
 
-def _start(plan: Plan, dimensions: Sequence[Dimension]) -> dict[str, Any]:
-    """What the search would propose to leave all as it is, where that is within the search."""
+def _default_proposal(plan: Plan, dimensions: Sequence[Dimension]) -> dict[str, Any]:
+    """The defaults of the searched options, as far as they are within the search."""
     now = {**flat(plan.options), **flat(plan.config)}
     proposals = {each.name: each.proposal(now[each.name]) for each in dimensions}
     return {name: value for name, value in proposals.items() if value is not None}
@@ -164,72 +180,44 @@ def _default_folder(architecture: str, plan: Plan) -> str:
     return f"sweeps/{label(architecture)}-{tidy}"
 
 
-def _files(folder: Path, number: int) -> TrialFiles:
-    return TrialFiles(folder / "trials" / f"{number:03}")
-
-
-@contextmanager
-def _held(
+def _store_conditions(
     folder: Path,
     options: Mapping[str, Any],
     dimensions: Sequence[Dimension],
     settings: SweepOptions,
-) -> Iterator[None]:
-    """The folder, made or found with the same conditions, and nobody else's meanwhile."""
+) -> None:
+    """Write SETTINGS_FILE, or check that the folder's sweep has the same conditions."""
     search = {each.name: each.text for each in dimensions}
     wanted = {"options": dict(options), "search": search, "pruner": settings.pruner}
     wanted = json.loads(dumps(wanted))
-    with held_folder(folder, "sweep", "--out"):
-        (folder / "trials").mkdir(exist_ok=True)
-        _refuse_a_mixture(folder, wanted)
-        write_atomically(folder / SETTINGS_FILE, dumps(wanted) + "\n", durable=True)
-        yield
-
-
-def _refuse_a_mixture(folder: Path, wanted: Mapping[str, Any]) -> None:
     path = folder / SETTINGS_FILE
-    if not path.exists():
-        return
-    held = json.loads(path.read_text(encoding="utf-8"))
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else wanted
     for part in ("search", "options"):
-        for name in dict.fromkeys([*wanted[part], *held.get(part, {})]):
-            before, now = held.get(part, {}).get(name), wanted[part].get(name)
+        for name in dict.fromkeys([*wanted[part], *known.get(part, {})]):
+            before, now = known.get(part, {}).get(name), wanted[part].get(name)
             if before != now:
                 raise ConfigurationError(
                     f"{folder} holds a sweep with {name} {before}, not {now}; choose another --out"
                 )
+    (folder / "trials").mkdir(exist_ok=True)
+    write_atomically(path, dumps(wanted) + "\n", durable=True)
 
 
-def _recover(study: Study, folder: Path, say: Say) -> None:
-    """Deal with trials of a sweep that was killed: what has finished counts, the rest is lost."""
-    for number in study.left_running():
-        files = _files(folder, number)
+def _recover(study: Study, folder: Path, log: LogFn) -> None:
+    """Conclude the trials that were running when the sweep was killed."""
+    states = import_optuna().trial.TrialState
+    for trial in study.get_trials(states=(states.RUNNING,)):
+        files = TrialFiles.of(folder, trial.number)
         result = files.finished()
         score = None if result is None else score_of(result)
         if score is not None:
-            study.complete(number, score)
-            say(f"trial {number}: finished after the sweep was killed, score {_short(score)}")
+            study.tell(trial.number, score)
+            log(f"trial {trial.number}: finished after the sweep was killed, score {_short(score)}")
             continue
         files.end_leftover()
-        study.lose(number)
-        say(f"trial {number}: was running when the sweep was killed; it is tried again")
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends a sweep as Ctrl-C does: its runs are ended first."""
-
-    def raised(*_: object) -> None:
-        raise Terminated
-
-    before = None
-    with suppress(ValueError):  # signals belong to the main thread
-        before = signal.signal(signal.SIGTERM, raised)
-    try:
-        yield
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        retry(study, trial)
+        study.tell(trial.number, state=states.FAIL)
+        log(f"trial {trial.number}: was running when the sweep was killed; it is repeated")
 
 
 def _short(value: Any) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of `veldt sweep` itself; those of `veldt train` come beside them."""
+"""The options of `veldt sweep` besides those of `veldt train`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from veldt.options.checked import Bounds, Count, Options
 
 PRUNERS = {
     "median": "a trial is ended early when its return is below the median of those before it",
-    "halving": "after 20, 40 and 80% of the budget the better half goes on (successive halving)",
+    "halving": "after 20, 40 and 80% of the budget the better half continues",
     "none": "every trial uses its whole budget",
 }
 
@@ -20,21 +20,21 @@ class SweepOptions(Options):
     """How options are searched."""
 
     trials: Count = 12
-    """Runs that are made, pruned ones included."""
+    """Number of runs, including pruned ones."""
     parallel: Annotated[int, Bounds(1, 1024)] = 1
-    """Runs side by side, each a process of its own."""
+    """Runs at a time, each a process of its own."""
     pruner: Literal["median", "halving", "none"] = "median"
-    """median: end a trial whose return is below the median of those before it; halving: successive
-    halving, the better half goes on after 20, 40 and 80% of the budget; none."""
+    """median: end a trial whose return is below the median of earlier ones; halving: successive
+    halving, the better half continues after 20, 40 and 80% of the budget; none."""
     startup_trials: Count = 3
-    """Trials that must have ended before the median prunes."""
+    """Trials that must end before the median prunes."""
     sampler_seed: Annotated[int, Bounds(0, 2**31)] = 0
-    """Fixes what is proposed, as far as scores are the same."""
+    """Seed of the proposals; they also depend on the scores."""
     out: str | None = None
-    """Folder of the sweep; default: sweeps/<architecture>-<env>. The same command goes on there."""
+    """Folder of the sweep [sweeps/<architecture>-<env>]; the same command continues there."""
 
 
 def take_sweep_options(options: dict[str, Any]) -> SweepOptions:
-    """Take what is the sweep's out of options that are mixed with those of its runs."""
+    """Remove the sweep's options from a mapping that also holds those of its runs."""
     names = {entry.name for entry in fields(SweepOptions)}
     return SweepOptions(**{name: options.pop(name) for name in names & set(options)})

@@ -1,29 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sweep has found: a table of its trials, the best one, and the command that repeats it."""
+"""The result of a sweep: a table of its trials, the best one, and its command."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from veldt.options.text import written
 from veldt.sweeps.runs import TrialFiles, score_of
 from veldt.sweeps.search import Dimension
-from veldt.sweeps.study import NOTE, RETRY_OF, Study, is_lost
+from veldt.sweeps.study import NOTE, RETRY_OF, lost_trials
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
 
 
 @dataclass(frozen=True)
 class SweepTrial:
-    """One trial. What is not known is None."""
+    """One trial; unknown values are None."""
 
     number: int
     state: str
-    """complete, pruned, failed or lost: running when the sweep was killed."""
+    """complete, pruned, failed or lost: it was interrupted, and another trial repeats it."""
     values: dict[str, Any]
-    """Of the options that are searched."""
+    """Values of the searched options."""
     score: float | None
-    """Of a pruned trial: its mean training return when it was ended."""
+    """For a pruned trial, its mean training return at its end."""
     env_steps: int | None
     seconds: float | None
     note: str = ""
@@ -31,7 +36,7 @@ class SweepTrial:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The outcome of a sweep, as far as it has come."""
+    """The outcome of a sweep so far."""
 
     architecture: str
     env: str
@@ -58,9 +63,9 @@ class SweepResult:
             for row in rows
         ]
         counts = (f"{self.count(state)} {state}" for state in ("complete", "pruned", "failed"))
-        lines.append(f"{', '.join(counts)}; {self.count('lost')} lost and tried again")
+        lines.append(f"{', '.join(counts)}; {self.count('lost')} lost and repeated")
         if self.best is None:
-            return "\n".join([*lines, "no trial has a score; the logs beside the runs say why"])
+            return "\n".join([*lines, "no trial has a score; see the logs of the runs"])
         lines.append(f"best: trial {self.best.number}, score {_number(self.best.score)}")
         lines.append(f"repeat it: {self.command or self.best_run}")
         return "\n".join(lines)
@@ -69,40 +74,47 @@ class SweepResult:
 def sweep_result(
     study: Study,
     dimensions: Sequence[Dimension],
-    files: Sequence[TrialFiles],
+    folder: Path,
     options: dict[str, Any],
-    out: str,
     pruner: str,
 ) -> SweepResult:
-    trials = [_trial(each, dimensions, files[each.number]) for each in study.trials]
-    trials = [trial for trial in trials if trial.state]
+    found = study.trials
+    lost = lost_trials(found)
+    trials = [
+        _trial(each, dimensions, folder, each.number in lost)
+        for each in found
+        if each.state.is_finished()
+    ]
     complete = [trial for trial in trials if trial.state == "complete"]
     best = min(complete, key=_order, default=None)
-    result = None if best is None else files[best.number].result()
+    files = None if best is None else TrialFiles.of(folder, best.number)
+    result = None if files is None else files.result()
     return SweepResult(
         str(options["architecture"]),
         str(options["env"]),
-        out,
+        str(folder),
         pruner,
         {each.name: each.text for each in dimensions},
         trials,
         best,
-        None if best is None else str(files[best.number].run_dir),
+        None if files is None else str(files.run_dir),
         None if result is None else result.command,
     )
 
 
-def _trial(found: Any, dimensions: Sequence[Dimension], files: TrialFiles) -> SweepTrial:
-    state = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}.get(found.state.name, "")
-    state = "lost" if is_lost(found) else state
-    result = files.result()
-    # One that was killed while it was proposed may not have all of them.
+def _trial(
+    found: FrozenTrial, dimensions: Sequence[Dimension], folder: Path, is_lost: bool
+) -> SweepTrial:
+    states = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
+    state = "lost" if is_lost else states[found.state.name]
+    result = TrialFiles.of(folder, found.number).result()
+    # A trial that was killed while it was proposed may lack some values.
     proposed = [each for each in dimensions if each.name in found.params]
     values = {each.name: each.value(found.params[each.name]) for each in proposed}
     note = str(found.user_attrs.get(NOTE, ""))
     if RETRY_OF in found.user_attrs:
-        note = "; ".join(filter(None, [f"again trial {found.user_attrs[RETRY_OF]}", note]))
-    score = found.value
+        note = "; ".join(filter(None, [f"repeats trial {found.user_attrs[RETRY_OF]}", note]))
+    score = found.value if state == "complete" else None
     if score is None and result is not None:
         score = result.mean_return_100 if state == "pruned" else score_of(result)
     return SweepTrial(
@@ -117,7 +129,7 @@ def _trial(found: Any, dimensions: Sequence[Dimension], files: TrialFiles) -> Sw
 
 
 def _order(trial: SweepTrial) -> tuple[int, float, float]:
-    """Complete ones first, the best at the top; of equal scores the one with fewer env steps."""
+    """Complete trials first, best at the top; with equal scores, fewer env steps first."""
     states = ("complete", "pruned", "failed", "lost")
     score = float("-inf") if trial.score is None else trial.score
     return states.index(trial.state), -score, trial.env_steps or 0

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is searched: words such as learning_rate=1e-5..1e-1:log, checked against the options."""
+"""Parses searches such as learning_rate=1e-5..1e-1:log and checks them against the options."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from veldt import architectures
 from veldt.errors import ConfigurationError, did_you_mean
@@ -15,6 +15,9 @@ from veldt.options.checked import unfit
 from veldt.options.fields import Leaf, leaves
 from veldt.options.text import reader, written
 
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
 _FORMS = "use NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C"
 _NOT_SEARCHED = {
     "checkpoint_env_steps",
@@ -22,16 +25,16 @@ _NOT_SEARCHED = {
     "keep_checkpoints", "local_dir", "max_seconds", "port", "quiet", "resume", "run_dir",
     "store_seconds", "target_return", "timeline", "total_env_steps", "trackers",
 }  # fmt: skip
-"""They change the task, the budget or what is shown, so that scores could not be compared."""
+"""They change the task, the budget or the output, so scores could not be compared."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One option and the values it may have: a range, or choices as they are written."""
+    """One option and its values: a range, or choices in the notation of the command line."""
 
     leaf: Leaf
     text: str
-    """As the user wrote it."""
+    """As given by the user."""
     choices: tuple[str, ...] = ()
     low: float = 0.0
     high: float = 0.0
@@ -42,12 +45,20 @@ class Dimension:
     def name(self) -> str:
         return self.leaf.name
 
-    def value(self, found: Any) -> Any:
-        """The option's value for what the search has proposed."""
-        return _read(self.leaf, found) if self.choices else found
+    def suggest(self, trial: Trial) -> Any:
+        """The option's value in this trial."""
+        if self.choices:
+            return self.value(trial.suggest_categorical(self.name, self.choices))
+        if self.whole:
+            return trial.suggest_int(self.name, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(self.name, self.low, self.high, log=self.log)
+
+    def value(self, parameter: Any) -> Any:
+        """The option's value for a parameter of an Optuna trial."""
+        return _read(self.leaf, parameter) if self.choices else parameter
 
     def proposal(self, value: Any) -> Any:
-        """What the search would have to propose for this value; None if it never would."""
+        """The trial's parameter for this value; None if it is outside of the search."""
         if self.choices:
             return written(value) if written(value) in self.choices else None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -55,7 +66,7 @@ class Dimension:
 
 
 def search_space(words: Iterable[str], architecture: str) -> list[Dimension]:
-    """Refuses, before anything starts, what is no option, no range or not among its values."""
+    """The dimensions of a search; raises ConfigurationError for unknown options and bad values."""
     own = leaves(architectures.load(architecture).Config)
     common = {n: leaf for n, leaf in leaves(RunOptions).items() if n not in _NOT_SEARCHED}
     known = {**common, **own}
@@ -100,7 +111,7 @@ def _dimension(leaf: Leaf, text: str) -> Dimension:
 
 
 def _choices(leaf: Leaf, text: str) -> Dimension:
-    """Of lists, such as hidden_sizes, each is a value: they are told apart by slashes."""
+    """Choices are separated by commas; for options that are lists, by slashes."""
     of_lists = get_origin(leaf.kind) is tuple
     parts = [part.strip() for part in text.split("/" if of_lists else ",")]
     values = [_read(leaf, part) for part in parts]
