@@ -11,15 +11,15 @@ from wiring import context
 from veldt.errors import ConfigurationError
 from veldt.losses.asynchronous_q import AsynchronousQOptions
 from veldt.networks import DPGOutput, NetworkOptions, QOutput, make_network
-from veldt.roles.policies.selection import (
+from veldt.roles.policies.epsilon_greedy import (
     AnnealedEpsilon,
     DrawnEpsilon,
     EpsilonGreedy,
     EpsilonOptions,
-    GaussianNoise,
     HeldOptions,
     LadderEpsilon,
 )
+from veldt.roles.policies.selection import GaussianNoise
 from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec, ObservationLeaf
 
 OBSERVATION = (ObservationLeaf("observation", (3,), "float32", "vector"),)
@@ -45,16 +45,10 @@ def test_the_ladder_runs_over_the_environments_of_all_actors():
     np.testing.assert_allclose(np.concatenate(rungs), table)
 
 
-def test_where_actors_may_miss_those_that_are_there_climb_the_whole_ladder():
-    plain, scattered = LadderEpsilon(16, 0.4, 7.0), LadderEpsilon(16, 0.4, 7.0, any_may_miss=True)
-    all_of_them = np.arange(16)
-    low_to_high = plain(context("actor", 0))(0, all_of_them)
-    rungs = scattered(context("actor", 3))(0, all_of_them)
-    np.testing.assert_array_equal(np.sort(rungs), np.sort(low_to_high))
-    for actor in range(4):  # with four environments each, which would stand side by side
-        own = np.searchsorted(-low_to_high, -rungs[4 * actor : 4 * actor + 4])
-        assert own.min() < 4
-        assert own.max() > 10
+def test_ladder_is_base_to_the_power_one_to_eight():
+    rungs = LadderEpsilon(360, 0.4, 7.0)(context())(0, np.arange(360))
+    np.testing.assert_allclose(rungs, 0.4 ** np.linspace(1, 8, 360))
+    np.testing.assert_allclose(LadderEpsilon(1, 0.4, 7.0)(context())(0, np.arange(1)), 0.4)
 
 
 def test_actors_ask_for_the_rungs_of_their_own_environments():
@@ -77,6 +71,7 @@ def test_the_ladder_stays_while_the_schedule_falls():
     falls = AnnealedEpsilon(1.0, 0.1, 100)(here)
     rates = [falls(steps, np.arange(2)) for steps in (0, 50, 100, 500)]
     assert rates == pytest.approx([1.0, 0.55, 0.1, 0.1])
+    assert AnnealedEpsilon(1.0, 0.1, 0)(here)(0, np.arange(2)) == 0.1
 
 
 def test_each_environment_explores_at_its_own_rate():
@@ -190,8 +185,8 @@ def test_the_schedule_counts_the_steps_of_all_actors():
         return float(exploration(context())(50, np.arange(2)))
 
     annealed = EpsilonOptions(epsilon_start=1.0, epsilon_end=0.0, epsilon_env_steps=200)
-    assert rate(annealed.annealed(4)) == 0.0
-    assert rate(annealed.annealed(2)) == 0.5
+    assert rate(annealed.greedy(4).exploration) == 0.0
+    assert rate(annealed.greedy(2).exploration) == 0.5
     drawn = AsynchronousQOptions(epsilon_ends=(0.0,), epsilon_odds=(1.0,), epsilon_env_steps=200)
     assert rate(DrawnEpsilon.of(drawn, 4)) == 0.0
     assert rate(DrawnEpsilon.of(drawn, 2)) == 0.5

@@ -32,8 +32,9 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
+from veldt.roles.policies.epsilon_greedy import LadderOptions
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import GaussianNoise, LadderOptions, Selection
+from veldt.roles.policies.selection import GaussianNoise, Selection
 from veldt.roles.replay.replay import PrioritizedSource, Replay
 from veldt.roles.replay.tables import VALUES, PrioritizedReplayOptions, PrioritizedTable
 from veldt.topology import Topology
@@ -70,7 +71,7 @@ def build(config: Config, problem: Problem) -> Topology:
     network = problem.network("dpg" if is_box else "q", config.loss, dueling=config.dueling)
     environments = problem.environments()
     num_envs = problem.num_actors * problem.envs_per_actor
-    explore: Selection = config.exploration.greedy(num_envs, problem.is_elastic)
+    explore: Selection = config.exploration.greedy(num_envs)
     objective: Objective = QLearning(config.loss)
     gradients = LocalOptimizer(config.optimizer)
     if is_box:

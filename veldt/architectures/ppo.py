@@ -27,7 +27,11 @@ from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import KEPT, CorrelatedDraws, DrawOptions
+from veldt.roles.policies.selection import (
+    KEPT,
+    CorrelatedDraws,
+    DrawOptions,
+)
 from veldt.topology import Topology
 
 ACTORS_WAIT = True

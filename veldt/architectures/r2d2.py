@@ -33,7 +33,7 @@ from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.inference.server import BatchRule
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.selection import LadderOptions
+from veldt.roles.policies.epsilon_greedy import LadderOptions
 from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
 from veldt.roles.replay.replay import add_replay
 from veldt.roles.replay.tables import SequenceReplayOptions, SequenceTable
@@ -101,7 +101,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    explore = config.exploration.greedy(num_groups * environments.width, problem.is_elastic)
+    explore = config.exploration.greedy(num_groups * environments.width)
     policy = BatchedPolicy(network, weights.source(), explore, problem.compute.device)
     topology.add(
         "inference",

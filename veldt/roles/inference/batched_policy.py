@@ -23,7 +23,11 @@ from veldt.networks import FlatParameters, Network, NetworkFactory, acting_step
 from veldt.ports import ParameterSource
 from veldt.role import Part
 from veldt.roles.gradients.hogwild import SharedModel
-from veldt.roles.policies.selection import ENVIRONMENT, SampleActions, Selection
+from veldt.roles.policies.selection import (
+    ENVIRONMENT,
+    SampleActions,
+    Selection,
+)
 from veldt.types import ACTION_MASK, Field, PolicyReply, Slot
 
 Tensors = dict[str, torch.Tensor]

@@ -1,146 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to turn a network's outputs into actions: sampling, epsilon-greedy, noise."""
+"""Ways to turn a network's outputs into actions: draws from a policy, noise added to its action."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.errors import ConfigurationError
-from veldt.losses.asynchronous_q import AsynchronousQOptions
 from veldt.networks import (
-    MASKED_LOGIT,
     DPGNetwork,
     DPGOutput,
     Network,
     Outputs,
     PolicyValueOutput,
-    QOutput,
     SACNetwork,
     SACOutput,
     TD3Output,
     TwinCriticNetwork,
-    masked_q,
 )
 from veldt.networks.distributions import Gaussian
-from veldt.options.checked import CountOrNone, Fraction, NotNegative, Options
+from veldt.options.checked import Fraction, Options
 from veldt.role import Part
 from veldt.types import VALUE_BEST, VALUE_TAKEN, PolicyReply
 
-
-def colored_noise(
-    steps: int, shape: tuple[int, ...], exponent: float, random: np.random.Generator
-) -> np.ndarray:
-    """Standard normal sequences [steps, *shape], power ~ 1 / frequency^exponent.
-
-    0 is white, 1 pink, 2 a walk. Timmer and Koenig 1995: random amplitudes of all frequencies,
-    scaled, then one inverse Fourier transform.
-    """
-    frequencies = np.fft.rfftfreq(steps)
-    # The mean of a sequence is as strong as its slowest wave; with infinite power it would be all.
-    frequencies[0] = frequencies[1] if len(frequencies) > 1 else 1.0
-    scale = frequencies ** (-exponent / 2.0)
-    amplitudes = random.standard_normal((2, *shape, len(frequencies))) * scale
-    real, imaginary = amplitudes
-    imaginary[..., 0] = 0.0  # the mean is real, as is the fastest wave of an even number of steps
-    real[..., 0] *= np.sqrt(2.0)
-    if steps % 2 == 0:
-        imaginary[..., -1] = 0.0
-        real[..., -1] *= np.sqrt(2.0)
-    waves = np.fft.irfft(real + 1j * imaginary, n=steps, axis=-1)
-    deviation = np.sqrt(_variance(scale, steps))
-    return np.moveaxis(waves / deviation, -1, 0).astype(np.float32)
-
-
-def _variance(scale: np.ndarray, steps: int) -> float:
-    """Variance of each value before it is scaled to 1."""
-    squares = 4.0 * np.square(scale)
-    squares[0] /= 2.0
-    if steps % 2 == 0:
-        squares[-1] /= 2.0
-    return float(squares.sum()) / steps**2
-
-
-class NoiseStream:
-    """Rows [E, d] of noise, one after the other, cut from sequences of `steps` rows.
-
-    A sequence does not begin anew with an episode: what pushes on across an end does no harm."""
-
-    def __init__(self, exponent: float, random: np.random.Generator, steps: int = 1024) -> None:
-        self._exponent, self._random, self._steps = exponent, random, steps
-        self._noise, self._row = np.empty((0, 0), np.float32), 0
-
-    def next(self, shape: tuple[int, ...]) -> np.ndarray:
-        if self._exponent == 0.0:
-            return self._random.standard_normal(shape, np.float32)
-        if self._row >= len(self._noise):
-            self._noise = colored_noise(self._steps, shape, self._exponent, self._random)
-            self._row = 0
-        self._row += 1
-        return self._noise[self._row - 1]
-
-
-class NoisePerEnvironment:
-    """Rows [d] of noise for environments by their number: pink for a `share` of them, spread
-    evenly, white for the rest. Whoever asks, and how many at a time, makes no difference to how an
-    environment's sequence goes on."""
-
-    def __init__(self, share: float, random: np.random.Generator, steps: int = 1024) -> None:
-        self._share, self._random, self._steps = share, random, steps
-        self._sequences: dict[int, np.ndarray] = {}
-        self._rows: dict[int, int] = {}
-
-    def is_pink(self, environments: np.ndarray) -> np.ndarray:
-        return (environments * self._share) % 1.0 < self._share
-
-    def next(self, environments: np.ndarray, size: int) -> np.ndarray:
-        noise = self._random.standard_normal((len(environments), size), np.float32)
-        for row in np.flatnonzero(self.is_pink(environments)):
-            noise[row] = self._pink(int(environments[row]), size)
-        return noise
-
-    def _pink(self, environment: int, size: int) -> np.ndarray:
-        row = self._rows.get(environment, self._steps)
-        if row >= self._steps:
-            self._sequences[environment] = colored_noise(self._steps, (size,), 1.0, self._random)
-            row = 0
-        self._rows[environment] = row + 1
-        return self._sequences[environment][row]
-
-
 ENVIRONMENT = "environment_index"
-"""Given to a Selection beside the observations: each row's place among all environments."""
-
-_LONGEST_HOLD_STEPS = 100
-_GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
-"""Its multiples, without their whole part, are spread evenly wherever one begins to count."""
+"""Passed to a Selection beside the observations: each row's number among all environments."""
 
 KEPT = ("behaviour_value",)
-"""What SampleActions keeps with `keep_value`."""
-
-Epsilon = Callable[[int, np.ndarray], "float | np.ndarray"]
-"""Share of random actions after so many env steps of this node, for environments by number."""
+"""Outputs that SampleActions stores with `keep_value`."""
 
 
 class Selection(Part):
     """Turns network outputs for some rows into stored action, env action and stored outputs."""
 
     def open(self, network: Network, context: NodeContext) -> None:
-        """Begin to act with `network`."""
+        """Prepare to choose actions from outputs of `network`."""
 
     def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
         raise NotImplementedError
 
 
+def environment_numbers(
+    actor: int, width: int, observations: dict[str, torch.Tensor]
+) -> np.ndarray:
+    """Numbers of the rows' environments among those of all actors."""
+    if ENVIRONMENT in observations:
+        return observations[ENVIRONMENT].numpy()
+    return actor * width + np.arange(width)
+
+
 @dataclass(eq=False)
 class SampleActions(Selection):
-    """Draws from the policy's distribution and keeps its parameters: the behaviour policy mu.
-    `keep_value`: also what the critic thought while acting, for PPO's value clipping."""
+    """Draws from the policy's distribution and stores its parameters: the behaviour policy.
+
+    `keep_value`: also stores the critic's value, for PPO's value clipping."""
 
     keep_value: bool = False
 
@@ -191,209 +106,17 @@ class CorrelatedDraws(SampleActions):
         distribution = self._distribution
         if self.share == 0.0 or not isinstance(distribution, Gaussian):
             return super()._draw(logits, observations)
-        environments = self._index * len(logits) + np.arange(len(logits))
-        if ENVIRONMENT in observations:
-            environments = observations[ENVIRONMENT].numpy()
+        environments = environment_numbers(self._index, len(logits), observations)
         return distribution.draw(logits, self._noise.next(environments, distribution.d))
-
-
-def linear(start: float, end: float, horizon: float, now: float) -> float:
-    """From `start` at 0 to `end` at `horizon` and constant after; `now` in the horizon's unit.
-
-    `functools.partial(linear, 1.0, 0.1, 1_000_000)` is a schedule that can be sent to a process.
-    """
-    if horizon <= 0:
-        return end
-    share = min(max(now / horizon, 0.0), 1.0)
-    return start + share * (end - start)
-
-
-def epsilon_ladder(
-    index: int | np.ndarray, count: int, base: float = 0.4, alpha: float = 7.0
-) -> float | np.ndarray:
-    """epsilon_i = base^(1 + alpha i / (count - 1)) for i = 0 .. count - 1; `base` if count is 1.
-
-    `index` may be an array, for an actor whose environments stand on different rungs.
-    """
-    return base ** (1.0 + alpha * index / max(count - 1, 1))
-
-
-@dataclass(frozen=True)
-class HeldOptions(Options):
-    """How long a random action lasts."""
-
-    hold_exponent: NotNegative = 0.0
-    """Random actions are held for n steps with a chance ~ n^-this (2 in the paper of Dabney et al.,
-    2020), which finds far goals; 0: each lasts one step."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if 0.0 < self.hold_exponent <= 1.0:
-            raise ConfigurationError(
-                f"hold_exponent is {self.hold_exponent}; use a number above 1, or 0 for none"
-            )
-
-
-@dataclass(frozen=True)
-class EpsilonOptions(HeldOptions):
-    """Exploration that fades."""
-
-    epsilon_start: Fraction = 1.0
-    """Share of random actions at the start."""
-    epsilon_end: Fraction = 0.02
-    """Share of random actions after the schedule."""
-    epsilon_env_steps: CountOrNone = 20_000
-    """Environment steps, of all actors together, over which epsilon falls."""
-
-    def greedy(self, num_actors: int) -> EpsilonGreedy:
-        """For each of so many actors."""
-        return EpsilonGreedy(self.annealed(num_actors), self.hold_exponent)
-
-    def annealed(self, num_actors: int = 1) -> AnnealedEpsilon:
-        horizon = self.epsilon_env_steps / num_actors
-        return AnnealedEpsilon(self.epsilon_start, self.epsilon_end, horizon)
-
-
-@dataclass(frozen=True)
-class AnnealedEpsilon:
-    """Falls linearly over `env_steps` of each actor's own."""
-
-    start: float
-    end: float
-    env_steps: float
-
-    def __call__(self, context: NodeContext) -> Epsilon:
-        return lambda env_steps, _: linear(self.start, self.end, self.env_steps, env_steps)
-
-
-@dataclass(frozen=True)
-class DrawnEpsilon:
-    """Falls from 1 to an end that each actor draws once (A3C's value-based workers)."""
-
-    ends: tuple[float, ...]
-    odds: tuple[float, ...]
-    env_steps: float
-
-    @staticmethod
-    def of(options: AsynchronousQOptions, num_actors: int) -> DrawnEpsilon:
-        """The schedule counts the steps of all workers, of which each sees its share."""
-        horizon = options.epsilon_env_steps / num_actors
-        return DrawnEpsilon(options.epsilon_ends, options.epsilon_odds, horizon)
-
-    def __call__(self, context: NodeContext) -> Epsilon:
-        end = float(context.random("epsilon").choice(self.ends, p=self.odds))
-        return AnnealedEpsilon(1.0, end, self.env_steps)(context)
-
-
-@dataclass(frozen=True)
-class LadderOptions(HeldOptions):
-    """Exploration that differs between environments and stays."""
-
-    epsilon_base: Fraction = 0.1
-    """Share of random actions of the environment that explores most (dqn, r2d2)."""
-    epsilon_alpha: NotNegative = 7.0
-    """The environment that explores least has epsilon_base to the power 1 + this (dqn, r2d2)."""
-
-    def greedy(self, num_envs: int, any_may_miss: bool = False) -> EpsilonGreedy:
-        """For all actors, which have so many environments together."""
-        return EpsilonGreedy(self.ladder(num_envs, any_may_miss), self.hold_exponent)
-
-    def ladder(self, num_envs: int, any_may_miss: bool = False) -> LadderEpsilon:
-        return LadderEpsilon(num_envs, self.epsilon_base, self.epsilon_alpha, any_may_miss)
-
-
-@dataclass(frozen=True)
-class LadderEpsilon:
-    """A fixed rung for each environment, on a ladder over those of all actors (Ape-X)."""
-
-    num_envs: int
-    base: float
-    alpha: float
-    any_may_miss: bool = False
-    """Some actors may not be there: neighbours then stand on rungs far apart, so that those who are
-    there climb the whole ladder."""
-
-    def __call__(self, context: NodeContext) -> Epsilon:
-        all_of_them = np.arange(self.num_envs)
-        if self.any_may_miss:
-            all_of_them = np.argsort(np.argsort(all_of_them * _GOLDEN_RATIO % 1.0))
-        rungs = np.asarray(epsilon_ladder(all_of_them, self.num_envs, self.base, self.alpha))
-        return lambda _, environments: rungs[environments]
-
-
-@dataclass(eq=False)
-class EpsilonGreedy(Selection):
-    """The best action, or with probability epsilon a random allowed one.
-
-    Kept with each row: the value of the action taken and that of the best one, from which the error
-    of an n-step window follows without asking a network again."""
-
-    exploration: Callable[[NodeContext], Epsilon]
-    hold_exponent: float = 0.0
-
-    def open(self, network: Network, context: NodeContext) -> None:
-        self._epsilon, self._index = self.exploration(context), context.index
-        self._random = context.random("exploration")
-        # The actor's own counter: it outlives restarts and is part of every checkpoint.
-        self._env_steps = context.telemetry.counter("env_steps")
-        self._held, self._left = np.zeros((2, 0), np.int64)
-
-    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
-        assert isinstance(outputs, QOutput)
-        q_values = masked_q(outputs.q_values, observations).cpu().numpy()
-        action = q_values.argmax(-1)
-        rows = np.arange(len(action))
-        environments = self._index * len(action) + rows
-        if ENVIRONMENT in observations:
-            environments = observations[ENVIRONMENT].numpy()
-        epsilon = self._epsilon(int(self._env_steps.value), environments)
-        explore = self._random.random(len(action)) < epsilon
-        if self.hold_exponent:
-            self._hold(action, explore, q_values, environments)
-        elif explore.any():
-            action[explore] = self._any_action(q_values[explore])
-        values = {VALUE_TAKEN: q_values[rows, action], VALUE_BEST: q_values.max(-1)}
-        return PolicyReply(action, action, values, 0)
-
-    def _hold(
-        self,
-        action: np.ndarray,
-        explore: np.ndarray,
-        q_values: np.ndarray,
-        environments: np.ndarray,
-    ) -> None:
-        """Go on with the random actions that are held, begin new ones where `explore` says so and
-        none is; one that is no longer allowed ends."""
-        missing = int(environments.max()) + 1 - len(self._held)
-        if missing > 0:
-            self._held, self._left = (
-                np.pad(each, (0, missing)) for each in (self._held, self._left)
-            )
-        held, left = self._held[environments], self._left[environments]
-        left[q_values[np.arange(len(held)), held] <= MASKED_LOGIT] = 0
-        begin = explore & (left == 0)
-        if begin.any():
-            held[begin] = self._any_action(q_values[begin])
-            steps = self._random.zipf(self.hold_exponent, int(begin.sum()))
-            left[begin] = np.minimum(steps, _LONGEST_HOLD_STEPS)
-        going = left > 0
-        action[going] = held[going]
-        left[going] -= 1
-        self._held[environments], self._left[environments] = held, left
-
-    def _any_action(self, q_values: np.ndarray) -> np.ndarray:
-        keys = self._random.random(q_values.shape)
-        keys[q_values <= MASKED_LOGIT] = -1.0
-        return keys.argmax(-1)
 
 
 @dataclass(eq=False)
 class GaussianNoise(Selection):
     """The deterministic policy's action plus Gaussian noise, clipped to the action's bounds.
 
-    `sigma` is in units of half the action's range, `exponent` the noise's color (0: white). Kept
-    with each row: the critic's values of the action taken and of the policy's own, from which the
-    error of an n-step window follows."""
+    `sigma` is in units of half the action's range, `exponent` the noise's color (0: white). Each
+    row stores the critic's values of the action taken and of the policy's own, for the error of an
+    n-step window."""
 
     sigma: float
     exponent: float = 0.0
@@ -415,11 +138,10 @@ class GaussianNoise(Selection):
 
 @dataclass(eq=False)
 class SquashedDraws(Selection):
-    """A draw from soft actor-critic's policy, with noise of the color `exponent`. Stores actions in
-    [-1, 1]; the environment receives them scaled to its bounds.
+    """Draws from soft actor-critic's policy, with noise of the color `exponent`.
 
-    `keep_values`: also the critics' values of the action taken and of the mean action, from which
-    the error of an n-step window follows; without priorities nobody needs them."""
+    Stores actions in [-1, 1]; the environment receives them scaled to its bounds. `keep_values`:
+    also stores the critics' values of the action taken and of the mean action, for priorities."""
 
     exponent: float = 1.0
     keep_values: bool = True
@@ -451,3 +173,81 @@ def _values_of_both(
     twice = {name: torch.cat((entry, entry)) for name, entry in observations.items()}
     both = network.critic(twice, torch.cat((taken, own))).numpy()
     return {VALUE_TAKEN: both[: len(taken)], VALUE_BEST: both[len(taken) :]}
+
+
+def colored_noise(
+    steps: int, shape: tuple[int, ...], exponent: float, random: np.random.Generator
+) -> np.ndarray:
+    """Standard normal sequences [steps, *shape], power ~ 1 / frequency^exponent.
+
+    0 is white, 1 pink, 2 a walk. Timmer and Koenig 1995: random amplitudes of all frequencies,
+    scaled, then one inverse Fourier transform.
+    """
+    frequencies = np.fft.rfftfreq(steps)
+    # The mean gets the amplitude of the slowest wave, because its power would be infinite.
+    frequencies[0] = frequencies[1] if len(frequencies) > 1 else 1.0
+    scale = frequencies ** (-exponent / 2.0)
+    amplitudes = random.standard_normal((2, *shape, len(frequencies))) * scale
+    real, imaginary = amplitudes
+    imaginary[..., 0] = 0.0  # the mean is real, as is the fastest wave of an even number of steps
+    real[..., 0] *= np.sqrt(2.0)
+    if steps % 2 == 0:
+        imaginary[..., -1] = 0.0
+        real[..., -1] *= np.sqrt(2.0)
+    waves = np.fft.irfft(real + 1j * imaginary, n=steps, axis=-1)
+    deviation = np.sqrt(_variance(scale, steps))
+    return np.moveaxis(waves / deviation, -1, 0).astype(np.float32)
+
+
+def _variance(scale: np.ndarray, steps: int) -> float:
+    """Variance of each value before it is scaled to 1."""
+    squares = 4.0 * np.square(scale)
+    squares[0] /= 2.0
+    if steps % 2 == 0:
+        squares[-1] /= 2.0
+    return float(squares.sum()) / steps**2
+
+
+class NoiseStream:
+    """Rows [E, d] of noise, cut from sequences of `steps` rows that episodes do not interrupt."""
+
+    def __init__(self, exponent: float, random: np.random.Generator, steps: int = 1024) -> None:
+        self._exponent, self._random, self._steps = exponent, random, steps
+        self._noise, self._row = np.empty((0, 0), np.float32), 0
+
+    def next(self, shape: tuple[int, ...]) -> np.ndarray:
+        if self._exponent == 0.0:
+            return self._random.standard_normal(shape, np.float32)
+        if self._row >= len(self._noise):
+            self._noise = colored_noise(self._steps, shape, self._exponent, self._random)
+            self._row = 0
+        self._row += 1
+        return self._noise[self._row - 1]
+
+
+class NoisePerEnvironment:
+    """Rows [d] of noise for environments by their number: pink for a `share` of them, else white.
+
+    An environment's sequence continues wherever and in whatever batch it is asked for."""
+
+    def __init__(self, share: float, random: np.random.Generator, steps: int = 1024) -> None:
+        self._share, self._random, self._steps = share, random, steps
+        self._sequences: dict[int, np.ndarray] = {}
+        self._rows: dict[int, int] = {}
+
+    def is_pink(self, environments: np.ndarray) -> np.ndarray:
+        return (environments * self._share) % 1.0 < self._share
+
+    def next(self, environments: np.ndarray, size: int) -> np.ndarray:
+        noise = self._random.standard_normal((len(environments), size), np.float32)
+        for row in np.flatnonzero(self.is_pink(environments)):
+            noise[row] = self._pink(int(environments[row]), size)
+        return noise
+
+    def _pink(self, environment: int, size: int) -> np.ndarray:
+        row = self._rows.get(environment, self._steps)
+        if row >= self._steps:
+            self._sequences[environment] = colored_noise(self._steps, (size,), 1.0, self._random)
+            row = 0
+        self._rows[environment] = row + 1
+        return self._sequences[environment][row]
