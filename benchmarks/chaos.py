@@ -87,8 +87,8 @@ def struck(architecture: str, arguments: argparse.Namespace, seed: int, kill_sec
         words = command(architecture, run_dir, arguments, seed)
         spared = soaking.spared(architecture)
         words[1:3] = soaking.under_faults(f"{seed},{1.0 / kill_seconds}", spared)
-        words += ["--hang-seconds", str(arguments.hang_seconds)]
-        words += ["--checkpoint-seconds", str(arguments.checkpoint_seconds)]
+        os.environ["VELDT_HANG_SECONDS"] = str(arguments.hang_seconds)
+        words += ["--checkpoint-options", f"seconds={arguments.checkpoint_seconds}"]
         return measured(words, run_dir, arguments)
 
 
@@ -97,7 +97,7 @@ def resumed(architecture: str, arguments: argparse.Namespace, seed: int) -> Run:
     with tempfile.TemporaryDirectory(prefix="veldt-chaos-") as directory:
         run_dir = Path(directory) / "run"
         words = command(architecture, run_dir, arguments, seed)
-        words += ["--checkpoint-seconds", str(arguments.checkpoint_seconds)]
+        words += ["--checkpoint-options", f"seconds={arguments.checkpoint_seconds}"]
         killed_after = kill_after_checkpoint(words, run_dir, arguments)
         if killed_after is None:  # it was done before its first checkpoint
             return {"killed_after_seconds": None}

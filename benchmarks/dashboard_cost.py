@@ -77,7 +77,7 @@ def trained_steps_per_second(seconds: float, with_page: bool) -> tuple[float, in
             backend="process",
             max_seconds=_START_SECONDS + seconds,
             evaluation_episodes=0,
-            **({"dashboard": True, "port": port} if with_page else {}),
+            **({"dashboard": port} if with_page else {}),
         )
         received = int(visitor.communicate(timeout=30)[0]) if visitor else 0
     finally:

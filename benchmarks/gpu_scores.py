@@ -40,7 +40,7 @@ Run = dict[str, Any]
 def trained(words: list[str], seed: int, run_dir: Path, arguments: argparse.Namespace) -> Run:
     """One run; its checkpoints are not evaluated yet."""
     own = ["--seed", str(seed), "--max-seconds", f"{arguments.seconds:g}"]
-    saved = ["--checkpoint-seconds", f"{arguments.every:g}", "--keep-checkpoints", "1000"]
+    saved = ["--checkpoint-options", f"seconds={arguments.every:g},keep=1000"]
     command = [sys.executable, "-m", "veldt", "train", *words, *own]
     began = time.time()
     done = subprocess.run(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trained steps per second on pixels with convolutions in float32 and in bfloat16, in turns.
 
-Both are the same command but for --image-precision, so the ratio of a round is what rounding gains
-on this machine. Where its cores do not multiply bfloat16 both compute in float32.
+Both are the same command but for the network option image_precision, so the ratio of a round
+is what rounding gains on this machine. Where its cores do not multiply bfloat16
+both compute in float32.
 
 python benchmarks/image_precision.py
 """
@@ -29,7 +30,7 @@ def measure(architecture: str, arguments: argparse.Namespace) -> dict[str, Any]:
                 max_seconds=arguments.seconds,
                 seed=seed,
                 evaluation_episodes=0,
-                image_precision=precision,
+                network_options={"image_precision": precision},
             )
             found.append(run.trained_steps_per_second)
     ratios = [new / old for old, new in zip(*rates.values(), strict=True)]

@@ -33,7 +33,7 @@ _ROCK_PAPER_SCISSORS = {
     "batch_trajectories": 1,
     "freeze_env_steps": 2_500,
     "measure_env_steps": 2_500,
-    "hidden_sizes": "16",
+    "network_options": {"hidden_sizes": "16"},
     "learning_rate": 1e-2,
     "decay_learning_rate": False,
     "entropy_coefficient": 0.2,
@@ -98,7 +98,7 @@ TASKS = {
             # Chance opens games, so that every line is met; entropy keeps other answers alive.
             "env_options": "opening_moves=4",
             "total_env_steps": 2_000_000,
-            "hidden_sizes": "128,128",
+            "network_options": {"hidden_sizes": "128x128"},
             "entropy_coefficient": 0.2,
             "final_entropy": 0.02,
             "opponent_noise": 0.1,

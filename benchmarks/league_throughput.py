@@ -38,8 +38,8 @@ _SAME = {
     "gamma": 1.0,
     "optimizer": "adam",
     "learning_rate": 1e-3,
-    "hidden_sizes": "64,64",
-    "checkpoint_env_steps": 10**9,
+    "network_options": {"hidden_sizes": "64x64"},
+    "checkpoint_options": {"env_steps": 10**9},
 }
 _LEAGUE = {"measure_env_steps": 10**9, "final_entropy": "none", "preset": "control"}
 _FILL = {"freeze_env_steps": 10_000, "matchmaking": "uniform", "self_play_share": 0.0}

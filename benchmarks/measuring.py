@@ -78,6 +78,8 @@ def train_command(architecture: str, run_dir: Path, options: dict[str, Any]) -> 
 def _flag(name: str, value: object) -> list[str]:
     if isinstance(value, bool):
         return [f"--{name}" if value else f"--no-{name}"]
+    if isinstance(value, dict):
+        value = ",".join(f"{key}={entry}" for key, entry in value.items())
     return [f"--{name}", str(value)]
 
 

@@ -37,7 +37,7 @@ _RESUMED = 5
 _LAST_WORDS = 300
 _SMALL_DISK, _FILLER = "200m", "filler"
 _ENVIRONMENT_WORKERS = (
-    *("--vectorization", "subprocess", "--num-actors", "1", "--envs-per-actor", "2"),
+    *("--wrappers", "vectorization=subprocess", "--num-actors", "1", "--envs-per-actor", "2"),
 )
 
 
@@ -117,7 +117,7 @@ KINDS = {
     "group_signal_when_training": Fault(terminate_group, when_training=True),
     "fork_server": Fault(kill_fork_server, _LIMIT),
     "environment_worker": Fault(kill_environment_worker, (*_ENVIRONMENT_WORKERS, *_LIMIT)),
-    "full_disk": Fault(fill_disk, ("--checkpoint-seconds", "1", *_LIMIT), fills_disk=True),
+    "full_disk": Fault(fill_disk, ("--checkpoint-options", "seconds=1", *_LIMIT), fills_disk=True),
 }
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trained steps/s where Veldt, as its peers, steps single CartPoles written in Python.
 
-Gymnasium has a vectorised CartPole, which steps hundreds of them in one call; no peer uses it. With
-`--vectorization in_process` Veldt steps one Python environment after the other, as they do.
+Gymnasium has a vectorised CartPole, which steps hundreds of them in one call; no peer uses it.
+With `--wrappers vectorization=in_process` Veldt steps one Python environment after the other, as
+they do.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def main() -> None:
                 name,
                 60,
                 env="CartPole-v1",
-                vectorization="in_process",
+                wrappers={"vectorization": "in_process"},
                 envs_per_actor=width,
                 num_actors=256 // width,
                 max_seconds=SECONDS,

@@ -121,9 +121,9 @@ def soak(architecture: str, minutes: float, kill_every: float, sample_every: flo
                 *("train", architecture, "--quiet"),
                 *("--env", "CartPole-v1", "--device", "cpu", "--run-dir", str(run_dir)),
                 *("--max-seconds", str(60 * minutes), "--evaluation-episodes", "0"),
-                *("--hang-seconds", "10"),
             ],
             cwd=ROOT, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "VELDT_HANG_SECONDS": "10"},
         )  # fmt: skip
         samples = _watch(process, 60 * minutes, sample_every)
         assert process.stderr is not None

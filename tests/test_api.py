@@ -102,7 +102,7 @@ def test_evaluate_refuses_another_networks_weights(run_dir, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(run_dir, copy)
     config = json.loads((copy / "config.json").read_text())
-    config["options"]["hidden_sizes"] = [8]
+    config["options"]["network_options"]["hidden_sizes"] = [8]
     (copy / "config.json").write_text(json.dumps(config))
     with pytest.raises(veldt.ConfigurationError, match="has changed since"):
         veldt.evaluate(copy)
@@ -174,11 +174,11 @@ def test_a_run_directory_has_one_owner(tmp_path):
     [
         ({}, False, "cpu"),
         ({"network": "mlp"}, False, "cpu"),
-        ({"recurrent_size": 1024}, False, "cpu"),  # there is no recurrent core
+        ({"network_options": {"recurrent_size": 1024}}, False, "cpu"),  # there is no recurrent core
         ({}, True, "cuda"),
         ({"network": "module:function"}, False, "cuda"),
-        ({"hidden_sizes": (64, 512)}, False, "cuda"),
-        ({"recurrent": "lstm", "recurrent_size": 1024}, False, "cuda"),
+        ({"network_options": {"hidden_sizes": (64, 512)}}, False, "cuda"),
+        ({"recurrent": "lstm", "network_options": {"recurrent_size": 1024}}, False, "cuda"),
         ({"device": "cuda"}, False, "cuda"),
         ({"device": "cpu"}, True, "cpu"),
     ],

@@ -16,6 +16,7 @@ from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import with_values
+from veldt.options.text import format_value
 from veldt.run import output
 from veldt.run.changing import MAY_CHANGE
 from veldt.run.config_files import read_config, with_config
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from veldt.sweeps.report import SweepResult
 
 _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
-_ANY = RunOptions(env="")  # whose defaults hold before a run's own are known
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
@@ -67,7 +67,7 @@ def train_from(
     """Train with all options in one mapping; `began` is when the process started."""
     if "env" not in options:
         raise ConfigurationError(f"name an environment: veldt train {architecture} --env ID")
-    if options.get("dashboard"):
+    if options.get("dashboard", False) is not False:
         check_installed()
     check_trackers(options.get("trackers", ()))
     backend = options.get("backend", "process")
@@ -91,9 +91,8 @@ def _train_prepared(
 
     common, own = split_options(options)
     base = Path.cwd()  # an environment may change it, even while it is tried
-    home = homes.home_of(common.run_dir, base, common.local_dir, common.store_seconds)
-    stored = homes.to_go_on_with(home, common.resume)
-    common = home.placed(common)
+    home = homes.home_of(common.run_dir, base)
+    stored = homes.run_to_resume(home)
     weights = first_weights(common, trust_code) if stored is None else None
     if stored is not None:
         plan = _planned(architecture, homes.with_sizes_of(common, stored), own, began)
@@ -152,20 +151,18 @@ def resume(
     from veldt.run import home as homes
 
     base = Path.cwd()
-    asked = with_values(
-        _ANY, {name: changes[name] for name in changes if name in ("local_dir", "store_seconds")}
-    )
-    home = homes.home_of(str(run_dir), base, asked.local_dir, asked.store_seconds)
+    home = homes.home_of(str(run_dir), base)
     assert home.path is not None
     architecture, options, own = saved_options(home.path, trust_code)
     for name in changes:
         if name not in MAY_CHANGE:
             raise ConfigurationError(
                 f"{name} cannot change when a run is resumed (it is"
-                f" {getattr(options, name, own.get(name))}); train anew with another --run-dir"
+                f" {format_value(getattr(options, name, own.get(name)))}); train anew with another"
+                " --run-dir"
             )
-    options = home.placed(with_values(options, changes))
-    if options.dashboard:
+    options = with_values(options, {**changes, "run_dir": str(run_dir)})
+    if options.dashboard is not False:
         check_installed()
     check_trackers(options.trackers)
     if options.backend == "process":

@@ -62,7 +62,7 @@ class DoubleBuffering(SpeedClaim):
             env_options={
                 "base": self.env,
                 "step_ms": self.step_ms / case["groups"],
-                "vectorization": "in_process",
+                "wrappers": {"vectorization": "in_process"},
             },
             groups_per_actor=case["groups"],
             preset="control",  # one pass over a batch: the learner is not to be waited for

@@ -56,7 +56,11 @@ class WeightTraffic(_TrafficClaim):
     def measure(self, case: Row) -> Row:
         hidden_sizes = (case["width"], case["width"])
         options = serial_options(
-            case["seed"], self.env, 2, self.envs_per_actor, hidden_sizes=hidden_sizes
+            case["seed"],
+            self.env,
+            2,
+            self.envs_per_actor,
+            network_options={"hidden_sizes": hidden_sizes},
         )
         with SerialRun(case["system"], options, {}) as run:
             run.advance_to("env_steps", self.env_steps)

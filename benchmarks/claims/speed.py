@@ -43,7 +43,11 @@ class WidthClaim(SpeedClaim):
 
     def run_at_width(self, architecture: str, case: Row, **options: Any) -> Training:
         """A run with two hidden layers of the case's width."""
-        given = {"device": self.device, "hidden_sizes": (case["width"], case["width"]), **options}
+        given = {
+            "device": self.device,
+            "network_options": {"hidden_sizes": (case["width"], case["width"])},
+            **options,
+        }
         return self.run(architecture, case["seed"], self.actors, self.envs_per_actor, **given)
 
     def rates(self, rows: list[Row], **kind: Any) -> np.ndarray:

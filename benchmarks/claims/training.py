@@ -62,7 +62,12 @@ def train(architecture: str, **options: Any) -> Training:
     """An ordinary run with these options, on the CPU unless they say otherwise."""
     with tempfile.TemporaryDirectory(prefix="veldt-claims-") as folder:
         run_dir = Path(folder) / "run"
-        given = {"device": "cpu", "quiet": True, "checkpoint_env_steps": _NEVER, **options}
+        given = {
+            "device": "cpu",
+            "quiet": True,
+            "checkpoint_options": {"env_steps": _NEVER},
+            **options,
+        }
         result = train_from(architecture, {**given, "run_dir": str(run_dir)})
         log = run_dir / TUNING_LOG
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []

@@ -10,7 +10,7 @@ from typing import Any
 from veldt.architectures import ARCHITECTURES, load
 from veldt.cli.main import COMMANDS
 from veldt.cli.parsers import PARSERS, run_parser
-from veldt.options.fields import flat, leaves
+from veldt.options.fields import flat, option_fields
 
 COMMANDS_MARK = "<!-- commands -->"
 OPTIONS_MARK = "<!-- options -->"
@@ -46,7 +46,7 @@ def options_section(name: str) -> str:
     defaults = flat(module.Config())
     presets = {preset: flat(config) for preset, config in module.PRESETS.items()}
     lines = ["| option | meaning | default | presets |", "| --- | --- | --- | --- |"]
-    for option, leaf in leaves(module.Config).items():
+    for option, leaf in option_fields(module.Config).items():
         default = defaults[option]
         other = ", ".join(
             f"{preset}: `{_shown(values[option])}`"

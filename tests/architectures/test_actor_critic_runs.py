@@ -20,7 +20,7 @@ TINY = {
     "trajectory_steps": 5,
     "total_env_steps": 800,
     "evaluation_episodes": 0,
-    "hidden_sizes": (16,),
+    "network_options": {"hidden_sizes": (16,)},
 }
 
 
@@ -37,7 +37,7 @@ VARIANTS = [
     ("async_q", {"worker": "one_step", "target_period_updates": 10}),
     ("async_q", {}),
     ("async_q", {"worker": "sarsa"}),
-    ("a3c", {"recurrent": "lstm", "recurrent_size": 8}),
+    ("a3c", {"recurrent": "lstm", "network_options": {"hidden_sizes": (16,), "recurrent_size": 8}}),
     ("a2c", {}),
     ("a2c", {"barrier": "step"}),
     ("ppo", {}),
@@ -46,7 +46,17 @@ VARIANTS = [
     ("impala", {"num_learners": 3, "reduction": "sum"}),
     ("impala", {"replay_fraction": 0.5, "replay_trajectories": 64}),
     ("impala", {"extra_lag": 3}),
-    ("impala", {"recurrent": "lstm", "recurrent_size": 8, "last_action_and_reward": True}),
+    (
+        "impala",
+        {
+            "recurrent": "lstm",
+            "network_options": {
+                "hidden_sizes": (16,),
+                "recurrent_size": 8,
+                "last_action_and_reward": True,
+            },
+        },
+    ),
 ]
 
 

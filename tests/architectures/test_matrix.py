@@ -28,10 +28,16 @@ OBSERVATIONS = {
     ),
 }
 NETWORKS: dict[str, dict[str, Any]] = {
-    "memory": {"recurrent": "gru", "recurrent_size": 8},
-    "past": {"last_action_and_reward": True},
+    "memory": {"recurrent": "gru", "network_options": {"hidden_sizes": (8,), "recurrent_size": 8}},
+    "past": {
+        "network_options": {
+            "hidden_sizes": (8,),
+            "recurrent_size": 8,
+            "last_action_and_reward": True,
+        }
+    },
     "normalised": {"normalize_observations": True},
-    "stacked": {"frame_stack": 2},
+    "stacked": {"wrappers": {"frame_stack": 2}},
 }
 _BOX, _NO_MEMORY = {"bounded", "unbounded"}, {"memory", "past"}
 _ONLY_DISCRETE = {"multi_discrete", *_BOX}
@@ -105,7 +111,7 @@ def test_it_trains_or_is_refused(name, observation, action, network, refused, tm
     options = {
         "env_options": {"observation": observation, "action": action},
         "backend": "serial",
-        "hidden_sizes": (8,),
+        "network_options": {"hidden_sizes": (8,)},
         "num_actors": 1,
         "envs_per_actor": 2,
         "total_env_steps": 120,

@@ -36,7 +36,7 @@ TINY = {
     "trajectory_steps": 5,
     "total_env_steps": 1_200,
     "evaluation_episodes": 0,
-    "hidden_sizes": (16,),
+    "network_options": {"hidden_sizes": (16,)},
 }
 TINY_R2D2 = {
     "architecture": "r2d2",
@@ -44,7 +44,7 @@ TINY_R2D2 = {
     "unroll_steps": 10,
     "batch_sequences": 4,
     "min_replay_sequences": 8,
-    "recurrent_size": 8,
+    "network_options": {"hidden_sizes": (16,), "recurrent_size": 8},
 }
 
 
@@ -57,9 +57,24 @@ VARIANTS = [
     {},
     {"groups_per_actor": 2},
     {"num_actors": 4},
-    {"recurrent": "lstm", "recurrent_size": 8, "last_action_and_reward": True},
+    {
+        "recurrent": "lstm",
+        "network_options": {
+            "hidden_sizes": (16,),
+            "recurrent_size": 8,
+            "last_action_and_reward": True,
+        },
+    },
     TINY_R2D2,
-    {**TINY_R2D2, "recurrent": "gru", "last_action_and_reward": True},
+    {
+        **TINY_R2D2,
+        "recurrent": "gru",
+        "network_options": {
+            "hidden_sizes": (16,),
+            "recurrent_size": 8,
+            "last_action_and_reward": True,
+        },
+    },
 ]
 
 
@@ -97,7 +112,9 @@ def make_serial(plan: Plan):
 def planned(
     architecture: str = "seed_rl", backend: str = "process", num_actors: int = 2, **own
 ) -> Plan:
-    options = {"recurrent_size": own.pop("recurrent_size", 8), "hidden_sizes": (16,)}
+    options = {
+        "network_options": {"recurrent_size": own.pop("recurrent_size", 8), "hidden_sizes": (16,)}
+    }
     run = RunOptions(
         env="CartPole-v1",
         backend=backend,

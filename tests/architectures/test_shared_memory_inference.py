@@ -33,7 +33,7 @@ TINY = {
     "trajectory_steps": 5,
     "total_env_steps": 1200,
     "evaluation_episodes": 0,
-    "hidden_sizes": (16,),
+    "network_options": {"hidden_sizes": (16,)},
 }
 
 
@@ -47,10 +47,16 @@ def train(tmp_path, architecture, **options):
     [
         ("ga3c", {}),
         ("ga3c", {"annealing_window_seconds": 0.1, "annealing_warm_up_seconds": 0.1}),
-        ("ga3c", {"recurrent": "lstm", "recurrent_size": 8}),
+        (
+            "ga3c",
+            {"recurrent": "lstm", "network_options": {"hidden_sizes": (16,), "recurrent_size": 8}},
+        ),
         ("sample_factory", {}),
         ("sample_factory", {"num_policy_workers": 2, "enough_requests": 2}),
-        ("sample_factory", {"recurrent": "gru", "recurrent_size": 8}),
+        (
+            "sample_factory",
+            {"recurrent": "gru", "network_options": {"hidden_sizes": (16,), "recurrent_size": 8}},
+        ),
     ],
 )
 def test_the_same_seed_gives_the_same_bits(architecture, options, tmp_path):

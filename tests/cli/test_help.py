@@ -12,7 +12,7 @@ from veldt.cli import main as cli
 from veldt.cli.help import USUAL, USUAL_OWN, common_groups, own_groups
 from veldt.cli.parsers import run_parser
 from veldt.options import RunOptions
-from veldt.options.fields import leaves
+from veldt.options.fields import option_fields
 from veldt.options.text import flag_of
 
 
@@ -23,9 +23,9 @@ def flags(text: str) -> set[str]:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_short_help_fits_a_screen_and_the_long_one_has_everything(name):
     short = run_parser("train", name).format_help()
-    known = [*leaves(RunOptions).values(), *leaves(load(name).Config).values()]
+    known = [*option_fields(RunOptions).values(), *option_fields(load(name).Config).values()]
     everything = {flag_of(leaf).removeprefix("--") for leaf in known} | {"config", "trust-code"}
-    assert 17 <= len(flags(short)) <= 23
+    assert 17 <= len(flags(short)) <= 25
     assert {"env", "learning-rate", "total-env-steps"} <= flags(short)
     assert f"veldt train {name} --help all" in short
     assert flags(run_parser("train", name, show_all=True).format_help()) == everything
@@ -53,10 +53,10 @@ def test_what_is_not_shown_can_be_given():
 
 
 def test_the_names_in_the_lists_are_options():
-    own = {name for each in ARCHITECTURES for name in leaves(load(each).Config)}
-    assert set(leaves(RunOptions)) >= USUAL
+    own = {name for each in ARCHITECTURES for name in option_fields(load(each).Config)}
+    assert set(option_fields(RunOptions)) >= USUAL
     assert own >= USUAL_OWN
     grouped = [name for names in common_groups().values() for name in names]
-    assert sorted(grouped) == sorted(leaves(RunOptions))
+    assert sorted(grouped) == sorted(option_fields(RunOptions))
     grouped = [name for names in own_groups(load("apex").Config, "apex").values() for name in names]
-    assert sorted(grouped) == sorted(leaves(load("apex").Config))
+    assert sorted(grouped) == sorted(option_fields(load("apex").Config))

@@ -141,7 +141,7 @@ def test_a_resumed_run_comes_back_to_the_same_page(browser, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
     run_dir = str(tmp_path / "run")
-    page = ("--dashboard", "--port", port)
+    page = ("--dashboard", port)
     with veldt_process("train", "impala", *SMALL, "--run-dir", run_dir, *page) as process:
         browser.get(address_of(process))
         until(lambda: env_steps(browser) > 0, "steps on the page")
@@ -195,8 +195,8 @@ def test_a_taken_port_is_refused_before_anything_is_written(tmp_path, capsys):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         command = ["train", "impala", *SMALL, "--backend", "serial", "--run-dir", str(run_dir)]
-        assert cli.main([*command, "--dashboard", "--port", port]) == 2
-    assert "choose another --port" in capsys.readouterr().err
+        assert cli.main([*command, "--dashboard", port]) == 2
+    assert "choose another port" in capsys.readouterr().err
     assert not run_dir.exists()
 
 

@@ -46,7 +46,7 @@ def test_evaluate_reports_all_of_it(tmp_path, capsys):
         total_env_steps=64,
         num_actors=1,
         envs_per_actor=2,
-        time_limit=40,
+        wrappers={"time_limit": 40},
         evaluation_episodes=0,
         network="mlp",
         run_dir=str(tmp_path / "run"),

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 TRAIN = (
     *("train", "impala", "--num-actors", "1", "--envs-per-actor", "2", "--quiet"),
-    *("--vectorization", "subprocess", "--evaluation-episodes", "0", "--run-dir", "run"),
+    *("--wrappers", "vectorization=subprocess", "--evaluation-episodes", "0", "--run-dir", "run"),
 )
 
 
@@ -124,7 +124,12 @@ def test_a_run_goes_on_when_a_worker_is_killed(tmp_path):
 
 @pytest.mark.parametrize("vectorization", ["subprocess", "in_process"])
 def test_programs_of_environments_end_with_a_run_that_is_killed(vectorization, tmp_path):
-    words = ("--env", "faulty_environments:WithProgram", "--vectorization", vectorization)
+    words = (
+        "--env",
+        "faulty_environments:WithProgram",
+        "--wrappers",
+        f"vectorization={vectorization}",
+    )
     process = commands.start(tmp_path, *TRAIN, *words)
     try:
         commands.wait_for_training(tmp_path / "run", process)
@@ -137,7 +142,7 @@ def test_programs_of_environments_end_with_a_run_that_is_killed(vectorization, t
 
 
 def test_programs_of_environments_end_with_a_run_that_is_over(tmp_path):
-    words = ("--env", "faulty_environments:WithProgram", "--vectorization", "in_process")
+    words = ("--env", "faulty_environments:WithProgram", "--wrappers", "vectorization=in_process")
     done = commands.start(tmp_path, *TRAIN, *words, "--total-env-steps", "10000")
     try:
         programs(done.pid, 2)

@@ -27,12 +27,16 @@ SMALL = {
     "backend": "serial",
     "envs_per_actor": 4,
     "evaluation_episodes": 0,
-    "hidden_sizes": (16,),
-    "checkpoint_env_steps": HALF,
+    "network_options": {"hidden_sizes": (16,)},
+    "checkpoint_options": {"env_steps": HALF},
     "seed": 5,
 }
 REPLAY = {"min_replay_transitions": 100, "batch_size": 16}
-SEQUENCES = {"min_replay_sequences": 8, "batch_sequences": 4, "recurrent_size": 8}
+SEQUENCES = {
+    "min_replay_sequences": 8,
+    "batch_sequences": 4,
+    "network_options": {"hidden_sizes": (16,), "recurrent_size": 8},
+}
 # Four learning players have an actor each: with one environment, checkpoints fall where asked.
 LEAGUE = {
     "matchmaking": "alphastar",

@@ -125,7 +125,12 @@ def test_a_run_that_nobody_comes_to_ends_in_time(tmp_path):
         ("impala", "external:127.0.0.1:5000", {}, "only seed_rl takes external:"),
         ("seed_rl", "external:here", {}, "names no host and port; write external:HOST:PORT"),
         ("seed_rl", "external:127.0.0.1:5000?width=3", {}, "'width=3' is not understood"),
-        ("seed_rl", "external:127.0.0.1:5000", {"time_limit": 5}, "time_limit does not go with"),
+        (
+            "seed_rl",
+            "external:127.0.0.1:5000",
+            {"wrappers": {"time_limit": 5}},
+            "time_limit does not go with",
+        ),
         ("seed_rl", "external:127.0.0.1:5000", {}, "give ?spaces=FILE behind it"),
     ],
 )

@@ -23,7 +23,7 @@ TRAIN = ("train", "seed_rl", "--env", "CartPole-v1", "--num-actors", "1", "--qui
 
 def test_a_run_whose_ray_head_dies_ends_with_one_line_and_names_its_checkpoint(tmp_path):
     words = ("train", "impala", "--env", "CartPole-v1", "--num-actors", "1", "--quiet")
-    limits = ("--backend", "ray", "--envs-per-actor", "2", "--checkpoint-seconds", "1")
+    limits = ("--backend", "ray", "--envs-per-actor", "2", "--checkpoint-options", "seconds=1")
     process = commands.start(tmp_path, *words, *limits, "--run-dir", "run")
     try:
         deadline = time.monotonic() + commands.PATIENCE_SECONDS

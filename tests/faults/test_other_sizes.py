@@ -20,8 +20,8 @@ SMALL = {
     "backend": "serial",
     "envs_per_actor": 4,
     "evaluation_episodes": 0,
-    "hidden_sizes": (16,),
-    "checkpoint_env_steps": 10_000,
+    "network_options": {"hidden_sizes": (16,)},
+    "checkpoint_options": {"env_steps": 10_000},
 }
 REPLAY = {"min_replay_transitions": 50, "batch_size": 8}
 OWN = {
@@ -31,13 +31,20 @@ OWN = {
     "ppo": {"trajectory_steps": 8},
     "sac": REPLAY,
     "td3": REPLAY,
-    "r2d2": {"min_replay_sequences": 8, "batch_sequences": 4, "recurrent_size": 8},
+    "r2d2": {
+        "min_replay_sequences": 8,
+        "batch_sequences": 4,
+        "network_options": {"hidden_sizes": (16,), "recurrent_size": 8},
+    },
     "sample_factory": {"trajectory_steps": 8, "batch_rows": 32},
     "league": {"freeze_env_steps": 60, "max_frozen": 6},
 }
 CASES = {name: OWN.get(name, {}) for name in ARCHITECTURES if name != "dqn"}
 CASES["gorila, global"] = {**REPLAY, "replay": "global"}
-CASES["impala, recurrent"] = {"recurrent": "gru", "recurrent_size": 8}
+CASES["impala, recurrent"] = {
+    "recurrent": "gru",
+    "network_options": {"hidden_sizes": (16,), "recurrent_size": 8},
+}
 CASES["a3c, own statistics"] = {"shared_statistics": False}
 
 

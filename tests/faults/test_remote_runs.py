@@ -33,7 +33,14 @@ STEPS = 4000
 SMALL = (
     *("--env", "faulty_environments:leisurely_cart_pole", "--backend", "serial"),
     *("--num-actors", "1", "--envs-per-actor", "1"),
-    *("--hidden-sizes", "16", "--evaluation-episodes", "0", "--checkpoint-env-steps", "500"),
+    *(
+        "--network-options",
+        "hidden_sizes=16",
+        "--evaluation-episodes",
+        "0",
+        "--checkpoint-options",
+        "env_steps=500",
+    ),
 )
 
 
@@ -122,8 +129,6 @@ def test_the_same_command_again_changes_nothing(proxy, url, machine, capsys):
     assert result(url) == before
     assert train(url, "--learning-rate", "0.5", steps=500) == 2
     assert re.search(r"holds a run with learning_rate [\d.]+, not 0.5; give the same", said(capsys))
-    assert train(url, "--resume", "never", steps=500) == 2
-    assert "already holds a run" in said(capsys)
 
 
 def newest_step(url: str) -> int:
@@ -176,12 +181,13 @@ def test_kills_on_a_flaky_store_lose_nothing_that_was_committed(
     assert sum(proxy.counts.values()) > 10
 
 
-def test_a_dead_store_costs_neither_the_run_nor_the_end(proxy, url, machine, capsys):
+def test_a_dead_store_costs_neither_the_run_nor_the_end(proxy, url, machine, capsys, monkeypatch):
     assert train(url, steps=500) == 0
     proxy.faults, proxy.rate = ("hang",), 1.0
     began = time.monotonic()
     machine("second")
-    assert train(url, "--store-seconds", "1", steps=1000) == 2
+    monkeypatch.setenv("VELDT_STORE_SECONDS", "1")
+    assert train(url, steps=1000) == 2
     assert "could not list files (TimeoutError: no answer in 1 s); nothing was" in said(capsys)
     assert time.monotonic() - began < 30  # a slow machine; the bound is a second per call
 
@@ -189,7 +195,8 @@ def test_a_dead_store_costs_neither_the_run_nor_the_end(proxy, url, machine, cap
     proxy.faults = ()
     hang_after_the_start(proxy)
     began = time.monotonic()
-    assert train(url, "--store-seconds", "2", steps=3000) == 1
+    monkeypatch.setenv("VELDT_STORE_SECONDS", "2")
+    assert train(url, steps=3000) == 1
     lines = said(capsys).splitlines()
     assert time.monotonic() - began < 60  # training included
     assert [line.partition(": ")[2].split(" ")[0] for line in lines] == ["upload:", url]
@@ -278,12 +285,12 @@ def test_what_cannot_be_used_is_refused_in_a_line(proxy, machine, capsys, given,
     assert err.count("\n") == 1
 
 
-def test_an_existing_run_on_this_machine_goes_on_when_asked_to(tmp_path, capsys):
+def test_an_existing_run_on_this_machine_is_resumed(tmp_path, capsys):
     path = str(tmp_path / "run")
     assert train(path, steps=500) == 0
-    assert train(path, steps=1000) == 2
-    assert "already holds a run; choose another --run-dir, or go on with it" in said(capsys)
-    assert train(path, "--resume", "auto", steps=1000) == 0
+    assert train(path, "--learning-rate", "0.5", steps=1000) == 2
+    assert "not 0.5; give the same" in said(capsys)
+    assert train(path, steps=1000) == 0
     assert veldt.RunResult.load(Path(path) / "result.json").env_steps == 1000
 
 
@@ -291,14 +298,14 @@ def test_a_start_that_left_no_checkpoint_begins_anew(tmp_path, capsys):
     path = tmp_path / "run"
     assert train(str(path), steps=500) == 0
     shutil.rmtree(path / "checkpoints")
-    assert train(str(path), "--resume", "auto", steps=500) == 0
+    assert train(str(path), steps=500) == 0
     assert "left no checkpoint; it begins anew" in said(capsys)
 
 
 def test_a_signalled_run_is_whole_in_its_store(tmp_path, machine):
     """Budget without end, checkpoints a minute apart: what is committed is the last checkpoint."""
     url = f"file://{tmp_path}/store/run"
-    words = ("--run-dir", url, "--total-env-steps", "1e9", "--checkpoint-env-steps", "1e8")
+    words = ("--run-dir", url, "--total-env-steps", "1e9", "--checkpoint-options", "env_steps=1e8")
     process = start(tmp_path, "train", "impala", *SMALL, *words)
     local = local_copy(url)
     wait_for_training(local, process)

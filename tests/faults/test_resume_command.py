@@ -54,7 +54,7 @@ def test_goes_on_with_another_budget(run_dir):
     [
         (("--seed", "7"), "seed cannot change when a run is resumed (it is 0)"),
         (("--env", "Acrobot-v1"), "env cannot change when a run is resumed (it is CartPole-v1)"),
-        (("--hidden-sizes", "8"), "hidden_sizes cannot change"),
+        (("--network-options", "hidden_sizes=8"), "network_options cannot change"),
         (("--trajectory-steps", "3"), "trajectory_steps cannot change when a run is resumed (it"),
         (("--total-env-step", "9"), "did you mean --total-env-steps?"),
     ],

@@ -58,7 +58,7 @@ def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_pa
     for number in range(SIGNALS):
         folder = tmp_path / str(number)
         folder.mkdir()
-        process = commands.start(folder, *TRAIN, "--checkpoint-seconds", "2")
+        process = commands.start(folder, *TRAIN, "--checkpoint-options", "seconds=2")
         try:
             commands.wait_until_it_listens(process)
             time.sleep(draw.uniform(0.0, 5.0))  # checkpoints are two seconds apart
@@ -135,7 +135,7 @@ def test_a_killed_fork_server_is_replaced_and_no_node_notices(tmp_path):
 
 def test_a_run_on_ray_hears_the_signal_and_not_only_ray(tmp_path):
     """Ray's library takes SIGTERM over when a process joins a cluster."""
-    small = ("--backend", "ray", "--num-actors", "1", "--checkpoint-seconds", "60")
+    small = ("--backend", "ray", "--num-actors", "1", "--checkpoint-options", "seconds=60")
     process = commands.start(tmp_path, *TRAIN, *small)
     try:
         commands.wait_for_training(tmp_path / "run", process)

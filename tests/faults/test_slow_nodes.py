@@ -41,7 +41,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(small_disk):
     seconds = 30.0
     process = commands.start(
         small_disk, "train", "impala", *LEISURELY, *SMALL, "--run-dir", "run",
-        "--max-seconds", str(seconds), "--checkpoint-seconds", "1", "--json",
+        "--max-seconds", str(seconds), "--checkpoint-options", "seconds=1", "--json",
     )  # fmt: skip
     try:
         deadline = time.monotonic() + commands.PATIENCE_SECONDS
@@ -92,8 +92,16 @@ def test_a_budget_that_is_over_before_the_first_reset_is_said_in_one_line(tmp_pa
 
 def test_a_large_network_keeps_its_budget(tmp_path):
     """4 million weights and their optimizer state are captured and written beside the loop."""
-    words = ("train", "impala", "--env", "CartPole-v1", "--hidden-sizes", "2000,2000", *SMALL)
-    limits = ("--max-seconds", "25", "--checkpoint-seconds", "1", "--quiet")
+    words = (
+        "train",
+        "impala",
+        "--env",
+        "CartPole-v1",
+        "--network-options",
+        "hidden_sizes=2000x2000",
+        *SMALL,
+    )
+    limits = ("--max-seconds", "25", "--checkpoint-options", "seconds=1", "--quiet")
     done = commands.run(tmp_path, *words, "--run-dir", "run", *limits)
     assert done.returncode == 0, done.stderr
     result, complete = commands.saved(tmp_path / "run")
@@ -102,10 +110,11 @@ def test_a_large_network_keeps_its_budget(tmp_path):
     assert result["wall_seconds"] < 25 + SLACK_SECONDS
 
 
-def test_a_run_that_was_suspended_goes_on_without_a_restart(tmp_path):
+def test_a_run_that_was_suspended_goes_on_without_a_restart(tmp_path, monkeypatch):
     """As a scheduler does that lends its cores to another job: for longer than a node may be silent
     while somebody listens."""
-    words = ("train", "impala", *LEISURELY, *SMALL, "--run-dir", "run", "--hang-seconds", "3")
+    words = ("train", "impala", *LEISURELY, *SMALL, "--run-dir", "run")
+    monkeypatch.setenv("VELDT_HANG_SECONDS", "3")
     process = commands.start(tmp_path, *words, "--max-seconds", "25", "--quiet")
     try:
         commands.wait_for_training(tmp_path / "run", process)

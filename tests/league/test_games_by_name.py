@@ -14,7 +14,7 @@ from veldt.games.registry import GAMES
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 
-SMALL = {"backend": "serial", "hidden_sizes": (8,), "evaluation_episodes": 2}
+SMALL = {"backend": "serial", "network_options": {"hidden_sizes": (8,)}, "evaluation_episodes": 2}
 
 
 @pytest.mark.parametrize("name", GAMES)

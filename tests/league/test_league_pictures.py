@@ -27,7 +27,7 @@ def run_dir(tmp_path_factory) -> Path:
         measure_env_steps=300,
         max_frozen=6,
         evaluation_episodes=0,
-        hidden_sizes=(8,),
+        network_options={"hidden_sizes": (8,)},
         envs_per_actor=8,
     )
     return path

@@ -28,7 +28,7 @@ from veldt.run.loading import find_checkpoint
 from veldt.run.plan import Plan, make_plan
 from veldt.run.play import play_run
 
-SMALL = {"hidden_sizes": (8,), "num_actors": 1, "envs_per_actor": 8}
+SMALL = {"network_options": {"hidden_sizes": (8,)}, "num_actors": 1, "envs_per_actor": 8}
 PATIENCE_SECONDS = 120.0
 
 

@@ -18,7 +18,7 @@ from veldt.run.plan import make_plan
 
 
 def network(env: str = "veldt:kuhn"):
-    options = RunOptions(env, backend="serial", hidden_sizes=(8,))
+    options = RunOptions(env, backend="serial", network_options={"hidden_sizes": (8,)})
     return make_plan("league", options, {}).topology.network
 
 

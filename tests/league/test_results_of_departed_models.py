@@ -87,7 +87,7 @@ def test_self_play_has_its_share_of_the_games(rule, tmp_path):
 
 
 def test_an_actor_discards_results_of_a_model_that_left(tmp_path):
-    options = RunOptions("veldt:kuhn", backend="serial", hidden_sizes=(8,))
+    options = RunOptions("veldt:kuhn", backend="serial", network_options={"hidden_sizes": (8,)})
     network = make_plan("league", options, {}).topology.network
 
     def matches(model: int) -> np.ndarray:

@@ -19,7 +19,7 @@ SETTINGS = {
     "batch_trajectories": 1,
     "freeze_env_steps": 2500,
     "measure_env_steps": 5000,
-    "hidden_sizes": (16,),
+    "network_options": {"hidden_sizes": (16,)},
     "learning_rate": 1e-2,
     "decay_learning_rate": False,
     "entropy_coefficient": 0.2,

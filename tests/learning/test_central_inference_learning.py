@@ -31,7 +31,11 @@ def test_vtrace_learns_cartpole(tmp_path):
 
 @pytest.mark.parametrize("architecture", ["seed_rl", "r2d2"])
 def test_a_memory_task_is_solved_by_the_state_that_the_server_keeps(architecture, tmp_path):
-    options = {"architecture": architecture, "recurrent": "lstm", "recurrent_size": 32}
+    options = {
+        "architecture": architecture,
+        "recurrent": "lstm",
+        "network_options": {"recurrent_size": 32},
+    }
     result = train(tmp_path, "veldt/Memory-v0", 0.95, 60_000, **options)
     assert result.reached_target, f"mean return {result.mean_return_100} at the end"
 

@@ -50,7 +50,11 @@ def train(tmp_path, env, **options):
     [
         (MultiDiscreteEnvironment, 12.0, {}),  # best 16, chance 5.8
         ("veldt/MaskedDict-v0", 13.0, {}),  # best 20, chance 6.7
-        ("veldt/Memory-v0", 0.9, {"recurrent": "lstm", "recurrent_size": 32}),  # best 1, chance 0
+        (
+            "veldt/Memory-v0",
+            0.9,
+            {"recurrent": "lstm", "network_options": {"recurrent_size": 32}},
+        ),  # best 1, chance 0
         # A random policy gets about -1200; solved is about -150.
         (
             "Pendulum-v1",

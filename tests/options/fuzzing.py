@@ -37,7 +37,7 @@ from veldt.environments.processes import die_with, kill_group, lead_group
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import Bounds
-from veldt.options.fields import Leaf, leaves
+from veldt.options.fields import OptionField, option_fields
 from veldt.run.plan import make_plan
 
 torch.set_num_threads(1)  # a pool of threads does not survive the fork of a sample
@@ -127,11 +127,11 @@ def cases(seed: int, count: int) -> Iterator[Case]:
 
 
 @cache
-def options_of(architecture: str) -> dict[str, Leaf]:
-    return {**leaves(RunOptions), **leaves(architectures.load(architecture).Config)}
+def options_of(architecture: str) -> dict[str, OptionField]:
+    return {**option_fields(RunOptions), **option_fields(architectures.load(architecture).Config)}
 
 
-def value_for(leaf: Leaf, rng: random.Random) -> object:
+def value_for(leaf: OptionField, rng: random.Random) -> object:
     """Half of the time something that the option's type allows, else anything at all."""
     if leaf.name in ("env", "network") and rng.random() < 0.7:
         return rng.choice((*ENVIRONMENTS, raising))

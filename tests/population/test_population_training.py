@@ -145,7 +145,7 @@ def population_run(**options):
         "envs_per_actor": 8,
         "trajectory_steps": 8,
         "pbt_learning_rates": (1e-3, 3e-3),
-        "hidden_sizes": (16,),
+        "network_options": {"hidden_sizes": (16,)},
         "optimizer": "adam",
     }
     return OpenRun("sample_factory", **(settings | options))
@@ -300,12 +300,12 @@ SMALL = {
     "envs_per_actor": 8,
     "num_policies": 2,
     "trajectory_steps": 8,
-    "hidden_sizes": (16,),
+    "network_options": {"hidden_sizes": (16,)},
+    "checkpoint_options": {"env_steps": 1500},
     "pbt_period_env_steps": 80,
     "pbt_episodes": 10,
     "pbt_gap": 0.02,
     "evaluation_episodes": 0,
-    "checkpoint_env_steps": 1500,
     "seed": 5,
 }
 

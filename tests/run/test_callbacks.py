@@ -42,7 +42,7 @@ def test_a_listener_hears_everything(tmp_path):
         callbacks=[heard],
         backend="serial",
         total_env_steps=3_000,
-        checkpoint_env_steps=1_000,
+        checkpoint_options={"env_steps": 1_000},
         run_dir=str(tmp_path / "run"),
         **SMALL,
     )

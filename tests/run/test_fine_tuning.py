@@ -61,7 +61,7 @@ def test_all_weights_and_statistics_come_along(source, tmp_path, backend):
         from_run=f"{source}:last",
         backend=backend,
         normalize_observations=True,
-        time_limit=50,
+        wrappers={"time_limit": 50},
         run_dir=str(run),
         **STILL,
     )
@@ -84,9 +84,7 @@ def test_all_weights_and_statistics_come_along(source, tmp_path, backend):
 def test_an_encoder_serves_another_head_and_architecture(source, tmp_path, name):
     run, fresh = tmp_path / "run", tmp_path / "fresh"
     options = {"normalize_observations": True, "backend": "serial", "preset": "control", **STILL}
-    veldt.train(
-        name, "CartPole-v1", from_run=str(source), from_part="encoder", run_dir=str(run), **options
-    )
+    veldt.train(name, "CartPole-v1", from_run=f"{source}:encoder", run_dir=str(run), **options)
     veldt.train(name, "CartPole-v1", run_dir=str(fresh), **options)
     before, after, drawn = tensors(source), tensors(run), tensors(fresh)
     shared = [key for key in after if "encoder" in key and "moments" not in key]
@@ -125,10 +123,19 @@ def test_a_resumed_run_does_not_look_back(source, tmp_path):
         ("impala --env CartPole-v1", "observation normaliser differs"),
         ("impala --env CartPole-v1", "train with --normalize-observations"),
         ("dqn --env CartPole-v1", "its head is policy_value, here it is q;"),
-        ("dqn --env CartPole-v1", "or use --from-part encoder"),
-        ("impala --env CartPole-v1 --hidden-sizes 8,8", "the encoder differs (encoder.mlp"),
-        ("impala --env CartPole-v1 --hidden-sizes 8,8", "--hidden-sizes 64,64"),
-        ("impala --env CartPole-v1 --activation relu", "activation is tanh, here it is relu"),
+        ("dqn --env CartPole-v1", "or use --from RUN:best:encoder"),
+        (
+            "impala --env CartPole-v1 --network-options hidden_sizes=8x8",
+            "the encoder differs (encoder.mlp",
+        ),
+        (
+            "impala --env CartPole-v1 --network-options hidden_sizes=8x8",
+            "--network-options hidden_sizes=64x64",
+        ),
+        (
+            "impala --env CartPole-v1 --network-options activation=relu",
+            "activation is tanh, here it is relu",
+        ),
         ("impala --env CartPole-v1 --recurrent gru", "train with --recurrent none"),
     ],
 )
@@ -156,5 +163,3 @@ def test_what_does_not_fit_is_named_before_anything_starts(
 def test_a_run_that_is_not_there_is_named(source, tmp_path, given, says):
     with pytest.raises(veldt.ConfigurationError, match=says):
         veldt.train("impala", "CartPole-v1", from_run=given.format(source=source))
-    with pytest.raises(veldt.ConfigurationError, match="name it with --from"):
-        veldt.train("impala", "CartPole-v1", from_part="encoder")

@@ -20,18 +20,12 @@ def plan(architecture, own=None, **options):
 @pytest.mark.parametrize(
     ("architecture", "own", "options", "told"),
     [
-        ("impala", {}, {"learner_devices": ("cuda:7",)}, "learner_devices is 'cuda:7', which"),
-        ("impala", {}, {"learner_devices": ("tpu",)}, "there is cpu"),
-        ("seed_rl", {}, {"inference_device": "cuda:99"}, "inference_device is 'cuda:99', which"),
-        ("impala", {}, {"inference_device": "cpu"}, "has no inference server"),
-        ("impala", {}, {"learner_devices": ("cpu", "cpu")}, "2 devices, but impala has 1 learners"),
-        (
-            "impala",
-            {"num_learners": 2},
-            {"learner_devices": ("cpu",)},
-            "1 devices, but impala has 2",
-        ),
-        ("ga3c", {}, {"inference_device": "cpu"}, "shares one model on one device"),
+        ("impala", {}, {"device": "cuda:7"}, "device is cuda:7, which is not on this machine"),
+        ("impala", {}, {"device": "tpu"}, "use auto, cpu, cuda, cuda:1"),
+        ("impala", {}, {"device": "cpu,cpu"}, "2 devices, but impala has 1 learners"),
+        ("seed_rl", {}, {"device": "cpu,cpu,cpu"}, "then one for the inference server"),
+        ("impala", {"num_learners": 3}, {"device": "cpu,cpu"}, "2 devices, but impala has 3"),
+        ("ga3c", {}, {"device": "cpu,cpu"}, "shares one model on one device"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line_before_the_start(architecture, own, options, told):
@@ -42,27 +36,26 @@ def test_what_cannot_be_is_said_in_one_line_before_the_start(architecture, own, 
 
 
 def test_each_learner_and_server_has_the_device_that_was_named():
-    found = plan("impala", {"num_learners": 2}, backend="serial", learner_devices=("cpu", "cpu"))
+    found = plan("impala", {"num_learners": 2}, backend="serial", device="cpu,cpu")
     assert [node.role.device() for node in found.topology.of("learner")] == ["cpu", "cpu"]
-    found = plan("seed_rl", backend="serial", inference_device="cpu", learner_devices=("cpu",))
+    found = plan("seed_rl", backend="serial", device="cpu,cpu")
     assert {node.role.device() for node in found.topology.nodes} == {"cpu"}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_learner_on_the_gpu_and_inference_on_the_cpu():
-    found = plan("seed_rl", backend="serial", inference_device="cpu", learner_devices=("cuda:0",))
+    found = plan("seed_rl", backend="serial", device="cuda:0,cpu")
     devices = {node.kind: node.role.device() for node in found.topology.nodes}
     assert devices["learner"] == "cuda:0"
     assert devices["inference"] == "cpu"
 
 
-def test_more_threads_than_could_ever_run_are_refused(monkeypatch):
+def test_the_learner_has_as_many_threads_as_the_environment_says(monkeypatch):
     monkeypatch.setattr("veldt.run.plan.usable_cores", lambda: 2)
-    for backend in ("serial", "process"):
-        assert plan("impala", learner_threads=8, backend=backend).problem.compute.threads == 8
-        with pytest.raises(ConfigurationError, match="has 2 cores; use at most 8"):
-            plan("impala", learner_threads=9, backend=backend)
-    assert plan("impala", learner_threads=9, backend="ray").problem.compute.threads == 9
+    for asked, threads in (("8", 8), ("9", 8), ("none", 1)):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert plan("impala", backend="process").problem.compute.threads == threads
+        assert plan("impala", backend="serial").problem.compute.threads == 1
 
 
 @pytest.mark.parametrize(
@@ -79,6 +72,7 @@ def test_a_learner_that_actors_wait_for_has_their_cores(
 ):
     """Where its network is large enough to be shared out; never on serial, which repeats itself."""
     monkeypatch.setattr("veldt.run.plan.usable_cores", lambda: cores)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     sizes = {"env": env, "num_actors": 1}
     assert plan(architecture, backend="process", **sizes).problem.compute.threads == threads
     assert plan(architecture, backend="serial", **sizes).problem.compute.threads == 1
@@ -93,7 +87,7 @@ def test_a_learner_that_actors_wait_for_has_their_cores(
     ],
 )
 def test_serial_computes_images_as_every_machine_does(backend, asked, precision):
-    planned = plan("impala", backend=backend, image_precision=asked)
+    planned = plan("impala", backend=backend, network_options={"image_precision": asked})
     assert planned.problem.shape.image_precision == precision
 
 
@@ -115,10 +109,10 @@ class Pictures(gymnasium.Env):
     ("architecture", "own", "env", "options", "clip"),
     [
         ("impala", {}, "ALE/Pong-v5", {}, 1.0),
-        ("impala", {}, "ALE/Pong-v5", {"reward_clip": 3.0}, 3.0),
+        ("impala", {}, "ALE/Pong-v5", {"wrappers": {"reward_clip": 3.0}}, 3.0),
         ("r2d2", {"replay_sequences": 1000}, "ALE/Pong-v5", {}, None),
         ("impala", {}, Pictures, {}, None),
-        ("impala", {}, Pictures, {"reward_clip": 1.0}, 1.0),
+        ("impala", {}, Pictures, {"wrappers": {"reward_clip": 1.0}}, 1.0),
         ("impala", {}, "CartPole-v1", {}, None),
     ],
 )

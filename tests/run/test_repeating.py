@@ -14,8 +14,8 @@ import pytest
 import veldt
 from veldt.cli import main as cli
 from veldt.options import RunOptions
-from veldt.options.fields import leaves
-from veldt.options.text import words
+from veldt.options.fields import option_fields
+from veldt.options.text import cli_args
 from veldt.run.config_files import read_config
 
 SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
@@ -27,8 +27,8 @@ num-actors = 1
 envs_per_actor = 4
 evaluation_episodes = 0
 total_env_steps = 2e2
-hidden_sizes = [8, 8]
-time_limit = "none"
+network_options = {hidden_sizes = [8, 8]}
+wrappers = {time_limit = "none"}
 learning_rate = 1e-3
 """
 YAML = TOML.replace(" = ", ": ")
@@ -58,11 +58,9 @@ def test_toml_yaml_json_and_a_runs_config_say_the_same(here, capsys):
     assert (
         read_config("a.yaml").checked("impala") == flat == read_config("a.json").checked("impala")
     )
-    assert (flat["total_env_steps"], flat["hidden_sizes"], flat["time_limit"]) == (
-        200,
-        (8, 8),
-        None,
-    )
+    assert flat["total_env_steps"] == 200
+    assert flat["network_options"] == {"hidden_sizes": (8, 8)}
+    assert flat["wrappers"] == {"time_limit": None}
 
     assert cli.main(["train", "--config", "a.toml", "--run-dir", "first", "--seed", "3"]) == 0
     command = saved("first")["command"]
@@ -85,6 +83,7 @@ def test_toml_yaml_json_and_a_runs_config_say_the_same(here, capsys):
     ("name", "content", "remedy"),
     [
         ("a.toml", "learning_rat = 1.0", "a.toml: unknown option 'learning_rat'; did you mean"),
+        ("a.toml", "hidden_sizes = [8]", "now a key of network_options: --network-options hidden"),
         ("a.toml", "lr = 1.0", "a.toml: unknown option 'lr'; did you mean learning_rate?"),
         ("a.toml", "learning_rate = -1.0", "a.toml: learning_rate is -1.0; use 0 to 100"),
         ("a.toml", 'seed = "x"', "a.toml: seed is 'x', which this option cannot be"),
@@ -128,10 +127,12 @@ def test_a_preset_beside_a_file_with_every_option_is_refused():
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("hidden_sizes", (64, 32)),
+        ("network_options", {"hidden_sizes": (64, 32), "last_action_and_reward": True}),
         ("target_return", -1e-3),
         ("target_return", -200.0),
-        ("time_limit", None),
+        ("wrappers", {"time_limit": 7}),
+        ("dashboard", 8080),
+        ("dashboard", True),
         ("quiet", False),
         ("env", "a b:$HOME'\"`x`;"),
         ("env_options", {"length": 0.7, "name": "it's", "on": True}),
@@ -143,7 +144,8 @@ def test_words_survive_the_shell_and_the_parser(option, value):
 
     parser = Parser("veldt train")
     add_fields(parser, RunOptions, required=False)
-    text = shlex.join(words(leaves(RunOptions)[option], value))
+    typed = getattr(RunOptions(**{"env": "", option: value}), option)
+    text = shlex.join(cli_args(option_fields(RunOptions)[option], typed))
     assert parser.parse(shlex.split(text)) == {option: value}
 
 

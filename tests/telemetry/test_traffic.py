@@ -10,7 +10,11 @@ from veldt.telemetry.traffic import actor_traffic, node_bytes
 
 def topology_of(name, width=64):
     options = RunOptions(
-        env="CartPole-v1", backend="serial", num_actors=2, envs_per_actor=4, hidden_sizes=(width,)
+        env="CartPole-v1",
+        backend="serial",
+        num_actors=2,
+        envs_per_actor=4,
+        network_options={"hidden_sizes": (width,)},
     )
     return make_plan(name, options, {}).topology
 

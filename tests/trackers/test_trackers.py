@@ -67,7 +67,7 @@ def scraped(address: str) -> dict[str, dict[str, float]]:
 @pytest.mark.timeout(180)
 def test_a_killed_run_goes_on_under_the_same_ids(tmp_path, packages):
     path = tmp_path / "run"
-    words = ("--trackers", "wandb,mlflow", "--checkpoint-env-steps", "4000")
+    words = ("--trackers", "wandb,mlflow", "--checkpoint-options", "env_steps=4000")
     with veldt_process("train", "impala", *SMALL, *words, "--run-dir", str(path)) as process:
         until(lambda: reached(path) > 0, "both trackers")
         until(lambda: len(saved_ids(path)) == 2, "ids in a checkpoint")

@@ -7,12 +7,12 @@ import argparse
 from itertools import pairwise
 
 from veldt.options import RunOptions
-from veldt.options.fields import leaves
+from veldt.options.fields import option_fields
 
 USUAL = {
     *("env", "backend", "seed", "run_dir", "total_env_steps", "max_seconds", "target_return"),
     *("num_actors", "envs_per_actor", "device", "preset", "network", "recurrent", "dashboard"),
-    "quiet",
+    *("network_options", "wrappers", "quiet"),
 }
 USUAL_OWN = {
     *("learning_rate", "gamma", "entropy_coefficient", "trajectory_steps"),
@@ -23,22 +23,14 @@ USUAL_OWN = {
 _COMMON_GROUPS = {
     "what to run, and for how long": (
         *("env", "env_options", "preset", "seed", "total_env_steps", "max_seconds"),
-        *("target_return", "evaluation_episodes", "time_limit", "frame_stack", "reward_clip"),
+        *("target_return", "evaluation_episodes", "wrappers"),
     ),
-    "where it runs": (
-        *("backend", "device", "learner_threads", "num_actors", "envs_per_actor", "vectorization"),
-    ),
-    "network": (
-        *("network", "hidden_sizes", "activation", "image_activation", "image_precision"),
-        *("recurrent", "recurrent_size"),
-        *("last_action_and_reward", "distribution", "from_run", "from_part"),
-    ),
+    "where it runs": (*("backend", "device", "num_actors", "envs_per_actor"),),
+    "network": (*("network", "network_options", "recurrent", "from_run"),),
     "results": (
-        *("run_dir", "local_dir", "resume", "store_seconds", "dashboard", "port", "timeline"),
-        *("quiet", "json"),
-        *("checkpoint_seconds", "checkpoint_env_steps", "keep_checkpoints"),
+        *("run_dir", "dashboard", "trackers", "timeline", "quiet", "json", "checkpoint_options"),
     ),
-    "faults and experiments": ("hang_seconds", "extra_lag"),
+    "experiments": ("extra_lag",),
 }
 _FURTHER = "further options"
 
@@ -47,14 +39,14 @@ def common_groups() -> dict[str, list[str]]:
     """Every common option under a heading."""
     found = {title: list(names) for title, names in _COMMON_GROUPS.items()}
     placed = {name for names in found.values() for name in names}
-    further = [name for name in leaves(RunOptions) if name not in placed]
+    further = [name for name in option_fields(RunOptions) if name not in placed]
     return found | ({_FURTHER: further} if further else {})
 
 
 def own_groups(config: type, label: str) -> dict[str, list[str]]:
     """The options of an architecture by the group of its Config that they lie in."""
     found: dict[str, list[str]] = {f"options of {label}": []}
-    for name, leaf in leaves(config).items():
+    for name, leaf in option_fields(config).items():
         heading = f"options of {label}"
         if leaf.path:
             heading += f", {leaf.path[-1].replace('_', ' ')}"
@@ -91,7 +83,7 @@ def all_wanted(arguments: list[str]) -> bool:
 def usual_own(config: type) -> set[str]:
     """Those of an architecture that the short help shows; of a user's own one without any such,
     what stands in its Config itself."""
-    known = leaves(config)
+    known = option_fields(config)
     return USUAL_OWN & set(known) or {name for name, leaf in known.items() if not leaf.path}
 
 

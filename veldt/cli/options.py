@@ -11,9 +11,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
-from veldt.errors import ConfigurationError, did_you_mean
-from veldt.options.fields import Leaf, flat, leaves
-from veldt.options.text import flag_of, reader, written
+from veldt.errors import ConfigurationError
+from veldt.options import old_spellings
+from veldt.options.checked import is_keyed
+from veldt.options.fields import OptionField, flat, option_fields
+from veldt.options.text import flag_of, format_value, reader
 
 
 class Parser(argparse.ArgumentParser):
@@ -52,9 +54,7 @@ def unknown_option(given: str, known: Iterable[str], program: str) -> str:
     name = given.partition("=")[0]
     if not name.startswith("-"):
         return f"unexpected '{given}'; see {program} --help"
-    # As people think of it: "--actors" is near "--num-actors".
-    hint = did_you_mean(name.replace("_", "-"), known, f"see {program} --help")
-    return f"unknown option '{name}'; {hint}"
+    return old_spellings.unknown_option(name.replace("_", "-"), known, f"see {program} --help")
 
 
 def add_fields(
@@ -71,11 +71,13 @@ def add_fields(
     when fields without a default may be left out; `only` names the fields to offer, and `shown`
     those of them that the help mentions."""
     values = {name: flat(preset) for name, preset in (presets or {}).items()}
-    for name, leaf in leaves(config).items():
+    for name, leaf in option_fields(config).items():
         if only is not None and name not in only:
             continue
         default = _default_text(leaf, {preset: own[name] for preset, own in values.items()})
         text = f"{leaf.text} [{default}]" if default else leaf.text
+        if is_keyed(leaf.kind):
+            text = f"{leaf.text} Keys: {_keys_text(leaf, is_full=shown is None)}."
         settings: dict[str, Any] = {
             "dest": name,
             "default": argparse.SUPPRESS,
@@ -90,10 +92,24 @@ def add_fields(
             settings["type"], settings["metavar"] = reader(leaf.kind)
             if get_origin(leaf.kind) is Literal:
                 settings["choices"] = get_args(leaf.kind)
+            if bool in get_args(leaf.kind):  # a switch that can also have a value
+                settings |= {"nargs": "?", "const": True}
         parser.add_argument(flag_of(leaf), **settings)
 
 
-def _default_text(leaf: Leaf, presets: Mapping[str, Any]) -> str:
+def _keys_text(leaf: OptionField, is_full: bool) -> str:
+    """The keys of an option, with their help and defaults where all options are shown."""
+    keys = option_fields(leaf.kind)
+    if not is_full:
+        return ", ".join(keys)
+    texts = []
+    for name, key in keys.items():
+        default = _default_text(key, {}).replace(",", "x")
+        texts.append(f"{name}: {key.text}" + (f" [{default}]" if default else ""))
+    return "; ".join(texts)
+
+
+def _default_text(leaf: OptionField, presets: Mapping[str, Any]) -> str:
     values = {name: _shown(value) for name, value in presets.items()}
     if len(set(values.values())) > 1:
         return ", ".join(f"{name}: {value}" for name, value in values.items())
@@ -107,4 +123,4 @@ def _default_text(leaf: Leaf, presets: Mapping[str, Any]) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    return written(value)
+    return format_value(value)

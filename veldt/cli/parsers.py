@@ -13,7 +13,7 @@ from veldt.architectures import ARCHITECTURES
 from veldt.cli import help
 from veldt.cli.options import Parser, add_fields
 from veldt.options import RunOptions
-from veldt.options.fields import leaves
+from veldt.options.fields import option_fields
 from veldt.options.text import whole_number
 from veldt.run.changing import MAY_CHANGE
 from veldt.run.saved_options import saved_options
@@ -83,7 +83,9 @@ def _add_common_options(parser: argparse.ArgumentParser, command: str, show_all:
         add_fields(sweep, SweepOptions)
     if command != "describe":
         _add_config_options(parser, show_all)
-    groups = help.common_groups() if show_all else {"common options": list(leaves(RunOptions))}
+    groups = {"common options": list(option_fields(RunOptions))}
+    if show_all:
+        groups = help.common_groups()
     for title, names in groups.items():
         group = parser.add_argument_group(title)
         shown = None if show_all else help.USUAL
@@ -108,7 +110,7 @@ def _add_config_options(parser: argparse.ArgumentParser, show_all: bool) -> None
 
 def _add_own_options(parser: argparse.ArgumentParser, name: str, show_all: bool) -> None:
     module, label = architectures.load(name), architectures.label(name)
-    groups = {f"options of {label}": list(leaves(module.Config))}
+    groups = {f"options of {label}": list(option_fields(module.Config))}
     if show_all:
         groups = help.own_groups(module.Config, label)
     for title, names in groups.items():

@@ -35,7 +35,7 @@ def listen(port: int) -> socket.socket:
         return socket.create_server((_LOOPBACK, port))
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
-            f"cannot serve the live page on port {port} ({error}); choose another --port"
+            f"cannot serve the live page on port {port} ({error}); choose another port"
         ) from error
 
 
@@ -47,7 +47,9 @@ class LivePage:
     """Nothing, unless the options ask for a page."""
 
     def __init__(self, options: RunOptions) -> None:
-        self._listener = listen(options.port) if options.dashboard else None
+        wanted = options.dashboard  # a port, or any that is free
+        port = 0 if wanted is True else wanted
+        self._listener = None if wanted is False else listen(port)
 
     @contextmanager
     def serving(self, run_dir: Path) -> Iterator[None]:

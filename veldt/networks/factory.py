@@ -44,7 +44,7 @@ class NetworkFactory:
         require_bytes(
             4 * _COPIES * num_weights,
             f"a run with a network of {num_weights:,} weights",
-            "use smaller --hidden-sizes or --recurrent-size",
+            "use smaller hidden_sizes or recurrent_size in --network-options",
         )
 
     def make(self) -> Network:

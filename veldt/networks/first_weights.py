@@ -13,13 +13,15 @@ from torch import Tensor, nn
 
 from veldt.errors import ConfigurationError
 from veldt.networks.options import NetworkOptions
-from veldt.options.text import written
+from veldt.options import NetworkDetails
+from veldt.options.text import format_value
 from veldt.types import EnvironmentSpec
 
 Part = Literal["all", "encoder"]
 _ENCODER, _NORMALIZER = "encoder", "observation normaliser"
 _FRESH = "return_moments"
 """Statistics that a run may begin anew: they scale rewards, and no weight was trained on them."""
+_KEYS = {entry.name for entry in fields(NetworkDetails)}
 _SHOWN = {"encoder": "network"}  # the option that a user gives it by
 
 
@@ -63,7 +65,7 @@ class FirstWeights:
         self, here: dict[str, Tensor], config: NetworkOptions, spec: EnvironmentSpec, head: str
     ) -> Iterator[tuple[str, str]]:
         """What differs, with its remedy; the plainest first."""
-        takes_all, encoder_only = self.part == "all", "or use --from-part encoder"
+        takes_all, encoder_only = self.part == "all", "or use --from RUN:best:encoder"
         before, now = self.spec.observed(), spec.observed()
         if before != now:
             remedy = "name an environment with the same observations"
@@ -94,9 +96,13 @@ class FirstWeights:
                 yield _SHOWN.get(entry.name, entry.name), there, own
 
     def _same_options(self, config: NetworkOptions, or_encoder: bool = False) -> str:
-        others = [_flag(name, there) for name, there, _ in self._other_options(config)]
-        remedy = f"train with {' '.join(others)}" if others else "build the same network"
-        return f"{remedy}, or use --from-part encoder" if or_encoder else remedy
+        other = {name: there for name, there, _ in self._other_options(config)}
+        keys = {name: other.pop(name) for name in list(other) if name in _KEYS}
+        flags = [_flag(name, there) for name, there in other.items()]
+        if keys:
+            flags.append(f"--network-options {format_value(NetworkDetails.of(keys))}")
+        remedy = f"train with {' '.join(flags)}" if flags else "build the same network"
+        return f"{remedy}, or use --from RUN:best:encoder" if or_encoder else remedy
 
 
 def _part_of(name: str) -> str:
@@ -113,7 +119,7 @@ def _flag(option: str, value: object) -> str:
     name = option.replace("_", "-")
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no-{name}"
-    return f"--{name} {written(value)}"
+    return f"--{name} {format_value(value)}"
 
 
 def _shape(entry: np.ndarray | Tensor | None) -> str:

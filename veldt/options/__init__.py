@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
 from veldt.errors import ConfigurationError
-from veldt.options.checked import Bounds, Count, CountOrNone, Options, Positive
+from veldt.options.checked import Bounds, Count, CountOrNone, KeyedOptions, Options, Positive
 
 Backend = Literal["serial", "process", "ray"]
 Tracker = Literal["auto", "tensorboard", "wandb", "mlflow", "none"]
@@ -16,6 +17,54 @@ BACKENDS: tuple[str, ...] = get_args(Backend)
 ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000
 Steps = Annotated[int, Bounds(1, 1e15)]
+Width = Annotated[int, Bounds(1, 65_536)]
+_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Wrappers(KeyedOptions):
+    """How Veldt wraps and steps environments."""
+
+    frame_stack: Annotated[int, Bounds(1, 256)] = 1
+    """observations joined into one"""
+    time_limit: Count | None = None
+    """truncate episodes after this many steps"""
+    reward_clip: Positive | None = None
+    """clip the rewards used for learning to +- this; by default 1 in Atari games, else none"""
+    vectorization: Literal["auto", "native", "in_process", "subprocess"] = "auto"
+    """auto, native, in_process or subprocess"""
+
+
+@dataclass(frozen=True)
+class NetworkDetails(KeyedOptions):
+    """Sizes and inputs of the network."""
+
+    hidden_sizes: tuple[Width, ...] = (64, 64)
+    """widths of the MLP layers"""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """of MLP layers: tanh or relu"""
+    image_activation: Literal["relu", "elu"] = "relu"
+    """of convolutional layers: relu or elu; the ResNet always uses relu"""
+    image_precision: Literal["auto", "float32"] = "auto"
+    """auto or float32; auto convolves large images in bfloat16 where that is faster"""
+    recurrent_size: Width = 128
+    """width of the recurrent core"""
+    last_action_and_reward: bool = False
+    """feed the last action and reward to the network"""
+    distribution: Literal["auto", "gaussian", "tanh_gaussian"] = "auto"
+    """for Box actions: auto, gaussian or tanh_gaussian"""
+
+
+@dataclass(frozen=True)
+class CheckpointOptions(KeyedOptions):
+    """When checkpoints are saved, and how many are kept."""
+
+    seconds: Positive = 60.0
+    """between two checkpoints (process, ray)"""
+    env_steps: Steps = 500_000
+    """between two checkpoints (serial, where environments are reset at each)"""
+    keep: Annotated[int, Bounds(2, 10_000)] = 2
+    """newest checkpoints to keep; the best weights are kept besides, in RUN_DIR/best"""
 
 
 @dataclass(frozen=True)
@@ -23,102 +72,57 @@ class RunOptions(Options):
     """What to run, for how long, and where."""
 
     env: str | Callable[..., object]
-    """Gymnasium id, ALE/..., envpool:..., veldt:... or pettingzoo:... (games of several players),
-    or module:function that makes an environment."""
+    """Gymnasium id, ALE/..., envpool:..., veldt:..., pettingzoo:... (games of several players), or
+    module:function that makes an environment."""
+    env_options: dict[str, object] = field(default_factory=dict)
+    """Keyword arguments of the environment."""
+    wrappers: Wrappers = Wrappers()
+    """How the environment is wrapped and stepped."""
     backend: Backend = "process"
     """Where nodes run: serial (one thread, deterministic), process (shared memory) or ray."""
     seed: Annotated[int, Bounds(0, 2**63, below=True)] = 0
-    """Fixes weights, environments and exploration; on serial every bit of the run."""
+    """Seed of weights, environments and exploration; fixes every bit of a serial run."""
     run_dir: str | None = None
-    """Where results go; default: runs/<architecture>-<env>-<time>. A URL (s3://..., gs://...,
-    file://...): written on this machine and uploaded while it goes on; needs the extra remote."""
-    local_dir: str | None = None
-    """Where a run whose run_dir is a URL is written on this machine; default:
-    ~/.cache/veldt/runs/<name>."""
-    resume: Literal["auto", "never"] | None = None
-    """If run_dir already holds a run. auto: one of the same options goes on from its newest
-    checkpoint; never: refuse. Default: auto for a URL, never on this machine."""
-    store_seconds: Positive = 60.0
-    """How long the store of a URL is waited for: at the start for an answer, at the end for the
-    last upload; training never waits."""
+    """Directory of the results; default: runs/<architecture>-<env>-<time>. A run with the same
+    options that is already there is resumed. A URL (s3://..., gs://..., file://...) needs the extra
+    remote."""
     total_env_steps: Steps | None = None
     """Stop after this many environment steps (1,000,000 if no other end is given)."""
     max_seconds: Positive | None = None
     """Stop after this many seconds."""
     target_return: float | None = None
-    """Stop when fresh evaluation episodes reach it: those played once the last 100 training
-    episodes do, or two rounds of those played every few seconds (process, ray)."""
+    """Stop when fresh evaluation episodes reach this mean return."""
     from_run: str | None = field(default=None, metadata={"flag": "--from"})
-    """Fine-tune: begin with the weights of RUN_DIR, or RUN_DIR:best|last|ENV_STEPS [best]."""
-    from_part: Literal["all", "encoder"] = "all"
-    """What is taken from there: all, or the encoder with its normaliser; the rest is drawn."""
+    """Fine-tune: start from the weights of RUN_DIR, or RUN_DIR:best|last|ENV_STEPS [best]. With
+    :encoder after it, only the encoder and its normaliser are taken."""
     num_actors: Annotated[int, Bounds(1, 4096)] | None = None
     """Actors; default: from the number of cores."""
     envs_per_actor: Annotated[int, Bounds(1, 65_536)] | None = None
-    """Environments each actor steps together; default: by its kind and the preset."""
-    extra_lag: Annotated[int, Bounds(0, 10_000)] = 0
-    """For experiments: actors act with weights this many updates older than the newest."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where learning happens: auto, cpu or cuda. auto: cuda, if there is one, for images, own
-    networks and layers of 512 or more; on smaller ones a core is faster."""
-    learner_devices: tuple[str, ...] = ()
-    """Where each learner computes, one device for each: cuda:0,cuda:1; default: --device."""
-    inference_device: str | None = None
-    """Where an inference server computes: cpu, cuda or cuda:2; default: --device."""
-    learner_threads: Annotated[int, Bounds(1, 1024)] | None = None
-    """CPU threads of the learner; default: 1, or for images a core each, up to 8, where the actors
-    wait while it learns, and one while other programs want these cores."""
+    """Environments each actor steps together; default: from the environment and the preset."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N; or a list, one for each learner, then one for the inference
+    server. auto: cuda, if present, for images, own networks and layers of 512 or more."""
     preset: str = "auto"
-    """auto (by the kind of task, which its spaces tell), or a preset of the architecture."""
+    """A preset of the architecture; auto: chosen from the observation and action spaces."""
     network: str | Callable[..., object] = "auto"
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
-    hidden_sizes: tuple[Annotated[int, Bounds(1, 65_536)], ...] = (64, 64)
-    """Widths of the MLP's layers, comma separated."""
-    activation: Literal["tanh", "relu"] = "tanh"
-    """tanh or relu in MLPs."""
-    image_activation: Literal["relu", "elu"] = "relu"
-    """relu or elu in convolutional networks but the ResNet."""
-    image_precision: Literal["auto", "float32"] = "auto"
-    """auto or float32. auto: large images are convolved in bfloat16 where that is faster, on CUDA
-    and on CPUs that multiply it; serial and evaluations always use float32."""
+    network_options: NetworkDetails = NetworkDetails()
+    """Sizes and inputs of the network."""
     recurrent: Literal["none", "lstm", "gru"] = "none"
-    """none, lstm or gru."""
-    recurrent_size: Annotated[int, Bounds(1, 65_536)] = 128
-    """Width of the recurrent core."""
-    last_action_and_reward: bool = False
-    """Feed the last action and reward to the network."""
-    distribution: Literal["auto", "gaussian", "tanh_gaussian"] = "auto"
-    """For Box actions: auto, gaussian or tanh_gaussian."""
-    vectorization: Literal["auto", "native", "in_process", "subprocess"] = "auto"
-    """auto, native, in_process or subprocess."""
-    frame_stack: Annotated[int, Bounds(1, 256)] = 1
-    """Join this many last observations."""
-    time_limit: Count | None = None
-    """End episodes by truncation after this many steps."""
-    reward_clip: Positive | None = None
-    """Clip learned-from rewards to +- this; default: 1 in Atari games, elsewhere none."""
-    env_options: dict[str, object] = field(default_factory=dict)
-    """Keyword arguments of the environment: key=value, comma separated."""
-    checkpoint_seconds: Positive = 60.0
-    """Seconds between two checkpoints (process and ray)."""
-    checkpoint_env_steps: Steps = 500_000
-    """Env steps between two checkpoints (serial, where episodes begin anew at each)."""
-    keep_checkpoints: Annotated[int, Bounds(2, 10_000)] = 2
-    """Newest checkpoints that stay; the best weights are kept besides, in RUN_DIR/best."""
-    hang_seconds: Positive = 60.0
-    """A node that is silent for so long is replaced (process)."""
+    """Recurrent core: none, lstm or gru."""
+    checkpoint_options: CheckpointOptions = CheckpointOptions()
+    """When checkpoints are saved, and how many are kept."""
     evaluation_episodes: CountOrNone = 20
-    """Fresh episodes that confirm a target, and that close a run; 0: none at the end."""
+    """Fresh episodes that confirm a target and that are played at the end; 0: none at the end."""
+    extra_lag: Annotated[int, Bounds(0, 10_000)] = 0
+    """For experiments: actors use weights this many updates older than the newest."""
     timeline: Annotated[float, Bounds(0, 60, above=True)] | None = None
-    """Record for so many seconds, once the run has settled, when each node did what: timeline.json
-    (opens in Perfetto)."""
-    dashboard: bool = False
-    """Serve a live page of the run on this machine while it goes; needs the extra dashboard."""
-    port: Annotated[int, Bounds(0, 65_535)] = 0
-    """Port of the live page; 0: any that is free."""
+    """Record for this many seconds what each node did when: timeline.json, for Perfetto."""
     trackers: tuple[Tracker, ...] = ("auto",)
-    """Where metrics go besides metrics.jsonl, comma separated: tensorboard, wandb, mlflow, or none;
-    auto: TensorBoard event files where tensorboard is installed."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow or none; auto: TensorBoard
+    event files where tensorboard is installed."""
+    dashboard: bool | Annotated[int, Bounds(0, 65_535)] = False
+    """Serve a live page of the run, on this port or any that is free; needs the extra dashboard."""
     quiet: bool = False
     """Print nothing but errors."""
     json: bool = False
@@ -126,7 +130,16 @@ class RunOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.from_part != "all" and self.from_run is None:
-            raise ConfigurationError("from_part says what is taken of a run; name it with --from")
+        if not self.network_options.hidden_sizes:
+            raise ConfigurationError("network_options hidden_sizes needs at least one layer")
         if self.target_return is not None and self.evaluation_episodes < 1:
             raise ConfigurationError("target_return needs evaluation_episodes of 1 or more")
+        for name in self.devices() or ("cpu",):
+            if _DEVICE.fullmatch(name) is None:
+                raise ConfigurationError(
+                    f"device is unknown: '{name}'; use auto, cpu, cuda, cuda:1 or a list of these"
+                )
+
+    def devices(self) -> tuple[str, ...]:
+        """The devices that were named; none for auto."""
+        return () if self.device == "auto" else tuple(self.device.split(","))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -59,26 +59,63 @@ class Options:
     """Base of all groups of options."""
 
     def __post_init__(self) -> None:
-        kinds = kinds_of(type(self))  # type: ignore[arg-type]
+        kinds = type_hints_of(type(self))  # type: ignore[arg-type]
         for entry in fields(self):
-            trouble = unfit(getattr(self, entry.name), kinds[entry.name])
+            kind, value = kinds[entry.name], getattr(self, entry.name)
+            trouble = validation_error(value, kind)
             if trouble:
                 raise ConfigurationError(f"{entry.name} {trouble}")
+            if is_keyed(kind):
+                object.__setattr__(self, entry.name, kind.of(value))
+
+
+@dataclass(frozen=True)
+class KeyedOptions(Options):
+    """Options under one name: a dict in Python, KEY=VALUE,... on the command line."""
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """The options of a dict; keys that are not given keep their defaults."""
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise ConfigurationError(_cannot_be(value))
+        known = [entry.name for entry in fields(cls)]
+        for key in value:
+            if key not in known:
+                raise ConfigurationError(f"has no key '{key}'; {did_you_mean(str(key), known)}")
+        # JSON and TOML have lists where options are tuples.
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})
+
+    def merged(self, value: object) -> Self:
+        """The same with the keys of a dict replaced."""
+        return self.of({**asdict(self), **value} if isinstance(value, Mapping) else value)
+
+
+def is_keyed(kind: object) -> bool:
+    """Whether a field of this type takes KEY=VALUE,... instead of naming a group of options."""
+    return isinstance(kind, type) and issubclass(kind, KeyedOptions)
 
 
 @cache
-def kinds_of(options: Any) -> dict[str, Any]:
+def type_hints_of(options: Any) -> dict[str, Any]:
     """Field name -> its type, with what it is annotated with."""
     return get_type_hints(options, include_extras=True)
 
 
-def unfit(value: object, kind: Any) -> str | None:
+def validation_error(value: object, kind: Any) -> str | None:
     """What is wrong with `value` where `kind` is asked for; None if nothing is."""
+    if is_keyed(kind):
+        try:
+            kind.of(value)
+        except ConfigurationError as error:
+            return str(error)
+        return None
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return unfit(value, arguments[0]) or _out_of_bounds(value, arguments[1:])
+        return validation_error(value, arguments[0]) or _out_of_bounds(value, arguments[1:])
     if origin in (Union, types.UnionType):
-        troubles = [unfit(value, member) for member in arguments]
+        troubles = [validation_error(value, member) for member in arguments]
         if None in troubles:
             return None
         typed = [text for text in troubles if text and "cannot be" not in text]
@@ -92,9 +129,9 @@ def unfit(value: object, kind: Any) -> str | None:
     if origin is tuple:
         if not isinstance(value, list | tuple):
             return _cannot_be(value)
-        troubles = [trouble for item in value if (trouble := unfit(item, arguments[0]))]
+        troubles = [trouble for item in value if (trouble := validation_error(item, arguments[0]))]
         return troubles[0] if troubles else None
-    return _unfit_plain(value, origin or kind)
+    return _plain_error(value, origin or kind)
 
 
 def _out_of_bounds(value: object, rules: tuple[object, ...]) -> str | None:
@@ -104,7 +141,7 @@ def _out_of_bounds(value: object, rules: tuple[object, ...]) -> str | None:
     return None
 
 
-def _unfit_plain(value: object, kind: Any) -> str | None:
+def _plain_error(value: object, kind: Any) -> str | None:
     if kind is Any or kind is object:
         return None
     if kind is Callable or getattr(kind, "__name__", "") == "Callable":

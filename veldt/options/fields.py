@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nested options as a flat table: a Config holds groups, users name fields.
+"""Nested options as a flat table: a Config has groups, users name fields.
 
 `Config(optimizer=OptimizerOptions(learning_rate=...))` is `--learning-rate` on the command line and
-`learning_rate=` in Python: a field's own name is enough, so no two groups of a Config share one.
+`learning_rate=` in Python, so no two groups of a Config share a field name. Groups that derive from
+KeyedOptions are one option with keys instead.
 """
 
 from __future__ import annotations
@@ -11,58 +12,59 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from veldt.errors import ConfigurationError, did_you_mean
-from veldt.options.checked import kinds_of, unfit
+from veldt.errors import ConfigurationError
+from veldt.options.checked import KeyedOptions, is_keyed, type_hints_of, validation_error
+from veldt.options.old_spellings import unknown_option
 
 C = TypeVar("C")
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """One option: where it lies, what it may be, and the line under it."""
+class OptionField:
+    """One option: its group, its type and its help text."""
 
     name: str
     kind: Any
     entry: Field[Any]
     path: tuple[str, ...]
-    """The groups it lies in, from the outside."""
+    """The groups it is in, outermost first."""
     owner: type
     """The group itself."""
 
     @property
     def text(self) -> str:
-        """The string literal under the field; the source is read when somebody asks for help."""
+        """The string literal under the field, read from the source."""
         return _documentation(self.owner).get(self.name, "")
 
 
-_LEAVES: dict[type, Mapping[str, Leaf]] = {}
-"""Of the classes that were asked for: every preset asks for its architecture's."""
+_FIELDS: dict[type, Mapping[str, OptionField]] = {}
+"""A cache: every preset needs the fields of its Config."""
 
 
-def leaves(config: type) -> Mapping[str, Leaf]:
+def option_fields(config: type) -> Mapping[str, OptionField]:
     """Every option of a dataclass and of the groups in it, by name."""
-    if config not in _LEAVES:
-        found: dict[str, Leaf] = {}
+    if config not in _FIELDS:
+        found: dict[str, OptionField] = {}
         _collect(config, (), found)
-        _LEAVES[config] = MappingProxyType(found)
-    return _LEAVES[config]
+        _FIELDS[config] = MappingProxyType(found)
+    return _FIELDS[config]
 
 
-def _collect(config: type, path: tuple[str, ...], found: dict[str, Leaf]) -> None:
-    kinds = kinds_of(config)
+def _collect(config: type, path: tuple[str, ...], found: dict[str, OptionField]) -> None:
+    kinds = type_hints_of(config)
     for entry in fields(config):
         kind = kinds[entry.name]
-        if is_dataclass(kind) and isinstance(kind, type):
+        if is_dataclass(kind) and isinstance(kind, type) and not is_keyed(kind):
             _collect(kind, (*path, entry.name), found)
             continue
         if entry.name in found:
             raise TypeError(f"two groups of one Config have a field {entry.name}")
-        found[entry.name] = Leaf(entry.name, kind, entry, path, config)
+        found[entry.name] = OptionField(entry.name, kind, entry, path, config)
 
 
 @cache
@@ -88,12 +90,20 @@ def _documentation(config: type) -> dict[str, str]:
 def flat(config: object) -> dict[str, Any]:
     """Every option's value, by name."""
     values: dict[str, Any] = {}
-    for name, leaf in leaves(type(config)).items():
+    for name, leaf in option_fields(type(config)).items():
         group = config
         for step in leaf.path:
             group = getattr(group, step)
         values[name] = getattr(group, name)
     return values
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same values with KeyedOptions as dicts, for JSON."""
+    return {
+        name: asdict(value) if isinstance(value, KeyedOptions) else value
+        for name, value in values.items()
+    }
 
 
 def changed(config: C, **values: object) -> C:
@@ -102,12 +112,19 @@ def changed(config: C, **values: object) -> C:
 
 
 def with_values(config: C, values: Mapping[str, object]) -> C:
-    """The same options with other values, wherever in the groups they lie."""
-    known = leaves(type(config))
+    """The same options with other values, in whatever group; keyed options keep other keys."""
+    known = option_fields(type(config))
     for name in values:
         if name not in known:
-            raise ConfigurationError(f"unknown option '{name}'; {did_you_mean(name, known)}")
-    own = {name: value for name, value in values.items() if not known[name].path}
+            raise ConfigurationError(unknown_option(name, known))
+    own = {}
+    for name in values:
+        if not known[name].path:
+            before = getattr(config, name)
+            is_merged = isinstance(before, KeyedOptions) and not validation_error(
+                values[name], known[name].kind
+            )
+            own[name] = before.merged(values[name]) if is_merged else values[name]
     for group in {known[name].path[0] for name in values if known[name].path}:
         inner = {n: v for n, v in values.items() if known[n].path and known[n].path[0] == group}
         own[group] = with_values(getattr(config, group), inner)
@@ -116,8 +133,8 @@ def with_values(config: C, values: Mapping[str, object]) -> C:
 
 def check_kinds(config: type, values: Mapping[str, Any]) -> None:
     """Refuse values read from a file that the option of this name cannot have."""
-    known = leaves(config)
+    known = option_fields(config)
     for name, value in values.items():
-        trouble = unfit(value, known[name].kind) if name in known else None
+        trouble = validation_error(value, known[name].kind) if name in known else None
         if trouble:
             raise ConfigurationError(f"{name} {trouble}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of options as words of a command line: how they are read, and written to be read again."""
+"""Values of options as command-line text: parsing and formatting."""
 
 from __future__ import annotations
 
@@ -7,58 +7,103 @@ import math
 import types
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from veldt.options.fields import Leaf
+from veldt.errors import did_you_mean
+from veldt.options.checked import KeyedOptions, is_keyed
+from veldt.options.fields import OptionField, option_fields
 
 
-def flag_of(leaf: Leaf) -> str:
+def flag_of(leaf: OptionField) -> str:
     """The option on the command line: --name, unless its field says otherwise."""
     return str(leaf.entry.metadata.get("flag") or "--" + leaf.name.replace("_", "-"))
 
 
-def words(leaf: Leaf, value: object) -> list[str] | None:
-    """What gives the option this value on the command line; None where no words can."""
+def cli_args(leaf: OptionField, value: object) -> list[str] | None:
+    """What gives the option this value on the command line; None where no text can."""
     flag = flag_of(leaf)
-    if isinstance(value, bool):
+    if leaf.kind is bool:
         return [flag if value else "--no-" + flag.removeprefix("--")]
-    text = written(value)
+    text = format_value(value)
     try:
-        if reader(leaf.kind)[0](text) != value:
+        found = reader(leaf.kind)[0](text)
+        if (leaf.kind.of(found) if is_keyed(leaf.kind) else found) != value:
             return None
     except (ArgumentTypeError, ValueError):
         return None
     return [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 
-def written(value: object) -> str:
+def format_value(value: object) -> str:
+    """The text that `reader` parses to this value."""
     if isinstance(value, tuple):
-        return ",".join(map(written, value))
+        return ",".join(map(format_value, value))
+    if isinstance(value, KeyedOptions):
+        values = {entry.name: getattr(value, entry.name) for entry in fields(value)}
+        changed = {n: v for n, v in values.items() if v != getattr(type(value)(), n)}
+        return ",".join(f"{name}={_format_key(v)}" for name, v in changed.items())
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={written(entry)}" for key, entry in value.items())
+        return ",".join(f"{key}={format_value(entry)}" for key, entry in value.items())
     return "none" if value is None else str(value)
 
 
-def reader(kind: Any) -> tuple[Callable[[str], Any], str]:
-    """The function that reads a value of this type, and what the help calls such a value."""
+def _format_key(value: object) -> str:
+    """Of a key's value: commas separate keys, so that tuples are written as 64x64."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else format_value(value)
+
+
+def reader(kind: Any, separator: str = ",") -> tuple[Callable[[str], Any], str]:
+    """The function that parses a value of this type, and its name in help texts."""
+    if is_keyed(kind):
+        return partial(_read_keys, kind), "KEY=VALUE,..."
     if get_origin(kind) is Annotated:
-        return reader(get_args(kind)[0])
+        return reader(get_args(kind)[0], separator)
     if get_origin(kind) in (Union, types.UnionType):
         members = [member for member in get_args(kind) if member is not types.NoneType]
         # A callable can be given from Python only; on the command line its name stands for it.
         members = [member for member in members if get_origin(member) is not Callable] or [str]
-        read, metavar = reader(members[0])
+        read, metavar = reader(members[-1], separator)
+        if bool in members:
+            return (lambda text: _SWITCHES[text] if text in _SWITCHES else read(text)), metavar
         if types.NoneType in get_args(kind):
             return (lambda text: None if text == "none" else read(text)), metavar
         return read, metavar
     if get_origin(kind) is Literal:
         return str, "|".join(get_args(kind))
     if get_origin(kind) is tuple:
-        read, metavar = reader(get_args(kind)[0])
-        return (lambda text: tuple(read(part) for part in text.split(","))), f"{metavar},..."
+        read, metavar = reader(get_args(kind)[0], separator)
+        return (lambda text: tuple(map(read, text.split(separator)))), f"{metavar},..."
     if get_origin(kind) is dict or kind is dict:
         return read_mapping, "KEY=VALUE,..."
-    return {int: (whole_number, "N"), float: (_number, "X")}.get(kind, (str, "TEXT"))
+    known = {int: (whole_number, "N"), float: (_number, "X"), bool: (_switch, "true|false")}
+    return known.get(kind, (str, "TEXT"))
+
+
+_SWITCHES = {"true": True, "True": True, "on": True, "false": False, "False": False, "off": False}
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _SWITCHES:
+        raise ArgumentTypeError(f"'{text}' is not true or false")
+    return _SWITCHES[text.lower()]
+
+
+def _read_keys(kind: type[KeyedOptions], text: str) -> dict[str, Any]:
+    """KEY=VALUE,... with each value parsed by the type of its key."""
+    known, found = option_fields(kind), {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ArgumentTypeError(f"'{part}' is not key=value")
+        if key not in known:
+            raise ArgumentTypeError(f"'{key}' is no key; {did_you_mean(key, known)}")
+        try:
+            found[key] = reader(known[key].kind, "x")[0](value)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(f"{key}: {error}") from None
+    return found
 
 
 def whole_number(text: str) -> int:
@@ -97,9 +142,9 @@ def read_mapping(text: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
+    constants = {"true": True, "false": False, "none": None}
+    if text.lower() in constants:
+        return constants[text.lower()]
     for read in (int, float):
         try:
             return read(text)

@@ -39,7 +39,7 @@ def bring_here(store: RemoteStore, local: Path, say: Say) -> bool:
     stays if it goes on from what the store has, and is moved aside if it does not."""
     listing = store.listing()
     commits = commits_in(listing, CHECKPOINTS)
-    with held_folder(local, "run", "--local-dir"):
+    with held_folder(local, "run", "XDG_CACHE_HOME"):
         has_run = (local / CONFIG).is_file()
         if has_run and _goes_on_from(local, commits[-1] if commits else None):
             return True
@@ -75,7 +75,7 @@ def copy_to_read(store: RemoteStore, local: Path, say: Say, checkpoint: str | in
 def _copy_to_read(store: RemoteStore, local: Path, say: Say, checkpoint: str | int | None) -> None:
     listing = store.listing()
     commits = commits_in(listing, CHECKPOINTS)
-    with held_folder(local, "run", "--local-dir"):
+    with held_folder(local, "run", "XDG_CACHE_HOME"):
         if CONFIG not in listing and not commits:
             raise ConfigurationError(f"{store.url} holds no run; a run begins with config.json")
         _fetch_files(store, listing, local)

@@ -33,7 +33,7 @@ def checked_url(url: str) -> str:
 
 
 def local_copy(url: str, purpose: str = "runs") -> Path:
-    """Where the files of a remote run lie on this machine unless --local-dir says otherwise."""
+    """Where the files of a remote run lie on this machine ; XDG_CACHE_HOME moves it."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", url.rpartition("/")[2])[:60]
     digest = hashlib.sha256(url.encode()).hexdigest()[:12]

@@ -15,22 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from veldt import architectures
-from veldt.errors import ConfigurationError, did_you_mean
+from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.checked import unfit
-from veldt.options.fields import Leaf, leaves
+from veldt.options.checked import is_keyed, validation_error
+from veldt.options.fields import OptionField, option_fields
+from veldt.options.old_spellings import unknown_option
 from veldt.run.trust import check_code
 
 ARCHITECTURE = "architecture"
 NOT_REPEATED = {
     "dashboard",
     "json",
-    "local_dir",
-    "port",
     "quiet",
-    "resume",
     "run_dir",
-    "store_seconds",
 }
 """Options that say where a run goes and how it shows itself, or what led to others: a run is
 repeated without them."""
@@ -48,32 +45,39 @@ class ConfigFile:
 
     def checked(self, architecture: str) -> dict[str, Any]:
         """The options, for this architecture; refuses keys and values that are none of its."""
-        own, common = leaves(architectures.load(architecture).Config), leaves(RunOptions)
-        known = {**common, **own}
+        own = option_fields(architectures.load(architecture).Config)
+        known = {**option_fields(RunOptions), **own}
         for name in self.options:
             if name not in known:
                 if name in (moved := architectures.moved_options(architecture)):
                     raise ConfigurationError(f"{self.path}: {moved[name]}")
-                of = "" if self.architecture in (None, architecture) else f" of {architecture}"
-                hint = did_you_mean(name, known, f"see veldt train {architecture} --help")
-                raise ConfigurationError(f"{self.path}: unknown option '{name}'{of}; {hint}")
+                of = "" if self.architecture in (None, architecture) else f", for {architecture}"
+                line = unknown_option(name, known, f"see veldt train {architecture} --help")
+                raise ConfigurationError(f"{self.path}{of}: {line}")
         return {
             name: self._fitting(known[name], value)
             for name, value in self.options.items()
             if not (self.is_run and name in NOT_REPEATED)
         }
 
-    def _fitting(self, leaf: Leaf, value: Any) -> Any:
+    def _fitting(self, leaf: OptionField, value: Any) -> Any:
         """The value as Python would give it: files have lists, and no None."""
         if isinstance(value, list):
             value = tuple(value)
-        if value == "none" and unfit(None, leaf.kind) is None:
+        if is_keyed(leaf.kind) and isinstance(value, Mapping):
+            known = option_fields(leaf.kind)
+            return {
+                key: self._fitting(known[key], entry) if key in known else entry
+                for key, entry in value.items()
+            }
+        if value == "none" and validation_error(None, leaf.kind) is None:
             value = None
-        trouble = unfit(value, leaf.kind)
+        trouble = validation_error(value, leaf.kind)
         if trouble is None:
             return value
         # 1e6 is how people write a million.
-        if isinstance(value, float) and value.is_integer() and not unfit(int(value), leaf.kind):
+        is_whole = isinstance(value, float) and value.is_integer()
+        if is_whole and validation_error(int(value), leaf.kind) is None:
             return int(value)
         raise ConfigurationError(f"{self.path}: {leaf.name} {trouble}")
 
@@ -114,7 +118,12 @@ def with_config(
         raise ConfigurationError(
             f"{file.path} names every option, so that --preset would change nothing; leave one out"
         )
-    return name, {**file.checked(name), **given}
+    options = file.checked(name)
+    for key, value in given.items():
+        if isinstance(value, Mapping) and key != "env_options":
+            value = {**options.get(key, {}), **value}
+        options[key] = value
+    return name, options
 
 
 def _parsed(path: Path) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from veldt.environments.frame_stack import stacked
 from veldt.environments.space_text import described, space_from
 from veldt.environments.spaces import action_spec, leaf_readers
 from veldt.errors import ConfigurationError
-from veldt.options.fields import flat
+from veldt.options.fields import flat, plain
 from veldt.run.directory import CONFIG_FILE
 from veldt.run.plan import Plan
 from veldt.run.trust import code_of
@@ -33,11 +33,12 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         options["network"] = f"{function.__module__}:{function.__qualname__}"
     options["num_actors"] = plan.problem.num_actors
     options["envs_per_actor"] = plan.problem.envs_per_actor
-    options["reward_clip"] = plan.problem.environment.reward_clip
+    reward_clip = plan.problem.environment.reward_clip
+    options["wrappers"] = replace(plan.options.wrappers, reward_clip=reward_clip)
     return {
         "architecture": plan.architecture,
-        "options": options,
-        "config": flat(plan.config),
+        "options": plain(options),
+        "config": plain(flat(plan.config)),
         "chosen": choices(plan),
         "device": plan.problem.compute.device,
         "parameters": plan.topology.num_weights,

@@ -31,15 +31,13 @@ class RunDirectory:
         env: str,
         resume: bool = False,
         base: Path | None = None,
-        local_dir: str | None = None,
     ) -> None:
-        """`local_dir`: where the files are, if `path` is a URL."""
         base = base or Path.cwd()
         given = Path(path) if path else _default_path(base, architecture, env)
         self.shown = str(given)
         """As it was given, for people."""
         if is_remote(path):
-            self.shown, given = str(path), Path(local_dir or local_copy(str(path)))
+            self.shown, given = str(path), local_copy(str(path))
         self.path = base / given
         """From the root: an environment may change the working directory."""
         try:
@@ -58,8 +56,8 @@ class RunDirectory:
         if not resume and (self.path / CONFIG_FILE).exists():
             self.close()
             raise ConfigurationError(
-                f"{self.path} already holds a run; choose another --run-dir, or go on with it:"
-                " --resume auto with the same options, or 'veldt resume'"
+                f"{self.path} already holds a run; choose another --run-dir, or resume it with"
+                " 'veldt resume'"
             )
 
     def write_config(self, config: dict[str, Any]) -> None:
@@ -87,7 +85,7 @@ def directory_of(plan: Plan, resume: bool, base: Path | None) -> RunDirectory:
     """The directory of one run."""
     options, env = plan.options, plan.problem.environment.name
     architecture = plan.topology.architecture
-    return RunDirectory(options.run_dir, architecture, env, resume, base, options.local_dir)
+    return RunDirectory(options.run_dir, architecture, env, resume, base)
 
 
 def _default_path(base: Path, architecture: str, env: str) -> Path:

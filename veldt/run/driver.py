@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -72,10 +73,10 @@ class Run:
             plan.topology,
             options.seed,
             BackendOptions(
-                hang_seconds=options.hang_seconds,
+                hang_seconds=float(os.environ.get("VELDT_HANG_SECONDS", 60.0)),
                 timeline_seconds=options.timeline or 0.0,
                 total_env_steps=options.total_env_steps,
-                checkpoint_env_steps=options.checkpoint_env_steps,
+                checkpoint_env_steps=options.checkpoint_options.env_steps,
             ),
         )
         self._backend.run_dir = self._directory.path
@@ -92,9 +93,9 @@ class Run:
             self._directory.checkpoints,
             self._backend,
             self._telemetry,
-            every_seconds=None if on_serial else options.checkpoint_seconds,
-            every_env_steps=options.checkpoint_env_steps if on_serial else None,
-            keep=options.keep_checkpoints,
+            every_seconds=None if on_serial else options.checkpoint_options.seconds,
+            every_env_steps=options.checkpoint_options.env_steps if on_serial else None,
+            keep=options.checkpoint_options.keep,
             saved=self._callbacks.checkpoint,
             more_meta=self._around.trackers.meta,
             note=note,

@@ -44,7 +44,7 @@ class EvaluationResult:
     def text(self) -> str:
         """The result in a few lines."""
         what = f"{self.architecture} on {self.env} after {self.env_steps:,} env steps"
-        lines = [f"{what}: no episode ended; end them with --time-limit when training"]
+        lines = [f"{what}: no episode ended; end them with --wrappers time_limit=N when training"]
         if self.returns:
             spread = f"std {self.std:.1f}, min {self.min:.1f}, max {self.max:.1f}"
             lines = [

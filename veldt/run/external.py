@@ -100,12 +100,8 @@ def _read(file: str) -> Mapping[str, Any]:
     return found
 
 
-_TAKES_NONE = {
-    "frame_stack": 1,
-    "time_limit": None,
-    "vectorization": "auto",
-}
-"""Options that have no meaning where a simulator drives, with their defaults."""
+_TAKES_NONE = {"frame_stack": 1, "time_limit": None, "vectorization": "auto"}
+"""Wrappers that have no meaning where a simulator drives, with their defaults."""
 
 
 def _checked(options: RunOptions, module: ModuleType) -> ExternalAddress:
@@ -121,7 +117,7 @@ def _checked(options: RunOptions, module: ModuleType) -> ExternalAddress:
             " use --backend process with external:"
         )
     for name, default in _TAKES_NONE.items():
-        if vars(options).get(name, default) != default:
+        if getattr(options.wrappers, name) != default:
             raise ConfigurationError(
                 f"{name} does not go with external:, where the simulator decides; leave it out"
             )

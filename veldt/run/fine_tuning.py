@@ -6,11 +6,12 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from veldt.networks import FirstWeights, FlatParameters, tensors_of
+from veldt.networks.first_weights import Part
 from veldt.options import RunOptions
 from veldt.run.best import BEST
 from veldt.run.directory import CONFIG_FILE
@@ -27,7 +28,7 @@ def first_weights(options: RunOptions, trust_code: bool = False) -> FirstWeights
     not be there."""
     if options.from_run is None:
         return None
-    run_dir, checkpoint = _split(options.from_run)
+    run_dir, checkpoint, part = _split(options.from_run)
     run = local_run(run_dir, checkpoint)
     found = restored(run, checkpoint, trust_code=trust_code, without_environment=True)
     factory = found.plan.topology.network
@@ -40,18 +41,21 @@ def first_weights(options: RunOptions, trust_code: bool = False) -> FirstWeights
         factory.config,
         factory.spec,
         factory.head,
-        options.from_part,
+        part,
         env_steps=found.env_steps,
         sha256=hashlib.sha256(found.weights.vector.tobytes()).hexdigest(),
     )
 
 
-def _split(given: str) -> tuple[str, str]:
-    """RUN_DIR and the checkpoint after the last colon, if there is one."""
-    run_dir, colon, checkpoint = given.rpartition(":")
+def _split(given: str) -> tuple[str, str, Part]:
+    """RUN_DIR, the checkpoint [best] and the part [all] of RUN_DIR:CHECKPOINT:encoder."""
+    run_dir, part, ending = given, cast(Part, "all"), ":encoder"
+    if given.endswith(ending):
+        run_dir, part = given.removesuffix(ending), cast(Part, "encoder")
+    folder, colon, checkpoint = run_dir.rpartition(":")
     if colon and (checkpoint in (BEST, LAST) or checkpoint.isdecimal()):
-        return run_dir, checkpoint
-    return given, BEST
+        return folder, checkpoint, part
+    return run_dir, BEST, part
 
 
 def origin(plan: Plan) -> dict[str, Any] | None:

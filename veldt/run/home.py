@@ -30,7 +30,7 @@ from veldt.telemetry.result import RunResult, dumps
 if TYPE_CHECKING:
     from veldt.run.plan import Plan
 
-_OF_THE_START = {"run_dir", "resume", "preset"}
+_OF_THE_START = {"run_dir", "preset"}
 _BY_MACHINE = ("num_actors", "envs_per_actor")
 """Sizes that the first machine chose where they were left open; another may have other cores, or
 another device, which the preset depends on."""
@@ -46,11 +46,6 @@ class Home:
     """Of its files on this machine; None: a new one will be made."""
     holds_run: bool
 
-    def placed(self, options: RunOptions) -> RunOptions:
-        """The options with this place in them."""
-        local = str(self.path) if is_remote(self.run_dir) else None
-        return replace(options, run_dir=self.run_dir, local_dir=local)
-
     def keeping(
         self, options: RunOptions, callbacks: Sequence[Callback], run: Callable[..., RunResult]
     ) -> RunResult:
@@ -61,8 +56,8 @@ class Home:
         from veldt.remote.mirror import Mirror
         from veldt.remote.store import RemoteStore, StoreError
 
-        store = RemoteStore(str(self.run_dir), options.store_seconds)
-        mirror = Mirror(store, self.path, options.keep_checkpoints, log_to_stderr)
+        store = RemoteStore(str(self.run_dir), store_seconds())
+        mirror = Mirror(store, self.path, options.checkpoint_options.keep, log_to_stderr)
         try:
             mirror.begin()
         except StoreError as error:
@@ -81,7 +76,12 @@ class Home:
         return result
 
 
-def home_of(run_dir: str | None, base: Path, local_dir: str | None, store_seconds: float) -> Home:
+def store_seconds() -> float:
+    """How long a store may take to answer, and to take the last upload."""
+    return float(os.environ.get("VELDT_STORE_SECONDS", 60.0))
+
+
+def home_of(run_dir: str | None, base: Path) -> Home:
     """Where a run is or will be; what a store has of it is brought to this machine."""
     if not is_remote(run_dir):
         path = None if run_dir is None else base / run_dir
@@ -91,25 +91,18 @@ def home_of(run_dir: str | None, base: Path, local_dir: str | None, store_second
     from veldt.remote.store import RemoteStore, StoreError
 
     url = checked_url(str(run_dir))
-    local = base / local_dir if local_dir else local_copy(url)
+    local = local_copy(url)
     try:
-        holds = bring_here(RemoteStore(url, store_seconds), local, log_to_stderr)
+        holds = bring_here(RemoteStore(url, store_seconds()), local, log_to_stderr)
     except StoreError as error:
         raise ConfigurationError(f"{error}; nothing was started") from error
     return Home(url, local, holds)
 
 
-def to_go_on_with(home: Home, mode: str | None) -> dict[str, Any] | None:
-    """config.json of the run that is there, if it is to go on; None: begin anew."""
+def run_to_resume(home: Home) -> dict[str, Any] | None:
+    """config.json of the run that is there; None: start a new one."""
     if not home.holds_run or home.path is None:
         return None
-    if (mode or ("auto" if is_remote(home.run_dir) else "never")) == "never":
-        if not is_remote(home.run_dir):
-            return None  # its directory will say whether the run has ended or goes on
-        raise ConfigurationError(
-            f"{home.run_dir} already holds a run; choose another --run-dir, or go on with it:"
-            " --resume auto with the same options, or 'veldt resume'"
-        )
     if not _has_checkpoint(home.path):
         _forget(home.path)
         log_to_stderr(f"{home.run_dir} was begun and left no checkpoint; it begins anew")

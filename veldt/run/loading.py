@@ -70,8 +70,6 @@ def restored(
         options,
         backend="serial",
         device="cpu",
-        learner_devices=(),
-        inference_device=None,
         run_dir=None,
     )
     if env is not None:

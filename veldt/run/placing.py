@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device each learner and each inference server computes on, where a user names them."""
+"""Which device each learner and each inference server computes on, where a user names several."""
 
 from __future__ import annotations
 
@@ -15,70 +15,55 @@ from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
 from veldt.topology import Topology
 
+_SERVERS = (SharedMemoryInference, StreamInference)
 
-def check_devices(options: RunOptions, why_not_on_cuda: str | None) -> None:
-    """Refuse devices that are not here, before anything is built."""
-    named = dict.fromkeys(options.learner_devices, "learner_devices")
-    if options.inference_device is not None:
-        named[options.inference_device] = "inference_device"
-    for name, option in named.items():
-        _check(name, option)
-        if name != "cpu" and why_not_on_cuda is not None:
-            raise ConfigurationError(why_not_on_cuda)
+
+def check_devices(options: RunOptions) -> None:
+    """Refuse devices that this machine does not have, before anything is built."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    known = ["cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
+    for name in options.devices():
+        if name not in known:
+            raise ConfigurationError(
+                f"device is {name}, which is not on this machine; there is {', '.join(known)}"
+            )
         if options.backend == "ray" and ":" in name:
             raise ConfigurationError(
-                f"{option} names {name}, but on Ray each process is given a GPU of its own and sees"
+                f"device names {name}, but on Ray each process is given a GPU of its own and sees"
                 " no other; use cuda without a number"
             )
 
 
-def _check(name: str, option: str) -> None:
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    known = ["cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
-    if name not in known:
-        raise ConfigurationError(
-            f"{option} is {name!r}, which is not on this machine; there is {', '.join(known)}"
-        )
-
-
 def place(topology: Topology, options: RunOptions) -> None:
-    """Put learners and servers where `options` says; who is not named stays where it is."""
-    _place_learners(topology, options.learner_devices)
-    if options.inference_device is not None:
-        _place_inference(topology, options.inference_device)
-
-
-def _place_learners(topology: Topology, devices: tuple[str, ...]) -> None:
+    """Put learners and inference servers on the devices that were named, if it was not one kind."""
+    named = options.devices()
+    if named in ((), ("cpu",), ("cuda",)):
+        return
     learners = [node for node in topology.nodes if isinstance(node.role, Learner)]
-    if devices and len(devices) != len(learners):
+    servers = [node for node in topology.nodes if isinstance(node.role, _SERVERS)]
+    if len(named) == 1:
+        named = named * (len(learners) + bool(servers))
+    if len(named) not in (len(learners), len(learners) + bool(servers)):
+        last = ", then one for the inference server" if servers else ""
         raise ConfigurationError(
-            f"learner_devices names {len(devices)} devices, but {topology.architecture} has"
-            f" {len(learners)} learners here; name one for each"
+            f"device names {len(named)} devices, but {topology.architecture} has {len(learners)}"
+            f" learners here; name one for each{last}"
         )
-    for node, device in zip(learners, devices, strict=bool(devices)):
-        assert isinstance(node.role, Learner)
-        _require_own_model(topology, node.role.gradients, "learner_devices")
-        node.role = replace(node.role, compute=replace(node.role.compute, device=device))
-
-
-def _place_inference(topology: Topology, device: str) -> None:
-    kinds = (SharedMemoryInference, StreamInference)
-    servers = [node for node in topology.nodes if isinstance(node.role, kinds)]
-    if not servers:
-        raise ConfigurationError(
-            f"{topology.architecture} has no inference server, so inference_device does not go with"
-            " it; try seed_rl or sample_factory"
-        )
-    for node in servers:
+    for node, device in zip(learners, named, strict=False):
         role = node.role
-        assert isinstance(role, kinds)
-        _require_own_model(topology, role.policy.weights, "inference_device")
-        node.role = replace(role, policy=replace(role.policy, device=device))
+        assert isinstance(role, Learner)
+        _require_own_model(topology, role.gradients)
+        node.role = replace(role, compute=replace(role.compute, device=device))
+    for node in servers:
+        server = node.role
+        assert isinstance(server, _SERVERS)
+        _require_own_model(topology, server.policy.weights)
+        node.role = replace(server, policy=replace(server.policy, device=named[-1]))
 
 
-def _require_own_model(topology: Topology, weights: object, option: str) -> None:
+def _require_own_model(topology: Topology, weights: object) -> None:
     if isinstance(weights, SharedModel | Hogwild):
         raise ConfigurationError(
-            f"all of {topology.architecture} shares one model on one device, so {option} does not"
-            " go with it; use --device"
+            f"all of {topology.architecture} shares one model on one device; use --device cpu or"
+            " cuda"
         )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,11 +18,12 @@ from veldt.backends.shared_memory.fabric import bytes_of
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Interface
 from veldt.environments.parameters import ENVIRONMENT, to_vector
-from veldt.errors import ConfigurationError, did_you_mean
+from veldt.errors import ConfigurationError
 from veldt.families import family, preset_names
 from veldt.networks import FirstWeights, NetworkOptions
 from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
-from veldt.options.fields import flat, leaves, with_values
+from veldt.options.fields import flat, option_fields, with_values
+from veldt.options.old_spellings import unknown_option
 from veldt.population.wiring import HasPopulation, build_population
 from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
@@ -33,6 +35,7 @@ from veldt.run.placing import check_devices, place
 from veldt.topology import End, QueueSpec, Topology
 from veldt.types import EnvironmentSpec
 
+_THREADS = "OMP_NUM_THREADS"
 _MOST_THREADS_PER_CORE = 4
 _MOST_THREADS_UNASKED = 8
 _NATIVE_ENVS, _PYTHON_ENVS, _ATARI_ENVS = 64, 16, 8
@@ -115,7 +118,7 @@ def _checked_plan(
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
-    check_devices(options, getattr(module, "WHY_NOT_ON_CUDA", None))
+    check_devices(options)
     device = _device(options, module, is_image)
     preset = _preset(module, options.preset, found, spec, device)
     if preset not in module.PRESETS:
@@ -124,7 +127,7 @@ def _checked_plan(
     config = make_config(module, preset, own)
     if options.envs_per_actor is None and not SIZES & own.keys():
         config = grown(config, environment.is_native and not environment.is_atari, num_actors)
-    if options.reward_clip is None and _clips_rewards(environment, found, module):
+    if options.wrappers.reward_clip is None and _clips_rewards(environment, found, module):
         environment = environment.with_reward_clip(1.0)
     asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
     problem = Problem(
@@ -137,7 +140,7 @@ def _checked_plan(
         compute=Compute(
             device,
             _learner_threads(options, module, is_image),
-            gives_way=options.learner_threads is None,
+            gives_way=_THREADS not in os.environ,
         ),
         total_env_steps=options.total_env_steps,
         first=first,
@@ -160,18 +163,15 @@ def _clips_rewards(environment: EnvironmentFactory, found: str, module: ModuleTy
 
 
 def _learner_threads(options: RunOptions, module: ModuleType, is_image: bool) -> int:
-    """Refuse so many that they only wait for each other; on Ray a learner may be elsewhere. Serial
-    must not depend on the machine, and several threads sum in another order than one."""
-    asked, cores = options.learner_threads, usable_cores()
-    if asked is None:
+    """OMP_NUM_THREADS if it is set. Serial must not depend on the machine, and several threads sum
+    in another order than one."""
+    asked, cores = os.environ.get(_THREADS, ""), usable_cores()
+    if options.backend == "serial":
+        return 1
+    if not asked.isdecimal() or int(asked) < 1:
         is_alone = getattr(module, "ACTORS_WAIT", False) and options.backend == "process"
         return min(cores, _MOST_THREADS_UNASKED) if is_alone and is_image else 1
-    if options.backend != "ray" and asked > _MOST_THREADS_PER_CORE * cores:
-        raise ConfigurationError(
-            f"learner_threads is {asked}, but this machine has {cores} cores; use at most"
-            f" {_MOST_THREADS_PER_CORE * cores}"
-        )
-    return asked
+    return min(int(asked), _MOST_THREADS_PER_CORE * cores)
 
 
 def _complete(topology: Topology, options: RunOptions) -> None:
@@ -231,14 +231,13 @@ def add_lag(topology: Topology, updates: int) -> None:
 
 def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
     """The preset with the user's fields in it; misspelt names are met with the nearest one."""
-    known = leaves(module.Config)
+    known = option_fields(module.Config)
     moved = architectures.moved_options(module.__name__.rpartition(".")[2])
     for name in own:
         if name not in known and name in moved:
             raise ConfigurationError(moved[name])
         if name not in known:
-            everything = [*known, *leaves(RunOptions)]
-            raise ConfigurationError(f"unknown option '{name}'; {did_you_mean(name, everything)}")
+            raise ConfigurationError(unknown_option(name, [*known, *option_fields(RunOptions)]))
     return with_values(module.PRESETS[preset], own)
 
 
@@ -262,26 +261,15 @@ def _environment(options: RunOptions) -> EnvironmentFactory:
     return EnvironmentFactory(
         options.env,
         options=tuple(options.env_options.items()),
-        vectorization=options.vectorization,
-        frame_stack=options.frame_stack,
-        time_limit=options.time_limit,
-        reward_clip=options.reward_clip,
+        **vars(options.wrappers),
     )
 
 
 def _network(options: RunOptions) -> NetworkOptions:
-    return NetworkOptions(
-        encoder=options.network,
-        hidden_sizes=options.hidden_sizes,
-        activation=options.activation,
-        image_activation=options.image_activation,
-        # Serial must not depend on the machine.
-        image_precision="float32" if options.backend == "serial" else options.image_precision,
-        recurrent=options.recurrent,
-        recurrent_size=options.recurrent_size,
-        last_action_and_reward=options.last_action_and_reward,
-        distribution=options.distribution,
-    )
+    details = options.network_options
+    if options.backend == "serial":  # which must not depend on the machine
+        details = replace(details, image_precision="float32")
+    return NetworkOptions(options.network, recurrent=options.recurrent, **vars(details))
 
 
 def _num_actors(options: RunOptions, module: ModuleType) -> int:
@@ -333,17 +321,17 @@ def envs_per_actor(
 
 def _device(options: RunOptions, module: ModuleType, is_image: bool) -> str:
     why_not = getattr(module, "WHY_NOT_ON_CUDA", None)
-    if options.device == "auto":
+    named = options.devices()
+    if not named:
         is_small = options.network in ("auto", "mlp") and _widest(options) < _WIDE_ENOUGH_FOR_CUDA
         pays = (is_image or not is_small) and why_not is None
         return "cuda" if pays and torch.cuda.is_available() else "cpu"
-    if options.device == "cuda" and why_not is not None:
+    if "cuda" in options.device and why_not is not None:
         raise ConfigurationError(why_not)
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError("device cuda is not available here; use --device cpu")
-    return options.device
+    return named[0].partition(":")[0]
 
 
 def _widest(options: RunOptions) -> int:
-    recurrent = options.recurrent_size if options.recurrent != "none" else 0
-    return max((*options.hidden_sizes, recurrent))
+    details = options.network_options
+    recurrent = details.recurrent_size if options.recurrent != "none" else 0
+    return max((*details.hidden_sizes, recurrent))

@@ -10,8 +10,8 @@ from typing import Any
 
 from veldt import architectures
 from veldt.options import RunOptions
-from veldt.options.fields import flat, leaves
-from veldt.options.text import words
+from veldt.options.fields import flat, option_fields
+from veldt.options.text import cli_args
 from veldt.run.config_files import NOT_REPEATED
 from veldt.run.description import choices, describe_plan
 from veldt.run.fine_tuning import ORIGIN, origin, recorded_origin
@@ -47,20 +47,20 @@ def repeat_command(plan: Plan, run_dir: str) -> str | None:
     options = _options(plan)
     if options is None:
         return None
-    common = leaves(RunOptions)
+    common = option_fields(RunOptions)
     changed = {
         name: value
         for name, value in options.items()
         if name == "env" or value != _default(common[name].entry)
     }
     module = architectures.load(plan.architecture)
-    preset, own = flat(module.PRESETS[plan.preset]), leaves(module.Config)
+    preset, own = flat(module.PRESETS[plan.preset]), option_fields(module.Config)
     changed |= {name: value for name, value in flat(plan.config).items() if value != preset[name]}
     known = {**common, **own}
-    written = [words(known[name], value) for name, value in changed.items()]
-    if None in written:
+    arguments = [cli_args(known[name], value) for name, value in changed.items()]
+    if None in arguments:
         return shlex.join(["veldt", "train", "--config", f"{run_dir}/{CONFIG_FILE}"])
-    flags = [word for part in written for word in part or ()]
+    flags = [word for part in arguments for word in part or ()]
     return shlex.join(["veldt", "train", plan.architecture, *flags])
 
 

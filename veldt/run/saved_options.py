@@ -27,13 +27,12 @@ def saved_options(
         if not trust_code:
             check_code(run_dir / "config.json", stored)
         check_kinds(RunOptions, stored["options"])
-        options = RunOptions(**{k: v for k, v in stored["options"].items() if k in _COMMON})
-        options = replace(
-            options,
-            hidden_sizes=tuple(options.hidden_sizes),
-            learner_devices=tuple(options.learner_devices),
-            trackers=tuple(options.trackers),
-        )
+        if unknown := set(stored["options"]) - _COMMON:
+            raise ConfigurationError(
+                f"another version of Veldt wrote {', '.join(sorted(unknown))}; use that version"
+            )
+        options = RunOptions(**stored["options"])
+        options = replace(options, trackers=tuple(options.trackers))
         check_kinds(architectures.load(stored["architecture"]).Config, stored["config"])
         own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
         return stored["architecture"], options, own

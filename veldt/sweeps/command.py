@@ -22,7 +22,7 @@ from veldt.run.signals import Terminated
 from veldt.sweeps.options import PRUNERS, SweepOptions
 from veldt.sweeps.report import SweepResult, sweep_result
 from veldt.sweeps.runs import TrialFiles, TrialRun, score_of
-from veldt.sweeps.search import Dimension, search_space
+from veldt.sweeps.search import Dimension, search_space, with_keys
 from veldt.sweeps.study import NOTE, Rungs, import_optuna, num_counted, open_study, retry
 from veldt.telemetry.result import dumps
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SETTINGS_FILE, RESULT_FILE = "sweep.json", "result.json"
 _POLL_SECONDS = 0.1
-_OF_THE_SWEEP = ("run_dir", "local_dir", "resume", "quiet", "json", "dashboard", "port")
+_OF_THE_SWEEP = ("run_dir", "quiet", "json", "dashboard")
 LogFn = Callable[[str], None]
 
 
@@ -121,7 +121,7 @@ class _Trials:
         shown = ", ".join(f"{name} {_short(value)}" for name, value in values.items())
         self._log(f"trial {trial.number}: {shown}")
         files = TrialFiles.of(self._folder, trial.number)
-        run = TrialRun(files, {**self._options, **values}, self._trust_code)
+        run = TrialRun(files, with_keys({**self._options, **values}), self._trust_code)
         try:
             self._watch(trial, run)
         except BaseException:
@@ -171,6 +171,8 @@ def _checked_plan(architecture: str, fixed: Mapping[str, Any], trust_code: bool)
 def _default_proposal(plan: Plan, dimensions: Sequence[Dimension]) -> dict[str, Any]:
     """The defaults of the searched options, as far as they are within the search."""
     now = {**flat(plan.options), **flat(plan.config)}
+    for keyed in (plan.options.network_options, plan.options.wrappers):
+        now |= vars(keyed)
     proposals = {each.name: each.proposal(now[each.name]) for each in dimensions}
     return {name: value for name, value in proposals.items() if value is not None}
 

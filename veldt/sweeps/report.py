@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veldt.options.text import written
+from veldt.options.text import format_value
 from veldt.sweeps.runs import TrialFiles, score_of
 from veldt.sweeps.search import Dimension
 from veldt.sweeps.study import NOTE, RETRY_OF, lost_trials
@@ -146,4 +146,4 @@ def _row(trial: SweepTrial, names: list[str]) -> list[str]:
 def _number(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return "-" if value is None else written(value)
+    return "-" if value is None else format_value(value)

@@ -4,35 +4,52 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from veldt import architectures
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.options import RunOptions
-from veldt.options.checked import unfit
-from veldt.options.fields import Leaf, leaves
-from veldt.options.text import reader, written
+from veldt.options.checked import is_keyed, validation_error
+from veldt.options.fields import OptionField, option_fields
+from veldt.options.text import format_value, reader
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
 _FORMS = "use NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C"
 _NOT_SEARCHED = {
-    "checkpoint_env_steps",
-    "checkpoint_seconds", "dashboard", "env", "evaluation_episodes", "hang_seconds", "json",
-    "keep_checkpoints", "local_dir", "max_seconds", "port", "quiet", "resume", "run_dir",
-    "store_seconds", "target_return", "timeline", "total_env_steps", "trackers",
+    "checkpoint_options", "dashboard", "env", "evaluation_episodes", "json", "max_seconds",
+    "quiet", "run_dir", "target_return", "timeline", "total_env_steps", "trackers",
 }  # fmt: skip
 """They change the task, the budget or the output, so scores could not be compared."""
+
+_COMMON = {n: leaf for n, leaf in option_fields(RunOptions).items() if n not in _NOT_SEARCHED}
+_KEYS = {
+    key: (option, inner)
+    for option, leaf in _COMMON.items()
+    if is_keyed(leaf.kind)
+    for key, inner in option_fields(leaf.kind).items()
+}
+"""Keys such as hidden_sizes, each searched by its own name."""
+
+
+def with_keys(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with keys that are searched in the option they belong to."""
+    found = {name: value for name, value in options.items() if name not in _KEYS}
+    for name, value in options.items():
+        if name in _KEYS:
+            option = _KEYS[name][0]
+            found[option] = {**found.get(option, {}), name: value}
+    return found
 
 
 @dataclass(frozen=True)
 class Dimension:
     """One option and its values: a range, or choices in the notation of the command line."""
 
-    leaf: Leaf
+    leaf: OptionField
     text: str
     """As given by the user."""
     choices: tuple[str, ...] = ()
@@ -60,16 +77,15 @@ class Dimension:
     def proposal(self, value: Any) -> Any:
         """The trial's parameter for this value; None if it is outside of the search."""
         if self.choices:
-            return written(value) if written(value) in self.choices else None
+            return format_value(value) if format_value(value) in self.choices else None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return value if is_number and self.low <= value <= self.high else None
 
 
 def search_space(words: Iterable[str], architecture: str) -> list[Dimension]:
     """The dimensions of a search; raises ConfigurationError for unknown options and bad values."""
-    own = leaves(architectures.load(architecture).Config)
-    common = {n: leaf for n, leaf in leaves(RunOptions).items() if n not in _NOT_SEARCHED}
-    known = {**common, **own}
+    own = option_fields(architectures.load(architecture).Config)
+    known = {**_COMMON, **{key: inner for key, (_, inner) in _KEYS.items()}, **own}
     found: dict[str, Dimension] = {}
     for word in words:
         name, equals, values = word.partition("=")
@@ -91,7 +107,7 @@ def search_space(words: Iterable[str], architecture: str) -> list[Dimension]:
     return list(found.values())
 
 
-def _dimension(leaf: Leaf, text: str) -> Dimension:
+def _dimension(leaf: OptionField, text: str) -> Dimension:
     if ".." not in text:
         return _choices(leaf, text)
     span, _, scale = text.partition(":")
@@ -110,20 +126,20 @@ def _dimension(leaf: Leaf, text: str) -> Dimension:
     return Dimension(leaf, text, low=low, high=high, log=scale == "log", whole=whole)
 
 
-def _choices(leaf: Leaf, text: str) -> Dimension:
+def _choices(leaf: OptionField, text: str) -> Dimension:
     """Choices are separated by commas; for options that are lists, by slashes."""
     of_lists = get_origin(leaf.kind) is tuple
     parts = [part.strip() for part in text.split("/" if of_lists else ",")]
     values = [_read(leaf, part) for part in parts]
     for value in values:
         _check(leaf, value)
-    if len(set(map(written, values))) < 2:
+    if len(set(map(format_value, values))) < 2:
         form = "NAME=64,64/256,256" if of_lists else "NAME=A,B"
         raise ConfigurationError(f"search {leaf.name} has one value; name several: {form}")
-    return Dimension(leaf, text, choices=tuple(dict.fromkeys(map(written, values))))
+    return Dimension(leaf, text, choices=tuple(dict.fromkeys(map(format_value, values))))
 
 
-def _read(leaf: Leaf, text: str) -> Any:
+def _read(leaf: OptionField, text: str) -> Any:
     try:
         if leaf.kind is bool:
             return {"true": True, "on": True, "false": False, "off": False}[text.lower()]
@@ -134,8 +150,8 @@ def _read(leaf: Leaf, text: str) -> Any:
         raise ConfigurationError(f"search {leaf.name}: {error}; {_FORMS}") from error
 
 
-def _check(leaf: Leaf, value: Any) -> None:
-    trouble = unfit(value, leaf.kind)
+def _check(leaf: OptionField, value: Any) -> None:
+    trouble = validation_error(value, leaf.kind)
     if get_origin(leaf.kind) is Literal and trouble:
         trouble = f"'{value}' is none of {', '.join(get_args(leaf.kind))}"
     if trouble:
