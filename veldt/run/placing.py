@@ -20,8 +20,9 @@ _SERVERS = (SharedMemoryInference, StreamInference)
 
 def check_devices(options: RunOptions) -> None:
     """Refuse devices that this machine does not have, before anything is built."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    known = ["cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
+    known = ["cpu"]
+    if torch.cuda.is_available():
+        known += ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     for name in options.devices():
         if name not in known:
             raise ConfigurationError(
