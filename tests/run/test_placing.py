@@ -25,7 +25,7 @@ def plan(architecture, own=None, **options):
         ("impala", {}, {"device": "cpu,cpu"}, "2 devices, but impala has 1 learners"),
         ("seed_rl", {}, {"device": "cpu,cpu,cpu"}, "then one for the inference server"),
         ("impala", {"num_learners": 3}, {"device": "cpu,cpu"}, "2 devices, but impala has 3"),
-        ("ga3c", {}, {"device": "cpu,cpu"}, "shares one model on one device"),
+        ("ga3c", {}, {"device": "cpu,cpu,cpu,cpu,cpu"}, "shares one model on one device"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line_before_the_start(architecture, own, options, told):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from veldt.errors import ConfigurationError
 from veldt.networks.options import NetworkOptions
 from veldt.options import NetworkDetails
-from veldt.options.text import format_value
+from veldt.options.text import format_keys, format_value
 from veldt.types import EnvironmentSpec
 
 Part = Literal["all", "encoder"]
@@ -100,7 +100,7 @@ class FirstWeights:
         keys = {name: other.pop(name) for name in list(other) if name in _KEYS}
         flags = [_flag(name, there) for name, there in other.items()]
         if keys:
-            flags.append(f"--network-options {format_value(NetworkDetails.of(keys))}")
+            flags.append(f"--network-options {format_keys(keys)}")
         remedy = f"train with {' '.join(flags)}" if flags else "build the same network"
         return f"{remedy}, or use --from RUN:best:encoder" if or_encoder else remedy
 

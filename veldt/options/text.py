@@ -43,15 +43,19 @@ def format_value(value: object) -> str:
     if isinstance(value, KeyedOptions):
         values = {entry.name: getattr(value, entry.name) for entry in fields(value)}
         changed = {n: v for n, v in values.items() if v != getattr(type(value)(), n)}
-        return ",".join(f"{name}={_format_key(v)}" for name, v in changed.items())
+        return format_keys(changed)
     if isinstance(value, Mapping):
         return ",".join(f"{key}={format_value(entry)}" for key, entry in value.items())
     return "none" if value is None else str(value)
 
 
-def _format_key(value: object) -> str:
-    """Of a key's value: commas separate keys, so that tuples are written as 64x64."""
-    return "x".join(map(str, value)) if isinstance(value, tuple) else format_value(value)
+def format_keys(values: Mapping[str, object]) -> str:
+    """KEY=VALUE,... where tuples are written as 64x64, because commas separate keys."""
+
+    def text(value: object) -> str:
+        return "x".join(map(str, value)) if isinstance(value, tuple) else format_value(value)
+
+    return ",".join(f"{key}={text(value)}" for key, value in values.items())
 
 
 def reader(kind: Any, separator: str = ",") -> tuple[Callable[[str], Any], str]:
