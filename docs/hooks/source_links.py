@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hook of mkdocs: links from a page into the source tree lead nowhere on the site, which has only
-docs/. There they become plain text, and links to notebooks lead to their pages; in the repository
-both stay as they are."""
+"""A hook of mkdocs: links into the source tree become text, because the site has only docs/; links to
+notebooks lead to their pages."""
 
 from __future__ import annotations
 
