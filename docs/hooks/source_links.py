@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hook of mkdocs: links into the source tree become text, because the site has only docs/; links to
-notebooks lead to their pages."""
+"""A hook of mkdocs: links into the source tree become text, because the site has only docs/; links
+to notebooks lead to their pages."""
 
 from __future__ import annotations
 
