@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.networks import (
+from veldt.networks.distributions import (
     MASKED_LOGIT,
     Categorical,
     Gaussian,

@@ -14,9 +14,8 @@ from network_specs import (
 )
 from torch import nn
 
-from veldt.networks import NetworkFactory, NetworkOptions, images, make_network
-from veldt.networks.encoders import make_encoder
-from veldt.networks.images import filled_up
+from veldt.networks import NetworkFactory, NetworkOptions, encoders, make_network
+from veldt.networks.encoders import filled_up, make_encoder
 from veldt.networks.layers import MLP, convolution, tanh_
 from veldt.types import ObservationLeaf
 
@@ -176,7 +175,7 @@ def gradient_of(name, rows, **options):
 
 @pytest.mark.parametrize("name", ["nature", "resnet"])
 def test_what_is_rounded_on_the_cpu_stays_near_float32(name, monkeypatch):
-    monkeypatch.setattr(images, "multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(encoders, "multiplies_bfloat16", lambda: True)
     rounded, features = gradient_of(name, 48)
     exact, expected = gradient_of(name, 48, image_precision="float32")
     assert features.dtype == torch.float32
@@ -189,7 +188,7 @@ def test_what_is_rounded_on_the_cpu_stays_near_float32(name, monkeypatch):
     ("rows", "side", "multiplies_it"), [(4, 84, True), (48, 84, False), (48, 32, True)]
 )
 def test_float32_is_kept_where_bfloat16_is_not_faster(rows, side, multiplies_it, monkeypatch):
-    monkeypatch.setattr(images, "multiplies_bfloat16", lambda: multiplies_it)
+    monkeypatch.setattr(encoders, "multiplies_bfloat16", lambda: multiplies_it)
     spec = make_spec(image(side))
     observations = random_observations(spec, rows)
     expected = encode(spec, image_precision="float32")(observations)
@@ -197,7 +196,7 @@ def test_float32_is_kept_where_bfloat16_is_not_faster(rows, side, multiplies_it,
 
 
 def test_who_judges_or_ships_a_policy_has_float32(monkeypatch):
-    monkeypatch.setattr(images, "multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(encoders, "multiplies_bfloat16", lambda: True)
     spec = make_spec(image())
     factory = NetworkFactory(NetworkOptions(), spec, "policy_value")
     row = random_observations(spec, 12)

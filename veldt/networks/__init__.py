@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders, recurrent cores, heads and action distributions; all weights views into one vector."""
+"""Encoders, recurrent cores, heads and action distributions; weights are one flat vector."""
 
-from veldt.networks.distributions import (
-    MASKED_LOGIT,
-    Categorical,
-    Distribution,
-    Gaussian,
-    MultiCategorical,
-    TanhGaussian,
-    make_distribution,
+from veldt.networks.continuous import (
+    DPGNetwork,
+    DPGOutput,
+    SACNetwork,
+    SACOutput,
+    TD3Network,
+    TD3Output,
+    TwinCriticNetwork,
 )
+from veldt.networks.distributions import MASKED_LOGIT, Gaussian, TanhGaussian, make_distribution
 from veldt.networks.factory import NetworkFactory
-from veldt.networks.few_rows import Outputs, acting_step
 from veldt.networks.first_weights import FirstWeights, tensors_of
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import (
-    DPGNetwork,
-    DPGOutput,
     PolicyValueNetwork,
     PolicyValueOutput,
     QNetwork,
@@ -26,15 +24,9 @@ from veldt.networks.heads import (
 )
 from veldt.networks.network import LAST_ACTION, LAST_REWARD, Network
 from veldt.networks.normalizers import load_moment_sums, moment_sums
+from veldt.networks.numpy_step import Outputs, acting_step
 from veldt.networks.options import NetworkOptions
 from veldt.networks.player import Memory, Player
-from veldt.networks.twin_critics import (
-    SACNetwork,
-    SACOutput,
-    TD3Network,
-    TD3Output,
-    TwinCriticNetwork,
-)
 
 __all__ = [
     "LAST_ACTION",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent cores whose state starts anew inside a trajectory, wherever an episode begins.
+"""Recurrent cores whose state is reset inside a trajectory, wherever an episode begins.
 
-Written out cell by cell because the state after *every* row is needed (the value of a final
+Written out cell by cell because the state after every row is needed (the value of a final
 observation continues from it), which torch's fused LSTM does not return.
 """
 
@@ -67,7 +67,7 @@ class LSTMCore(Core):
 
     def __init__(self, num_inputs: int, size: int, generator: torch.Generator | None) -> None:
         super().__init__(num_inputs, size, generator)
-        self.bias.data[size : 2 * size] = 1.0  # remember at first, as IMPALA's cell does
+        self.bias.data[size : 2 * size] = 1.0  # the forget gate starts open, as in IMPALA
 
     def _cell(self, projected: Tensor, state: State) -> State:
         hidden, cell = state

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Action distributions as stateless functions of a parameter tensor [..., P].
 
-What an actor stores as behaviour logits is this tensor, so a learner can ask for the probability of
-the stored action, the entropy or a divergence without any distribution object travelling.
+Actors store this tensor as behaviour logits, and learners compute probabilities, entropies and
+divergences from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ MASKED_LOGIT = -1e9
 _LOG_2PI = math.log(2.0 * math.pi)
 _LOG_2 = math.log(2.0)
 _MIN_STD = 1e-3
-_FEW_NUMBERS = 1024  # up to which NumPy's softplus costs less than calling torch's
 _UNIT_STD_SHIFT = math.log(math.expm1(1.0 - _MIN_STD))  # std = 1 where the network says 0
 
 
@@ -34,7 +33,7 @@ class Distribution(ABC):
 
     @abstractmethod
     def sample(self, params: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """In NumPy, where the many small operations of acting cost a third of torch's."""
+        """Draw actions, in NumPy, whose small operations take a third of the time of torch's."""
 
     @abstractmethod
     def mode(self, params: Tensor) -> Tensor: ...
@@ -46,7 +45,7 @@ class Distribution(ABC):
     def entropy(self, params: Tensor) -> Tensor: ...
 
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, where what they have in common is computed once."""
+        """Both, sharing what they have in common."""
         return self.log_prob(params, action), self.entropy(params)
 
     @abstractmethod
@@ -112,7 +111,6 @@ class MultiCategorical(Distribution):
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.num_params = self.num_action_features = sum(sizes)
         self._single = Categorical(max(sizes))
-        self._equal = min(sizes) == max(sizes)
         # Row i lists where choice i's logits are; the last column of the padded params fills up.
         self._index = torch.full((len(sizes), max(sizes)), self.num_params)
         start = 0
@@ -122,8 +120,6 @@ class MultiCategorical(Distribution):
 
     def _rows(self, params: Tensor) -> Tensor:
         """Logits as [..., choices, max(sizes)]."""
-        if self._equal:
-            return params.unflatten(-1, tuple(self._index.shape))
         return F.pad(params, (0, 1), value=MASKED_LOGIT)[..., self._index.to(params.device)]
 
     def sample(self, params: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -152,9 +148,11 @@ class MultiCategorical(Distribution):
 
 
 class Gaussian(Distribution):
-    """Independent normals, mean then raw scale: std = 0.001 + softplus(raw + c), so that raw 0
-    is std 1 and neither end has a flat gradient. The environment receives the action clipped to
-    its bounds."""
+    """Independent normals; parameters are means, then raw scales.
+
+    std = 0.001 + softplus(raw + c), so that raw 0 is std 1 and neither end has a flat gradient. The
+    environment receives the action clipped to its bounds.
+    """
 
     def __init__(
         self,
@@ -186,14 +184,12 @@ class Gaussian(Distribution):
         return self.draw(params, random.standard_normal(shape, dtype=np.float32))
 
     def draw(self, params: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Actions that follow from standard normal `noise` [..., d], whoever drew it."""
+        """The actions for standard normal `noise` [..., d]."""
         action = noise * self._std_in_numpy(params[..., self.d :])
         action += params[..., : self.d]
         return action.reshape(*params.shape[:-1], *self.shape)
 
     def _std_in_numpy(self, raw: np.ndarray) -> np.ndarray:
-        if raw.size > _FEW_NUMBERS:
-            return F.softplus(torch.from_numpy(raw) + _UNIT_STD_SHIFT).add_(_MIN_STD).numpy()
         std = np.logaddexp(raw + np.float32(_UNIT_STD_SHIFT), np.float32(0.0))
         std += np.float32(_MIN_STD)
         return std
@@ -225,17 +221,19 @@ class Gaussian(Distribution):
 class TanhGaussian(Gaussian):
     """A normal u squashed by tanh and scaled to the bounds.
 
-    The STORED action is u: the inverse of a saturated tanh would be lost. Densities are those of
-    tanh(u) in (-1, 1); the scale to the bounds is a constant that cancels in every use.
+    The stored action is u, because a saturated tanh has no inverse. Densities are those of tanh(u)
+    in (-1, 1); the scale to the bounds is a constant that cancels in every use.
     """
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         return super().log_prob(params, action) - _log_tanh_slope(self._flat(action)).sum(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Entropy of tanh(u): H(u) + E[log(1 - tanh(u)^2)]. There is no closed form; the
-        expectation is estimated by 16-point Gauss-Hermite quadrature: no noise, a smooth
-        gradient, and an error below 0.01 per dimension up to std 2."""
+        """Entropy of tanh(u): H(u) + E[log(1 - tanh(u)^2)].
+
+        There is no closed form. 16-point Gauss-Hermite quadrature gives a smooth gradient without
+        noise, and an error below 0.01 per dimension up to std 2.
+        """
         mean, std = self.moments(params)
         nodes, weights = (part.to(params.device) for part in _QUADRATURE)
         u = mean.unsqueeze(-1) + std.unsqueeze(-1) * nodes
@@ -271,7 +269,7 @@ def scale_to_bounds(action: np.ndarray, low: np.ndarray, high: np.ndarray) -> np
 
 
 def make_distribution(action: ActionSpec, kind: str) -> Distribution:
-    """The distribution of a policy head over `action`; `kind` chooses among those for boxes."""
+    """The distribution of a policy head over `action`; `kind` selects one for Box actions."""
     if action.kind == "discrete":
         return Categorical(action.sizes[0])
     if action.kind == "multi_discrete":

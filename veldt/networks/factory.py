@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes a network once, so that any process can make it with the same first weights."""
+"""A picklable description of a network, from which any process makes the same weights."""
 
 from __future__ import annotations
 
@@ -19,24 +19,29 @@ from veldt.types import EnvironmentSpec
 
 _MAY_BE_LARGE = 2048  # units of a layer
 _COPIES = 16
-"""Of the weights in the smallest run: the first ones, two on a board, an actor's, a learner's with
-its gradient, what its optimizer keeps and computes with, and those on their way to disk."""
+"""Copies of the weights in the smallest run: boards, actor, learner, gradient, optimizer, disk."""
 
 
 @dataclass(frozen=True)
 class NetworkFactory:
-    """Picklable; every call of `make` gives the same weights."""
+    """Makes a network; every call of `make` gives the same weights.
+
+    Args:
+        config: Encoder, sizes, core and normalizations.
+        spec: The environment's observations and actions.
+        head: policy_value, q, dpg, sac or td3.
+        seed: Of the weights.
+        first: Trained weights that replace the drawn ones.
+    """
 
     config: NetworkOptions
     spec: EnvironmentSpec
     head: str
-    """ "policy_value", "q" or "dpg"."""
     seed: int = 0
     first: FirstWeights | None = field(default=None, repr=False, compare=False)
-    """What is not drawn from the seed, because it was trained before."""
 
     def require_memory(self) -> None:
-        """Refuse layers that no run here could hold, before their memory is touched."""
+        """Refuse networks that do not fit into memory, before any of it is allocated."""
         widths = (*self.config.hidden_sizes, self.config.recurrent_size)
         if max(widths) <= _MAY_BE_LARGE:
             return
@@ -56,17 +61,18 @@ class NetworkFactory:
         return network
 
     def in_float32(self) -> NetworkFactory:
-        """The same for those who judge or ship what was trained: it must not depend on the number
-        of rows or the machine."""
+        """The same in float32, so that outputs do not depend on batch size and machine."""
         return replace(self, config=replace(self.config, image_precision="float32"))
 
     def blank(self) -> Network:
-        """The same network with arbitrary weights: for those who take them from a board."""
+        """The same network with arbitrary weights, to be overwritten."""
         return make_network(self.config, self.spec, self.head, seed=None)
 
     def outline(self) -> Network:
-        """The same network without memory for its weights, for those who ask for its shapes. A
-        user's own encoder needs its memory: it is called once to see what it returns."""
+        """The same network without memory for its weights, for its shapes.
+
+        A user's own encoder is made with memory, because it is called once for its output's size.
+        """
         if not is_ready_made(self.config.encoder):
             return self.blank()
         with torch.device("meta"):

@@ -16,8 +16,12 @@ class FlatParameters:
 
     `vector` holds everything; `gradient` the trained part, and backward accumulates into it
     because every `parameter.grad` is a view. Call `zero_gradient()`, never `zero_grad()`, which
-    would replace the views. `memory` places the vector in storage of the caller's (shared
-    memory); its old content is overwritten by the module's weights.
+    would replace the views.
+
+    Args:
+        module: Its parameters and buffers become views.
+        device: Where the vector is allocated.
+        memory: A float32 vector to use instead of a new one (shared memory); it is overwritten.
     """
 
     def __init__(
@@ -67,7 +71,7 @@ class FlatParameters:
         self.gradient.zero_()
 
     def span(self, prefix: str) -> slice:
-        """Where the trained parameters of a submodule ("actor") lie in `vector` and `gradient`."""
+        """Place of a submodule's trained parameters in `vector` and `gradient`."""
         spans = [
             span
             for name, span in self._spans.items()

@@ -1,32 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heads (policy and value, Q, deterministic policy gradient) and the one way to make them."""
+"""Networks with a policy-and-value or a Q head, and `make_network` for all heads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from veldt.networks.bounded import BoundedActionNetwork
+from veldt.networks.continuous import DPGNetwork, SACNetwork, TD3Network
 from veldt.networks.distributions import (
     MASKED_LOGIT,
     Categorical,
     Distribution,
     make_distribution,
 )
-from veldt.networks.encoders import last_layer, make_encoder
+from veldt.networks.encoders import last_layer
 from veldt.networks.layers import MLP, fused_linear
 from veldt.networks.network import Network
 from veldt.networks.normalizers import RunningMoments
 from veldt.networks.options import NetworkOptions
-from veldt.networks.twin_critics import SACNetwork, TD3Network
 from veldt.types import ACTION_MASK, EnvironmentSpec, Field
 
-_LEAST_VALUE_VARIANCE = 1e-4  # where rewards are rare, targets are nearly equal for a long time
+LEAST_VALUE_VARIANCE = 1e-4  # where rewards are rare, targets are nearly equal for a long time
 
 
 class PolicyValueOutput(NamedTuple):
@@ -42,16 +38,12 @@ class QOutput(NamedTuple):
     q_values: Tensor
 
 
-class DPGOutput(NamedTuple):
-    """Noise-free actions in [-1, 1], [..., *shape]."""
-
-    action: Tensor
-
-
 class PolicyValueNetwork(Network):
-    """Shared trunk; logits and value from one matrix product, which is what small batches pay
-    for. With `normalize_values` the head's number is scaled by the targets' moments on its way out,
-    so that whoever reads values sees them in the unit of rewards."""
+    """Shared trunk; logits and value from one matrix product.
+
+    With `normalize_values` the head's number is scaled by the moments of the value targets, so that
+    callers see values in the unit of rewards.
+    """
 
     distribution: Distribution
 
@@ -64,27 +56,21 @@ class PolicyValueNetwork(Network):
         self.num_params = self.distribution.num_params
         parts = ((self.num_params, 0.01), (1, 1.0))
         self.head = fused_linear(num_features, parts, generator)
-        self._weights = (self.head.weight, self.head.bias)  # nn.Module's look-up is slow
         self.value_moments = RunningMoments(()) if config.normalize_values else None
 
     def value_scale(self) -> Tensor:
-        """The deviation of value targets, what errors are to be divided by; 1 if not known."""
+        """The deviation of value targets, by which errors are divided; 1 if not known."""
         if self.value_moments is None:
             return self.head.bias.new_ones(())
-        return self.value_moments.variance.clamp(min=_LEAST_VALUE_VARIANCE).sqrt()
-
-    def value_in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
-        """From the head's numbers [N] to values; reads the moments where they lie."""
-        if self.value_moments is None:
-            return np.ascontiguousarray
-        mean, variance = self.value_moments.mean.numpy(), self.value_moments.variance.numpy()
-        least = np.float32(_LEAST_VALUE_VARIANCE)
-        return lambda numbers: mean + numbers * np.sqrt(np.maximum(variance, least))
+        return self.value_moments.variance.clamp(min=LEAST_VALUE_VARIANCE).sqrt()
 
     @torch.no_grad()
     def update_value_statistics(self, targets: Tensor, valid: Tensor) -> None:
-        """Merge value targets [...] where `valid` [...]. The head's last row is rescaled so that
-        every value stays what it was (PopArt, van Hasselt et al. 2016)."""
+        """Merge value targets [...] where `valid` [...].
+
+        The head's last row is rescaled so that values do not change (PopArt, van Hasselt et al.
+        2016).
+        """
         if self.value_moments is None:
             return
         scale, mean = self.value_scale(), self.value_moments.mean.clone()
@@ -97,10 +83,7 @@ class PolicyValueNetwork(Network):
         return {"behaviour_logits": Field((self.num_params,), "float32")}
 
     def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> PolicyValueOutput:
-        # What is compiled for elsewhere only knows what nn.Module knows.
-        compiling = torch.compiler.is_compiling()
-        fused = self.head(features) if compiling else F.linear(features, *self._weights)
-        logits, value = fused.split_with_sizes((self.num_params, 1), 1)
+        logits, value = self.head(features).split_with_sizes((self.num_params, 1), 1)
         if ACTION_MASK in observations:
             logits = logits.masked_fill(~observations[ACTION_MASK], MASKED_LOGIT)
         value = value.squeeze(1)
@@ -110,8 +93,10 @@ class PolicyValueNetwork(Network):
 
 
 class QNetwork(Network):
-    """Action values, plain or dueling: q = v + a - mean(a), each stream with a hidden layer of
-    its own in place of the encoder's last one."""
+    """Action values, plain or dueling: q = v + a - mean(a).
+
+    Each dueling stream has its own hidden layer in place of the encoder's last one.
+    """
 
     def __init__(
         self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
@@ -146,45 +131,6 @@ class QNetwork(Network):
         return QOutput(self.value(value) + advantage - advantage.mean(dim=1, keepdim=True))
 
 
-class DPGNetwork(BoundedActionNetwork):
-    """Actor and critic with separate trunks. The critic reads the action beside the features of its
-    last but one layer. Both see observations through the same normaliser."""
-
-    who = "deterministic policy gradients are"
-
-    def __init__(
-        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
-    ) -> None:
-        super().__init__(config, spec)
-        size = len(spec.action.low)
-        encoder = make_encoder(config, spec, generator)
-        mean = fused_linear(encoder.num_features, ((size, 0.01),), generator)
-        self.actor_part = nn.ModuleDict({"encoder": encoder, "head": mean})
-        encoder = make_encoder(config, spec, generator, last_layer=False)
-        width, activation = last_layer(config, spec)
-        joint = MLP(encoder.num_features + size, (width,), activation, generator)
-        value = fused_linear(width, ((1, 1.0),), generator)
-        self.critic_part = nn.ModuleDict({"encoder": encoder, "joint": joint, "head": value})
-
-    def actor(self, observations: dict[str, Tensor]) -> Tensor:
-        """Observations [N, ...] -> actions [N, *shape] in [-1, 1]."""
-        encoded = self.actor_part["encoder"](self._normalized(observations))
-        raw = self.actor_part["head"](encoded)
-        return torch.tanh(raw).reshape(-1, *self.spec.action.shape)
-
-    def critic(self, observations: dict[str, Tensor], action: Tensor) -> Tensor:
-        """Observations [N, ...], actions [N, *shape] in [-1, 1] -> q [N]."""
-        features = self.critic_part["encoder"](self._normalized(observations))
-        joined = torch.cat((features, action.reshape(features.shape[0], -1)), dim=1)
-        return self.critic_part["head"](self.critic_part["joint"](joined)).squeeze(1)
-
-    def _features(self, observations: dict[str, Tensor], first: Tensor) -> Tensor:
-        return self.actor(observations)
-
-    def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> DPGOutput:
-        return DPGOutput(features)
-
-
 _HEADS: dict[str, Any] = {
     "policy_value": PolicyValueNetwork,
     "q": QNetwork,
@@ -197,12 +143,18 @@ _HEADS: dict[str, Any] = {
 def make_network(
     config: NetworkOptions, spec: EnvironmentSpec, head: str, seed: int | None
 ) -> Network:
-    """A network on the CPU whose weights follow from `seed` alone; None leaves them blank. `head`:
-    policy_value, q, dpg, sac or td3."""
+    """A network on the CPU whose weights are determined by `seed` alone; None leaves them blank.
+
+    Args:
+        config: Encoder, sizes, core and normalizations.
+        spec: The environment's observations and actions.
+        head: policy_value, q, dpg, sac or td3.
+        seed: Of the weights; None: arbitrary weights, to be overwritten.
+    """
     if head not in _HEADS:
         raise ValueError(f"unknown head '{head}'; use {', '.join(_HEADS)}")
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    # A user's own module draws from the global stream, which is put back afterwards.
+    # A user's own module draws from the global stream, which is restored afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed or 0)
         return _HEADS[head](config, spec, generator)

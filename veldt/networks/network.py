@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all networks share: normaliser, encoder, core, and one set of calls to act and to learn."""
+"""Base of all networks: normalizer, encoder, core, and the calls to act and to learn."""
 
 from __future__ import annotations
 
@@ -22,8 +22,15 @@ LAST_REWARD = "last_reward"
 
 
 class Network(nn.Module, ABC):
-    """Base of all heads. `step` takes one row [B, ...], `unroll` rows [T, B, ...]; both read
-    only the entries of `observations` they know, so a whole batch may be passed."""
+    """Base of all networks.
+
+    `step` takes one row [B, ...], `unroll` rows [T, B, ...]. Both read only the entries of
+    `observations` they know, so a whole batch may be passed.
+
+    Args:
+        config: Encoder, sizes, core and normalizations.
+        spec: The environment's observations and actions.
+    """
 
     distribution: Distribution | None = None
 
@@ -76,9 +83,10 @@ class Network(nn.Module, ABC):
         return {}
 
     def input_fields(self) -> dict[str, Field]:
-        """Per-environment entries that `observations` needs beside those of the environment:
-        what was done and received just before this row. Their values where `first` do not
-        matter."""
+        """Per-environment entries of `observations` beside those of the environment.
+
+        These are the action and reward just before a row; where `first`, any values.
+        """
         if not self.config.last_action_and_reward:
             return {}
         action = self.spec.action
@@ -88,7 +96,7 @@ class Network(nn.Module, ABC):
         }
 
     def env_action(self, action: np.ndarray) -> np.ndarray:
-        """What the environment receives for stored actions."""
+        """The environment's form of stored actions."""
         return self.distribution.env_action(action) if self.distribution is not None else action
 
     def step(
@@ -104,9 +112,10 @@ class Network(nn.Module, ABC):
     def unroll(
         self, observations: dict[str, Tensor], state: State, first: Tensor
     ) -> tuple[Any, State]:
-        """Rows [T, B, ...] and the state before row 0. Returns outputs [T, B, ...] and the
-        states after each row [T, B, ...]: `step` from any of them gives the value of that row's
-        final observation."""
+        """Rows [T, B, ...] from the state before row 0: outputs and states after each row.
+
+        `step` from the state after a row gives the value of that row's final observation.
+        """
         rows = first.shape
         folded = {name: observations[name].flatten(0, 1) for name in self.input_names}
         features = self._features(folded, first.flatten())
@@ -129,7 +138,7 @@ class Network(nn.Module, ABC):
         return torch.cat((features, past), dim=1)
 
     def update_statistics(self, observations: dict[str, Tensor], valid: Tensor) -> None:
-        """Merge raw observations [..., *leaf] into the normaliser where `valid` [...]."""
+        """Merge raw observations [..., *leaf] into the normalizer where `valid` [...]."""
         if self.normalizer is not None:
             self.normalizer.update(observations, valid)
 
@@ -139,8 +148,7 @@ class Network(nn.Module, ABC):
             self.return_moments.update(discounted_returns.reshape(-1), valid.reshape(-1))
 
     def reward_scale(self) -> Tensor:
-        """What rewards are multiplied by: 1 / std of the discounted return; 1 before any is
-        known."""
+        """The factor of rewards: 1 / std of the discounted return; 1 before any is known."""
         if self.return_moments is None:
             return torch.ones(())
         variance = self.return_moments.variance

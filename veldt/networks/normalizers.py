@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running statistics kept as buffers: they lie in the flat vector and so travel with the
-weights."""
+"""Running statistics, kept as buffers so that they are part of the flat vector of weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,8 +14,8 @@ from veldt.types import ObservationLeaf
 # float32 counts integers exactly up to 2^24 = 16.8e6. The cap keeps count + batch below that (for
 # batches up to 6.7e6 rows) and makes the statistics a slow moving average from then on.
 MAX_COUNT = 1.0e7
-_EPSILON = 1e-8
-_CLIP = 10.0
+EPSILON = 1e-8
+CLIP = 10.0
 _MOST_IMAGES = 256  # of a batch, for the statistics of its pixels
 
 
@@ -91,8 +89,10 @@ def load_moment_sums(module: nn.Module, sums: Tensor) -> None:
 
 
 class ObservationNormalizer(nn.Module):
-    """Leaves become (x - mean) / std, clipped to +-10: vectors entry by entry, images pixel by
-    pixel, so that what moves stands out from what never changes. Other leaves pass."""
+    """Normalizes leaves to (x - mean) / std, clipped to +-10, entry by entry or pixel by pixel.
+
+    Leaves that are not listed stay as they are.
+    """
 
     def __init__(self, leaves: Sequence[ObservationLeaf]) -> None:
         super().__init__()
@@ -107,33 +107,19 @@ class ObservationNormalizer(nn.Module):
         for leaf, moments, epsilon in parts:
             scale = torch.rsqrt(moments.variance + epsilon)
             centred = observations[leaf.name].float() - moments.mean
-            normalized[leaf.name] = centred.mul_(scale).clamp_(-_CLIP, _CLIP)
+            normalized[leaf.name] = centred.mul_(scale).clamp_(-CLIP, CLIP)
         return normalized
 
     def vector_moments(self) -> dict[str, RunningMoments]:
-        """By name of the vector."""
+        """Moments of the vector leaves by name."""
         pairs = zip(self.leaves, self._moments, strict=True)
         return {leaf.name: moments for leaf, moments in pairs if leaf.kind == "vector"}
-
-    def in_numpy(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
-        """The same for one vector leaf [N, n]; reads the moments where they lie."""
-        moments = self.vector_moments()[name]
-        mean, variance = moments.mean.numpy(), moments.variance.numpy()
-        epsilon, high = np.float32(_EPSILON), np.float32(_CLIP)
-
-        def run(rows: np.ndarray) -> np.ndarray:
-            centred = rows - mean
-            centred /= np.sqrt(variance + epsilon)
-            np.minimum(centred, high, out=centred)
-            return np.maximum(centred, -high, out=centred)
-
-        return run
 
     def update(self, observations: dict[str, Tensor], valid: Tensor) -> None:
         for leaf, moments in zip(self.leaves, self._moments, strict=True):
             rows, counted = observations[leaf.name].reshape(-1, *leaf.shape), valid.reshape(-1)
             if leaf.kind == "image":
-                # Odd, so that it meets every column of a batch whose width is a power of two.
+                # Odd, so that every column of a batch is sampled, whose width may be a power of 2.
                 every = (len(rows) // _MOST_IMAGES) | 1
                 rows, counted = rows[::every], counted[::every]
             moments.update(rows, counted)
@@ -147,12 +133,12 @@ def normalized_leaves(
 
 
 def _first_variance(leaf: ObservationLeaf) -> float:
-    """Before anything is seen, bytes are divided by 255 and all else stays as it is."""
+    """Before the first update bytes are divided by 255; all else stays as it is."""
     return 255.0**2 if leaf.dtype == "uint8" else 1.0
 
 
 def _least_deviation(leaf: ObservationLeaf) -> float:
-    """A pixel that hardly ever changes shall not shout when it does by one grey level."""
+    """Bounds the scale of pixels whose variance is near zero."""
     if leaf.kind != "image":
-        return math.sqrt(_EPSILON)
+        return math.sqrt(EPSILON)
     return 1.0 if leaf.dtype == "uint8" else 1.0 / 255.0

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acts with a network's weights: rows of observations in, actions out. Evaluations, `veldt.load`
-and what is exported are judged by this one object."""
+"""Acts with a network's weights: rows of observations in, actions out.
+
+Evaluations and `veldt.load` use it, and exported modules are checked against it.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from veldt.networks.continuous import SACNetwork, SACOutput
 from veldt.networks.cores import State
 from veldt.networks.distributions import MASKED_LOGIT
-from veldt.networks.few_rows import Outputs, acting_step
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import PolicyValueOutput, QNetwork, QOutput
 from veldt.networks.network import LAST_ACTION, LAST_REWARD, Network
-from veldt.networks.twin_critics import SACNetwork, SACOutput
+from veldt.networks.numpy_step import Outputs, acting_step
 from veldt.types import ACTION_MASK
 
 Q_RANDOM_SHARE = 0.05
@@ -26,7 +28,7 @@ Q_RANDOM_SHARE = 0.05
 
 @dataclass
 class Memory:
-    """What a policy remembers of `width` episodes that go on side by side."""
+    """Recurrent state, last actions and rewards of `width` episodes side by side."""
 
     width: int
     state: State = ()
@@ -35,7 +37,7 @@ class Memory:
 
     @staticmethod
     def joined(memories: Sequence[Memory]) -> Memory:
-        """Of all these episodes side by side."""
+        """The memory of all these episodes side by side."""
         state = tuple(map(torch.cat, zip(*(memory.state for memory in memories), strict=True)))
         past = {
             name: np.concatenate([memory.past[name] for memory in memories])
@@ -44,18 +46,18 @@ class Memory:
         return Memory(sum(memory.width for memory in memories), state, past)
 
     def rows(self, part: slice) -> Memory:
-        """Of some of the episodes."""
+        """The memory of some of the episodes."""
         past = {name: array[part].copy() for name, array in self.past.items()}
         return Memory(part.stop - part.start, tuple(each[part] for each in self.state), past)
 
     def received(self, reward: np.ndarray | float) -> None:
-        """Keep the reward that followed the last action."""
+        """Store the reward that followed the last action."""
         if self.past:
             self.past[LAST_REWARD][:] = reward
 
 
 class Player:
-    """Owns a network and its weights."""
+    """A network with weights, which acts deterministically or by drawing."""
 
     def __init__(self, network: Network, seed: int = 0) -> None:
         self.network = network.eval()
@@ -64,7 +66,7 @@ class Player:
         self._random = np.random.default_rng(seed)
 
     def load(self, vector: np.ndarray) -> None:
-        """Take these weights and statistics."""
+        """Overwrite weights and statistics."""
         self._flat.load(vector)
 
     def start(self, width: int) -> Memory:
@@ -82,8 +84,10 @@ class Player:
         first: np.ndarray,
         deterministic: bool = True,
     ) -> np.ndarray:
-        """Rows [N, ...] by the names of the network's inputs -> actions [N, ...] as the environment
-        receives them. `first` [N]: where an episode begins."""
+        """Actions [N, ...] as the environment receives them, for observations [N, ...] by name.
+
+        `first` [N] marks rows at which an episode begins.
+        """
         with torch.inference_mode():
             numbers = self._numbers(observations, memory, first)
             if ACTION_MASK in observations:
@@ -103,7 +107,7 @@ class Player:
         return policy_numbers(outputs).numpy()
 
     def _best(self, numbers: np.ndarray) -> np.ndarray:
-        """What the head thinks best, without exploration."""
+        """The best action of each row, without exploration."""
         network = self.network
         if isinstance(network, QNetwork):
             return numbers.argmax(-1)
@@ -131,7 +135,7 @@ class Player:
 
 
 def policy_numbers(outputs: Outputs) -> Tensor:
-    """What actions follow from: logits, Q-values, parameters of a normal, or the action itself."""
+    """The output that determines actions: logits, Q-values, parameters or the action itself."""
     if isinstance(outputs, PolicyValueOutput):
         return outputs.logits
     if isinstance(outputs, QOutput):

@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks of SAC and TD3: an actor for bounded Box actions and two critics that read the action
-beside the observation."""
+"""Networks for bounded Box actions: an actor and critics that read its action (DPG, TD3, SAC)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from veldt.networks.bounded import BoundedActionNetwork
-from veldt.networks.distributions import TanhGaussian
-from veldt.networks.encoders import make_encoder
+from veldt.networks.distributions import TanhGaussian, scale_to_bounds
+from veldt.networks.encoders import last_layer, make_encoder
 from veldt.networks.layers import MLP, fused_linear
+from veldt.networks.network import Network
 from veldt.networks.options import NetworkOptions
 from veldt.types import EnvironmentSpec
 
 Observations = dict[str, Tensor]
+
+
+class DPGOutput(NamedTuple):
+    """Noise-free actions in [-1, 1], [..., *shape]."""
+
+    action: Tensor
 
 
 class SACOutput(NamedTuple):
@@ -34,24 +40,94 @@ class TD3Output(NamedTuple):
     action: Tensor
 
 
+class BoundedActionNetwork(Network):
+    """Base of networks whose actor outputs an action in [-1, 1], scaled to the bounds of a Box."""
+
+    who: ClassVar[str]
+    """Subject and verb of its error messages."""
+
+    def __init__(self, config: NetworkOptions, spec: EnvironmentSpec) -> None:
+        super().__init__(config, spec)
+        action = spec.action
+        if action.kind != "box" or not np.isfinite([*action.low, *action.high]).all():
+            raise ValueError(
+                f"{self.who} for bounded Box action spaces; {spec.id} has"
+                f" {action.kind} {action.low} {action.high}. Use another architecture"
+            )
+        if config.recurrent != "none" or config.last_action_and_reward:
+            raise ValueError(
+                f"{self.who} for networks without memory; set recurrent none, no last action"
+            )
+        self._low = np.asarray(action.low, np.float32).reshape(action.shape)
+        self._high = np.asarray(action.high, np.float32).reshape(action.shape)
+
+    def env_action(self, action: np.ndarray) -> np.ndarray:
+        return scale_to_bounds(action, self._low, self._high)
+
+    def _normalized(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
+        return observations if self.normalizer is None else self.normalizer(observations)
+
+
+class DPGNetwork(BoundedActionNetwork):
+    """Actor and critic with separate trunks and one observation normalizer.
+
+    The critic reads the action beside the features of its last but one layer.
+    """
+
+    who = "deterministic policy gradients are"
+
+    def __init__(
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
+    ) -> None:
+        super().__init__(config, spec)
+        size = len(spec.action.low)
+        encoder = make_encoder(config, spec, generator)
+        mean = fused_linear(encoder.num_features, ((size, 0.01),), generator)
+        self.actor_part = nn.ModuleDict({"encoder": encoder, "head": mean})
+        encoder = make_encoder(config, spec, generator, last_layer=False)
+        width, activation = last_layer(config, spec)
+        joint = MLP(encoder.num_features + size, (width,), activation, generator)
+        value = fused_linear(width, ((1, 1.0),), generator)
+        self.critic_part = nn.ModuleDict({"encoder": encoder, "joint": joint, "head": value})
+
+    def actor(self, observations: dict[str, Tensor]) -> Tensor:
+        """Observations [N, ...] -> actions [N, *shape] in [-1, 1]."""
+        encoded = self.actor_part["encoder"](self._normalized(observations))
+        raw = self.actor_part["head"](encoded)
+        return torch.tanh(raw).reshape(-1, *self.spec.action.shape)
+
+    def critic(self, observations: dict[str, Tensor], action: Tensor) -> Tensor:
+        """Observations [N, ...], actions [N, *shape] in [-1, 1] -> q [N]."""
+        features = self.critic_part["encoder"](self._normalized(observations))
+        joined = torch.cat((features, action.reshape(features.shape[0], -1)), dim=1)
+        return self.critic_part["head"](self.critic_part["joint"](joined)).squeeze(1)
+
+    def _features(self, observations: dict[str, Tensor], first: Tensor) -> Tensor:
+        return self.actor(observations)
+
+    def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> DPGOutput:
+        return DPGOutput(features)
+
+
 @torch.no_grad()
 def _begin_small(trunk: nn.Module) -> None:
-    """Bring linear layers from the deviation that keeps the size of what passes through them,
-    sqrt(2 / n), to that of a uniform within 1 / sqrt(n), with which the published SAC and TD3
-    begin: critics with large opinions of their own take long to give them up."""
+    """Scale linear layers from deviation sqrt(2 / n) to that of a uniform within 1 / sqrt(n).
+
+    The published SAC and TD3 begin with the latter: large first values take long to unlearn.
+    """
     for layer in trunk.modules():
         if isinstance(layer, nn.Linear):
             layer.weight.mul_(math.sqrt(1.0 / 6.0))
 
 
 class Critic(nn.Module):
-    """Vectors and action go into the first layer together; images are convolved before."""
+    """Reads vectors and action in its first layer; images are convolved before."""
 
     def __init__(
         self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
     ) -> None:
         super().__init__()
-        # Of the encoder's own MLP no layer is left: all of them come after the action.
+        # The encoder's own MLP has no layer: all of them come after the action.
         bare = replace(config, hidden_sizes=config.hidden_sizes[:1])
         self.encoder = make_encoder(bare, spec, generator, last_layer=False)
         num_inputs = self.encoder.num_features + len(spec.action.low)
@@ -65,7 +141,7 @@ class Critic(nn.Module):
 
 
 class TwinCriticNetwork(BoundedActionNetwork):
-    """What SAC and TD3 share. Actor and critics have separate trunks and one normaliser."""
+    """Base of SAC and TD3: actor and two critics with separate trunks and one normalizer."""
 
     who = "sac and td3 are"
 
@@ -92,7 +168,7 @@ class TwinCriticNetwork(BoundedActionNetwork):
         return torch.stack([critic(observations, action) for critic in self.critic_part])
 
     def critic(self, observations: Observations, action: Tensor) -> Tensor:
-        """The lower of both critics [N]: what a policy is improved by and priorities start from."""
+        """The lower of both critics [N], for the policy's loss and first priorities."""
         return self.critics(observations, action).amin(0)
 
     def _features(self, observations: Observations, first: Tensor) -> Tensor:
@@ -112,7 +188,7 @@ class Temperature(nn.Module):
 
 
 class SACNetwork(TwinCriticNetwork):
-    """A normal squashed by tanh, two critics and the temperature, which is learned as they are."""
+    """A normal squashed by tanh, two critics and a learned temperature."""
 
     def __init__(
         self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None

@@ -9,7 +9,7 @@ import torch
 from network_specs import BOX, MULTI_DISCRETE, discrete, image, make_spec, random_observations
 
 from veldt.networks import FlatParameters, NetworkOptions, acting_step, make_network
-from veldt.networks.few_rows import few_rows, most_rows
+from veldt.networks.numpy_step import most_rows, numpy_step
 from veldt.types import ObservationLeaf
 
 BYTES = ObservationLeaf("observation", (9,), "uint8", "vector")
@@ -24,8 +24,6 @@ CASES = {
         "policy_value",
         {"normalize_observations": True, "normalize_values": True},
     ),
-    "bytes": (make_spec(BYTES), "policy_value", {}),
-    "normalised bytes": (make_spec(BYTES), "policy_value", {"normalize_observations": True}),
     "table": (make_spec(TABLE), "policy_value", {}),
     "q": (make_spec(), "q", {}),
     "dueling q": (make_spec(), "q", {"dueling": True}),
@@ -35,15 +33,9 @@ CASES = {
 }
 
 
-def observations_of(spec, rows, seed=0):
-    found = random_observations(spec, rows, seed=seed)
-    if spec.observation[0].dtype == "uint8":
-        found["observation"] = torch.randint(0, 256, (rows, 9)).to(torch.uint8)
-    return found
-
-
 def both(network, step, spec, rows, seed=0):
-    observations, first = observations_of(spec, rows, seed), torch.zeros(rows, dtype=torch.bool)
+    observations = random_observations(spec, rows, seed=seed)
+    first = torch.zeros(rows, dtype=torch.bool)
     with torch.inference_mode():
         return step(observations, (), first)[0], network.step(observations, (), first)[0]
 
@@ -52,7 +44,7 @@ def both(network, step, spec, rows, seed=0):
 def test_few_rows_give_the_outputs_of_many(spec, head, options):
     network = make_network(NetworkOptions(hidden_sizes=(8, 6), **options), spec, head, 3).eval()
     flat = FlatParameters(network)
-    assert few_rows(network) is not None
+    assert numpy_step(network) is not None
     step, random = acting_step(network), np.random.default_rng(0)
     for seed in range(2):
         found, expected = both(network, step, spec, 5, seed)
@@ -81,11 +73,12 @@ def test_rows_beyond_the_limit_are_torchs():
         (make_spec(), {"last_action_and_reward": True}),
         (make_spec(image()), {}),
         (make_spec(discrete(5)), {}),
+        (make_spec(BYTES), {}),
         (make_spec(), {"encoder": lambda spec: torch.nn.Linear(4, 7)}),
     ],
-    ids=["memory", "past", "image", "discrete", "own encoder"],
+    ids=["memory", "past", "image", "discrete", "bytes", "own encoder"],
 )
 def test_networks_that_need_torch_have_it(spec, options):
     network = make_network(NetworkOptions(**options), spec, "policy_value", 0)
-    assert few_rows(network) is None
+    assert numpy_step(network) is None
     assert acting_step(network) == network.step
