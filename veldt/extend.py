@@ -5,6 +5,7 @@ These names are stable: they change only with a new minor version and a line in 
 else in the package may change at any time.
 """
 
+from veldt.architectures import Architecture
 from veldt.context import NodeContext
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
@@ -94,6 +95,7 @@ __all__ = [
     "PPO",
     "PPOOptions",
     "SynchronousOptions",
+    "Architecture",
     "Arrays",
     "Batch",
     "BatchRule",

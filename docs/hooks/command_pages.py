@@ -42,11 +42,11 @@ def command_section(command: str) -> str:
 
 def options_section(name: str) -> str:
     """Options of an architecture: meaning, and the value in each preset that differs."""
-    module = load(name)
-    defaults = flat(module.Config())
-    presets = {preset: flat(config) for preset, config in module.PRESETS.items()}
+    system = load(name)
+    defaults = flat(system.config())
+    presets = {preset: flat(config) for preset, config in system.presets.items()}
     lines = ["| option | meaning | default | presets |", "| --- | --- | --- | --- |"]
-    for option, leaf in option_fields(module.Config).items():
+    for option, leaf in option_fields(system.config).items():
         default = defaults[option]
         other = ", ".join(
             f"{preset}: `{_shown(values[option])}`"

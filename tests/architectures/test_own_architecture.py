@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,19 +14,18 @@ import pytest
 
 import veldt
 from veldt import architectures
-from veldt.architectures import impala
+from veldt.architectures import ppo
 from veldt.cli import main as cli
 from veldt.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent.parent
-SMALL = {"backend": "serial", "envs_per_actor": 4, "total_env_steps": 200, "evaluation_episodes": 1}
+SMALL = {"backend": "serial", "envs_per_actor": 4, "total_env_steps": 600, "evaluation_episodes": 1}
 
 
-def write(path: Path, changes: str = "") -> Path:
-    """IMPALA under another name, with `changes` after it."""
-    text = Path(impala.__file__).read_text(encoding="utf-8")
+def write(path: Path) -> Path:
+    """PPO under another name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + changes)
+    shutil.copy(ppo.__file__, path)
     return path
 
 
@@ -40,12 +40,13 @@ def _forget(tmp_path, monkeypatch):
 
 
 def test_a_file_trains_like_the_original(tmp_path):
-    write(tmp_path / "mine" / "own_impala.py")
-    own = veldt.train("mine/own_impala.py", env="CartPole-v1", **SMALL)
-    theirs = veldt.train("impala", env="CartPole-v1", **SMALL)
+    write(tmp_path / "mine" / "own_ppo.py")
+    own = veldt.train("mine/own_ppo.py", env="CartPole-v1", **SMALL)
+    theirs = veldt.train("ppo", env="CartPole-v1", **SMALL)
+    assert own.chosen["preset"] == theirs.chosen["preset"] == "vectors"
     assert own.parameters_sha256 == theirs.parameters_sha256
-    assert Path(own.run_dir).name.startswith("own_impala-CartPole-v1-")
-    assert veldt.evaluate(own.run_dir, episodes=1).architecture == "mine/own_impala.py"
+    assert Path(own.run_dir).name.startswith("own_ppo-CartPole-v1-")
+    assert veldt.evaluate(own.run_dir, episodes=1).architecture == "mine/own_ppo.py"
 
 
 def test_a_module_trains_too(tmp_path):
@@ -55,16 +56,16 @@ def test_a_module_trains_too(tmp_path):
 
 
 def test_its_options_are_on_the_command_line(tmp_path, capsys):
-    write(tmp_path / "own_impala.py")
+    write(tmp_path / "own_ppo.py")
     with pytest.raises(SystemExit):
-        cli.main(["train", "own_impala.py", "--help", "all"])
-    assert "--queue-trajectories" in capsys.readouterr().out
+        cli.main(["train", "own_ppo.py", "--help", "all"])
+    assert "--target-kl" in capsys.readouterr().out
 
 
 def test_node_processes_import_it(tmp_path):
-    write(tmp_path / "mine" / "own_impala.py")
+    write(tmp_path / "mine" / "own_ppo.py")
     command = (
-        *(sys.executable, "-m", "veldt", "train", "mine/own_impala.py", "--env", "CartPole-v1"),
+        *(sys.executable, "-m", "veldt", "train", "mine/own_ppo.py", "--env", "CartPole-v1"),
         *("--total-env-steps", "400", "--envs-per-actor", "4", "--num-actors", "1", "--quiet"),
         *("--evaluation-episodes", "0", "--run-dir", "run"),
     )
@@ -81,6 +82,6 @@ def test_what_cannot_be_used_is_refused_with_the_remedy(tmp_path):
         architectures.load("no.such.module")
     with pytest.raises(ConfigurationError, match="hidden by another module json"):
         architectures.load(str(write(tmp_path / "json.py")))
-    (tmp_path / "half.py").write_text("Config = PRESETS = None\n")
-    with pytest.raises(ConfigurationError, match="has no default_actors"):
+    (tmp_path / "half.py").write_text("ARCHITECTURE = None\n")
+    with pytest.raises(ConfigurationError, match="has no ARCHITECTURE"):
         architectures.load("half.py")

@@ -59,7 +59,7 @@ def test_env_steps_per_update_are_kept(variant, tmp_path):
 
 
 def published(architecture: str, **constants) -> None:
-    preset = flat(load(architecture).PRESETS["paper"])
+    preset = flat(load(architecture).presets["paper"])
     assert {name: preset[name] for name in constants} == pytest.approx(constants)
 
 
@@ -70,7 +70,7 @@ def test_dqn_has_the_published_constants():
         learning_rate=2.5e-4, rms_decay=0.95, rms_centered=True, optimizer_epsilon=0.01 / 32**2,
         n_step=1, double=False,
     )  # fmt: skip
-    preset = flat(load("dqn").PRESETS["paper"])
+    preset = flat(load("dqn").presets["paper"])
     # Every 10,000 agent steps.
     assert preset["target_period_updates"] * preset["env_steps_per_update"] == 10_000
     assert (preset["optimizer"], preset["td_loss"]) == ("rmsprop", "clipped")
@@ -81,7 +81,7 @@ def test_gorila_has_the_published_constants():
         "gorila", replay_transitions=1e6, epsilon_start=1.0, epsilon_end=0.1, gamma=0.99,
         target_period_updates=60_000, batch_size=32,
     )  # fmt: skip
-    assert flat(load("gorila").PRESETS["paper"])["optimizer"] == "adagrad"
+    assert flat(load("gorila").presets["paper"])["optimizer"] == "adagrad"
 
 
 def test_apex_has_the_published_constants():
@@ -93,7 +93,7 @@ def test_apex_has_the_published_constants():
         replay_transitions=2e6, trim_period_updates=100, prefetch_batches=16, double=True,
         dueling=True, actor_priorities=True,
     )  # fmt: skip
-    preset = flat(load("apex").PRESETS["paper"])
+    preset = flat(load("apex").presets["paper"])
     assert preset["env_steps_per_update"] is None, "actors and learner run freely"
     assert preset["refresh_env_steps"] * 4 == 400, "frames"
     assert preset["noise_sigma"] == 0.3

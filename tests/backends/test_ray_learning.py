@@ -32,7 +32,7 @@ def cart_pole(num_actors: int, **network: object) -> Problem:
 def test_actors_and_learner_make_progress(architecture: str, make_backend: MakeBackend) -> None:
     problem = cart_pole(num_actors=2 if architecture == "a2c" else 1)
     module = load(architecture)
-    topology = module.build(module.PRESETS["control"], problem)
+    topology = module.build(module.presets["control"], problem)
     backend = make_backend("ray", topology, timeline_seconds=5.0)
     learner = [node.kind for node in topology.nodes].index("learner")
     before = backend.parameters("weights")
@@ -54,7 +54,7 @@ def test_actors_and_learner_make_progress(architecture: str, make_backend: MakeB
 
 def test_agents_may_not_ask_predictors_in_another_process(make_backend: MakeBackend) -> None:
     module = load("ga3c")
-    topology = module.build(module.PRESETS["control"], cart_pole(num_actors=1))
+    topology = module.build(module.presets["control"], cart_pole(num_actors=1))
     with pytest.raises(ConfigurationError, match="ask and answer in the memory of 'prediction'"):
         make_backend("ray", topology)
 
@@ -65,7 +65,7 @@ def test_agents_without_a_model_ask_predictors_in_their_own_process(
     """GA3C with a recurrent state, all of it in one process; and it can be continued."""
     module = load("ga3c")
     problem = cart_pole(num_actors=1, recurrent="lstm", recurrent_size=8)
-    config = changed(module.PRESETS["control"], most_agents=2, most_trainers=2, annealing=False)
+    config = changed(module.presets["control"], most_agents=2, most_trainers=2, annealing=False)
     topology = in_one_process(module.build(config, problem))
     kinds = [node.kind for node in topology.nodes]
     trainers = [place for place, kind in enumerate(kinds) if kind == "trainer"]

@@ -23,7 +23,7 @@ def flags(text: str) -> set[str]:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_short_help_fits_a_screen_and_the_long_one_has_everything(name):
     short = run_parser("train", name).format_help()
-    known = [*option_fields(RunOptions).values(), *option_fields(load(name).Config).values()]
+    known = [*option_fields(RunOptions).values(), *option_fields(load(name).config).values()]
     everything = {flag_of(leaf).removeprefix("--") for leaf in known} | {"config", "trust-code"}
     assert 17 <= len(flags(short)) <= 25
     assert {"env", "learning-rate", "total-env-steps"} <= flags(short)
@@ -53,10 +53,10 @@ def test_what_is_not_shown_can_be_given():
 
 
 def test_the_names_in_the_lists_are_options():
-    own = {name for each in ARCHITECTURES for name in option_fields(load(each).Config)}
+    own = {name for each in ARCHITECTURES for name in option_fields(load(each).config)}
     assert set(option_fields(RunOptions)) >= USUAL
     assert own >= USUAL_OWN
     grouped = [name for names in common_groups().values() for name in names]
     assert sorted(grouped) == sorted(option_fields(RunOptions))
-    grouped = [name for names in own_groups(load("apex").Config, "apex").values() for name in names]
-    assert sorted(grouped) == sorted(option_fields(load("apex").Config))
+    grouped = [name for names in own_groups(load("apex").config, "apex").values() for name in names]
+    assert sorted(grouped) == sorted(option_fields(load("apex").config))

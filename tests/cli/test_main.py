@@ -176,19 +176,19 @@ def test_help_shows_common_options_then_the_presets(capsys):
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert text.index("--backend") < text.index("--trajectory-steps")
-    paper = flat(load("impala").PRESETS["paper"])
+    paper = flat(load("impala").presets["paper"])
     assert f"paper: {paper['learning_rate']}" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", [None, *ARCHITECTURES])
 def test_every_field_is_explained(name):
-    config = load(name).Config if name else RunOptions
+    config = load(name).config if name else RunOptions
     assert all(leaf.text for leaf in option_fields(config).values())
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_an_own_option_never_hides_a_common_one(name):
-    assert not set(option_fields(load(name).Config)) & set(option_fields(RunOptions))
+    assert not set(option_fields(load(name).config)) & set(option_fields(RunOptions))
 
 
 def test_values_are_read_by_the_type_of_their_field():

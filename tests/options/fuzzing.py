@@ -128,7 +128,7 @@ def cases(seed: int, count: int) -> Iterator[Case]:
 
 @cache
 def options_of(architecture: str) -> dict[str, OptionField]:
-    return {**option_fields(RunOptions), **option_fields(architectures.load(architecture).Config)}
+    return {**option_fields(RunOptions), **option_fields(architectures.load(architecture).config)}
 
 
 def value_for(leaf: OptionField, rng: random.Random) -> object:

@@ -16,7 +16,7 @@ from veldt.options import RunOptions
 from veldt.options.checked import Bounds, is_keyed
 from veldt.options.fields import OptionField, changed, flat, option_fields, with_values
 
-_BASE = {name: architectures.load(name).Config() for name in architectures.ARCHITECTURES}
+_BASE = {name: architectures.load(name).config() for name in architectures.ARCHITECTURES}
 _BASE["run"] = RunOptions(env="CartPole-v1")
 
 
@@ -109,7 +109,7 @@ def test_the_command_line_refuses_it_and_writes_nothing(
 
 @pytest.mark.parametrize("name", architectures.ARCHITECTURES)
 def test_options_go_flat_and_come_back(name):
-    for preset in architectures.load(name).PRESETS.values():
+    for preset in architectures.load(name).presets.values():
         values = flat(preset)
         assert with_values(type(preset)(), values) == preset
 

@@ -130,7 +130,7 @@ def test_ataris_sizes_follow_from_actors_and_device(
     """A GPU's batch would keep a core busy for most of a minute."""
     module, environment = load(architecture), EnvironmentFactory("ALE/Pong-v5")
     names = preset_names("atari", device=device)
-    config = flat(next(module.PRESETS[name] for name in names if name in module.PRESETS))
+    config = flat(next(module.presets[name] for name in names if name in module.presets))
     options, asks = RunOptions(env="ALE/Pong-v5"), device == "cuda"
     width = envs_per_actor(options, environment, config, num_actors, asks)
     assert num_actors * width == num_envs

@@ -1,21 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who talks to whom: one file per system, in the order the field found them."""
+"""The published systems, one file each, and the value that describes a system to the rest of Veldt.
+
+Importing this module does not import PyTorch; importing a system does.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from veldt.errors import ConfigurationError, did_you_mean
+
+if TYPE_CHECKING:
+    from veldt.problem import Problem
+    from veldt.topology import Topology
+
+
+def one_actor(cores: int) -> int:
+    return 1
+
+
+def one_actor_per_core(cores: int) -> int:
+    return cores
+
+
+def one_core_for_the_learner(cores: int) -> int:
+    return cores - 1
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """One row of the table of architectures; the module of the same name has the rest."""
+    """One system: its options, how it is built, and what it can do.
+
+    A module of a system defines one of these as `ARCHITECTURE`.
+    """
+
+    name: str
+    config: type[Any]
+    """A subclass of `veldt.extend.Options`."""
+    build: Callable[[Any, Problem], Topology]
+    """Wires the nodes for a config and a problem."""
+    presets: Mapping[str, Any]
+    """Named configs; the first is used where no name fits the task family."""
+    default_actors: Callable[[int], int] = one_core_for_the_learner
+    """Number of actors for a number of cores."""
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    """Backends ("ray") and devices ("cuda") that it does not run on, with the message for each."""
+    actors_wait: bool = False
+    """Actors wait while the learner works, so the learner may use all cores."""
+    central_inference: bool = False
+    """Actors send observations to a server, whose device then acts."""
+    takes_external: bool = False
+    """Accepts --env external:HOST:PORT, simulators in other processes."""
+    clips_atari_rewards: bool = True
+    """Clips rewards of Atari games to [-1, 1] unless --reward-clip says otherwise."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A system of the table below; its module has the `Architecture`."""
 
     name: str
     year: int
@@ -34,94 +83,94 @@ class Architecture:
 ARCHITECTURES = {
     row.name: row
     for row in (
-        Architecture(
+        Listing(
             "dqn",
             2013,
             "Mnih et al., Playing Atari with Deep Reinforcement Learning",
             "replay and a target network make Q-learning with deep networks stable",
         ),
-        Architecture(
+        Listing(
             "gorila",
             2015,
             "Nair et al., Massively Parallel Methods for Deep Reinforcement Learning",
             "many actors and learners; a sharded parameter server takes their gradients",
         ),
-        Architecture(
+        Listing(
             "a3c",
             2016,
             "Mnih et al., Asynchronous Methods for Deep Reinforcement Learning",
             "workers write gradients into shared weights without locks; no replay, no server",
         ),
-        Architecture(
+        Listing(
             "a2c",
             2016,
             "Mnih et al., Asynchronous Methods for Deep RL, in its synchronous form",
             "actors wait for each other, so every gradient is on-policy: lag 0",
         ),
-        Architecture(
+        Listing(
             "async_q",
             2016,
             "Mnih et al., Asynchronous Methods for Deep Reinforcement Learning",
             "A3C's workers with a Q network: n-step or one-step Q-learning, or Sarsa",
         ),
-        Architecture(
+        Listing(
             "ppo",
             2017,
             "Schulman et al., Proximal Policy Optimization Algorithms",
             "several passes over each batch; a clip keeps the policy near the one that acted",
         ),
-        Architecture(
+        Listing(
             "ga3c",
             2017,
             "Babaeizadeh et al., Reinforcement Learning through Asynchronous A3C on a GPU",
             "agents without a model ask predictors; trainers share it; their numbers are annealed",
         ),
-        Architecture(
+        Listing(
             "apex",
             2018,
             "Horgan et al., Distributed Prioritized Experience Replay",
             "one prioritized replay for many actors, which compute the first priorities themselves",
         ),
-        Architecture(
+        Listing(
             "sac",
             2018,
             "Haarnoja et al., Soft Actor-Critic",
             "a stochastic policy over Box actions with learned entropy; twin critics; replay",
             example_env="Pendulum-v1",
         ),
-        Architecture(
+        Listing(
             "td3",
             2018,
             "Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods",
             "twin critics, smoothed target actions and a delayed actor over Box actions; replay",
             example_env="Pendulum-v1",
         ),
-        Architecture(
+        Listing(
             "impala",
             2018,
             "Espeholt et al., IMPALA: Scalable Distributed Deep-RL",
             "trajectories instead of gradients travel, V-trace corrects the lag",
         ),
-        Architecture(
+        Listing(
             "r2d2",
             2019,
             "Kapturowski et al., Recurrent Experience Replay in Distributed RL",
             "a network with memory learns from a replay of sequences; central inference",
         ),
-        Architecture(
+        Listing(
             "seed_rl",
             2019,
             "Espeholt et al., SEED RL: Scalable and Efficient Deep-RL with Accelerated Central"
             " Inference",
             "actors hold no weights: they stream observations to a server beside the learner",
         ),
-        Architecture(
+        Listing(
             "sample_factory",
             2020,
             "Petrenko et al., Sample Factory: Egocentric 3D Control from Pixels at 100000 FPS",
             "one machine: observations written once into shared slots, double-buffered actors",
         ),
-        Architecture(
+        Listing(
             "league",
             2020,
             "Sun et al., TLeague: A Framework for Competitive Self-Play based Distributed"
@@ -137,8 +186,7 @@ ON_ONE_PLAYER = tuple(name for name, row in ARCHITECTURES.items() if not row.pla
 
 
 def is_own(name: str) -> bool:
-    """Whether a name stands for a user's own architecture: "path/to/file.py" or "package.module".
-    Such a module has what those of this folder have: Config, PRESETS, default_actors and build."""
+    """Whether a name is a user's own architecture: "path/to/file.py" or "package.module"."""
     return name.endswith(".py") or "." in name.strip(".")
 
 
@@ -195,11 +243,23 @@ def check(name: str) -> None:
         )
 
 
-def load(name: str) -> ModuleType:
-    """The architecture's module: Config, PRESETS, default_actors and build."""
+def load(name: str) -> Architecture:
+    """Import an architecture.
+
+    Args:
+        name: one of the table, the path of a Python file, or the dotted name of a module.
+    """
     check(name)
-    if not is_own(name):
-        return importlib.import_module(*modules_of(name))
+    module = importlib.import_module(*modules_of(name)) if not is_own(name) else _own_module(name)
+    found = vars(module).get("ARCHITECTURE")
+    if not isinstance(found, Architecture):
+        raise ConfigurationError(
+            f"{name} has no ARCHITECTURE = Architecture(...); veldt/architectures/a2c.py shows how"
+        )
+    return found
+
+
+def _own_module(name: str) -> ModuleType:
     path = Path(name).resolve() if name.endswith(".py") else None
     folder = str(path.parent) if path else os.getcwd()
     if folder not in sys.path:
@@ -210,11 +270,6 @@ def load(name: str) -> ModuleType:
         raise ConfigurationError(f"cannot import the architecture {name}: {error}") from error
     if path and Path(module.__file__ or "").resolve() != path:
         raise ConfigurationError(f"{name} is hidden by another module {path.stem}; rename the file")
-    for needed in ("Config", "PRESETS", "default_actors", "build"):
-        if not hasattr(module, needed):
-            raise ConfigurationError(
-                f"{name} has no {needed}; veldt/architectures/a2c.py shows how"
-            )
     return module
 
 
@@ -228,4 +283,5 @@ def summary(name: str) -> str:
     if name in ARCHITECTURES:
         row = ARCHITECTURES[name]
         return f"{name} ({row.year}): {row.new}. {row.paper}."
-    return f"{label(name)}: {(load(name).__doc__ or 'no docstring').strip().splitlines()[0]}"
+    doc = sys.modules[load(name).build.__module__].__doc__ or "no docstring"
+    return f"{label(name)}: {doc.strip().splitlines()[0]}"

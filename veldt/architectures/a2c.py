@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from veldt.architectures import Architecture, one_actor_per_core
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
@@ -28,13 +29,10 @@ from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
 from veldt.topology import Topology
 
-ACTORS_WAIT = True
-"""While the learner works, so that the cores are its own."""
-
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
     loss: ActorCriticOptions = ActorCriticOptions(
         correction="none", trace_lambda=0.95, normalize_returns=True
@@ -45,13 +43,6 @@ class Config(Options):
     barrier: Literal["trajectory", "step"] = "trajectory"
     """trajectory: actors wait for each other before each update. step: one policy for all
     environments, which wait for each other at every step (vectorization=subprocess helps)."""
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -91,3 +82,13 @@ def build(config: Config, problem: Problem) -> Topology:
     if config.barrier == "step":
         topology.colocate(*topology.of("actor", "learner"))  # they never work at the same time
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "a2c",
+    Config,
+    build,
+    presets("a2c", Config()),
+    default_actors=one_actor_per_core,
+    actors_wait=True,
+)

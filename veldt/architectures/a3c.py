@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from veldt.architectures import Architecture, one_actor_per_core
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
@@ -33,20 +34,10 @@ from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
 from veldt.topology import Topology
 
-BACKENDS = ("serial", "process")
-WHY_NOT_EVERYWHERE = (
-    "a3c's workers write into the memory of one machine, which Ray's actors do not share; use"
-    " --backend process, or impala or gorila on a cluster"
-)
-WHY_NOT_ON_CUDA = (
-    "a3c's workers write gradients into the memory that all processors share, so device cuda does"
-    " not go with it; use ga3c, which puts one model on the GPU, or impala"
-)
-
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
     loss: ActorCriticOptions = ActorCriticOptions(
         correction="none", trace_lambda=0.95, normalize_returns=True
@@ -55,13 +46,6 @@ class Config(Options):
     hogwild: HogwildOptions = HogwildOptions()
     trajectory_steps: Count = 10
     """Environment steps between two updates of a worker (t_max)."""
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores  # one worker each
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -104,3 +88,18 @@ def build(config: Config, problem: Problem) -> Topology:
         # All that these two know is in shared memory.
         topology.colocate(*topology.nodes[-2:], restartable=True)
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "a3c",
+    Config,
+    build,
+    presets("a3c", Config()),
+    default_actors=one_actor_per_core,
+    refuses={
+        "ray": "a3c's workers write into the memory of one machine; use --backend process, or"
+        " impala or gorila on a cluster",
+        "cuda": "a3c's workers write into memory that all processors share, so device cuda is not"
+        " available; use ga3c, which puts one model on the GPU, or impala",
+    },
+)

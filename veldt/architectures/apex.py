@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from veldt.architectures import Architecture
 from veldt.losses import Objective
 from veldt.losses.dpg import DPG, DPGOptions
 from veldt.losses.q_learning import QLearning, QLearningOptions
@@ -42,7 +43,7 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
     loss: QLearningOptions = QLearningOptions(n_step=3)
     dpg: DPGOptions = DPGOptions()
@@ -55,13 +56,6 @@ class Config(Options):
     """DQN: split the network's head into value and advantage."""
     refresh_env_steps: CountOrNone = 20
     """Steps of each environment between two refreshes of an actor's weights."""
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores - 1  # one core is the learner's
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -114,3 +108,11 @@ def build(config: Config, problem: Problem) -> Topology:
         ),
     )
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "apex",
+    Config,
+    build,
+    presets("apex", Config()),
+)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from veldt.architectures import Architecture, one_actor_per_core
 from veldt.losses.asynchronous_q import AsynchronousQ, AsynchronousQOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
@@ -32,33 +33,16 @@ from veldt.roles.policies.epsilon_greedy import DrawnEpsilon, EpsilonGreedy
 from veldt.roles.policies.local import LocalPolicy
 from veldt.topology import Topology
 
-BACKENDS = ("serial", "process")
-WHY_NOT_EVERYWHERE = (
-    "async_q's workers write into the memory of one machine, which Ray's actors do not share; use"
-    " --backend process, or gorila on a cluster"
-)
-WHY_NOT_ON_CUDA = (
-    "async_q's workers write gradients into the memory that all processors share, so device cuda"
-    " does not go with it; use gorila or apex"
-)
-
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
     loss: AsynchronousQOptions = AsynchronousQOptions()
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
     hogwild: HogwildOptions = HogwildOptions()
     trajectory_steps: Count = 10
     """Environment steps between two updates of a worker (t_max)."""
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores  # one worker each
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -105,3 +89,18 @@ def build(config: Config, problem: Problem) -> Topology:
         # All that these two know is in shared memory.
         topology.colocate(*topology.nodes[-2:], restartable=True)
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "async_q",
+    Config,
+    build,
+    presets("async_q", Config()),
+    default_actors=one_actor_per_core,
+    refuses={
+        "ray": "async_q's workers write into the memory of one machine; use --backend process, or"
+        " gorila on a cluster",
+        "cuda": "async_q's workers write into memory that all processors share, so device cuda is"
+        " not available; use gorila or apex",
+    },
+)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from veldt.architectures import Architecture, one_actor
 from veldt.errors import ConfigurationError
 from veldt.losses.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
@@ -36,7 +37,7 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
     loss: QLearningOptions = QLearningOptions(n_step=3, target_period_updates=200)
     replay: ReplayOptions = ReplayOptions()
@@ -46,13 +47,6 @@ class Config(Options):
     """Rows an actor collects before it hands them to the replay."""
     dueling: bool = False
     """Split the network's head into value and advantage."""
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return 1
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -94,3 +88,12 @@ def build(config: Config, problem: Problem) -> Topology:
     )
     topology.colocate(*topology.of("actor", "replay", "learner"))
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "dqn",
+    Config,
+    build,
+    presets("dqn", Config()),
+    default_actors=one_actor,
+)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from veldt.architectures import Architecture, one_actor_per_core
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options
@@ -37,17 +38,10 @@ from veldt.roles.learner import Learner
 from veldt.roles.policies.shared_memory import SharedMemoryPolicy
 from veldt.topology import Topology
 
-BACKENDS = ("serial", "process")
-WHY_NOT_EVERYWHERE = (
-    "ga3c's agents ask for every row in the shared memory of one machine, and a call over Ray per"
-    " row is far too slow; use --backend process, or seed_rl for a cluster"
-)
-CENTRAL_INFERENCE = True
-
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
     loss: ActorCriticOptions = ActorCriticOptions(
         correction="epsilon", trace_lambda=0.95, normalize_returns=True
@@ -58,13 +52,6 @@ class Config(Options):
     """Environment steps per trajectory."""
     batch_trajectories: Count = 1
     """Trajectories that a trainer joins into one batch."""
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -123,3 +110,17 @@ def build(config: Config, problem: Problem) -> Topology:
     topology.add("tuner", Tuner(counts.sink, model.updates, config.annealing, problem.num_actors))
     topology.colocate(*topology.of("predictor", "trainer", "tuner"), threads=True)
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "ga3c",
+    Config,
+    build,
+    presets("ga3c", Config()),
+    default_actors=one_actor_per_core,
+    central_inference=True,
+    refuses={
+        "ray": "ga3c's agents send every row through the memory of one machine; use --backend"
+        " process, or seed_rl on a cluster"
+    },
+)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from veldt.architectures import Architecture, one_actor_per_core
 from veldt.losses.q_learning import QLearning, QLearningOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Nodes, Options
@@ -39,15 +40,10 @@ from veldt.roles.replay.replay import Replay
 from veldt.roles.replay.tables import ReplayOptions, UniformTable
 from veldt.topology import Topology
 
-WHY_NOT_ELASTIC = (
-    "an actor of gorila explores less the more steps it has made itself, and in a bundle it has a"
-    " learner and a replay of its own, so none can come late"
-)
-
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
     replay: Literal["bundled", "global"] = "bundled"
     """bundled: actor, learner and a replay of their own per process; global: one replay for all."""
@@ -61,13 +57,6 @@ class Config(Options):
     optimizer: OptimizerOptions = OptimizerOptions("adagrad", 0.03, max_grad_norm=10.0)
     trajectory_steps: Count = 4
     """Rows an actor collects before it hands them to the replay."""
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -123,3 +112,12 @@ def build(config: Config, problem: Problem) -> Topology:
         if bundled:
             topology.colocate(*bundle)
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "gorila",
+    Config,
+    build,
+    presets("gorila", Config()),
+    default_actors=one_actor_per_core,
+)

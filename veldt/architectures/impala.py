@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from veldt.architectures import Architecture
 from veldt.errors import ConfigurationError
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
@@ -37,7 +38,7 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["paper"] has the paper's constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
     loss: ActorCriticOptions = ActorCriticOptions(trace_lambda=0.95, normalize_returns=True)
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
@@ -63,13 +64,6 @@ class Config(Options):
         would wait for it and grow old."""
         actors = math.ceil(problem.num_actors / self.num_learners)
         return self.batch_trajectories or (actors if actors > 3 else 1)
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores - 1  # one core is the learner's
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -111,3 +105,11 @@ def build(config: Config, problem: Problem) -> Topology:
             ),
         )
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "impala",
+    Config,
+    build,
+    presets("impala", Config()),
+)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from veldt.architectures import Architecture, one_actor_per_core
 from veldt.league.actor import LeagueActor
 from veldt.league.learner import EntropySchedule, LeagueLearner
 from veldt.league.options import LeagueOptions
@@ -40,7 +41,7 @@ from veldt.topology import Topology
 @dataclass(frozen=True)
 class Config(Options):
     """Defaults are for small games with hidden information: without much entropy, self-play runs
-    in circles around the equilibrium. PRESETS["perfect_information"] learns as PPO does."""
+    in circles around the equilibrium. the preset `perfect_information` learns as PPO does."""
 
     loss: SynchronousOptions = SynchronousOptions(
         gamma=1.0, entropy_coefficient=0.3, normalize_returns=True
@@ -63,13 +64,6 @@ class Config(Options):
         if self.final_entropy is None or env_steps is None or start == 0.0:
             return None
         return EntropySchedule(start, self.final_entropy, env_steps)
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores  # small networks: a learner waits most of the time, and actors are the nicer ones
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -112,3 +106,12 @@ def build(config: Config, problem: Problem) -> Topology:
             ),
         )
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "league",
+    Config,
+    build,
+    presets("league", Config()),
+    default_actors=one_actor_per_core,
+)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from veldt.architectures import Architecture, one_actor_per_core
 from veldt.losses.ppo import PPO, ClippedOptions, PPOOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Options
@@ -34,13 +35,10 @@ from veldt.roles.policies.selection import (
 )
 from veldt.topology import Topology
 
-ACTORS_WAIT = True
-"""While the learner works, so that the cores are its own."""
-
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for vectors; PRESETS["paper"] has the constants published for Atari."""
+    """Defaults are tuned for vectors; the preset `paper` has the constants published for Atari."""
 
     loss: ClippedOptions = ClippedOptions(
         trace_lambda=0.95,
@@ -56,13 +54,6 @@ class Config(Options):
     barrier: Literal["trajectory", "step"] = "trajectory"
     """trajectory: actors wait for each other before each update. step: one policy for all
     environments, which wait for each other at every step (vectorization=subprocess helps)."""
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -103,3 +94,13 @@ def build(config: Config, problem: Problem) -> Topology:
     if config.barrier == "step":
         topology.colocate(*topology.of("actor", "learner"))  # they never work at the same time
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "ppo",
+    Config,
+    build,
+    presets("ppo", Config()),
+    default_actors=one_actor_per_core,
+    actors_wait=True,
+)

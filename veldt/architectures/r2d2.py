@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from veldt.architectures import Architecture
 from veldt.errors import ConfigurationError
 from veldt.losses.r2d2 import R2D2, R2D2Options
 from veldt.optimizers import OptimizerOptions
@@ -39,13 +40,10 @@ from veldt.roles.replay.replay import add_replay
 from veldt.roles.replay.tables import SequenceReplayOptions, SequenceTable
 from veldt.topology import Topology
 
-CENTRAL_INFERENCE = True
-TAKES_EXTERNAL = True
-
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
     loss: R2D2Options = R2D2Options()
     replay: SequenceReplayOptions = SequenceReplayOptions()
@@ -69,13 +67,6 @@ class Config(Options):
     def enough_requests(self, problem: Problem) -> int:
         """Half of the groups that a run begins with are answered at once."""
         return max(1, self.groups_per_actor * problem.actors_to_wait_for // 2)
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores - 1
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -129,3 +120,14 @@ def build(config: Config, problem: Problem) -> Topology:
     )
     topology.colocate(*topology.of("inference", "replay", "learner"), threads=True)
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "r2d2",
+    Config,
+    build,
+    presets("r2d2", Config()),
+    central_inference=True,
+    takes_external=True,
+    clips_atari_rewards=False,
+)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from veldt.architectures import Architecture
 from veldt.losses.sac import SAC, SACOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Bounds, Count, CountOrNone, Options
@@ -36,7 +37,7 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small tasks; the preset `paper` has the published constants."""
 
     loss: SACOptions = SACOptions(soft_update=0.01)
     replay: PrioritizedReplayOptions = PrioritizedReplayOptions(
@@ -57,13 +58,6 @@ class Config(Options):
     """Steps of each environment between two refreshes of an actor's weights."""
     num_envs: CountOrNone = 1
     """Environments of all actors together; 0: by the kind of environment and the cores."""
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores - 1  # one core is the learner's
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -107,3 +101,11 @@ def build(config: Config, problem: Problem) -> Topology:
         ),
     )
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "sac",
+    Config,
+    build,
+    presets("sac", Config()),
+)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from veldt.architectures import Architecture
 from veldt.losses.ppo import ClippedOptions, PPOOptions, clipped
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
@@ -39,17 +40,10 @@ from veldt.roles.policies.shared_memory import SharedMemoryPolicy
 from veldt.topology import Topology
 from veldt.types import Layout
 
-BACKENDS = ("serial", "process")
-WHY_NOT_EVERYWHERE = (
-    "sample_factory lives in the shared memory of one machine and cannot run on ray;"
-    " use --backend process, or seed_rl for a cluster"
-)
-CENTRAL_INFERENCE = True
-
 
 @dataclass(frozen=True)
 class Config(Options):
-    """PRESETS["paper"] has the published constants; the others learn as PPO does."""
+    """the preset `paper` has the published constants; the others learn as PPO does."""
 
     loss: ClippedOptions = ClippedOptions(
         trace_lambda=0.95, normalize_returns=True, ppo=PPOOptions(value_clip=0.2)
@@ -83,13 +77,6 @@ class Config(Options):
         rows, columns = layout["first"].shape
         wanted = round(self.batch_rows / ((rows - 1) * columns))
         return max(1, wanted) if self.batch_rows else self.batch_trajectories
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores - 1
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -145,3 +132,16 @@ def build(config: Config, problem: Problem) -> Topology:
         ),
     )
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "sample_factory",
+    Config,
+    build,
+    presets("sample_factory", Config()),
+    central_inference=True,
+    refuses={
+        "ray": "sample_factory works in the shared memory of one machine; use --backend process, or"
+        " seed_rl on a cluster"
+    },
+)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from veldt.architectures import Architecture
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
@@ -34,13 +35,10 @@ from veldt.roles.policies.selection import SampleActions
 from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
 from veldt.topology import Topology
 
-CENTRAL_INFERENCE = True
-TAKES_EXTERNAL = True
-
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small control tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
     loss: ActorCriticOptions = ActorCriticOptions(trace_lambda=0.95, normalize_returns=True)
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
@@ -56,13 +54,6 @@ class Config(Options):
     def enough_requests(self, problem: Problem) -> int:
         """Half of the groups that a run begins with are answered at once."""
         return max(1, self.groups_per_actor * problem.actors_to_wait_for // 2)
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores - 1
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -114,3 +105,13 @@ def build(config: Config, problem: Problem) -> Topology:
     )
     topology.colocate(*topology.of("inference", "learner"), threads=True)
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "seed_rl",
+    Config,
+    build,
+    presets("seed_rl", Config()),
+    central_inference=True,
+    takes_external=True,
+)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from veldt.architectures import Architecture
 from veldt.losses.td3 import TD3, TD3Options
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Bounds, Count, CountOrNone, NotNegative, Options
@@ -36,7 +37,7 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are tuned for small tasks; PRESETS["paper"] has the published constants."""
+    """Defaults suit small tasks; the preset `paper` has the published constants."""
 
     loss: TD3Options = TD3Options()
     replay: PrioritizedReplayOptions = PrioritizedReplayOptions(
@@ -59,13 +60,6 @@ class Config(Options):
     """Steps of each environment between two refreshes of an actor's weights."""
     num_envs: CountOrNone = 1
     """Environments of all actors together; 0: by the kind of environment and the cores."""
-
-
-PRESETS = presets(__file__, Config())
-
-
-def default_actors(cores: int) -> int:
-    return cores - 1  # one core is the learner's
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -110,3 +104,11 @@ def build(config: Config, problem: Problem) -> Topology:
         ),
     )
     return topology
+
+
+ARCHITECTURE = Architecture(
+    "td3",
+    Config,
+    build,
+    presets("td3", Config()),
+)

@@ -109,14 +109,14 @@ def _add_config_options(parser: argparse.ArgumentParser, show_all: bool) -> None
 
 
 def _add_own_options(parser: argparse.ArgumentParser, name: str, show_all: bool) -> None:
-    module, label = architectures.load(name), architectures.label(name)
-    groups = {f"options of {label}": list(option_fields(module.Config))}
+    system, label = architectures.load(name), architectures.label(name)
+    groups = {f"options of {label}": list(option_fields(system.config))}
     if show_all:
-        groups = help.own_groups(module.Config, label)
+        groups = help.own_groups(system.config, label)
     for title, names in groups.items():
         group = parser.add_argument_group(title)
-        shown = None if show_all else help.usual_own(module.Config)
-        add_fields(group, module.Config, module.PRESETS, only=names, shown=shown)
+        shown = None if show_all else help.usual_own(system.config)
+        add_fields(group, system.config, system.presets, only=names, shown=shown)
 
 
 def resume_parser(run_dir: str | None = None, trust_code: bool = False) -> Parser:
@@ -128,10 +128,10 @@ def resume_parser(run_dir: str | None = None, trust_code: bool = False) -> Parse
     group = parser.add_argument_group("what may change")
     add_fields(group, RunOptions, required=False, only=MAY_CHANGE)
     if run_dir is not None:
-        module = architectures.load(saved_options(Path(run_dir), trust_code)[0])
+        system = architectures.load(saved_options(Path(run_dir), trust_code)[0])
         fixed = {entry.name for entry in fields(RunOptions)} - MAY_CHANGE
         add_fields(group, RunOptions, required=False, only=fixed)
-        add_fields(group, module.Config, module.PRESETS)
+        add_fields(group, system.config, system.presets)
     return parser
 
 

@@ -74,8 +74,11 @@ def returns_over_steps(view: RunView) -> Pairs:
 
 def returns_over_time(view: RunView) -> Pairs:
     start = view.curve[0].time if view.curve else 0.0
-    known = [p for p in view.curve if p.mean_return is not None]
-    return [[round(p.time - start, 1), _short(p.mean_return)] for p in known]
+    return [
+        [round(p.time - start, 1), _short(p.mean_return)]
+        for p in view.curve
+        if p.mean_return is not None
+    ]
 
 
 def speed_over_steps(view: RunView) -> Pairs:

@@ -89,7 +89,7 @@ def numpy_step(network: Network) -> Callable[[Observations], Outputs] | None:
     [leaf] = encoder.leaves
     if leaf.kind != "vector" or leaf.dtype == "uint8" or not next(network.parameters()).is_cpu:
         return None
-    normalize = _as_it_is
+    normalize: Callable[[np.ndarray], np.ndarray] = _as_it_is
     if network.normalizer is not None:
         normalize = _normalizer(network.normalizer.vector_moments()[leaf.name])
     name, trunk, head = leaf.name, _mlp(encoder.mlp), _head(network)

@@ -16,13 +16,17 @@ from veldt.options.fields import with_values
 C = TypeVar("C")
 
 
-def presets(module: str, defaults: C) -> dict[str, C]:
-    """The tables in presets/NAME.toml beside the module NAME.py (its `__file__`), as options; what
-    a table does not name is as in `defaults`. A module without such a file, such as a user's copy
-    of one of ours, has its defaults as "control"."""
-    file = Path(module).parent / "presets" / f"{Path(module).stem}.toml"
-    if not file.exists():
-        return {"control": defaults}
+_FOLDER = Path(__file__).parent.parent / "architectures" / "presets"
+
+
+def presets(name: str | Path, defaults: C) -> dict[str, C]:
+    """Read the presets of an architecture.
+
+    Args:
+        name: an architecture of Veldt, or the path of a TOML file.
+        defaults: values of the options that a table does not name.
+    """
+    file = name if isinstance(name, Path) else _FOLDER / f"{name}.toml"
     found: dict[str, C] = {}
     for name, table in tomllib.loads(file.read_text(encoding="utf-8")).items():
         like = table.pop("like", None)

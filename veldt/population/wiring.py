@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -136,7 +137,7 @@ def _nodes_of(members: list[Topology]) -> list[tuple[int, Node]]:
             for member, node in enumerate(row):
                 if node is not None:
                     number = node.index * len(members) + member
-                    role = bound(node.role, lambda end, m=member: _reconnected(end, m))
+                    role = bound(node.role, partial(_reconnected, member=member))
                     found.append((member, Node(f"{kind}-{number}", role, node.index, kind)))
     return found
 

@@ -45,7 +45,7 @@ class ConfigFile:
 
     def checked(self, architecture: str) -> dict[str, Any]:
         """The options, for this architecture; refuses keys and values that are none of its."""
-        own = option_fields(architectures.load(architecture).Config)
+        own = option_fields(architectures.load(architecture).config)
         known = {**option_fields(RunOptions), **own}
         for name in self.options:
             if name not in known:

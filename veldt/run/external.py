@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from veldt import architectures
+from veldt.architectures import Architecture
 from veldt.environments import EnvironmentFactory, Interface
 from veldt.environments.external import (
     ExternalAddress,
@@ -104,9 +104,9 @@ _TAKES_NONE = {"frame_stack": 1, "time_limit": None, "vectorization": "auto"}
 """Wrappers that have no meaning where a simulator drives, with their defaults."""
 
 
-def _checked(options: RunOptions, module: ModuleType) -> ExternalAddress:
+def _checked(options: RunOptions, system: Architecture) -> ExternalAddress:
     """Where the run listens, if its options and the architecture go together."""
-    if not getattr(module, "TAKES_EXTERNAL", False):
+    if not system.takes_external:
         raise ConfigurationError(
             "only seed_rl takes external:, since its actors hold no weights; other architectures"
             " step their environments themselves"
@@ -124,11 +124,11 @@ def _checked(options: RunOptions, module: ModuleType) -> ExternalAddress:
     return external_address(str(options.env))
 
 
-def known(options: RunOptions, module: ModuleType) -> tuple[EnvironmentSpec, Interface] | None:
+def known(options: RunOptions, system: Architecture) -> tuple[EnvironmentSpec, Interface] | None:
     """The external environment of a run as it was declared; None for others."""
     if not is_external(options):
         return None
-    _checked(options, module)
+    _checked(options, system)
     name = str(options.env)
     spaces = options.env_options.get(_SPACES)
     if not isinstance(spaces, dict):

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 import torch
 
 from veldt import architectures
+from veldt.architectures import Architecture
 from veldt.backends.process.sending import check_can_be_sent
 from veldt.backends.shared_memory.fabric import bytes_of
 from veldt.devices import Compute
@@ -21,7 +21,7 @@ from veldt.environments.parameters import ENVIRONMENT, to_vector
 from veldt.errors import ConfigurationError
 from veldt.families import family, preset_names
 from veldt.networks import FirstWeights, NetworkOptions
-from veldt.options import BACKENDS, DEFAULT_ENV_STEPS, RunOptions
+from veldt.options import DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat, option_fields, with_values
 from veldt.options.old_spellings import unknown_option
 from veldt.population.wiring import HasPopulation, build_population
@@ -108,28 +108,28 @@ def _checked_plan(
     remembered: tuple[EnvironmentSpec, Interface] | None,
     first: FirstWeights | None,
 ) -> Plan:
-    module = architectures.load(architecture)
-    if options.backend not in getattr(module, "BACKENDS", BACKENDS):
-        raise ConfigurationError(module.WHY_NOT_EVERYWHERE)
+    system = architectures.load(architecture)
+    if options.backend in system.refuses:
+        raise ConfigurationError(system.refuses[options.backend])
     options = external.sized(_with_an_end(options))
-    environment, known = _environment(options), remembered or external.known(options, module)
+    environment, known = _environment(options), remembered or external.known(options, system)
     if known is not None:
         environment = environment.with_known_spec(*known)
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
     check_devices(options)
-    device = _device(options, module, is_image)
-    preset = _preset(module, options.preset, found, spec, device)
-    if preset not in module.PRESETS:
-        raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(module.PRESETS)}")
-    num_actors = _num_actors(options, module)
-    config = make_config(module, preset, own)
+    device = _device(options, system, is_image)
+    preset = _preset(system, options.preset, found, spec, device)
+    if preset not in system.presets:
+        raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(system.presets)}")
+    num_actors = _num_actors(options, system)
+    config = make_config(system, preset, own)
     if options.envs_per_actor is None and not SIZES & own.keys():
         config = grown(config, environment.is_native and not environment.is_atari, num_actors)
-    if options.wrappers.reward_clip is None and _clips_rewards(environment, found, module):
+    if options.wrappers.reward_clip is None and _clips_rewards(environment, found, system):
         environment = environment.with_reward_clip(1.0)
-    asks_device = device == "cuda" and getattr(module, "CENTRAL_INFERENCE", False)
+    asks_device = device == "cuda" and system.central_inference
     problem = Problem(
         environment,
         spec,
@@ -139,13 +139,13 @@ def _checked_plan(
         envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors, asks_device),
         compute=Compute(
             device,
-            _learner_threads(options, module, is_image),
+            _learner_threads(options, system, is_image),
             gives_way=_THREADS not in os.environ,
         ),
         total_env_steps=options.total_env_steps,
         first=first,
     )
-    topology = builder(module, config)(config, problem)
+    topology = builder(system, config)(config, problem)
     topology.architecture = architectures.label(architecture)
     if environment.is_external:
         without_actors(topology, problem.door(), environment.reward_clip)
@@ -155,21 +155,21 @@ def _checked_plan(
     return Plan(architecture, options, config, problem, topology, found, preset)
 
 
-def _clips_rewards(environment: EnvironmentFactory, found: str, module: ModuleType) -> bool:
+def _clips_rewards(environment: EnvironmentFactory, found: str, system: Architecture) -> bool:
     """Atari's scores differ by orders of magnitude between games, and a sign says enough; who made
     another environment of large images chose its rewards. R2D2 rescales values instead."""
     is_atari = found.startswith("atari") and (environment.is_atari or environment.is_envpool)
-    return is_atari and not module.__name__.endswith("r2d2")
+    return is_atari and system.clips_atari_rewards
 
 
-def _learner_threads(options: RunOptions, module: ModuleType, is_image: bool) -> int:
+def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) -> int:
     """OMP_NUM_THREADS if it is set. Serial must not depend on the machine, and several threads sum
     in another order than one."""
     asked, cores = os.environ.get(_THREADS, ""), usable_cores()
     if options.backend == "serial":
         return 1
     if not asked.isdecimal() or int(asked) < 1:
-        is_alone = getattr(module, "ACTORS_WAIT", False) and options.backend == "process"
+        is_alone = system.actors_wait and options.backend == "process"
         return min(cores, _MOST_THREADS_UNASKED) if is_alone and is_image else 1
     return min(int(asked), _MOST_THREADS_PER_CORE * cores)
 
@@ -188,12 +188,11 @@ def _complete(topology: Topology, options: RunOptions) -> None:
         check_can_be_sent(topology)
 
 
-def builder(module: ModuleType, config: Any) -> Callable[[Any, Problem], Topology]:
+def builder(system: Architecture, config: Any) -> Callable[[Any, Problem], Topology]:
     """The function that wires the nodes; for several policies, that of a population."""
-    build: Callable[[Any, Problem], Topology] = module.build
     if isinstance(config, HasPopulation) and config.population.num_policies > 1:
-        return partial(build_population, build)
-    return build
+        return partial(build_population, system.build)
+    return system.build
 
 
 def _add_parameters(topology: Topology) -> None:
@@ -229,25 +228,27 @@ def add_lag(topology: Topology, updates: int) -> None:
             topology.boards[index] = replace(board, spec=spec)
 
 
-def make_config(module: ModuleType, preset: str, own: Mapping[str, Any]) -> Any:
+def make_config(system: Architecture, preset: str, own: Mapping[str, Any]) -> Any:
     """The preset with the user's fields in it; misspelt names are met with the nearest one."""
-    known = option_fields(module.Config)
-    moved = architectures.moved_options(module.__name__.rpartition(".")[2])
+    known = option_fields(system.config)
+    moved = architectures.moved_options(system.name)
     for name in own:
         if name not in known and name in moved:
             raise ConfigurationError(moved[name])
         if name not in known:
             raise ConfigurationError(unknown_option(name, [*known, *option_fields(RunOptions)]))
-    return with_values(module.PRESETS[preset], own)
+    return with_values(system.presets[preset], own)
 
 
-def _preset(module: ModuleType, asked: str, found: str, spec: EnvironmentSpec, device: str) -> str:
+def _preset(
+    system: Architecture, asked: str, found: str, spec: EnvironmentSpec, device: str
+) -> str:
     """The preset asked for (its form for Box actions where it has one), or the family's."""
     if asked != "auto":
         special = f"{asked}_continuous"
-        return special if spec.action.kind == "box" and special in module.PRESETS else asked
+        return special if spec.action.kind == "box" and special in system.presets else asked
     names = preset_names(found, device)
-    return next((name for name in names if name in module.PRESETS), next(iter(module.PRESETS)))
+    return next((name for name in names if name in system.presets), next(iter(system.presets)))
 
 
 def _with_an_end(options: RunOptions) -> RunOptions:
@@ -272,13 +273,13 @@ def _network(options: RunOptions) -> NetworkOptions:
     return NetworkOptions(options.network, recurrent=options.recurrent, **vars(details))
 
 
-def _num_actors(options: RunOptions, module: ModuleType) -> int:
+def _num_actors(options: RunOptions, system: Architecture) -> int:
     """Serial must not depend on the machine; elsewhere the architecture
     says how it uses cores."""
     if options.num_actors is not None:
         return options.num_actors
     cores = 2 if options.backend == "serial" else usable_cores()
-    return max(1, module.default_actors(cores))
+    return max(1, system.default_actors(cores))
 
 
 def grown(config: Any, is_native: bool, num_actors: int) -> Any:
@@ -319,8 +320,8 @@ def envs_per_actor(
     return max(1, round(wanted / groups)) * int(groups)
 
 
-def _device(options: RunOptions, module: ModuleType, is_image: bool) -> str:
-    why_not = getattr(module, "WHY_NOT_ON_CUDA", None)
+def _device(options: RunOptions, system: Architecture, is_image: bool) -> str:
+    why_not = system.refuses.get("cuda")
     named = options.devices()
     if not named:
         is_small = options.network in ("auto", "mlp") and _widest(options) < _WIDE_ENOUGH_FOR_CUDA

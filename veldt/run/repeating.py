@@ -53,8 +53,8 @@ def repeat_command(plan: Plan, run_dir: str) -> str | None:
         for name, value in options.items()
         if name == "env" or value != _default(common[name].entry)
     }
-    module = architectures.load(plan.architecture)
-    preset, own = flat(module.PRESETS[plan.preset]), option_fields(module.Config)
+    system = architectures.load(plan.architecture)
+    preset, own = flat(system.presets[plan.preset]), option_fields(system.config)
     changed |= {name: value for name, value in flat(plan.config).items() if value != preset[name]}
     known = {**common, **own}
     arguments = [cli_args(known[name], value) for name, value in changed.items()]

@@ -33,7 +33,7 @@ def saved_options(
             )
         options = RunOptions(**stored["options"])
         options = replace(options, trackers=tuple(options.trackers))
-        check_kinds(architectures.load(stored["architecture"]).Config, stored["config"])
+        check_kinds(architectures.load(stored["architecture"]).config, stored["config"])
         own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
         return stored["architecture"], options, own
     except ConfigurationError as error:

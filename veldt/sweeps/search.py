@@ -84,7 +84,7 @@ class Dimension:
 
 def search_space(words: Iterable[str], architecture: str) -> list[Dimension]:
     """The dimensions of a search; raises ConfigurationError for unknown options and bad values."""
-    own = option_fields(architectures.load(architecture).Config)
+    own = option_fields(architectures.load(architecture).config)
     known = {**_COMMON, **{key: inner for key, (_, inner) in _KEYS.items()}, **own}
     found: dict[str, Dimension] = {}
     for word in words:
