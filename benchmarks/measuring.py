@@ -19,8 +19,8 @@ from typing import Any
 import psutil
 
 from veldt.compare.machine import cpu_model, versions
+from veldt.telemetry.aggregate import steady_rate
 from veldt.telemetry.log_files import metric_rows
-from veldt.telemetry.rates import steady_rate
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -20,8 +20,7 @@ import measuring
 from timeline_picture import picture
 
 from veldt.architectures import ARCHITECTURES
-from veldt.telemetry.counters import TELEMETRY_BYTES, NodeTelemetry
-from veldt.telemetry.stages import Stage, ring_bytes
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeTelemetry, Stage, span_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "timelines"
@@ -85,7 +84,7 @@ def cost(architectures: list[str]) -> dict[str, Any]:
 def span_seconds(passes: int = 100_000) -> float:
     """What recording adds to a pass of a stage; the least of several attempts."""
     seconds = []
-    for ring in (0, ring_bytes(60.0)):
+    for ring in (0, span_bytes(60.0)):
         stage = NodeTelemetry(memoryview(bytearray(TELEMETRY_BYTES + ring))).stage("step")
 
         def work(stage: Stage = stage) -> None:

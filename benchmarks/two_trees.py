@@ -22,8 +22,8 @@ from pathlib import Path
 
 import measuring
 
+from veldt.telemetry.aggregate import steady_rate
 from veldt.telemetry.log_files import metric_rows
-from veldt.telemetry.rates import steady_rate
 
 ARCHITECTURES = (
     "dqn", "gorila", "a3c", "a2c", "ga3c", "apex", "impala", "seed_rl", "sample_factory",

@@ -13,7 +13,7 @@ import numpy as np
 from veldt.backends import make_backend
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
-from veldt.telemetry.traffic import actor_traffic
+from veldt.telemetry.aggregate import actor_traffic
 
 from .claim import Claim, Criterion, Row, settings, values
 from .figures import bars, lines
@@ -64,8 +64,8 @@ class WeightTraffic(_TrafficClaim):
         )
         with SerialRun(case["system"], options, {}) as run:
             run.advance_to("env_steps", self.env_steps)
-            traffic = actor_traffic(run.topology, run.counters())
-        return {"down": traffic.down, "up": traffic.up}
+            up, down = actor_traffic(run.topology, run.counters())
+        return {"down": down, "up": up}
 
     def _growth(self, rows: list[Row], system: str) -> float:
         ends = [

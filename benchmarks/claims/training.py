@@ -19,12 +19,11 @@ from veldt.options import RunOptions
 from veldt.roles.evaluator import Evaluator
 from veldt.roles.ga3c_tuner import TUNING_LOG
 from veldt.run.plan import Plan, make_plan
-from veldt.telemetry.counters import LagSummary
+from veldt.telemetry.aggregate import item_bytes, steady_rate
+from veldt.telemetry.counters import LagSummary, traffic_name
 from veldt.telemetry.log_files import metric_rows
-from veldt.telemetry.rates import steady_rate
 from veldt.telemetry.result import RunResult
-from veldt.telemetry.traffic import node_bytes
-from veldt.topology import Topology
+from veldt.topology import WRITING_SIDES, Topology, stem
 
 from .claim import Row
 
@@ -123,8 +122,13 @@ class SerialRun:
         for node in self.topology.nodes:
             for _, end in node.ends():
                 users.setdefault(end.channel.name, set()).add(groups[node.name])
-        nodes = self.topology.nodes
-        return sum(node_bytes(node, counters[node.name], users)[1] for node in nodes)
+        received = 0.0
+        for node in self.topology.nodes:
+            ends = [end for _, end in node.ends() if len(users[end.channel.name]) > 1]
+            for channel, end in {(stem(end.channel.name), end.side): end for end in ends}.items():
+                name = traffic_name(channel[0], end.side in WRITING_SIDES)
+                received += counters[node.name].get(name, 0.0) * item_bytes(end)[1]
+        return received
 
     @property
     def lag(self) -> LagSummary:

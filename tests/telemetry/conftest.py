@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from veldt.telemetry import stages
+from veldt.telemetry import counters
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.counters import NodeTelemetry
 
@@ -22,7 +22,7 @@ class FakeRun:
         kinds = [(name, name.rpartition("-")[0]) for name in names]
         self.run = RunTelemetry(kinds, take_turns=names if turns else ())
         self._stage_clock = 0.0
-        patch.setattr(stages, "perf_counter", lambda: self._stage_clock)
+        patch.setattr(counters, "perf_counter", lambda: self._stage_clock)
 
     def spend(self, name: str, stage: str, seconds: float) -> None:
         with self.nodes[name].stage(stage):

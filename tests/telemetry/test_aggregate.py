@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veldt.telemetry.aggregate import RunTelemetry
+from veldt.options import RunOptions
+from veldt.run.plan import make_plan
+from veldt.telemetry.aggregate import RunTelemetry, actor_traffic, steady_rate, steady_start
 
 MakeRun = Callable[..., Any]
 
@@ -179,3 +181,63 @@ def test_metrics_are_flat_numbers(fake_run: MakeRun) -> None:
     assert expected.items() <= metrics.items()
     assert metrics["counter/loss"] == 0.5
     assert all(isinstance(value, int | float) for value in metrics.values())
+
+
+@pytest.mark.parametrize(
+    ("updates", "start"),
+    [
+        ([0, 0, 0, 0], 0),  # nothing was learned
+        ([0, 0, 0, 1], 0),  # learned at the very end
+        ([7, 7, 8, 9], 2),  # resumed
+        ([0, 1, 2, 3], 2),  # a tenth of the time has passed
+    ],
+)
+def test_steady_state_begins_after_the_first_update(updates: list[float], start: int) -> None:
+    assert steady_start([0.0, 1.0, 2.0, 3.0], updates) == start
+
+
+def test_a_long_run_leaves_out_five_seconds() -> None:
+    seconds = [float(second) for second in range(101)]
+    assert steady_start(seconds, [float(second > 9) for second in range(101)]) == 15
+
+
+def test_a_single_moment_has_no_rate() -> None:
+    assert math.isnan(steady_rate([], "x"))
+    assert math.isnan(steady_rate([{"time": 1.0, "updates": 1.0, "x": 1.0}], "x"))
+
+
+def test_the_file_of_metrics_gives_the_same_rate_as_the_run(fake_run: MakeRun) -> None:
+    fake, rows = fake_run("actor-0", "learner-0"), []
+    for second in range(30):
+        fake.nodes["learner-0"].counter("trained_env_steps").add(second * second)
+        fake.nodes["learner-0"].counter("updates").add(second > 8)
+        fake.update(1.0)
+        rows.append({"time": 1000.0 + second, **fake.run.metrics()})
+    expected = fake.run.steady_rate("trained_env_steps")
+    assert expected > 0
+    assert steady_rate(rows, "counter/trained_env_steps") == pytest.approx(expected)
+    assert steady_rate(rows, "updates") == pytest.approx(fake.run.steady_rate("updates"))
+
+
+def topology_of(name: str) -> Any:
+    options = RunOptions(env="CartPole-v1", backend="serial", num_actors=2, envs_per_actor=4)
+    return make_plan(name, options, {}).topology
+
+
+def test_traffic_of_local_inference_is_trajectories_and_weights() -> None:
+    topology = topology_of("impala")
+    [queue], [board] = topology.queues, topology.boards
+    own = {"env_steps": 400.0, "sent.trajectories": 10.0, "taken.weights": 5.0}
+    up, down = actor_traffic(topology, {"actor-0": own, "actor-1": own})
+    assert up == pytest.approx(10 * queue.spec.layout.nbytes / 400)
+    assert down == pytest.approx(5 * 4 * board.spec.size / 400)
+    assert actor_traffic(topology, {}) == (0.0, 0.0)
+
+
+def test_traffic_of_central_inference_is_rows_and_actions() -> None:
+    topology = topology_of("seed_rl")
+    [stream] = topology.streams
+    counted = {"env_steps": 400.0, f"sent.{stream.spec.name}": 100.0}
+    up, down = actor_traffic(topology, {"actor-0": counted})
+    assert up == pytest.approx(100 * stream.spec.request.nbytes / 400)
+    assert down == pytest.approx(100 * stream.spec.reply.nbytes / 400)

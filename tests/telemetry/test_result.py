@@ -27,7 +27,6 @@ OWN_FIELDS = {
     "bottleneck",
     "stage_shares",
     "aborted_episodes",
-    "actors",
     "first_update_seconds",
     "best_policy",
     "chosen",

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 import veldt
-from veldt.telemetry.counters import TELEMETRY_BYTES, NodeTelemetry
-from veldt.telemetry.stages import SpanRing, Spans, Stage, ring_bytes
+from veldt.telemetry.counters import (
+    TELEMETRY_BYTES,
+    NodeTelemetry,
+    SpanBuffer,
+    Spans,
+    Stage,
+    span_bytes,
+)
 from veldt.telemetry.timeline import Lane, Timeline
 
 NUMBER, TEXT = {"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}
@@ -53,14 +59,14 @@ TRACE_EVENT_FORMAT = {
 
 
 def recorded(seconds=1.0):
-    return NodeTelemetry(memoryview(bytearray(TELEMETRY_BYTES + ring_bytes(seconds))))
+    return NodeTelemetry(memoryview(bytearray(TELEMETRY_BYTES + span_bytes(seconds))))
 
 
 def test_without_a_ring_stages_are_plain():
     node = NodeTelemetry()
     assert type(node.stage("learn")) is Stage
     assert node.take_spans().start.size == 0
-    assert ring_bytes(0.0) == 0
+    assert span_bytes(0.0) == 0
 
 
 def test_spans_are_what_the_stages_counted():
@@ -90,7 +96,7 @@ def test_a_pass_with_a_gap_is_two_spans_and_one_pass():
 
 
 def test_a_full_ring_keeps_the_newest():
-    ring = SpanRing(memoryview(bytearray(ring_bytes(0.1))))
+    ring = SpanBuffer(memoryview(bytearray(span_bytes(0.1))))
     for number in range(20_000):
         ring.add(0, float(number), number + 0.5)
     spans = ring.spans(["step"])

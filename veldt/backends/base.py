@@ -19,8 +19,7 @@ from veldt.backends.shared_memory.signals import Doorbell
 from veldt.backends.traffic import counting
 from veldt.context import NodeContext
 from veldt.role import EndLike, Role, bound
-from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry
-from veldt.telemetry.stages import Spans
+from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry, Spans
 from veldt.topology import End, Group, Node
 from veldt.types import Parameters
 

@@ -35,8 +35,7 @@ from veldt.backends.saving import (
 from veldt.backends.shared_memory.fabric import build_fabric
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
-from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
-from veldt.telemetry.stages import Spans, ring_bytes
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry, Spans, span_bytes
 from veldt.topology import End, Node, Topology
 
 _ROUNDS_PER_ADVANCE = 64
@@ -66,7 +65,7 @@ class SerialBackend(LocalBackend):
         self._looked_at = 0.0
         self._fabric = build_fabric(topology, between_processes=False, verify=options.verify)
         self._order = np.random.default_rng([seed, _ORDER])
-        size = TELEMETRY_BYTES + ring_bytes(options.timeline_seconds)
+        size = TELEMETRY_BYTES + span_bytes(options.timeline_seconds)
         self._telemetry = [NodeTelemetry(memoryview(bytearray(size))) for _ in topology.nodes]
         self._nodes: list[RunningNode] = []
         self._idle_rounds = 0

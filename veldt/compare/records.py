@@ -17,10 +17,10 @@ from veldt.architectures import label
 from veldt.compare.runs import RunTask, finished
 from veldt.compare.statistics import Estimate, estimate
 from veldt.environments import EnvironmentFactory
+from veldt.telemetry.aggregate import actor_traffic
 from veldt.telemetry.log_files import metric_rows
 from veldt.telemetry.record import STATUS_FILE
 from veldt.telemetry.result import RunResult
-from veldt.telemetry.traffic import actor_traffic
 from veldt.topology import Topology
 
 _RETURN, _TRAINED = "return/mean_100", "counter/trained_env_steps"
@@ -112,10 +112,10 @@ def _costs(run: Record, topology: Topology) -> dict[str, Any]:
     status = json.loads((run.task.run_dir / STATUS_FILE).read_text(encoding="utf-8"))
     rates = status.get("rates", {})
     counters = {nodes[0].name: rates.get(kind, {}) for kind, nodes in topology.kinds().items()}
-    traffic = actor_traffic(topology, counters)
+    up, down = actor_traffic(topology, counters)
     return {
-        "bytes_up_per_env_step": traffic.up,
-        "bytes_down_per_env_step": traffic.down,
+        "bytes_up_per_env_step": up,
+        "bytes_down_per_env_step": down,
         "waits": {kind: shares.get("wait") for kind, shares in result.stage_shares.items()},
         "policy_lag": result.policy_lag.get("mean"),
         "env_steps_per_second": result.env_steps_per_second,

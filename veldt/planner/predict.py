@@ -14,7 +14,7 @@ from veldt.planner.model import Model
 from veldt.planner.times import Times
 from veldt.roles.actor import Actor
 from veldt.run.plan import Plan
-from veldt.telemetry.traffic import item_bytes
+from veldt.telemetry.aggregate import item_bytes
 from veldt.topology import BoardSpec, QueueSpec
 
 _WARM_SECONDS, _SECONDS = 2.0, 10.0

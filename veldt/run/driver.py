@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +39,7 @@ from veldt.run.summary import judge_best, summarise
 from veldt.run.surroundings import Surroundings
 from veldt.run.target import Target
 from veldt.run.timeline import TimelineRecorder
-from veldt.telemetry.alarms import WeightsAlarm, actors_with_weights
+from veldt.telemetry.diagnosis import StaleWeightsAlarm, actors_with_weights
 from veldt.telemetry.log_files import wants_events
 from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord
@@ -102,7 +101,9 @@ class Run:
         )
         self._best = BestWeights(path / BEST, note)
         self._begin_directory(resume)
-        self._alarm = WeightsAlarm(() if options.extra_lag else actors_with_weights(plan.topology))
+        self._alarm = StaleWeightsAlarm(
+            () if options.extra_lag else actors_with_weights(plan.topology)
+        )
         self._signals = Signals()
         self._nodes_are_alive = False
         self._target = self._make_target()
@@ -198,15 +199,13 @@ class Run:
 
     def _look_for_lost_weights(self, elapsed: float) -> None:
         telemetry = self._telemetry
-        for text in self._alarm.look(telemetry.snapshots, telemetry.updates, elapsed):
+        for text in self._alarm.check(telemetry.snapshots, telemetry.updates, elapsed):
             self._record.note("alarm", text)
 
     def _observe(self) -> None:
         names = (node.name for node in self._plan.topology.nodes)
         snapshots = dict(zip(names, self._backend.snapshots(), strict=True))
         self._telemetry.update(snapshots, self._elapsed(), self._backend.queue_fills())
-        actors = self._backend.actors
-        self._telemetry.actors = {} if actors is None else asdict(actors)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began

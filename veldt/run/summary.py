@@ -6,7 +6,7 @@ from __future__ import annotations
 from veldt.run.best import BestWeights, Score
 from veldt.run.plan import Plan
 from veldt.telemetry.aggregate import RunTelemetry
-from veldt.telemetry.bottleneck import bottleneck
+from veldt.telemetry.diagnosis import bottleneck
 from veldt.telemetry.result import RunResult, lag_entry
 
 
@@ -31,7 +31,6 @@ def summarise(result: RunResult, telemetry: RunTelemetry, plan: Plan) -> None:
         result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
     result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
     result.aborted_episodes = telemetry.aborted_episodes
-    result.actors = telemetry.actors or None
     result.policy_lag = lag_entry(telemetry.lag)
     result.bottleneck = bottleneck(telemetry, plan.topology, plan.options, plan.config)
     result.stage_shares = telemetry.stage_shares()

@@ -1,47 +1,177 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's numbers from its nodes' snapshots: totals, rates, returns, lag and busy shares."""
+"""A run's numbers from its nodes' snapshots: totals, rates, returns, lag, busy shares, traffic."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from veldt.telemetry.counters import MAX_INFOS, LagSummary, NodeSnapshot
-from veldt.telemetry.rates import Sample, Samples, Span
+from veldt.telemetry.counters import MAX_INFOS, LagSummary, NodeSnapshot, traffic_name
+from veldt.topology import (
+    WRITING_SIDES,
+    BoardSpec,
+    End,
+    Node,
+    QueueSpec,
+    RequestsSpec,
+    StreamSpec,
+    Topology,
+    stem,
+)
 
 WAIT_STAGE = "wait"
 EVALUATOR_KIND = "evaluator"
 RETURN_WINDOW = 100
+SETTLE_SECONDS = 5.0
+SETTLE_SHARE = 0.1
+_RECENT_SECONDS = 2.0
+_INFO_KEY = "info."
+
+
+def steady_start(seconds: Sequence[float], updates: Sequence[float]) -> int:
+    """Index of the moment from which steady rates are counted.
+
+    The first moment 5 seconds, or a tenth of the remaining time if that is shorter, after the
+    first update. Updates of the first moment come from a checkpoint. Without updates: 0."""
+    end = seconds[-1]
+    learning = [index for index, made in enumerate(updates) if made > updates[0]]
+    if not learning or seconds[learning[0]] == end:
+        return 0
+    begun = seconds[learning[0]]
+    settled = begun + min(SETTLE_SECONDS, SETTLE_SHARE * (end - begun))
+    return next((i for i in learning if settled <= seconds[i] < end), learning[0])
+
+
+def steady_rate(rows: Sequence[Mapping[str, Any]], counter: str) -> float:
+    """Increase of a counter per second in steady state, from lines of metrics.jsonl; or NaN."""
+    seconds = [row["time"] for row in rows]
+    start = steady_start(seconds, [row["updates"] for row in rows]) if rows else 0
+    if not rows or seconds[start] == seconds[-1]:
+        return math.nan
+    before, after = (row.get(counter, 0) for row in (rows[start], rows[-1]))
+    if before is None or after is None:
+        return math.nan
+    return float(after - before) / (seconds[-1] - seconds[start])
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Counters of one moment."""
+
+    now: float
+    totals: dict[str, float]
+    by_kind: dict[str, dict[str, float]]
+    """Counters added up over the nodes of each kind."""
+    stage_seconds: dict[str, dict[str, float]]
+    """Seconds by node and stage."""
+
+    @property
+    def updates(self) -> float:
+        return self.totals.get("updates", 0.0)
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The time between two samples; rates over no time are 0 or empty."""
+
+    start: _Sample
+    end: _Sample
+
+    @property
+    def seconds(self) -> float:
+        return self.end.now - self.start.now
+
+    def rate(self, counter: str) -> float:
+        return self._rates(self.start.totals, self.end.totals).get(counter, 0.0)
+
+    def kind_rates(self) -> dict[str, dict[str, float]]:
+        """Increase per second by kind of node and counter."""
+        rates = {
+            kind: self._rates(self.start.by_kind.get(kind, {}), after)
+            for kind, after in self.end.by_kind.items()
+        }
+        return rates if self.seconds > 0 else {}
+
+    def stage_shares(self, node: str) -> dict[str, float]:
+        """Share of wall time by stage of one node."""
+        before = self.start.stage_seconds.get(node, {})
+        return self._rates(before, self.end.stage_seconds.get(node, {}))
+
+    def _rates(self, before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+        if self.seconds <= 0:
+            return {}
+        return {
+            name: (value - before.get(name, 0.0)) / self.seconds for name, value in after.items()
+        }
+
+
+class _Samples:
+    """Samples that rates need: the first, those of the settling time, and the last two seconds."""
+
+    def __init__(self) -> None:
+        self._recent = deque([_Sample(0.0, {}, {}, {})])
+        self._settling: list[_Sample] = []
+
+    def add(self, sample: _Sample) -> None:
+        if not self._settling:
+            self._recent.clear()
+        self._recent.append(sample)
+        while len(self._recent) > 2 and sample.now - self._recent[1].now >= _RECENT_SECONDS:
+            self._recent.popleft()
+        settling = self._settling
+        if len(settling) > 1:
+            is_kept = settling[-1].now - settling[1].now < SETTLE_SECONDS
+        else:
+            is_kept = not settling or sample.updates > settling[0].updates
+        if is_kept:
+            settling.append(sample)
+
+    @property
+    def recent(self) -> _Span:
+        return _Span(self._recent[0], self._recent[-1])
+
+    @property
+    def steady(self) -> _Span:
+        """From the start of the steady state to the last sample."""
+        samples = [*self._settling, self._recent[-1]]
+        start = steady_start([each.now for each in samples], [each.updates for each in samples])
+        return _Span(samples[start], samples[-1])
 
 
 class RunTelemetry:
-    """Joins the snapshots of `nodes`, given as (name, kind).
+    """Joins the snapshots of a run's nodes.
 
-    Nodes named in `take_turns` share one thread, so the time they do not use is another's work and
-    not waiting. Evaluators count neither as env steps nor as training episodes."""
+    Evaluators count neither as env steps nor as training episodes.
+
+    Args:
+        nodes: Name and kind of each node.
+        take_turns: Nodes that share one thread. The time they do not use belongs to another node
+            and is not waiting.
+    """
 
     def __init__(self, nodes: list[tuple[str, str]], take_turns: Collection[str] = ()) -> None:
         self.kinds = dict(nodes)
         self.queue_fill: dict[str, float] = {}
         """Fill of each queue at the last update, 0 to 1."""
+        self.snapshots: dict[str, NodeSnapshot] = {}
+        """The last one of each node."""
+        self.outside: dict[str, float] = {}
+        """Metrics that no node counts: of the machine and of the environment's parameters."""
+        self.fresh_episodes: list[tuple[float, int]] = []
+        """(return, length) of the episodes that ended before the last update; at most 100."""
         self._take_turns = frozenset(take_turns)
-        self._snapshots: dict[str, NodeSnapshot] = {}
         self._totals: dict[str, float] = {}
         self._episodes_seen = dict.fromkeys(self.kinds, 0)
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
         self._lengths: deque[int] = deque(maxlen=RETURN_WINDOW)
         self._infos = EpisodeInfo(RETURN_WINDOW)
-        self.outside: dict[str, float] = {}
-        """Metrics that no node counts: of the machine and of the environment's parameters."""
-        self.actors: dict[str, int] = {}
-        """Where they come and go: how many are there now, were at most, were added and lost."""
-        self.fresh_episodes: list[tuple[float, int]] = []
-        """(return, length) of those that ended since the update before the last; at most 100."""
-        self._samples = Samples()
-        self._fill_sums: Counter[str] = Counter()
+        self._samples = _Samples()
+        self._fill_sums: dict[str, float] = {}
         self._num_fills = 0
 
     def update(
@@ -51,25 +181,27 @@ class RunTelemetry:
         queue_fill: Mapping[str, float] | None = None,
     ) -> None:
         """Add snapshots by node name; `now` in seconds. A missing node keeps its last one."""
-        self._snapshots.update(snapshots)
+        self.snapshots.update(snapshots)
         self._take_episodes(snapshots)
-        self._infos.take(self._snapshots[name] for name in filter(self._counts, self._snapshots))
+        self._infos.take(self._training().values())
         if queue_fill is not None:
             self.queue_fill = dict(queue_fill)
             self._num_fills += 1
             for name, fill in queue_fill.items():
-                self._fill_sums[name] += fill  # type: ignore[assignment]
+                self._fill_sums[name] = self._fill_sums.get(name, 0.0) + fill
         self._totals = self._add_up()
-        self._samples.add(Sample(now, self._totals, self._by_kind(), self._stage_seconds()))
+        stage_seconds = {
+            name: {stage: seconds for stage, (seconds, _) in snapshot.stages.items()}
+            for name, snapshot in self.snapshots.items()
+        }
+        self._samples.add(_Sample(now, self._totals, self._by_kind(), stage_seconds))
+
+    def _training(self) -> dict[str, NodeSnapshot]:
+        return {n: s for n, s in self.snapshots.items() if self.kinds[n] != EVALUATOR_KIND}
 
     def totals(self) -> dict[str, float]:
         """Counters added up, gauges averaged, over all nodes that train."""
         return dict(self._totals)
-
-    @property
-    def snapshots(self) -> Mapping[str, NodeSnapshot]:
-        """The last one of each node, by name."""
-        return self._snapshots
 
     @property
     def observed_seconds(self) -> float:
@@ -90,8 +222,7 @@ class RunTelemetry:
 
     @property
     def episodes(self) -> int:
-        counted = (found for name, found in self._snapshots.items() if self._counts(name))
-        return sum(snapshot.episodes_total for snapshot in counted)
+        return sum(snapshot.episodes_total for snapshot in self._training().values())
 
     @property
     def aborted_episodes(self) -> int:
@@ -101,8 +232,11 @@ class RunTelemetry:
     def dropped(self) -> dict[str, int]:
         """Counts of the counters "dropped.<reason>", by reason."""
         prefix = "dropped."
-        counts = {name: value for name, value in self._totals.items() if name.startswith(prefix)}
-        return {name.removeprefix(prefix): int(value) for name, value in counts.items()}
+        return {
+            name.removeprefix(prefix): int(value)
+            for name, value in self._totals.items()
+            if name.startswith(prefix)
+        }
 
     @property
     def mean_return_100(self) -> float:
@@ -125,7 +259,7 @@ class RunTelemetry:
 
     @property
     def lag(self) -> LagSummary:
-        return LagSummary.merge([snapshot.lag for snapshot in self._snapshots.values()])
+        return LagSummary.merge([snapshot.lag for snapshot in self.snapshots.values()])
 
     def rate(self, counter: str) -> float:
         """Increase of a total per second over the last two seconds."""
@@ -140,7 +274,7 @@ class RunTelemetry:
         """Increase per second by kind of node and counter."""
         return self._span(steady).kind_rates()
 
-    def _span(self, steady: bool) -> Span:
+    def _span(self, steady: bool) -> _Span:
         return self._samples.steady if steady else self._samples.recent
 
     def busy_shares(self, steady: bool = False) -> dict[str, float]:
@@ -151,15 +285,17 @@ class RunTelemetry:
             if not spent:
                 continue
             waited = spent.pop(WAIT_STAGE, None)
-            turns = waited is None or name in self._take_turns
-            busy = sum(spent.values()) if turns or waited is None else 1.0 - waited
+            if waited is None or name in self._take_turns:
+                busy = sum(spent.values())
+            else:
+                busy = 1.0 - waited
             shares[name] = min(1.0, max(0.0, busy))
         return shares
 
-    def kind_busy_shares(self, steady: bool = False) -> dict[str, float]:
+    def kind_busy_shares(self) -> dict[str, float]:
         """Mean busy share of the nodes of each kind."""
         grouped: dict[str, list[float]] = {}
-        for name, share in self.busy_shares(steady).items():
+        for name, share in self.busy_shares().items():
             grouped.setdefault(self.kinds[name], []).append(share)
         return {kind: sum(shares) / len(shares) for kind, shares in grouped.items()}
 
@@ -170,10 +306,10 @@ class RunTelemetry:
         nodes = Counter(kind for kind, spent in known if spent)
         shares: dict[str, dict[str, float]] = {}
         for kind, spent in known:
-            stages = shares.setdefault(kind, {})
             for stage, share in spent.items():
+                stages = shares.setdefault(kind, {})
                 stages[stage] = stages.get(stage, 0.0) + share / nodes[kind]
-        return {kind: stages for kind, stages in shares.items() if stages}
+        return shares
 
     def mean_queue_fill(self) -> dict[str, float]:
         """Mean fill of each queue, 0 to 1."""
@@ -195,18 +331,14 @@ class RunTelemetry:
         found |= {f"queue/{name}": fill for name, fill in self.queue_fill.items()}
         found |= {f"busy/{kind}": share for kind, share in self.kind_busy_shares().items()}
         found |= {f"info/{name}": mean for name, mean in self._infos.means().items()}
-        found |= {f"actors/{name}": count for name, count in self.actors.items()}
         found |= self.outside
         named = {"env_steps", "updates", "heartbeat_seconds"}
         return found | {
             f"counter/{name}": value for name, value in self._totals.items() if name not in named
         }
 
-    def _counts(self, name: str) -> bool:
-        return self.kinds[name] != EVALUATOR_KIND
-
     def state(self) -> dict[str, np.ndarray]:
-        """What a resumed run needs besides its nodes' counters: the window of returns."""
+        """The window of returns, which a checkpoint holds besides the nodes' counters."""
         seen = [self._episodes_seen[name] for name in self.kinds]
         return {
             "returns": np.array(self._returns, np.float64),
@@ -224,8 +356,7 @@ class RunTelemetry:
     def _add_up(self) -> dict[str, float]:
         values: dict[str, list[float]] = {}
         gauges: set[str] = set()
-        for name in filter(self._counts, self._snapshots):
-            snapshot = self._snapshots[name]
+        for snapshot in self._training().values():
             gauges |= snapshot.gauges
             for counter, value in snapshot.counters.items():
                 values.setdefault(counter, []).append(value)
@@ -238,8 +369,9 @@ class RunTelemetry:
         """Interleave the nodes' new episodes, or the last node would fill the whole window."""
         moments, returns, lengths = [], [], []
         self.fresh_episodes = []
-        for name in filter(self._counts, snapshots):
-            snapshot = snapshots[name]
+        for name, snapshot in snapshots.items():
+            if self.kinds[name] == EVALUATOR_KIND:
+                continue
             new_returns, new_lengths = snapshot.new_episodes(self._episodes_seen[name])
             self._episodes_seen[name] = snapshot.episodes_total
             moments.append((np.arange(len(new_returns)) + 0.5) / max(1, len(new_returns)))
@@ -255,21 +387,12 @@ class RunTelemetry:
     def _by_kind(self) -> dict[str, dict[str, float]]:
         """Counters, without gauges, added up over the nodes of each kind."""
         found: dict[str, dict[str, float]] = {}
-        for name, snapshot in self._snapshots.items():
+        for name, snapshot in self.snapshots.items():
             total = found.setdefault(self.kinds[name], {})
             for counter, value in snapshot.counters.items():
                 if counter not in snapshot.gauges:
                     total[counter] = total.get(counter, 0.0) + value
         return found
-
-    def _stage_seconds(self) -> dict[str, dict[str, float]]:
-        return {
-            name: {stage: seconds for stage, (seconds, _) in snapshot.stages.items()}
-            for name, snapshot in self._snapshots.items()
-        }
-
-
-_STATE = "info."
 
 
 class EpisodeInfo:
@@ -284,6 +407,7 @@ class EpisodeInfo:
         """Sum and number per update, oldest first."""
 
     def take(self, snapshots: Iterable[NodeSnapshot]) -> None:
+        """Add what the nodes counted since the last call."""
         totals: dict[str, tuple[float, int]] = {}
         for snapshot in snapshots:
             for name, (total, count) in snapshot.infos.items():
@@ -292,17 +416,12 @@ class EpisodeInfo:
         for name, (total, count) in totals.items():
             seen = self._seen.get(name, (0.0, 0))
             self._seen[name] = (total, count)
-            if count > seen[1]:
-                self._add(name, total - seen[0], count - seen[1])
-
-    def _add(self, name: str, total: float, count: int) -> None:
-        if name not in self._recent and len(self._recent) >= MAX_INFOS:
-            return
-        recent = self._recent.setdefault(name, deque())
-        recent.append((total, count))
-        known = sum(each for _, each in recent)
-        while known - recent[0][1] >= self._window:
-            known -= recent.popleft()[1]
+            has_room = name in self._recent or len(self._recent) < MAX_INFOS
+            if count > seen[1] and has_room:
+                recent = self._recent.setdefault(name, deque())
+                recent.append((total - seen[0], count - seen[1]))
+                while sum(each for _, each in recent) - recent[0][1] >= self._window:
+                    recent.popleft()
 
     def means(self) -> dict[str, float]:
         joined = {name: np.sum(recent, axis=0) for name, recent in self._recent.items()}
@@ -310,23 +429,63 @@ class EpisodeInfo:
 
     def state(self) -> dict[str, np.ndarray]:
         return {
-            _STATE + name: np.array([*np.sum(recent, axis=0), *self._seen[name]], np.float64)
+            _INFO_KEY + name: np.array([*np.sum(recent, axis=0), *self._seen[name]], np.float64)
             for name, recent in self._recent.items()
         }
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         for key, numbers in state.items():
-            if key.startswith(_STATE):
+            if key.startswith(_INFO_KEY):
                 total, count, seen_total, seen_count = numbers.tolist()
-                name = key.removeprefix(_STATE)
+                name = key.removeprefix(_INFO_KEY)
                 self._recent[name] = deque([(total, int(count))])
                 self._seen[name] = (seen_total, int(seen_count))
 
 
 def with_nothing_seen(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same window, for nodes that have counted nothing yet."""
+    """The state of `RunTelemetry` for new nodes, which have counted nothing yet."""
     nothing = np.array([1.0, 1.0, 0.0, 0.0])
     return {
-        name: numbers * nothing if name.startswith(_STATE) else numbers
+        name: numbers * nothing if name.startswith(_INFO_KEY) else numbers
         for name, numbers in state.items()
     }
+
+
+def item_bytes(end: End) -> tuple[float, float]:
+    """(sent, received) per item that passes this end of a channel."""
+    match end.channel:
+        case QueueSpec(layout=layout):
+            size = float(layout.nbytes)
+        case BoardSpec(size=weights):
+            size = 4.0 * weights
+        case StreamSpec(request=request, reply=reply):
+            return float(request.nbytes), float(reply.nbytes)
+        case RequestsSpec():  # a row number each way
+            return 8.0, 8.0
+        case _:
+            return 0.0, 0.0
+    return (size, 0.0) if end.side == "sink" else (0.0, size)
+
+
+def node_bytes(node: Node, counters: Mapping[str, float]) -> tuple[float, float]:
+    """(sent, received) by one node so far."""
+    ends = {(stem(end.channel.name), end.side): end for _, end in node.ends()}
+    sent = received = 0.0
+    for (channel, side), end in ends.items():
+        items = counters.get(traffic_name(channel, side in WRITING_SIDES), 0.0)
+        up, down = item_bytes(end)
+        sent, received = sent + items * up, received + items * down
+    return sent, received
+
+
+def actor_traffic(
+    topology: Topology, counters: Mapping[str, Mapping[str, float]]
+) -> tuple[float, float]:
+    """Bytes per env step (sent, received) by nodes that step environments; `counters` by node."""
+    sent = received = steps = 0.0
+    for node in topology.nodes:
+        own = counters.get(node.name, {})
+        if own.get("env_steps"):
+            up, down = node_bytes(node, own)
+            sent, received, steps = sent + up, received + down, steps + own["env_steps"]
+    return (sent / steps, received / steps) if steps else (0.0, 0.0)

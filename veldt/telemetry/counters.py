@@ -2,10 +2,12 @@
 """One node's counters, stage times, episodes and policy lag in a fixed block of memory.
 
 The node is the only writer and takes no lock; any number of readers copy the block. Zeroed memory
-is an empty block, and a restarted node that attaches to its old block continues where it stopped.
+is an empty block, and a restarted node that attaches to its old block continues there.
 
-The head of a block holds what the writer stores last, the tail what it stores first: a reader that
-copies head, body and tail in this order and finds the same number in both has a consistent copy.
+The head of a block holds the numbers that are written last, the tail those that are written first:
+a reader that copies head, body and tail in this order and finds the same number in both has a
+consistent copy. For a timeline, a ring buffer behind the block records when each stage began and
+ended.
 """
 
 from __future__ import annotations
@@ -15,11 +17,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import numpy as np
-
-from veldt.telemetry.stages import RecordedStage, SpanRing, Spans, Stage
 
 MAX_COUNTERS = 96
 MAX_STAGES = 24
@@ -57,22 +58,26 @@ TAIL_AT = BLOCK.itemsize - BLOCK["tail"].itemsize
 TELEMETRY_BYTES = -(-BLOCK.itemsize // 4096) * 4096
 
 _COPY_ATTEMPTS, _QUICK_ATTEMPTS = 8, 3
-_PAUSE_SECONDS = 0.001  # a writer that lost its core in the middle needs its turn to come to an end
+_PAUSE_SECONDS = 0.001  # lets a writer finish that lost its core in the middle
+
+_WRITTEN, _CLOSED = range(2)
+"""Words of the head of the span buffer."""
+_SPAN_HEAD_BYTES = 64
+_BYTES_PER_SPAN = 8 + 8 + 1
+_SPANS_PER_SECOND = 12_000  # three times what the busiest actors write
+_FEWEST_SPANS, _MOST_SPANS = 1 << 13, 1 << 17
 
 _log = logging.getLogger(__name__)
 
 
 def fields_of(memory: memoryview | bytearray | bytes) -> np.ndarray:
-    """The block as one record whose fields are views of the memory."""
+    """The block as one record whose fields are views of the memory.
+
+    `.data` of a field reads and writes single numbers several times faster than NumPy."""
     size = memoryview(memory).nbytes
     if size < TELEMETRY_BYTES:
         raise ValueError(f"a telemetry block has {TELEMETRY_BYTES} bytes, not {size}")
     return np.ndarray((), BLOCK, memory)
-
-
-def numbers(array: np.ndarray) -> memoryview[Any]:
-    """The array as a view whose single numbers are read and written several times faster."""
-    return array.data
 
 
 class Names:
@@ -106,12 +111,12 @@ def read_names(records: np.ndarray, known: int) -> list[tuple[str, bool]]:
 
 
 def traffic_name(channel: str, is_writing: bool) -> str:
-    """The counter of what passes a node's end of channels of this kind."""
+    """Name of the counter of items that a node sends to or takes from these channels."""
     return f"{'sent' if is_writing else 'taken'}.{channel}"[:MAX_NAME_BYTES]
 
 
 class Counter:
-    """A number the node adds to or sets."""
+    """A number that the node sets or adds to."""
 
     __slots__ = ("_index", "_values")
 
@@ -130,28 +135,135 @@ class Counter:
         return self._values[self._index]
 
 
+@dataclass(frozen=True)
+class Spans:
+    """Copied from a span buffer, in the order they ended; seconds of the time of day."""
+
+    stages: tuple[str, ...]
+    """Names, by index."""
+    index: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
+def span_bytes(seconds: float) -> int:
+    """Size of a buffer for the spans of so many seconds; 0 for 0 seconds."""
+    if not seconds:
+        return 0
+    spans = min(_MOST_SPANS, max(_FEWEST_SPANS, int(seconds * _SPANS_PER_SECOND)))
+    return _SPAN_HEAD_BYTES + spans // 8 * 8 * _BYTES_PER_SPAN
+
+
+class SpanBuffer:
+    """Ring buffer of (stage, start, end) over zeroed memory; a span is written before its count."""
+
+    __slots__ = ("_capacity", "_ends", "_head", "_stages", "_starts")
+
+    def __init__(self, memory: memoryview) -> None:
+        spans = (memory.nbytes - _SPAN_HEAD_BYTES) // _BYTES_PER_SPAN // 8 * 8
+        first = _SPAN_HEAD_BYTES + 8 * spans
+        self._capacity = spans
+        self._head = memory[:_SPAN_HEAD_BYTES].cast("q")
+        self._starts = memory[_SPAN_HEAD_BYTES:first].cast("d")
+        self._ends = memory[first : first + 8 * spans].cast("d")
+        self._stages = memory[first + 8 * spans : first + 9 * spans]
+
+    def add(self, stage: int, start: float, end: float) -> None:
+        head = self._head
+        if head[_CLOSED]:
+            return
+        written = head[_WRITTEN]
+        place = written % self._capacity
+        self._stages[place], self._starts[place], self._ends[place] = stage, start, end
+        head[_WRITTEN] = written + 1
+
+    def close(self) -> None:
+        """Stop recording."""
+        self._head[_CLOSED] = 1
+
+    def spans(self, names: list[str]) -> Spans:
+        """The recorded spans. Machines agree on the time of day, unlike on `perf_counter`."""
+        written = self._head[_WRITTEN]
+        # The node may overwrite the oldest span during this copy, so that one is left out.
+        oldest = max(0, written - self._capacity + 1)
+        places = np.arange(oldest, written) % self._capacity
+        start, end = np.asarray(self._starts)[places], np.asarray(self._ends)[places]
+        index = np.asarray(self._stages)[places].astype(np.int64)
+        known, offset = index < len(names), time.time() - perf_counter()
+        return Spans(tuple(names), index[known], start[known] + offset, end[known] + offset)
+
+
+class Stage:
+    """Wall time and number of passes of one stage: `with stage: ...`. It does not nest."""
+
+    __slots__ = ("_buffer", "_index", "_stage", "_started", "_values")
+
+    def __init__(
+        self, values: memoryview[float], index: int, buffer: SpanBuffer | None = None
+    ) -> None:
+        self._values = values
+        self._stage, self._index = index, 2 * index
+        self._buffer = buffer
+        self._started = 0.0
+
+    def __enter__(self) -> Stage:
+        self._started = perf_counter()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.add(perf_counter() - self._started)
+
+    def add(self, seconds: float) -> None:
+        """Count one pass that took `seconds`."""
+        values, index = self._values, self._index
+        values[index] += seconds
+        values[index + 1] += 1.0
+        if self._buffer is not None:
+            end = perf_counter()
+            self._buffer.add(self._stage, end - seconds, end)
+
+    def add_except(self, begin: float, left: float, returned: float, end: float) -> None:
+        """Count one pass from `begin` to `end`, less the time from `left` to `returned`."""
+        self._values[self._index] += (end - begin) - (returned - left)
+        self._values[self._index + 1] += 1.0
+        if self._buffer is not None:
+            self._buffer.add(self._stage, begin, left)
+            self._buffer.add(self._stage, returned, end)
+
+    @property
+    def seconds(self) -> float:
+        return self._values[self._index]
+
+    @property
+    def count(self) -> int:
+        return int(self._values[self._index + 1])
+
+
 class NodeTelemetry:
     """One node's counters over a fixed block of memory, plain or shared between processes.
 
-    `memory` is TELEMETRY_BYTES long (zeroed, or a block left by an earlier incarnation); None makes
-    its own. Where it is longer, spans are recorded in the rest. Only the node itself writes;
-    `snapshot`, `to_bytes` and `take_spans` may be called from anywhere."""
+    Only the node itself writes; anything may call `snapshot`, `to_bytes` and `take_spans`.
+
+    Args:
+        memory: TELEMETRY_BYTES, zeroed or left by an earlier incarnation; more bytes record spans.
+            None allocates a block.
+    """
 
     def __init__(self, memory: memoryview | None = None) -> None:
         block = memoryview(bytearray(TELEMETRY_BYTES) if memory is None else memory).cast("B")
         self._memory, rest = block[:TELEMETRY_BYTES], block[TELEMETRY_BYTES:]
-        self._ring = SpanRing(rest) if rest.nbytes else None
+        self._span_buffer = SpanBuffer(rest) if rest.nbytes else None
         fields = fields_of(block)
-        self._head, self._tail = numbers(fields["head"]), numbers(fields["tail"])
-        self._lag = numbers(fields["lag"])
-        self._counter_values = numbers(fields["counters"])
-        self._stage_values = numbers(fields["stages"])
+        self._head, self._tail = fields["head"].data, fields["tail"].data
+        self._lag = fields["lag"].data
+        self._counter_values: memoryview[Any] = fields["counters"].data
+        self._stage_values: memoryview[Any] = fields["stages"].data
         self._histogram = fields["histogram"]
         self._returns, self._lengths = fields["returns"], fields["lengths"]
         self._counter_names = Names(fields["counter_names"], self._head, NUM_COUNTERS)
         self._stage_names = Names(fields["stage_names"], self._head, NUM_STAGES)
         self._info_names = Names(fields["info_names"], self._head, NUM_INFOS)
-        self._info_values = numbers(fields["infos"])
+        self._info_values: memoryview[Any] = fields["infos"].data
         known = read_names(fields["info_names"], self._head[NUM_INFOS])
         self._has_left_out_infos = False
         self._infos = {name: place for place, (name, _) in enumerate(known)}
@@ -177,7 +289,7 @@ class NodeTelemetry:
         return found
 
     def value(self, name: str) -> float:
-        """What this node has counted under a name; 0 if it does not count that."""
+        """Value of a counter; 0 if this node does not have it."""
         found = self._counters.get(name)
         return 0.0 if found is None else found.value
 
@@ -185,9 +297,7 @@ class NodeTelemetry:
         """The stage of this name; time under "wait" counts as idle, all else as busy."""
         found = self._stages.get(name)
         if found is None:
-            values, index = self._stage_values, self._stage_names.index_of(name)
-            ring = self._ring
-            found = Stage(values, index) if ring is None else RecordedStage(values, index, ring)
+            found = Stage(self._stage_values, self._stage_names.index_of(name), self._span_buffer)
             self._stages[name] = found
         return found
 
@@ -205,13 +315,12 @@ class NodeTelemetry:
         self._head[EPISODES_DONE] = total
 
     def skip_episodes(self, count: int) -> None:
-        """Count episodes that others have played and that nobody will read here."""
+        """Count episodes without storing their returns and lengths."""
         total = self._head[EPISODES_DONE] + count
         self._tail[EPISODES_BEGUN] = self._head[EPISODES_DONE] = total
 
     def episode_info(self, infos: Mapping[str, Sequence[float]]) -> None:
-        """Count what finished episodes said of themselves, by name. The first MAX_INFOS names have
-        a place; others are left out."""
+        """Add values that finished episodes reported, by name; at most MAX_INFOS names are kept."""
         total = self._head[INFOS_DONE] + 1
         self._tail[INFOS_BEGUN] = total
         for name, values in infos.items():
@@ -272,16 +381,15 @@ class NodeTelemetry:
         return bytes(block)
 
     def take_spans(self) -> Spans:
-        """What was recorded; nothing more is from now on."""
-        if self._ring is None:
-            nothing = np.zeros(0)
-            return Spans((), nothing.astype(np.int64), nothing, nothing)
-        self._ring.close()
+        """Stop recording and return the recorded spans."""
+        if self._span_buffer is None:
+            return Spans((), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        self._span_buffer.close()
         names = read_names(fields_of(self._memory)["stage_names"], self._head[NUM_STAGES])
-        return self._ring.spans([name for name, _ in names])
+        return self._span_buffer.spans([name for name, _ in names])
 
     def snapshot(self) -> NodeSnapshot:
-        """A copy that is consistent unless the node died, or wrote, in every attempt's midst."""
+        """A copy; consistent unless the node died or wrote during every attempt."""
         return NodeSnapshot.from_bytes(self.to_bytes())
 
 
@@ -313,7 +421,7 @@ class LagSummary:
 
 @dataclass
 class NodeSnapshot:
-    """What a node had counted at one moment."""
+    """A node's counters at one moment."""
 
     counters: dict[str, float]
     gauges: frozenset[str]
@@ -326,17 +434,17 @@ class NodeSnapshot:
     _returns: np.ndarray
     _lengths: np.ndarray
     infos: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Sum and number of what finished episodes said, by name."""
+    """Sum and number of the values that finished episodes reported, by name."""
 
     def new_episodes(self, since: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns and lengths of the episodes from number `since` on that are still in the ring."""
+        """Returns and lengths of the episodes from number `since` on that are still stored."""
         first = max(since, self._first_episode)
         places = np.arange(first, max(first, self.episodes_total)) % EPISODE_SLOTS
         return self._returns[places], self._lengths[places]
 
     @staticmethod
     def from_bytes(block: bytes) -> NodeSnapshot:
-        """Read a copied block. Whatever a torn copy holds, this does not fail."""
+        """Read a copied block; a torn copy never raises."""
         fields = fields_of(block)
         head, tail = fields["head"].tolist(), fields["tail"].tolist()
         counters = read_names(fields["counter_names"], head[NUM_COUNTERS])

@@ -104,7 +104,6 @@ class RunRecord:
                 for node in run.kinds
             },
             "dropped": run.dropped,
-            "actors": run.actors or None,
         }
         self._replace(STATUS_FILE, status)
 

@@ -55,9 +55,6 @@ class RunResult:
     policy_lag: dict[str, Any] = field(default_factory=lambda: lag_entry(LagSummary()))
     """mean, max, min in updates, and a histogram whose index is the lag (127 is "or more")."""
     restarts: int = 0
-    actors: dict[str, int] | None = None
-    """Where they came and went: how many were there at the end (now) and at most, were added while
-    the run went on, and lost; None where all were there from the start."""
     dropped: dict[str, int] = field(default_factory=dict)
     """What was thrown away, by reason."""
     run_dir: str = ""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from veldt.files import write_atomically
+from veldt.telemetry.counters import Spans
 from veldt.telemetry.result import dumps
-from veldt.telemetry.stages import Spans
 from veldt.topology import Topology
 
 TIMELINE_FILE = "timeline.json"

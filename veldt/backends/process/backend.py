@@ -33,8 +33,7 @@ from veldt.backends.shared_memory.streams import remove_orphans
 from veldt.backends.supervision import Attention, RestartPolicy, silent_seconds
 from veldt.checkpoints.store import read_part
 from veldt.resources import require_descriptors
-from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry
-from veldt.telemetry.stages import Spans, ring_bytes
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry, Spans, span_bytes
 from veldt.topology import Group, Topology
 
 _GRACE_SECONDS = 5.0
@@ -52,7 +51,7 @@ class ProcessBackend(LocalBackend):
         self._fabric = self._build_fabric()
         self._control = SharedBlock(16, "veldt-control")
         """Byte 0: stop. Byte 1: pause. Bytes 8 to 15: number of the checkpoint that is wanted."""
-        size = TELEMETRY_BYTES + ring_bytes(options.timeline_seconds)
+        size = TELEMETRY_BYTES + span_bytes(options.timeline_seconds)
         self._telemetry_blocks = {
             node.name: SharedBlock(size, "veldt-telemetry") for node in topology.nodes
         }

@@ -34,8 +34,7 @@ from veldt.backends.saving import (
 )
 from veldt.backends.shared_memory.streams import Link
 from veldt.checkpoints.store import read_part
-from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot
-from veldt.telemetry.stages import Spans
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, Spans
 from veldt.topology import Board, Group, Topology
 from veldt.types import Parameters
 

@@ -42,8 +42,7 @@ from veldt.backends.shared_memory.signals import Doorbell
 from veldt.backends.supervision import silent_seconds
 from veldt.backends.tuning import keep_freed_memory
 from veldt.context import NodeContext
-from veldt.telemetry.counters import NodeTelemetry
-from veldt.telemetry.stages import Spans, ring_bytes
+from veldt.telemetry.counters import NodeTelemetry, Spans, span_bytes
 from veldt.topology import End, Node
 from veldt.types import Parameters
 
@@ -70,7 +69,7 @@ class NodeHost:
         self._stopping = threading.Event()
         names = {node.name for node in assignment.group.nodes}
         self._captures = Captures(names, self._channels_of)
-        ring = bytes(ring_bytes(assignment.timeline_seconds))
+        ring = bytes(span_bytes(assignment.timeline_seconds))
         self._telemetry = {
             node.name: NodeTelemetry(memoryview(bytearray(assignment.telemetry[node.name] + ring)))
             for node in assignment.group.nodes

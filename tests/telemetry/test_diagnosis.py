@@ -13,7 +13,8 @@ from veldt.architectures import ARCHITECTURES, example_env
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 from veldt.telemetry.aggregate import RunTelemetry
-from veldt.telemetry.bottleneck import (
+from veldt.telemetry.counters import NodeTelemetry
+from veldt.telemetry.diagnosis import (
     Load,
     RunFacts,
     bottleneck,
@@ -21,7 +22,6 @@ from veldt.telemetry.bottleneck import (
     flat_options,
     thread_loads,
 )
-from veldt.telemetry.counters import NodeTelemetry
 
 MakeRun = Callable[..., Any]
 EVERY_OPTION = dict.fromkeys(
@@ -67,7 +67,7 @@ def test_a_busy_kind_is_named_with_its_remedy(
 )
 def test_when_nobody_is_busy_the_queue_tells_why(queue_fill: float, cause: str) -> None:
     found = line(queue_fill, learner=0.4, actor=0.5)
-    assert found.startswith("nobody is busy (actors waiting 50%, learner waiting 60%):")
+    assert found.startswith("no role is busy (actors waiting 50%, learner waiting 60%):")
     assert cause in found
 
 
@@ -76,28 +76,26 @@ def test_without_queues_the_nodes_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "advised"),
+    ("options", "advised"),
     [
-        ({"options": EVERY_OPTION}, {"envs_per_actor"}),
+        (EVERY_OPTION, {"envs_per_actor", "env_steps_per_update", "replay_ratio"}),
         (
-            {"options": EVERY_OPTION, "has_replay": True},
-            {"envs_per_actor", "env_steps_per_update", "replay_ratio"},
+            EVERY_OPTION | {"replay_ratio": None},
+            {"envs_per_actor", "env_steps_per_update"},
         ),
-        ({"options": {**EVERY_OPTION, "replay_ratio": None}, "has_replay": True},
-         {"envs_per_actor", "env_steps_per_update"}),
-        ({"options": {}, "has_replay": True}, set()),
+        ({}, set()),
     ],
-)  # fmt: skip
+)
 def test_a_limit_of_replay_is_named_only_where_it_is_in_force(
-    facts: dict[str, Any], advised: set[str]
+    options: dict[str, Any], advised: set[str]
 ) -> None:
-    found = describe_bottleneck([Load({"actor": 0.1})], RunFacts(queue_fill={"q": 0.0}, **facts))
+    found = describe_bottleneck([Load({"actor": 0.1})], RunFacts(options, queue_fill={"q": 0.0}))
     assert {option for option in EVERY_OPTION if option in found} == advised
 
 
 def test_a_single_thread_is_not_told_to_have_more_actors() -> None:
     load = Load({"actor": 0.7, "learner": 0.25})
-    found = describe_bottleneck([load], RunFacts(EVERY_OPTION, threads_apart=1))
+    found = describe_bottleneck([load], RunFacts(EVERY_OPTION, max_threads=1))
     assert found.startswith("actor and learner in turn 95% (actor 70%, learner 25%) busy:")
     assert "envs_per_actor" in found
     assert "num_actors" not in found
@@ -142,7 +140,7 @@ def test_more_threads_are_offered_where_there_would_be_more() -> None:
         plan = plan_of(name, "serial")
         run = busy_run(plan, {"actor": 0.3, "learner": 0.4})
         texts[name] = bottleneck(run, plan.topology, plan.options, plan.config)
-    assert texts["a3c"].endswith("--backend process runs them side by side")
+    assert texts["a3c"].endswith("--backend process runs them in parallel")
     assert "--backend" not in texts["dqn"], "its nodes take turns on every backend"
 
 
@@ -155,7 +153,7 @@ def test_nodes_that_take_turns_are_one_load_and_evaluators_none(fake_run: MakeRu
     fake.update(10.0)
     (load,) = thread_loads(fake.run, [["actor-0", "learner-0"], ["actor-1", "learner-1"]])
     assert load.shares == pytest.approx({"actor": 0.3, "learner": 0.5})
-    assert (load.threads, load.busy, load.busiest_kind) == (2, pytest.approx(0.8), "learner")
+    assert (load.threads, load.busy) == (2, pytest.approx(0.8))
 
 
 def test_a_run_names_its_limit_from_the_steady_part(fake_run: MakeRun) -> None:
