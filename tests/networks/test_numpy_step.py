@@ -9,7 +9,7 @@ import torch
 from network_specs import BOX, MULTI_DISCRETE, discrete, image, make_spec, random_observations
 
 from veldt.networks import FlatParameters, NetworkOptions, acting_step, make_network
-from veldt.networks.numpy_step import most_rows, numpy_step
+from veldt.networks.acting import most_rows, numpy_step
 from veldt.types import ObservationLeaf
 
 BYTES = ObservationLeaf("observation", (9,), "uint8", "vector")

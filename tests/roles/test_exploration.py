@@ -10,7 +10,7 @@ from wiring import context
 
 from veldt.errors import ConfigurationError
 from veldt.losses.asynchronous_q import AsynchronousQOptions
-from veldt.networks import DPGOutput, NetworkOptions, QOutput, make_network
+from veldt.networks import ActionOutput, NetworkOptions, QOutput, make_network
 from veldt.roles.policies.epsilon_greedy import (
     AnnealedEpsilon,
     DrawnEpsilon,
@@ -106,7 +106,7 @@ def test_noise_has_the_deviation_asked_for_and_stays_within_bounds(dpg_network):
     observations = {"observation": torch.zeros(20_000, 3)}
     own = torch.tensor([0.0, 0.9]).repeat(20_000, 1)
     with torch.inference_mode():
-        reply = select(DPGOutput(own), observations)
+        reply = select(ActionOutput(own), observations)
     assert reply.action[:, 0].std() == pytest.approx(0.3, rel=0.03)
     assert reply.action[:, 0].mean() == pytest.approx(0.0, abs=0.01)
     assert reply.action.min() >= -1.0

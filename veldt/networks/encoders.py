@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,14 +26,14 @@ from veldt.types import EnvironmentSpec, ObservationLeaf
 MAX_ONE_HOT = 64
 EMBEDDING_SIZE = 32
 NATURE_MIN_SIDE = 36
-"""The three convolutions of the Nature network need this many pixels each way."""
 _SMALL_SIDE, _SMALLEST_WITHOUT_BORDER = 16, 5
 LARGE_CUDA_BATCH = 128  # below it, casting costs more than faster convolutions save
 LARGE_CPU_BATCH = 8  # with 2 a learner gains nothing
-CHANNELS_TOGETHER = 8  # tensor cores need a multiple of this
-_CONVOLUTIONS = {  # (channels, kernel, stride), then the fully connected size
-    "nature": (((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512),
-    "small_conv": (((16, 8, 4), (32, 4, 2)), 256),
+_Convolutions = tuple[tuple[int, int, int], ...]
+_CONVOLUTIONS: dict[str, tuple[_Convolutions, int, int]] = {
+    # (channels, kernel, stride), the fully connected size, and the smallest side of an image
+    "nature": (((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512, NATURE_MIN_SIDE),
+    "small_conv": (((16, 8, 4), (32, 4, 2)), 256, 20),
 }
 
 
@@ -78,16 +78,7 @@ class FlatEncoder(Encoder):
         return F.one_hot(value.long(), leaf.categories).float().flatten(1)
 
 
-def convolved(convolve: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:
-    """`convolve(image)`, in bfloat16 for an image of that type: up to twice as fast."""
-    if image.dtype != torch.bfloat16:
-        return convolve(image)
-    # Every weight is used once, so the cache, which threads share, gains nothing.
-    with torch.autocast(image.device.type, torch.bfloat16, cache_enabled=False):
-        return convolve(image).float()
-
-
-def is_better_rounded(value: Tensor) -> bool:
+def is_faster_in_bfloat16(value: Tensor) -> bool:
     """Whether convolutions of these images are faster in bfloat16."""
     if value.is_cuda:
         return value.shape[0] >= LARGE_CUDA_BATCH
@@ -95,89 +86,78 @@ def is_better_rounded(value: Tensor) -> bool:
     return is_large and value.is_cpu and multiplies_bfloat16()
 
 
-def as_image(value: Tensor, channels_last: bool, may_round: bool = True) -> Tensor:
-    """Float images, bytes divided by 255, in the faster memory order and type."""
-    dtype = torch.bfloat16 if may_round and is_better_rounded(value) else torch.float32
-    if value.is_cuda and dtype == torch.bfloat16:
-        image = filled_up(value, dtype)
-    elif value.is_cpu and channels_last:
-        image = value.to(dtype, memory_format=torch.channels_last)
-    else:
-        image = value.to(dtype)
-    return image.mul_(1.0 / 255.0) if value.dtype == torch.uint8 else image
-
-
-def filled_up(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """The image, channels last, with channels of zeros up to a multiple of CHANNELS_TOGETHER.
-
-    On an H200 a first convolution of 4,224 images took 23 ms with 4 channels and 3 ms with 8.
-    """
-    count, channels, height, width = value.shape
-    rounded = -(-channels // CHANNELS_TOGETHER) * CHANNELS_TOGETHER
-    if rounded == channels:
-        return value.to(dtype, memory_format=torch.channels_last)
-    shape = (count, height, width, rounded)
-    image = torch.zeros(shape, dtype=dtype, device=value.device).permute(0, 3, 1, 2)
-    image[:, :channels] = value
-    return image
-
-
 class ImageEncoder(Encoder):
-    """Convolutions over one image, then (unless `size` is 0) one fully connected layer."""
+    """Convolutions over one image, then (unless `size` is 0) one fully connected layer.
+
+    Args:
+        leaf: The image.
+        convolutions: The layers before the fully connected one.
+        size: Units of that layer; 0: none.
+        activation: Of that layer.
+        generator: Draws the weights.
+        may_round: Convolve in bfloat16 where that is faster, up to twice.
+        is_deep: Residual blocks, which are twice as fast with channels last. Plain convolutions
+            then learn up to 50% faster, but act up to 30% slower, and are slower on small grids.
+    """
 
     def __init__(
         self,
         leaf: ObservationLeaf,
         convolutions: nn.Sequential,
         size: int,
+        activation: str,
         generator: torch.Generator | None,
-        activation: str = "relu",
-        channels_last: Literal["always", "when_learning", "never"] = "when_learning",
-        may_round: bool = True,
+        may_round: bool,
+        is_deep: bool = False,
     ) -> None:
         super().__init__()
         self.leaf, self.convolutions = leaf, convolutions
-        self._channels_last, self._may_round = channels_last, may_round
+        self._may_round, self._is_deep = may_round, is_deep
+        self._is_small = min(leaf.shape[1:]) <= _SMALL_SIDE
         self.output = MLP(
             num_outputs(convolutions, leaf.shape), (size,) if size else (), activation, generator
         )
         self.num_features = self.output.num_features
 
-    def _convolve(self, image: Tensor) -> Tensor:
-        return self.convolutions(image).flatten(1)
-
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
-        channels_last = self._channels_last == "always" or (
-            self._channels_last == "when_learning" and torch.is_grad_enabled()
-        )
-        image = as_image(observations[self.leaf.name], channels_last, self._may_round)
-        if image.is_cuda:  # the layer after them uses TF32 there
-            return self.output(convolved(self._convolve, image))
-        return convolved(lambda image: self.output(self._convolve(image)), image)
+        image = self._as_floats(observations[self.leaf.name])
+        if image.dtype != torch.bfloat16:
+            return self.output(self.convolutions(image).flatten(1))
+        # Every weight is used once, so the cache, which threads share, gains nothing.
+        with torch.autocast(image.device.type, torch.bfloat16, cache_enabled=False):
+            features = self.convolutions(image).flatten(1)
+            if image.is_cpu:
+                return self.output(features).float()
+        return self.output(features.float())  # on CUDA this layer uses TF32
+
+    def _as_floats(self, value: Tensor) -> Tensor:
+        """Float images, bytes divided by 255, in the faster memory order and type."""
+        is_rounded = self._may_round and is_faster_in_bfloat16(value)
+        dtype = torch.bfloat16 if is_rounded else torch.float32
+        if value.is_cuda:
+            channels_last = is_rounded
+        else:
+            is_learning = torch.is_grad_enabled()
+            channels_last = self._is_deep or (is_learning and not self._is_small)
+        order = torch.channels_last if channels_last else torch.preserve_format
+        image = value.to(dtype, memory_format=order)
+        return image.mul_(1.0 / 255.0) if value.dtype == torch.uint8 else image
 
 
-def conv_encoder(
-    leaf: ObservationLeaf,
-    convolutions: tuple[tuple[int, int, int], ...],
-    size: int,
+def plain_convolutions(
+    channels: int,
+    layers: _Convolutions,
     padding: int,
     activation: str,
     generator: torch.Generator | None,
-    may_round: bool = True,
-) -> ImageEncoder:
-    """Plain convolutions.
-
-    Channels last makes backward 15 to 50% faster, forward alone up to 30% slower, and both slower
-    on small grids.
-    """
-    channels, layers = leaf.shape[0], nn.Sequential()
-    for channels_out, kernel, stride in convolutions:
-        layers.append(convolution(channels, channels_out, kernel, stride, padding, generator))
-        layers.append(nn.ELU(inplace=True) if activation == "elu" else nn.ReLU(inplace=True))
+) -> nn.Sequential:
+    """Layers of (channels, kernel, stride), each followed by the activation."""
+    result = nn.Sequential()
+    for channels_out, kernel, stride in layers:
+        result.append(convolution(channels, channels_out, kernel, stride, padding, generator))
+        result.append(nn.ELU(inplace=True) if activation == "elu" else nn.ReLU(inplace=True))
         channels = channels_out
-    small = min(leaf.shape[1:]) <= _SMALL_SIDE
-    order: Literal["never", "when_learning"] = "never" if small else "when_learning"
-    return ImageEncoder(leaf, layers, size, generator, activation, order, may_round)
+    return result
 
 
 class ResidualBlock(nn.Module):
@@ -191,12 +171,9 @@ class ResidualBlock(nn.Module):
         return x + self.second(torch.relu_(self.first(torch.relu(x))))
 
 
-def resnet_encoder(
-    leaf: ObservationLeaf, size: int, generator: torch.Generator | None, may_round: bool = True
-) -> ImageEncoder:
-    """IMPALA's deep network: three sections of convolution, max-pooling and two residual blocks.
-    Channels last is twice as fast, forward and backward."""
-    channels, sections = leaf.shape[0], nn.Sequential()
+def residual_convolutions(channels: int, generator: torch.Generator | None) -> nn.Sequential:
+    """IMPALA's deep network: three sections of convolution, max-pooling and two residual blocks."""
+    sections = nn.Sequential()
     for channels_out in (16, 32, 32):
         sections.append(convolution(channels, channels_out, 3, 1, 1, generator))
         sections.append(nn.MaxPool2d(3, stride=2, padding=1))
@@ -204,9 +181,7 @@ def resnet_encoder(
         sections.append(ResidualBlock(channels_out, generator))
         channels = channels_out
     sections.append(nn.ReLU(inplace=True))
-    return ImageEncoder(
-        leaf, sections, size, generator, channels_last="always", may_round=may_round
-    )
+    return sections
 
 
 class JoinedEncoder(Encoder):
@@ -230,16 +205,20 @@ class OwnEncoder(Encoder):
 
     def __init__(self, factory: Callable[..., Any], spec: EnvironmentSpec) -> None:
         super().__init__()
-        self.module = _made_by_user(factory, factory, spec)
-        if not isinstance(self.module, nn.Module):
-            raise ValueError(f"{factory!r} must return an nn.Module, not {type(self.module)}")
         self.leaves = spec.observation
         sample = {
             leaf.name: torch.zeros((2, *leaf.shape), dtype=_torch_dtype(leaf))
             for leaf in spec.observation
         }
-        with torch.no_grad():
-            features = _made_by_user(factory, self, sample)
+        try:
+            self.module = factory(spec)
+            if not isinstance(self.module, nn.Module):
+                raise TypeError(f"it must return an nn.Module, not {type(self.module)}")
+            with torch.no_grad():
+                features = self(sample)
+        except Exception as error:  # one line that names the user's code
+            text = " ".join(str(error).split())
+            raise ValueError(f"{factory!r} fails with {type(error).__name__}: {text}") from error
         if features.dim() != 2 or features.shape[0] != 2:
             raise ValueError(
                 f"{factory!r}: its module must map observations [N, ...] to features [N, F]; "
@@ -305,28 +284,30 @@ def _image_encoder(
     generator: torch.Generator | None,
 ) -> Encoder:
     name, activation, side = str(config.encoder), config.image_activation, min(leaf.shape[1:])
-    may_round = config.image_precision == "auto"
+    may_round, padding = config.image_precision == "auto", 0
     if name == "resnet":
-        return resnet_encoder(leaf, 256 if last_layer else 0, generator, may_round)
-    if name == "auto" and side < NATURE_MIN_SIDE:
-        # 3x3 kernels as in MinAtar's own network; larger small images are halved on the way.
-        is_small = side <= _SMALL_SIDE
-        layers = tuple((16 * 2**i, 3, 1 if is_small else 2) for i in range(1 if is_small else 2))
-        # On grids of zeros and ones without a border, as in MinAtar's own network: padding would
-        # make the next layer, which costs the most, half as large again.
-        bare = leaf.dtype == "bool" and _SMALLEST_WITHOUT_BORDER <= side <= _SMALL_SIDE
-        size, padding = 128 if last_layer else 0, 0 if bare else 1
-        return conv_encoder(leaf, layers, size, padding, activation, generator, may_round)
-    kind = "nature" if name == "auto" else name
-    convolutions, size = _CONVOLUTIONS[kind]
-    smallest = NATURE_MIN_SIDE if kind == "nature" else 20
-    if side < smallest:
-        raise ValueError(
-            f"network '{kind}' needs images of {smallest}x{smallest} or more, and {leaf.name} has"
-            f" shape {leaf.shape}; use auto"
-        )
+        layers, size = residual_convolutions(leaf.shape[0], generator), 256 if last_layer else 0
+        return ImageEncoder(leaf, layers, size, "relu", generator, may_round, is_deep=True)
+    if name == "auto" and side <= _SMALL_SIDE:
+        convolutions: _Convolutions = ((16, 3, 1),)
+        size = 128  # as in MinAtar's own network
+        # That has no border: padding would make the next layer, the most expensive, half as large
+        # again.
+        is_bare = leaf.dtype == "bool" and side >= _SMALLEST_WITHOUT_BORDER
+        padding = 0 if is_bare else 1
+    elif name == "auto" and side < NATURE_MIN_SIDE:
+        convolutions, size, padding = ((16, 3, 2), (32, 3, 2)), 128, 1
+    else:
+        kind = "nature" if name == "auto" else name
+        convolutions, size, smallest = _CONVOLUTIONS[kind]
+        if side < smallest:
+            raise ValueError(
+                f"network '{kind}' needs images of {smallest}x{smallest} or more, and {leaf.name}"
+                f" has shape {leaf.shape}; use auto"
+            )
+    layers = plain_convolutions(leaf.shape[0], convolutions, padding, activation, generator)
     size = size if last_layer else 0
-    return conv_encoder(leaf, convolutions, size, 0, activation, generator, may_round)
+    return ImageEncoder(leaf, layers, size, activation, generator, may_round)
 
 
 def _is_image(leaf: ObservationLeaf, encoder: str | Callable[..., Any]) -> bool:
@@ -346,15 +327,6 @@ def _factory(encoder: str | Callable[..., Any]) -> Callable[..., Any]:
         return getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"network '{encoder}' cannot be imported: {error}") from error
-
-
-def _made_by_user(factory: Callable[..., Any], call: Callable[..., Any], given: Any) -> Any:
-    """The result of a user's code; its errors become one line that names it."""
-    try:
-        return call(given)
-    except Exception as error:
-        text = " ".join(str(error).split())
-        raise ValueError(f"{factory!r} fails with {type(error).__name__}: {text}") from error
 
 
 def _as_vector(value: Tensor) -> Tensor:

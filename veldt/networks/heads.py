@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks with a policy-and-value or a Q head, and `make_network` for all heads."""
+"""Networks by their head: policy and value, Q-values, and actor with critics (DPG, SAC, TD3)."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from veldt.networks.continuous import DPGNetwork, SACNetwork, TD3Network
 from veldt.networks.distributions import (
     MASKED_LOGIT,
     Categorical,
     Distribution,
+    TanhGaussian,
     make_distribution,
+    scale_to_bounds,
 )
-from veldt.networks.encoders import last_layer
+from veldt.networks.encoders import last_layer, make_encoder
 from veldt.networks.layers import MLP, fused_linear
 from veldt.networks.network import Network
 from veldt.networks.normalizers import RunningMoments
@@ -23,6 +27,9 @@ from veldt.networks.options import NetworkOptions
 from veldt.types import ACTION_MASK, EnvironmentSpec, Field
 
 LEAST_VALUE_VARIANCE = 1e-4  # where rewards are rare, targets are nearly equal for a long time
+
+
+Observations = dict[str, Tensor]
 
 
 class PolicyValueOutput(NamedTuple):
@@ -36,6 +43,19 @@ class QOutput(NamedTuple):
     """Action values [..., A], not masked; choose through `masked_q`."""
 
     q_values: Tensor
+
+
+class ActionOutput(NamedTuple):
+    """Actions without noise in [-1, 1], [..., *shape]."""
+
+    action: Tensor
+
+
+class SACOutput(NamedTuple):
+    """The policy's mean action in [-1, 1], [..., *shape], and its parameters [..., 2 d]."""
+
+    action: Tensor
+    params: Tensor
 
 
 class PolicyValueNetwork(Network):
@@ -82,7 +102,7 @@ class PolicyValueNetwork(Network):
     def output_fields(self) -> dict[str, Field]:
         return {"behaviour_logits": Field((self.num_params,), "float32")}
 
-    def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> PolicyValueOutput:
+    def _outputs(self, features: Tensor, observations: Observations) -> PolicyValueOutput:
         logits, value = self.head(features).split_with_sizes((self.num_params, 1), 1)
         if ACTION_MASK in observations:
             logits = logits.masked_fill(~observations[ACTION_MASK], MASKED_LOGIT)
@@ -123,12 +143,182 @@ class QNetwork(Network):
         """The values of the action taken and of the best one, all an n-step error needs."""
         return {"value_taken": Field((), "float32"), "value_best": Field((), "float32")}
 
-    def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> QOutput:
+    def _outputs(self, features: Tensor, observations: Observations) -> QOutput:
         if not self.config.dueling:
             return QOutput(self.head(features))
         value, advantage = self.streams(features).split(self.width, dim=1)
         advantage = self.advantage(advantage)
         return QOutput(self.value(value) + advantage - advantage.mean(dim=1, keepdim=True))
+
+
+class BoundedActionNetwork(Network):
+    """Base of DPG, SAC and TD3: an actor whose action in [-1, 1] is scaled to a Box's bounds.
+
+    Actor and critics have separate trunks and share one observation normalizer.
+    """
+
+    def __init__(
+        self,
+        config: NetworkOptions,
+        spec: EnvironmentSpec,
+        generator: torch.Generator | None,
+        outputs_per_action: int = 1,
+    ) -> None:
+        super().__init__(config, spec)
+        action = spec.action
+        if action.kind != "box" or not np.isfinite([*action.low, *action.high]).all():
+            raise ValueError(
+                f"dpg, sac and td3 are for bounded Box action spaces; {spec.id} has"
+                f" {action.kind} {action.low} {action.high}. Use another architecture"
+            )
+        if config.recurrent != "none" or config.last_action_and_reward:
+            raise ValueError(
+                "dpg, sac and td3 are for networks without memory; set recurrent none, no last"
+                " action"
+            )
+        self._low = np.asarray(action.low, np.float32).reshape(action.shape)
+        self._high = np.asarray(action.high, np.float32).reshape(action.shape)
+        encoder = make_encoder(config, spec, generator)
+        size = outputs_per_action * len(action.low)
+        head = fused_linear(encoder.num_features, ((size, 0.01),), generator)
+        self.actor_part = nn.ModuleDict({"encoder": encoder, "head": head})
+
+    def actor(self, observations: Observations) -> Tensor:
+        """Observations [N, ...] -> actions [N, *shape] in [-1, 1]."""
+        return self._squashed(self._features(observations, torch.empty(0)))
+
+    def critic(self, observations: Observations, action: Tensor) -> Tensor:
+        """Observations [N, ...], actions [N, *shape] in [-1, 1] -> q [N]."""
+        raise NotImplementedError
+
+    def env_action(self, action: np.ndarray) -> np.ndarray:
+        return scale_to_bounds(action, self._low, self._high)
+
+    def _normalized(self, observations: Observations) -> Observations:
+        return observations if self.normalizer is None else self.normalizer(observations)
+
+    def _features(self, observations: Observations, first: Tensor) -> Tensor:
+        encoded = self.actor_part["encoder"](self._normalized(observations))
+        return self.actor_part["head"](encoded)
+
+    def _squashed(self, raw: Tensor) -> Tensor:
+        return torch.tanh(raw).reshape(-1, *self.spec.action.shape)
+
+    def _outputs(self, features: Tensor, observations: Observations) -> Any:
+        return ActionOutput(self._squashed(features))
+
+
+class DPGNetwork(BoundedActionNetwork):
+    """An actor and a critic that reads the action beside the features of its last but one layer."""
+
+    def __init__(
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
+    ) -> None:
+        super().__init__(config, spec, generator)
+        encoder = make_encoder(config, spec, generator, last_layer=False)
+        width, activation = last_layer(config, spec)
+        num_inputs = encoder.num_features + len(spec.action.low)
+        joint = MLP(num_inputs, (width,), activation, generator)
+        value = fused_linear(width, ((1, 1.0),), generator)
+        self.critic_part = nn.ModuleDict({"encoder": encoder, "joint": joint, "head": value})
+
+    def critic(self, observations: Observations, action: Tensor) -> Tensor:
+        features = self.critic_part["encoder"](self._normalized(observations))
+        joined = torch.cat((features, action.reshape(features.shape[0], -1)), dim=1)
+        return self.critic_part["head"](self.critic_part["joint"](joined)).squeeze(1)
+
+
+class Critic(nn.Module):
+    """Reads vectors and action in its first layer; images are convolved before."""
+
+    def __init__(
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
+    ) -> None:
+        super().__init__()
+        # The encoder's own MLP has no layer: all of them come after the action.
+        bare = replace(config, hidden_sizes=config.hidden_sizes[:1])
+        self.encoder = make_encoder(bare, spec, generator, last_layer=False)
+        num_inputs = self.encoder.num_features + len(spec.action.low)
+        self.joint = MLP(num_inputs, config.hidden_sizes, config.activation, generator)
+        self.head = fused_linear(self.joint.num_features, ((1, 1.0),), generator)
+
+    def forward(self, observations: Observations, action: Tensor) -> Tensor:
+        features = self.encoder(observations)
+        joined = torch.cat((features, action.reshape(features.shape[0], -1)), dim=1)
+        return self.head(self.joint(joined)).squeeze(1)
+
+
+class TwinCriticNetwork(BoundedActionNetwork):
+    """Base of SAC and TD3: an actor and two critics.
+
+    Linear layers begin with the deviation of the published networks, that of a uniform within
+    1 / sqrt(n) instead of sqrt(2 / n): large first values take long to unlearn.
+    """
+
+    def __init__(
+        self,
+        config: NetworkOptions,
+        spec: EnvironmentSpec,
+        generator: torch.Generator | None,
+        outputs_per_action: int = 1,
+    ) -> None:
+        super().__init__(config, spec, generator, outputs_per_action)
+        self.critic_part = nn.ModuleList(Critic(config, spec, generator) for _ in range(2))
+        for trunk in (self.actor_part["encoder"], self.critic_part):
+            for layer in trunk.modules():
+                if isinstance(layer, nn.Linear):
+                    layer.weight.data.mul_(math.sqrt(1.0 / 6.0))
+
+    def critics(self, observations: Observations, action: Tensor) -> Tensor:
+        """Observations [N, ...], actions [N, *shape] in [-1, 1] -> q of both critics [2, N]."""
+        observations = self._normalized(observations)
+        return torch.stack([critic(observations, action) for critic in self.critic_part])
+
+    def critic(self, observations: Observations, action: Tensor) -> Tensor:
+        """The lower of both critics [N], for first priorities."""
+        return self.critics(observations, action).amin(0)
+
+
+class Temperature(nn.Module):
+    """The weight of the entropy, kept as its logarithm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.zeros(()))
+
+
+class SACNetwork(TwinCriticNetwork):
+    """A normal squashed by tanh, two critics and a learned temperature."""
+
+    def __init__(
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
+    ) -> None:
+        super().__init__(config, spec, generator, outputs_per_action=2)
+        self.normal = TanhGaussian(spec.action.low, spec.action.high)
+        self.temperature = Temperature()
+
+    def policy(self, observations: Observations) -> Tensor:
+        """Observations [N, ...] -> parameters of the policy [N, 2 d]."""
+        return self._features(observations, torch.empty(0))
+
+    def draw(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions [N, *shape] in [-1, 1] and the logarithm of their density [N].
+
+        Args:
+            params: Of the policy, [N, 2 d].
+            noise: Standard normal numbers [N, d].
+        """
+        mean, std = self.normal.moments(params)
+        u = mean + std * noise
+        return self._squashed(u), self.normal.log_prob(params, u)
+
+    def _outputs(self, features: Tensor, observations: Observations) -> SACOutput:
+        mean, _ = self.normal.moments(features)
+        return SACOutput(self._squashed(mean), features)
+
+
+class TD3Network(TwinCriticNetwork):
+    """A deterministic actor and two critics."""
 
 
 _HEADS: dict[str, Any] = {
@@ -160,7 +350,7 @@ def make_network(
         return _HEADS[head](config, spec, generator)
 
 
-def masked_q(q_values: Tensor, observations: dict[str, Tensor]) -> Tensor:
+def masked_q(q_values: Tensor, observations: Observations) -> Tensor:
     """Q-values to choose from: disallowed actions at MASKED_LOGIT where there is a mask."""
     if ACTION_MASK not in observations:
         return q_values

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from veldt.networks.cores import Core, State, make_core
 from veldt.networks.distributions import Distribution
 from veldt.networks.encoders import make_encoder
+from veldt.networks.layers import CORES, Core, State
 from veldt.networks.normalizers import ObservationNormalizer, RunningMoments, normalized_leaves
 from veldt.networks.options import NetworkOptions
 from veldt.types import ACTION_MASK, EnvironmentSpec, Field
@@ -60,7 +60,7 @@ class Network(nn.Module, ABC):
             num_features += action_features.num_action_features + 1
         if self.config.recurrent != "none":
             size = self.config.recurrent_size
-            self.core = make_core(self.config.recurrent, num_features, size, generator)
+            self.core = CORES[self.config.recurrent](num_features, size, generator)
             num_features = size
         return num_features
 

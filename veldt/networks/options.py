@@ -28,7 +28,7 @@ class NetworkOptions(Options):
     image_activation: Literal["relu", "elu"] = "relu"
     """relu or elu, in plain convolutional encoders; the ResNet always uses relu."""
     image_precision: Literal["auto", "float32"] = "auto"
-    """auto: convolutions in bfloat16 where that is faster (see images.is_better_rounded)."""
+    """auto: convolutions in bfloat16 where that is faster (see encoders.is_faster_in_bfloat16)."""
     recurrent: Literal["none", "lstm", "gru"] = "none"
     recurrent_size: Width = 128
     last_action_and_reward: bool = False

@@ -17,14 +17,13 @@ from veldt.networks import (
     LAST_ACTION,
     LAST_REWARD,
     MASKED_LOGIT,
-    DPGNetwork,
+    BoundedActionNetwork,
     Gaussian,
     Network,
     Outputs,
     PolicyValueOutput,
     QOutput,
     TanhGaussian,
-    TwinCriticNetwork,
 )
 from veldt.policy.reading import Entry
 from veldt.types import ACTION_MASK, ObservationLeaf
@@ -148,7 +147,7 @@ class PolicyModule(nn.Module):
             return action if self._offset is None else action + self._offset.to(action.device)
         if isinstance(kind, TanhGaussian):
             action = torch.tanh(action)
-        if isinstance(kind, TanhGaussian) or isinstance(network, DPGNetwork | TwinCriticNetwork):
+        if isinstance(kind, TanhGaussian) or isinstance(network, BoundedActionNetwork):
             action = self.low + 0.5 * (action + 1.0) * (self.high - self.low)
         else:
             assert isinstance(kind, Gaussian)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 
 from veldt.networks import FirstWeights, FlatParameters, tensors_of
-from veldt.networks.first_weights import Part
+from veldt.networks.factory import Part
 from veldt.options import RunOptions
 from veldt.run.best import BEST
 from veldt.run.directory import CONFIG_FILE

@@ -10,15 +10,13 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.networks import (
-    DPGNetwork,
-    DPGOutput,
+    ActionOutput,
+    BoundedActionNetwork,
     Network,
     Outputs,
     PolicyValueOutput,
     SACNetwork,
     SACOutput,
-    TD3Output,
-    TwinCriticNetwork,
 )
 from veldt.networks.distributions import Gaussian
 from veldt.options.checked import Fraction, Options
@@ -122,12 +120,12 @@ class GaussianNoise(Selection):
     exponent: float = 0.0
 
     def open(self, network: Network, context: NodeContext) -> None:
-        assert isinstance(network, DPGNetwork | TwinCriticNetwork)
+        assert isinstance(network, BoundedActionNetwork)
         self._network = network
         self._noise = NoiseStream(self.exponent, context.random("exploration"))
 
     def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
-        assert isinstance(outputs, DPGOutput | TD3Output)
+        assert isinstance(outputs, ActionOutput)
         own = outputs.action
         noise = self._noise.next(tuple(own.shape)) * np.float32(self.sigma)
         taken = (own + torch.from_numpy(noise)).clamp_(-1.0, 1.0)
@@ -164,7 +162,7 @@ class SquashedDraws(Selection):
 
 
 def _values_of_both(
-    network: DPGNetwork | TwinCriticNetwork,
+    network: BoundedActionNetwork,
     observations: dict[str, torch.Tensor],
     taken: torch.Tensor,
     own: torch.Tensor,
