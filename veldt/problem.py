@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
-from veldt.environments.external import Door, external_address
+from veldt.environments.external_spaces import ExternalEndpoint, external_address
 from veldt.errors import ConfigurationError
 from veldt.losses.options import LossOptions
 from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
@@ -51,10 +51,12 @@ class Problem:
             )
         return Environments(self.environment, self.envs_per_actor, num_groups)
 
-    def door(self) -> Door:
+    def external_endpoint(self) -> ExternalEndpoint:
         """Where simulators elsewhere connect."""
         interface, has_masks = self.environment.interface(), self.spec.action_mask_size > 0
-        return Door(external_address(self.environment.name).listen, interface, has_masks)
+        return ExternalEndpoint(
+            external_address(self.environment.name).listen, interface, has_masks
+        )
 
     def trajectory_layout(
         self,

@@ -31,7 +31,7 @@ from veldt.role import EndLike, Role, leaves_of
 from veldt.types import Layout
 
 if TYPE_CHECKING:
-    from veldt.environments.external import Door
+    from veldt.environments.external_spaces import ExternalEndpoint
     from veldt.networks import NetworkFactory
 
 
@@ -103,7 +103,7 @@ class StreamSpec:
     reply: Layout
     num_clients: int
     groups_per_client: int
-    door: Door | None = None
+    external: ExternalEndpoint | None = None
 
 
 ServedSpec = TypeVar("ServedSpec", RequestsSpec, StreamSpec)

@@ -128,7 +128,7 @@ def test_auto_takes_the_native_vector_only_where_it_offers_the_mode():
     native = EnvironmentFactory("CartPole-v1").make(2, seed=0)
     assert type(native._env).__name__ == "CartPoleVectorEnv"
     copies = EnvironmentFactory("CartPole-v1", autoreset="same_step").make(2, seed=0)
-    assert type(copies._env).__name__ == "_InProcessVector"
+    assert type(copies._env).__name__ == "InProcessVector"
     assert copies.spec.same_step_reset
 
 

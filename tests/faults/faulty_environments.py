@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -129,16 +127,6 @@ class WithProgram(Faulty):
     def close(self) -> None:
         self._program.kill()
         self._program.wait()
-
-
-class DiesWhenFirstMade(Faulty):
-    """The first process of its own that makes one, which `mark` is for, is killed meanwhile."""
-
-    def __init__(self, mark: str) -> None:
-        super().__init__()
-        if multiprocessing.parent_process() is not None and not os.path.exists(mark):
-            with open(mark, "x", encoding="ascii"):
-                os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Spinning(Faulty):

@@ -9,8 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from veldt.environments import Interface
-from veldt.environments.frame_stack import stacked
-from veldt.environments.spaces import action_spec, leaf_readers
+from veldt.environments.spaces import action_spec, leaf_readers, stacked
 from veldt.networks import NetworkFactory, NetworkOptions
 from veldt.policy import TrainedPolicy
 from veldt.types import EnvironmentSpec, Parameters

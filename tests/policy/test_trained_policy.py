@@ -188,7 +188,7 @@ def test_a_policy_needs_no_environment(tmp_path, monkeypatch):
 def test_spaces_survive_being_written_down():
     import json
 
-    from veldt.environments.space_text import described, space_from
+    from veldt.environments.external_spaces import described, space_from
 
     for _, observation, action, _, _ in CASES.values():
         for space in (observation, action):

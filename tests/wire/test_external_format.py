@@ -10,8 +10,7 @@ import pytest
 from gymnasium import spaces
 from veldt_client import PolicyClient, described
 
-from veldt.environments.external import external_interface, external_spec
-from veldt.environments.space_text import space_from
+from veldt.environments.external_spaces import external_interface, external_spec, space_from
 from veldt.wire import policy_pb2 as pb
 from veldt.wire.external_format import ExternalFormat, check_hello, declared_interface
 from veldt.wire.protocol import Refused

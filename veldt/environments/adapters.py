@@ -15,28 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 
 from veldt.environments import lookup
 from veldt.environments.atari import open_atari
-from veldt.environments.envpool_vectors import open_envpool
-from veldt.environments.infos import EPISODE_INFO
-from veldt.environments.parameters import Values, give
+from veldt.environments.processes import SubprocessVector
 from veldt.environments.resilience import (
-    AbortedEpisodes,
     EnvironmentFailure,
+    InProcessVector,
     ResilientEnvironment,
     described,
 )
 from veldt.environments.vector import MODES, OpenedVector
-from veldt.environments.workers import SubprocessVector
 from veldt.errors import ConfigurationError
-from veldt.types import ACTION_MASK
 
 if TYPE_CHECKING:
     from veldt.environments.factory import EnvironmentFactory
-
-_INFO_KEYS = ("final_obs", ACTION_MASK)
 
 
 def open_vector(
@@ -53,7 +47,7 @@ def open_vector(
         if factory.is_atari:
             return open_atari(factory, options, num_envs)
         if factory.is_envpool:
-            return open_envpool(factory, options, num_envs, seed)
+            return _open_envpool(factory, options, num_envs, seed)
         if factory.is_game:
             return _open_game(factory, options, num_envs)
         if render:
@@ -96,6 +90,34 @@ def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
     mode = AutoresetMode.SAME_STEP if same_step else AutoresetMode.NEXT_STEP
     rows = 1 if games.spec.simultaneous else players
     return OpenedVector(SeatColumns(games, num_envs), mode, rows_per_env_step=rows)
+
+
+def _open_envpool(
+    factory: EnvironmentFactory, options: dict[str, Any], num_envs: int, seed: int
+) -> OpenedVector:
+    """EnvPool always resets on the next step and receives its seed at construction."""
+    if factory.vectorization not in ("auto", "native") or factory.autoreset not in (
+        "default",
+        "next_step",
+    ):
+        raise ConfigurationError(
+            f"'{factory.name}' runs on EnvPool, which resets on the next step; "
+            "leave vectorization at auto and autoreset at default"
+        )
+    if factory.time_limit is not None:
+        options["max_episode_steps"] = factory.time_limit
+    envpool = lookup.envpool_module()
+    task = factory.name.removeprefix(lookup.ENVPOOL_PREFIX)
+    lookup.check_envpool_task(envpool, task)
+    arguments = {"num_threads": 1, **options}
+    env = envpool.make(task, env_type="gymnasium", num_envs=num_envs, seed=seed, **arguments)
+    return OpenedVector(
+        env,
+        AutoresetMode.NEXT_STEP,
+        frames_per_step=int(env.config.get("frame_skip", 1)),
+        seeded=True,
+        life_loss="resets" if arguments.get("episodic_life") else "none",
+    )
 
 
 def _open_registered(
@@ -156,40 +178,18 @@ def _make_called(
     return made if time_limit is None else gymnasium.wrappers.TimeLimit(made, time_limit)
 
 
-class _InProcessVector(SyncVectorEnv):
-    """Gymnasium's in-process vector, collecting only the info entries that are read."""
-
-    def pass_on(self, values: Values) -> None:
-        for copy in self.envs:
-            give(copy, values)
-
-    def _add_info(
-        self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int
-    ) -> dict[str, Any]:
-        for key in _INFO_KEYS:
-            if key in env_info:
-                super()._add_info(vector_infos, {key: env_info[key]}, env_num)
-        last = env_info.get("final_info", env_info)  # of the step, not of the reset within it
-        if EPISODE_INFO in last:
-            vector_infos.setdefault(EPISODE_INFO, {})[env_num] = last[EPISODE_INFO]
-        return vector_infos
-
-
 def _open_copies(
     factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
 ) -> OpenedVector:
-    mode = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
-    in_process, aborted = factory.vectorization != "subprocess", AbortedEpisodes()
-    record = aborted if in_process else None  # workers report aborts with their answers
+    follows = factory.autoreset in ("default", "next_step")
+    mode = AutoresetMode.NEXT_STEP if follows else AutoresetMode.SAME_STEP
+    if factory.vectorization == "subprocess":
+        return OpenedVector(SubprocessVector(make, factory.name, num_envs, mode), mode)
     copies = [
-        functools.partial(ResilientEnvironment, make, factory.name, number, record)
+        functools.partial(ResilientEnvironment, make, factory.name, number)
         for number in range(num_envs)
     ]
-    if in_process:
-        vector = _InProcessVector(copies, copy=False, autoreset_mode=mode)
-        return OpenedVector(vector, mode, aborted=aborted)
-    workers = SubprocessVector(copies, factory.name, mode, aborted)
-    return OpenedVector(workers, mode, aborted=aborted)
+    return OpenedVector(InProcessVector(copies, copy=False, autoreset_mode=mode), mode)
 
 
 def _native_creator(spec: EnvSpec) -> Callable[..., Any]:

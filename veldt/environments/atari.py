@@ -13,7 +13,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from veldt.environments import lookup
-from veldt.environments.alternating_groups import Received, groups_of
 from veldt.environments.vector import MODES, OpenedVector, Stepper
 from veldt.errors import ConfigurationError
 
@@ -38,25 +37,48 @@ def open_atari_groups(
     from ale_py.vector_env import AtariVectorEnv
 
     shared = AtariVectorEnv(num_envs=num_groups * num_envs, batch_size=num_envs, **arguments)
-    return [_opened(group, arguments, stepper=group) for group in groups_of(AtariGroups(shared))]
+    groups = [AlternatingGroup(shared, index) for index in range(num_groups)]
+    return [_opened(group, arguments, stepper=group) for group in groups]
 
 
-class AtariGroups:
-    """ale-py's vector, which sends actions to the environments that were received last."""
+class AlternatingGroup(VectorEnv):
+    """Group `index` of a vector whose one thread steps a group while a policy acts for another.
 
-    def __init__(self, shared: Any) -> None:
-        self.env, self.width = shared, shared.batch_size
+    With a thread per group, each step would wake one. The order is reset 0, send 0, reset 1,
+    send 1, recv 0, send 0, recv 1, ...: ale-py sends actions to the group that was received last.
+    """
 
-    def begin(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed)
-        return observation, info
+    def __init__(self, shared: Any, index: int) -> None:
+        self._shared, self._index = shared, index
+        self.num_envs = shared.batch_size
+        self.single_observation_space = shared.single_observation_space
+        self.single_action_space = shared.single_action_space
 
-    def send(self, actions: np.ndarray, first: int) -> None:
-        self.env.send(actions)
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if self._index:  # the first group's reset has started it
+            observation, *_, info = self.recv()
+            return observation, info
+        observation, info = self._shared.reset(seed=seed)
+        return observation, self._checked(info)
 
-    def recv(self) -> Received:
-        received: Received = self.env.recv()
-        return received
+    def send(self, actions: np.ndarray) -> None:
+        self._shared.send(actions)
+
+    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self._shared.recv()
+        return observation, reward, terminated, truncated, self._checked(info)
+
+    def close(self, **_: Any) -> None:
+        self._shared.close()
+
+    def _checked(self, info: dict[str, Any]) -> dict[str, Any]:
+        first, ids = self._index * self.num_envs, info["env_id"]
+        if ids[0] != first or ids[-1] != first + self.num_envs - 1:
+            raise RuntimeError(
+                f"group {self._index} received environments {ids[0]} to {ids[-1]}:"
+                " alternating groups were stepped out of order"
+            )
+        return info
 
 
 def _opened(

@@ -14,11 +14,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from veldt.environments import lookup, spaces
 from veldt.environments.adapters import open_vector
 from veldt.environments.atari import open_atari_groups
-from veldt.environments.envpool_vectors import open_envpool_groups
-from veldt.environments.frame_stack import stacked
 from veldt.environments.parameters import Accepted
 from veldt.environments.resilience import EnvironmentFailure
-from veldt.environments.spaces import MaskReader, joined_mask
+from veldt.environments.spaces import MaskReader, joined_mask, stacked
 from veldt.environments.vector import OpenedVector, VectorEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec
@@ -175,13 +173,9 @@ class EnvironmentFactory:
     def make_groups(
         self, num_groups: int, num_envs: int, seed: int
     ) -> list[VectorEnvironment] | None:
-        """Groups of `num_envs` environments that alternate on one thread (see
-        alternating_groups.py); None where the environment does not support it."""
-        seed, groups = seed % (_LARGEST_SEED - num_groups * num_envs), None
-        if self.is_atari:
-            groups = open_atari_groups(self, num_groups, num_envs)
-        elif self.is_envpool:
-            groups = open_envpool_groups(self, num_groups, num_envs, seed)
+        """Groups of `num_envs` environments that alternate on one thread; None except for Atari."""
+        seed = seed % (_LARGEST_SEED - num_groups * num_envs)
+        groups = open_atari_groups(self, num_groups, num_envs) if self.is_atari else None
         if groups is None:
             return None
         return [self._over(self._reading(), opened, seed) for opened in groups]

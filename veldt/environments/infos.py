@@ -18,9 +18,11 @@ from veldt.types import ACTION_MASK
 EPISODE_INFO = "veldt.episode_info"
 """Entry of the info of copies that Veldt makes: {row: {name: number}}, of one copy {name: number},
 only where an episode has ended."""
+ABORTED = "veldt.aborted"
+"""Entry of the info of copies that failed in this step; of a vector of them, their numbers."""
 _FINAL = "final_info"
 _LEFT_OUT = {
-    *("final_obs", ACTION_MASK, EPISODE_INFO, _FINAL),
+    *("final_obs", ACTION_MASK, EPISODE_INFO, ABORTED, _FINAL),
     *("env_id", "players", "elapsed_step", "frame_number", "lives", "reward", "terminated"),
     *("TimeLimit.truncated", "episode/r", "episode/l", "episode/t"),
 }

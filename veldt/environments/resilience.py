@@ -17,10 +17,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from veldt.environments.finite import cleared, is_finite
-from veldt.environments.infos import EPISODE_INFO, numbers_of
+from veldt.environments.infos import ABORTED, EPISODE_INFO, numbers_of
 from veldt.environments.parameters import Values, give
+from veldt.environments.spaces import cleared, is_finite
 from veldt.types import ACTION_MASK
 
 _MOST_FAILURES = 10
@@ -37,29 +38,15 @@ class EnvironmentFailure(RuntimeError):  # noqa: N818 - it reads as what it is i
     """An environment keeps failing; the message names it."""
 
 
-class AbortedEpisodes:
-    """The copies of a vector whose episode was aborted in the current step."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-
-    def take(self, num_envs: int) -> np.ndarray:
-        """bool [E], cleared for the next step."""
-        aborted = np.zeros(num_envs, dtype=bool)
-        aborted[self.rows] = True
-        self.rows.clear()
-        return aborted
-
-
 class MalformedError(ValueError):
     """An environment returned something that Gymnasium's interface does not allow."""
 
 
 class Failures:
-    """Counts successive failures of copy `number` of an environment."""
+    """Counts failures in a row of `what`, an environment or several."""
 
-    def __init__(self, name: str, number: int) -> None:
-        self._name, self._number = name, number
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._count = self._healthy_steps = 0
 
     def well(self) -> None:
@@ -67,48 +54,32 @@ class Failures:
         self._healthy_steps += 1
 
     def count(self, error: BaseException) -> None:
-        """Record a failure. Raises EnvironmentFailure after too many; logs the first one."""
+        """Raise EnvironmentFailure after too many failures; log the first one of the process."""
         if self._healthy_steps >= _HEALTHY_STEPS:
             self._count = 0
         self._count += 1
         self._healthy_steps = 0
         if self._count >= _MOST_FAILURES:
             raise EnvironmentFailure(
-                f"the environment '{self._name}' (copy {self._number}) failed"
-                f" {self._count} times in a row, last with {described(error)}"
+                f"{self._what} failed {self._count} times in a row, last with {described(error)}"
             ) from error
-        if self._name not in _reported:
-            _reported.add(self._name)
-            _log.warning(
-                "the environment '%s' (copy %d) is rebuilt and its episode aborted: %s",
-                self._name,
-                self._number,
-                described(error),
-            )
-
-    def refuse(self, error: MalformedError) -> None:
-        """Raise for an environment that has never returned anything valid."""
-        raise EnvironmentFailure(f"the environment '{self._name}': {error}") from error
+        if self._what not in _reported:
+            _reported.add(self._what)
+            _log.warning("%s is rebuilt and its episode aborted: %s", self._what, described(error))
 
 
 class ResilientEnvironment(gymnasium.Wrapper):
     """Copy `number` of an environment, which is rebuilt when it fails.
 
     Exceptions, and rewards or observations that are not finite, truncate the episode at its last
-    valid observation."""
+    valid observation. The info then has the entry ABORTED."""
 
-    def __init__(
-        self,
-        make: Callable[[], gymnasium.Env],
-        name: str,
-        number: int = 0,
-        aborted: AbortedEpisodes | None = None,
-    ) -> None:
+    def __init__(self, make: Callable[[], gymnasium.Env], name: str, number: int = 0) -> None:
         super().__init__(make())
-        self._make, self._number, self.aborted = make, number, aborted
+        self._make, self._name = make, name
+        self._failures = Failures(f"the environment '{name}' (copy {number})")
         self._step = self.env.step
         self._last: tuple[Any, ...] = ()
-        self._failures = Failures(name, number)
         self._fits = shape_check(self.env.observation_space)
         self._was_reset = self._was_stepped = False
         self._seed: int | None = None
@@ -129,15 +100,14 @@ class ResilientEnvironment(gymnasium.Wrapper):
                     f"step() returned {len(answer)} values instead of 5 (observation, reward,"
                     " terminated, truncated, info)"
                 )
-            if not self._fits(answer[0]):
-                raise MalformedError(f"step() returned {self._misfit(answer[0])}")
+            self._check("step()", answer[0], answer[4])
             if not (math.isfinite(answer[1]) and is_finite(answer[0])):
                 raise FloatingPointError("its reward or observation is not finite")
         except _MISUSE:
             raise
         except (Exception, SystemExit) as error:
             if isinstance(error, MalformedError) and not self._was_stepped:
-                self._failures.refuse(error)
+                self._refuse(error)
             return self._abort(error)
         self._last = answer
         self._was_stepped = True
@@ -156,7 +126,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
                 break
             except (Exception, SystemExit) as error:
                 if isinstance(error, MalformedError) and not self._was_reset:
-                    self._failures.refuse(error)
+                    self._refuse(error)
                 self._rebuild(error)
         self._is_new, self._was_reset = False, True
         self._last = (observation, 0.0, False, False, info)
@@ -171,29 +141,32 @@ class ResilientEnvironment(gymnasium.Wrapper):
         answer = self.env.reset(seed=seed, options=options)
         if not isinstance(answer, tuple) or len(answer) != _RESET_VALUES:
             raise MalformedError("reset() did not return two values (observation, info)")
-        if not self._fits(answer[0]):
-            raise MalformedError(f"reset() returned {self._misfit(answer[0])}")
+        self._check("reset()", *answer)
         if not is_finite(answer[0]):
             raise FloatingPointError("its first observation is not finite")
         return answer
 
-    def _misfit(self, observation: Any) -> str:
-        found = "None" if observation is None else f"an observation of shape {_shape(observation)}"
-        return f"{found} where its observation space is {self.env.observation_space}"
+    def _check(self, method: str, observation: Any, info: Any) -> None:
+        if not self._fits(observation):
+            found = "None" if observation is None else f"an observation {_described(observation)}"
+            raise MalformedError(
+                f"{method} returned {found} where its observation space is"
+                f" {self.env.observation_space}"
+            )
+        if not isinstance(info, dict):
+            raise MalformedError(f"{method} returned {info!r:.100} as info; return a dict")
 
-    def take_over(self, seed: int | None, times_rebuilt: int) -> None:
-        """Continue for an environment with this seed whose process died."""
-        self._seed, self._times_rebuilt, self._is_new = seed, times_rebuilt, True
+    def _refuse(self, error: MalformedError) -> None:
+        """Raise for an environment that has never returned anything valid."""
+        raise EnvironmentFailure(f"the environment '{self._name}': {error}") from error
 
     def _abort(self, error: BaseException) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self._rebuild(error)
-        if self.aborted is not None:
-            self.aborted.rows.append(self._number)
         observation, info = self._last[0], self._last[-1]
         if not is_finite(observation):  # an environment may reuse its arrays
             observation = cleared(observation)
         kept = {ACTION_MASK: info[ACTION_MASK]} if ACTION_MASK in info else {}
-        return observation, 0.0, False, True, kept
+        return observation, 0.0, False, True, {ABORTED: True, **kept}
 
     def _rebuild(self, error: BaseException) -> None:
         """Replace the environment that raised `error`."""
@@ -229,6 +202,31 @@ def _with_numbers(
     return observation, reward, terminated, truncated, info
 
 
+class Copies(VectorEnv):
+    """Collects only the info entries that are read, from Gymnasium's vectors of copies."""
+
+    def pass_on(self, values: Values) -> None:
+        """Set parameters of each copy before its next episode begins."""
+        self.call("pass_on", values)  # type: ignore[attr-defined]
+
+    def _add_info(
+        self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int
+    ) -> dict[str, Any]:
+        for key in ("final_obs", ACTION_MASK):
+            if key in env_info:
+                super()._add_info(vector_infos, {key: env_info[key]}, env_num)
+        last = env_info.get("final_info", env_info)  # of the step, not of the reset within it
+        if EPISODE_INFO in last:
+            vector_infos.setdefault(EPISODE_INFO, {})[env_num] = last[EPISODE_INFO]
+        if ABORTED in last:
+            vector_infos.setdefault(ABORTED, []).append(env_num)
+        return vector_infos
+
+
+class InProcessVector(Copies, SyncVectorEnv):
+    """Copies that are stepped one after the other."""
+
+
 def described(error: BaseException) -> str:
     """The error and where it was raised, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -256,11 +254,18 @@ def shape_check(space: gymnasium.Space) -> Callable[[Any], bool]:
     shape = space.shape
     if shape is None:
         return lambda value: value is not None
-    return lambda value: (value.shape if type(value) is np.ndarray else _shape(value)) == shape
+    return lambda value: _shape(value) == shape
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
+    """The shape of an array of numbers, or of what NumPy makes one of; None for anything else."""
     try:
-        return None if value is None else np.shape(value)
+        array = value if type(value) is np.ndarray else np.asarray(value)
     except ValueError:  # lists of different lengths
         return None
+    return None if array.dtype.kind == "O" else array.shape
+
+
+def _described(observation: Any) -> str:
+    shape = _shape(observation)
+    return f"of type {type(observation).__name__}" if shape is None else f"of shape {shape}"

@@ -7,8 +7,9 @@ first, discrete entries int64 from zero. Buffers and networks handle only these 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -230,3 +231,78 @@ def _joined(mask: Any) -> np.ndarray:
     if isinstance(mask, tuple | list):
         return np.concatenate([np.asarray(part).reshape(-1) for part in mask])
     return np.asarray(mask).reshape(-1)
+
+
+def stacked(leaf: ObservationLeaf, depth: int) -> ObservationLeaf:
+    """The leaf after stacking: [C*k, H, W] or [n*k]; discrete entries are unchanged."""
+    if depth == 1 or leaf.kind == "discrete":
+        return leaf
+    return replace(leaf, shape=(leaf.shape[0] * depth, *leaf.shape[1:]))
+
+
+class FrameStack:
+    """The last `depth` observations of each environment, joined along the first axis, oldest first.
+
+    The first observation of an episode fills the whole stack."""
+
+    def __init__(self, leaf: ObservationLeaf, num_envs: int, depth: int) -> None:
+        self._depth = depth
+        self._width = leaf.shape[0]
+        shape = stacked(leaf, depth).shape
+        self.frames = np.zeros((num_envs, *shape), dtype=leaf.dtype)
+
+    def push(self, newest: np.ndarray, first: np.ndarray) -> None:
+        """Append the newest frame; where `first`, it fills the stack."""
+        width = self._width
+        # Frame by frame from the oldest: one overlapping assignment would allocate a temporary.
+        for start in range(0, width * (self._depth - 1), width):
+            middle = start + width
+            self.frames[:, start:middle] = self.frames[:, middle : middle + width]
+        self.frames[:, -width:] = newest
+        if first.any():
+            tiles = (1, self._depth) + (1,) * (newest.ndim - 2)
+            self.frames[first] = np.tile(newest[first], tiles)
+
+    def ending_with(self, last: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The stacks of `rows` (before `push`) followed by `last` [len(rows), ...]."""
+        return np.concatenate([self.frames[rows, self._width :], last], axis=1)
+
+
+def is_finite(observation: Any) -> bool:
+    """Whether a (nested) observation of one environment has neither NaN nor infinity.
+
+    A sum of squares is finite only if every entry is; it costs one dot product. Entries are checked
+    one by one only where it is not, because large finite entries overflow it too."""
+    if isinstance(observation, np.ndarray):
+        if observation.dtype.kind != "f":
+            return True
+        flat = observation if observation.ndim == 1 else observation.ravel()
+        return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
+    if isinstance(observation, dict):
+        return all(map(is_finite, observation.values()))
+    if isinstance(observation, tuple):
+        return all(map(is_finite, observation))
+    return not isinstance(observation, float) or math.isfinite(observation)
+
+
+def bad_rows(array: np.ndarray) -> np.ndarray | None:
+    """bool [E]: environments with entries that are not finite; None where there are none."""
+    if array.dtype.kind != "f":
+        return None
+    flat = array.ravel()
+    if math.isfinite(flat.dot(flat)):
+        return None
+    bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+    return bad if bad.any() else None
+
+
+def cleared(observation: Any) -> Any:
+    """A copy with zeros where entries are not finite."""
+    if isinstance(observation, dict):
+        return {name: cleared(value) for name, value in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(map(cleared, observation))
+    array = np.array(observation)
+    if array.dtype.kind == "f":
+        array[~np.isfinite(array)] = 0.0
+    return array

@@ -14,12 +14,17 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from veldt.environments.finite import bad_rows, cleared
-from veldt.environments.frame_stack import FrameStack
-from veldt.environments.infos import Found, read_episode_info
+from veldt.environments.infos import ABORTED, Found, read_episode_info
 from veldt.environments.parameters import Values, give
-from veldt.environments.resilience import AbortedEpisodes
-from veldt.environments.spaces import LeafReader, MaskReader, action_offset, random_actions
+from veldt.environments.spaces import (
+    FrameStack,
+    LeafReader,
+    MaskReader,
+    action_offset,
+    bad_rows,
+    cleared,
+    random_actions,
+)
 from veldt.types import ACTION_MASK, EnvironmentSpec
 
 _NO_RETURNS = np.zeros(0, dtype=np.float64)
@@ -54,8 +59,6 @@ class OpenedVector:
     life_loss: str = "none"
     """How lost lives end an episode: "none"; "continues": terminated is set but no reset follows
     (ale-py); "resets": a reset row follows but the game continues (EnvPool)."""
-    aborted: AbortedEpisodes | None = None
-    """Rows whose episode was aborted, of environments that can be rebuilt."""
     stepper: Stepper | None = None
     """Steps `env` in two halves; None: it only has step()."""
 
@@ -230,9 +233,13 @@ class VectorEnvironment:
                 resetting = over
                 self.first = ignored | (ended & ~over)
             self._resetting, self._num_resetting = resetting, int(np.count_nonzero(resetting))
-        step.aborted_episodes = 0
-        if self._opened.aborted is not None and self._opened.aborted.rows:
-            over = self._abort_episodes(over, self._opened.aborted)
+        aborted = self.info.get(ABORTED, ())
+        step.aborted_episodes = len(aborted)
+        if aborted:  # their returns are no results
+            over = over.copy()
+            over[aborted] = False
+            self._returns[aborted] = 0.0
+            self._lengths[aborted] = 0
         self._count_episodes(over, num_ended)
         self._observe(observation, info)
         return step
@@ -331,14 +338,6 @@ class VectorEnvironment:
             alive = lives > 0
         self._lives = np.array(lives)
         return truncated | (terminated & ~alive)
-
-    def _abort_episodes(self, over: np.ndarray, episodes: AbortedEpisodes) -> np.ndarray:
-        """Discard the returns of aborted episodes; returns the other episodes that ended."""
-        aborted = episodes.take(self.num_envs)
-        self._step.aborted_episodes = int(np.count_nonzero(aborted))
-        self._returns[aborted] = 0.0
-        self._lengths[aborted] = 0
-        return over & ~aborted
 
     def _count_episodes(self, over: np.ndarray, num_ended: int) -> None:
         step = self._step

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from veldt.environments import EnvironmentFactory
 from veldt.environments.adapters import open_vector
-from veldt.environments.space_text import described
+from veldt.environments.external_spaces import described
 from veldt.errors import ConfigurationError
 from veldt.networks import Network
 from veldt.policy.module import ACTION, FIRST, REWARD, STATE, PolicyModule, remembered

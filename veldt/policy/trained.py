@@ -12,8 +12,7 @@ import gymnasium
 import numpy as np
 
 from veldt.environments import Interface
-from veldt.environments.frame_stack import FrameStack
-from veldt.environments.spaces import action_offset
+from veldt.environments.spaces import FrameStack, action_offset
 from veldt.errors import ConfigurationError
 from veldt.networks import Memory, NetworkFactory, Player
 from veldt.policy.module import PolicyModule

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from veldt.environments import Interface
-from veldt.environments.frame_stack import stacked
-from veldt.environments.space_text import described, space_from
-from veldt.environments.spaces import action_spec, leaf_readers
+from veldt.environments.external_spaces import described, space_from
+from veldt.environments.spaces import action_spec, leaf_readers, stacked
 from veldt.errors import ConfigurationError
 from veldt.options.fields import flat, plain
 from veldt.run.directory import CONFIG_FILE

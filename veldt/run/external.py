@@ -15,14 +15,15 @@ from typing import Any
 from veldt import architectures
 from veldt.architectures import Architecture
 from veldt.environments import EnvironmentFactory, Interface
-from veldt.environments.external import (
+from veldt.environments.external_spaces import (
     ExternalAddress,
+    described,
     external_address,
     external_interface,
     external_spec,
+    space_from,
 )
 from veldt.environments.lookup import EXTERNAL_PREFIX
-from veldt.environments.space_text import described, space_from
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.roles.inference.external import CONNECTED
@@ -153,7 +154,7 @@ def sized(options: RunOptions) -> RunOptions:
     return replace(options, num_actors=num_places, envs_per_actor=per_place)
 
 
-class Attendance:
+class ClientWatch:
     """Says when clients come and go, and from time to time that none is there."""
 
     def __init__(

@@ -148,7 +148,7 @@ def _checked_plan(
     topology = builder(system, config)(config, problem)
     topology.architecture = architectures.label(architecture)
     if environment.is_external:
-        without_actors(topology, problem.door(), environment.reward_clip)
+        without_actors(topology, problem.external_endpoint(), environment.reward_clip)
     if environment.parameters is not None:
         _add_parameters(topology)
     _complete(topology, options)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from veldt.backends.base import Backend
 from veldt.run.curriculum import Curriculum
-from veldt.run.external import Attendance
+from veldt.run.external import ClientWatch
 from veldt.run.plan import Plan
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.machine_meter import MachineMeter
@@ -31,7 +31,7 @@ class Surroundings:
             plan.problem.environment, backend, partial(record.note, "environment")
         )
 
-        self._attendance = Attendance(plan.problem.environment, record.note)
+        self._client_watch = ClientWatch(plan.problem.environment, record.note)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -44,7 +44,7 @@ class Surroundings:
     def look(self, telemetry: RunTelemetry) -> None:
         """Put what is seen among the run's metrics."""
         self.trackers.look()
-        self._attendance.look(telemetry.snapshots)
+        self._client_watch.look(telemetry.snapshots)
         nodes = self._backend.process_ids().values() if self._nodes_are_here else ()
         machine = self._machine.read([os.getpid(), *nodes])
         telemetry.outside = {**machine, **self.curriculum.metrics()}

@@ -72,33 +72,33 @@ class SocketLink:
 
 
 @dataclass(frozen=True)
-class DoorLink:
+class ExternalLink:
     """A stream whose clients are simulators elsewhere; the server's node listens for them."""
 
     spec: StreamSpec
     security: Security
 
     def client(self, index: int) -> Any:
-        raise AssertionError("clients come through the door")
+        raise AssertionError("external simulators are the clients")
 
     def server(self) -> Any:
         from veldt.wire.external import ExternalServer
         from veldt.wire.external_format import ExternalFormat
 
-        door = self.spec.door
-        assert door is not None
-        format = ExternalFormat(door.interface, learns=True, takes_masks=door.takes_masks)
+        endpoint = self.spec.external
+        assert endpoint is not None
+        format = ExternalFormat(endpoint.interface, learns=True, takes_masks=endpoint.takes_masks)
         width = self.spec.request["first"].shape[0]
         num_places = self.spec.num_clients * self.spec.groups_per_client
-        return ExternalServer(format, door.address, self.security, num_places, width)
+        return ExternalServer(format, endpoint.address, self.security, num_places, width)
 
     def close(self) -> None: ...
 
 
 def link_for(spec: StreamSpec, crosses: Callable[[StreamSpec], Link] | None) -> Link:
     """What carries a stream; `crosses` makes it where the ends are in different processes."""
-    if spec.door is not None:
-        return DoorLink(spec, from_environment(spec.door.address))
+    if spec.external is not None:
+        return ExternalLink(spec, from_environment(spec.external.address))
     return LocalLink(spec) if crosses is None else crosses(spec)
 
 

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 
 from veldt.context import NodeContext
-from veldt.environments.external import Door
+from veldt.environments.external_spaces import ExternalEndpoint
 from veldt.ports import ExternalRow, ExternalServer, ReceivedRow
 from veldt.roles.actor import Actor
 from veldt.roles.inference.stream import StreamInference
@@ -127,13 +127,15 @@ class ExternalInference(StreamInference):
             )
 
 
-def without_actors(topology: Topology, door: Door, reward_clip: float | None) -> None:
-    """Simulators elsewhere take the place of the actors of `topology`: they come through `door`,
+def without_actors(
+    topology: Topology, endpoint: ExternalEndpoint, reward_clip: float | None
+) -> None:
+    """Simulators elsewhere take the place of the actors of `topology`: they connect to `endpoint`,
     and its server does what actors did beside stepping."""
     gammas = {node.role.gamma for node in topology.nodes if isinstance(node.role, Actor)}
     topology.nodes = [node for node in topology.nodes if not isinstance(node.role, Actor)]
     [stream], [gamma] = topology.streams, gammas
-    stream = Stream(replace(stream.spec, door=door))
+    stream = Stream(replace(stream.spec, external=endpoint))
     topology.streams = [stream]
     for node in topology.nodes:
         role = node.role
