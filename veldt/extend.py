@@ -56,19 +56,25 @@ from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
 from veldt.roles.inference.server import BatchRule, SharedMemoryInference
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.epsilon_greedy import (
+from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies.remote import (
+    ScratchSink,
+    SharedMemoryPolicy,
+    StreamPolicy,
+    stream_layouts,
+)
+from veldt.roles.policies.selection import (
     EpsilonGreedy,
     EpsilonOptions,
     LadderOptions,
+    SampleActions,
+    Selection,
 )
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import SampleActions, Selection
-from veldt.roles.policies.shared_memory import SharedMemoryPolicy
-from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
-from veldt.roles.replay.replay import PrioritizedSource, Replay
-from veldt.roles.replay.tables import (
+from veldt.roles.replay import (
     PrioritizedReplayOptions,
+    PrioritizedSource,
     PrioritizedTable,
+    Replay,
     ReplayOptions,
     UniformTable,
 )

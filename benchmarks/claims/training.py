@@ -16,8 +16,8 @@ import numpy as np
 from veldt.api import train_from
 from veldt.backends.serial import SerialBackend
 from veldt.options import RunOptions
-from veldt.roles.evaluator import Evaluator
 from veldt.roles.ga3c_tuner import TUNING_LOG
+from veldt.run.evaluation import Evaluator
 from veldt.run.plan import Plan, make_plan
 from veldt.telemetry.aggregate import item_bytes, steady_rate
 from veldt.telemetry.counters import LagSummary, traffic_name

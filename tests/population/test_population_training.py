@@ -18,7 +18,7 @@ from veldt.population.member import PopulationActor, Scoring
 from veldt.population.options import PopulationOptions
 from veldt.population.orders import Orders, scores_layout
 from veldt.roles.actor import Actor
-from veldt.roles.newer_rows import NewerRows
+from veldt.roles.trajectory_sources import NewerRows
 from veldt.topology import Topology
 from veldt.types import ORDERS, Batch, Parameters
 

@@ -23,7 +23,7 @@ from veldt.roles.actor import Actor
 from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.inference.server import BatchRule
 from veldt.roles.inference.stream import StreamInference
-from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
+from veldt.roles.policies.remote import ScratchSink, StreamPolicy, stream_layouts
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import (

@@ -11,15 +11,15 @@ from wiring import context
 from veldt.errors import ConfigurationError
 from veldt.losses.asynchronous_q import AsynchronousQOptions
 from veldt.networks import ActionOutput, NetworkOptions, QOutput, make_network
-from veldt.roles.policies.epsilon_greedy import (
+from veldt.roles.policies.selection import (
     AnnealedEpsilon,
     DrawnEpsilon,
     EpsilonGreedy,
     EpsilonOptions,
+    GaussianNoise,
     HeldOptions,
     LadderEpsilon,
 )
-from veldt.roles.policies.selection import GaussianNoise
 from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec, ObservationLeaf
 
 OBSERVATION = (ObservationLeaf("observation", (3,), "float32", "vector"),)

@@ -10,9 +10,8 @@ from wiring import context
 
 from veldt.losses.r2d2 import R2D2Options
 from veldt.networks import QOutput
-from veldt.roles.policies.epsilon_greedy import EpsilonGreedy, LadderEpsilon
-from veldt.roles.policies.selection import ENVIRONMENT
-from veldt.roles.replay.tables import RankedSequences, SequenceReplayOptions, SequenceTable
+from veldt.roles.policies.selection import ENVIRONMENT, EpsilonGreedy, LadderEpsilon
+from veldt.roles.replay import RankedSequences, SequenceReplayOptions, SequenceTable
 from veldt.types import (
     VALUE_BEST,
     VALUE_TAKEN,

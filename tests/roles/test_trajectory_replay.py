@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from veldt.context import NodeContext
-from veldt.roles.replay.trajectories import TrajectoryReplay, TrajectoryReplayOptions
+from veldt.roles.trajectory_sources import TrajectoryReplay, TrajectoryReplayOptions
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import (
     ActionSpec,

@@ -33,11 +33,15 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.epsilon_greedy import LadderOptions
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import GaussianNoise, Selection
-from veldt.roles.replay.replay import PrioritizedSource, Replay
-from veldt.roles.replay.tables import VALUES, PrioritizedReplayOptions, PrioritizedTable
+from veldt.roles.policies.selection import GaussianNoise, LadderOptions, Selection
+from veldt.roles.replay import (
+    VALUES,
+    PrioritizedReplayOptions,
+    PrioritizedSource,
+    PrioritizedTable,
+    Replay,
+)
 from veldt.topology import Topology
 
 

@@ -29,8 +29,8 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.learner import Learner
-from veldt.roles.policies.epsilon_greedy import DrawnEpsilon, EpsilonGreedy
 from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies.selection import DrawnEpsilon, EpsilonGreedy
 from veldt.topology import Topology
 
 

@@ -28,10 +28,9 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.epsilon_greedy import EpsilonOptions
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.replay.replay import Replay
-from veldt.roles.replay.tables import ReplayOptions, UniformTable
+from veldt.roles.policies.selection import EpsilonOptions
+from veldt.roles.replay import Replay, ReplayOptions, UniformTable
 from veldt.topology import Topology
 
 

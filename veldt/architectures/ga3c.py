@@ -35,7 +35,7 @@ from veldt.roles.gradients.hogwild import HogwildOptions, OneModel, hogwild_work
 from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
 from veldt.roles.inference.server import BatchRule, SharedMemoryInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.shared_memory import SharedMemoryPolicy
+from veldt.roles.policies.remote import SharedMemoryPolicy
 from veldt.topology import Topology
 
 

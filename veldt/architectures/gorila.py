@@ -34,10 +34,9 @@ from veldt.roles.gradients.parameter_server import (
     add_parameter_server,
 )
 from veldt.roles.learner import Learner
-from veldt.roles.policies.epsilon_greedy import EpsilonOptions
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.replay.replay import Replay
-from veldt.roles.replay.tables import ReplayOptions, UniformTable
+from veldt.roles.policies.selection import EpsilonOptions
+from veldt.roles.replay import Replay, ReplayOptions, UniformTable
 from veldt.topology import Topology
 
 

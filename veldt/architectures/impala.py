@@ -32,7 +32,7 @@ from veldt.roles.actor import Actor
 from veldt.roles.gradients.synchronous_group import synchronous_group
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.replay.trajectories import TrajectoryReplayOptions, with_replay
+from veldt.roles.trajectory_sources import TrajectoryReplayOptions, with_replay
 from veldt.topology import Topology
 
 

@@ -34,10 +34,9 @@ from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.inference.server import BatchRule
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies.epsilon_greedy import LadderOptions
-from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
-from veldt.roles.replay.replay import add_replay
-from veldt.roles.replay.tables import SequenceReplayOptions, SequenceTable
+from veldt.roles.policies.remote import ScratchSink, StreamPolicy, stream_layouts
+from veldt.roles.policies.selection import LadderOptions
+from veldt.roles.replay import SequenceReplayOptions, SequenceTable, add_replay
 from veldt.topology import Topology
 
 

@@ -31,12 +31,12 @@ from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
 from veldt.roles.inference.server import BatchRule, SharedMemoryInference
 from veldt.roles.learner import Learner
+from veldt.roles.policies.remote import SharedMemoryPolicy
 from veldt.roles.policies.selection import (
     KEPT,
     CorrelatedDraws,
     DrawOptions,
 )
-from veldt.roles.policies.shared_memory import SharedMemoryPolicy
 from veldt.topology import Topology
 from veldt.types import Layout
 

@@ -31,8 +31,8 @@ from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.inference.server import BatchRule
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
+from veldt.roles.policies.remote import ScratchSink, StreamPolicy, stream_layouts
 from veldt.roles.policies.selection import SampleActions
-from veldt.roles.policies.stream import ScratchSink, StreamPolicy, stream_layouts
 from veldt.topology import Topology
 
 

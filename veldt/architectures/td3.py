@@ -30,8 +30,13 @@ from veldt.roles.gradients.local import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.roles.policies.local import LocalPolicy
 from veldt.roles.policies.selection import GaussianNoise
-from veldt.roles.replay.replay import PrioritizedSource, Replay
-from veldt.roles.replay.tables import VALUES, PrioritizedReplayOptions, PrioritizedTable
+from veldt.roles.replay import (
+    VALUES,
+    PrioritizedReplayOptions,
+    PrioritizedSource,
+    PrioritizedTable,
+    Replay,
+)
 from veldt.topology import Topology
 
 

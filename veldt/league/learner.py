@@ -13,7 +13,7 @@ from veldt.league.state import Matches
 from veldt.ports import ParameterSink, ParameterSource
 from veldt.role import Part
 from veldt.roles.learner import Learner
-from veldt.roles.newer_rows import NewerRows
+from veldt.roles.trajectory_sources import NewerRows
 from veldt.types import Parameters
 
 

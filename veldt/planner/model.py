@@ -18,7 +18,7 @@ from veldt.roles.actor import Actor
 from veldt.roles.inference.server import SharedMemoryInference
 from veldt.roles.inference.stream import StreamInference
 from veldt.roles.learner import Learner
-from veldt.roles.replay.replay import Replay
+from veldt.roles.replay import Replay
 from veldt.run.plan import Plan
 from veldt.topology import End, Node, QueueSpec, RequestsSpec, StreamSpec
 

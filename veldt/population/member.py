@@ -14,7 +14,7 @@ from veldt.ports import ExperienceSink, ParameterSink, ParameterSource
 from veldt.role import Part
 from veldt.roles.actor import Actor, EnvironmentGroup
 from veldt.roles.learner import Learner
-from veldt.roles.newer_rows import NewerRows
+from veldt.roles.trajectory_sources import NewerRows
 from veldt.types import Parameters
 
 

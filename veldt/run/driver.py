@@ -18,7 +18,6 @@ from veldt.backends.base import Backend, BackendOptions
 from veldt.callbacks import Callback, CallbackFailure, Callbacks
 from veldt.dashboard.child import LivePage
 from veldt.errors import ConfigurationError
-from veldt.roles.evaluator import Evaluator
 from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.budget import Budget
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
@@ -30,6 +29,7 @@ from veldt.run.description import (
     telemetry_of,
 )
 from veldt.run.directory import directory_of
+from veldt.run.evaluation import Evaluator
 from veldt.run.league import add_league_result, keep_best_of_league
 from veldt.run.output import stream
 from veldt.run.plan import Plan
