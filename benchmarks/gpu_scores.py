@@ -2,7 +2,7 @@
 """How soon large tasks are solved on a machine with a GPU: scores of checkpoints over wall time.
 
 python benchmarks/gpu_scores.py --run "sample_factory --env ALE/Pong-v5" --target 18 --seeds 1 2 3
-python benchmarks/gpu_scores.py --run "a2c --env HalfCheetah-v5" --target 8000 --seconds 500
+python benchmarks/gpu_scores.py --run "ppo --env HalfCheetah-v5" --target 8000 --seconds 500
 
 Each run is `veldt train` with the words of --run and a limit of seconds. It leaves a checkpoint
 every few seconds; when all runs are over, each of them plays 20 fresh episodes by the game's own

@@ -40,7 +40,7 @@ def measure(architecture: str, arguments: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--env", default="ALE/Pong-v5")
-    parser.add_argument("--architectures", nargs="+", default=["impala", "a2c", "sample_factory"])
+    parser.add_argument("--architectures", nargs="+", default=["impala", "ppo", "sample_factory"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=30.0)
     arguments = parser.parse_args()

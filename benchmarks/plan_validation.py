@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far `veldt plan` is off: calibrated with 1 and 2 actors, held against runs with more.
 
-python benchmarks/plan_validation.py [--only impala a2c] [--envs ID ...] [--actors 4,8,15]
+python benchmarks/plan_validation.py [--only impala ppo] [--envs ID ...] [--actors 4,8,15]
 Rows of other calls and machines stay in benchmarks/results/plan.json.
 """
 
@@ -14,7 +14,7 @@ import sys
 
 import measuring
 
-SYSTEMS = ("impala", "apex", "a2c", "seed_rl", "sample_factory")
+SYSTEMS = ("impala", "apex", "ppo", "seed_rl", "sample_factory")
 SLEEPING = "benchmarks.environments:slow_cartpole"
 
 

@@ -250,7 +250,7 @@ def _shares(given: argparse.Namespace) -> list[list[int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
-    parser.add_argument("--only", nargs="+", help="environments, 'veldt', 'sb3', 'veldt a2c', ...")
+    parser.add_argument("--only", nargs="+", help="environments, 'veldt', 'sb3', 'veldt ppo', ...")
     parser.add_argument("--leave-out", nargs="+", default=[], help="such words, or both in one")
     parser.add_argument("--again", action="store_true", help="also what was run before")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")

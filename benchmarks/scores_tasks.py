@@ -27,29 +27,27 @@ class Task:
 
 _LSTM = "--env-options delay_env_steps=20 --recurrent lstm"
 TASKS = (
-    Task("CartPole-v1", 475.0, ("impala", "a2c", "sample_factory"), ("ppo", "dqn"), 60.0),
-    Task("Acrobot-v1", -100.0, ("impala", "a2c", "sample_factory"), ("ppo", "dqn"), 60.0),
-    Task("veldt/Catch-v0", 0.95, ("a2c", "sample_factory", "impala"), (), 60.0),
-    Task("FrozenLake-v1", 0.7, ("a2c", "sample_factory"), ("ppo",), 60.0),
-    Task("CliffWalking-v1", -15.0, ("impala", "dqn", "a2c"), ("ppo",), 90.0),
-    Task("Taxi-v4", 7.0, ("a2c", "sample_factory"), ("ppo",), 90.0),
-    Task("veldt/Memory-v0", 0.9, (f"a2c {_LSTM}", f"sample_factory {_LSTM}"), (), 90.0),
+    Task("CartPole-v1", 475.0, ("impala", "ppo", "sample_factory"), ("ppo", "dqn"), 60.0),
+    Task("Acrobot-v1", -100.0, ("impala", "ppo", "sample_factory"), ("ppo", "dqn"), 60.0),
+    Task("veldt/Catch-v0", 0.95, ("ppo", "sample_factory", "impala"), (), 60.0),
+    Task("FrozenLake-v1", 0.7, ("ppo", "sample_factory"), ("ppo",), 60.0),
+    Task("CliffWalking-v1", -15.0, ("impala", "dqn", "ppo"), ("ppo",), 90.0),
+    Task("Taxi-v4", 7.0, ("ppo", "sample_factory"), ("ppo",), 90.0),
+    Task("veldt/Memory-v0", 0.9, (f"ppo {_LSTM}", f"sample_factory {_LSTM}"), (), 90.0),
     Task("MountainCar-v0", -130.0, ("dqn", "apex"), ("dqn", "ppo"), 120.0),
-    Task("Pendulum-v1", -200.0, ("sample_factory", "a2c", "apex"), ("sac", "ppo"), 90.0),
-    Task(
-        "MountainCarContinuous-v0", 90.0, ("a2c", "sample_factory", "apex"), ("ppo", "sac"), 120.0
-    ),
-    Task("veldt/NestedDict-v0", 19.0, ("sample_factory", "impala", "a2c"), (), 120.0),
-    Task("LunarLander-v3", 200.0, ("a2c", "sample_factory"), ("ppo", "dqn"), 180.0),
-    Task("LunarLanderContinuous-v3", 200.0, ("a2c", "sample_factory"), ("ppo", "sac"), 180.0),
-    Task("Hopper-v5", 2_500.0, ("a2c", "sample_factory"), ("ppo", "sac"), 300.0),
+    Task("Pendulum-v1", -200.0, ("sample_factory", "ppo", "sac"), ("sac", "ppo"), 90.0),
+    Task("MountainCarContinuous-v0", 90.0, ("ppo", "sample_factory", "sac"), ("ppo", "sac"), 120.0),
+    Task("veldt/NestedDict-v0", 19.0, ("sample_factory", "impala", "ppo"), (), 120.0),
+    Task("LunarLander-v3", 200.0, ("ppo", "sample_factory"), ("ppo", "dqn"), 180.0),
+    Task("LunarLanderContinuous-v3", 200.0, ("ppo", "sample_factory"), ("ppo", "sac"), 180.0),
+    Task("Hopper-v5", 2_500.0, ("ppo", "sample_factory"), ("ppo", "sac"), 300.0),
     # Steps are what counts here, and one update a step takes its time.
-    Task("HalfCheetah-v5", 4_000.0, ("a2c", "apex"), ("ppo", "sac"), 5_400.0),
+    Task("HalfCheetah-v5", 4_000.0, ("ppo", "sac"), ("ppo", "sac"), 5_400.0),
     *(
         Task(
             f"MinAtar/{game}-v1",
             None,
-            ("a2c", "sample_factory"),
+            ("ppo", "sample_factory"),
             ("ppo", "ppo_defaults"),
             7_200.0,
             3_000_000,

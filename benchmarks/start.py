@@ -89,7 +89,7 @@ def measure(architecture: str, env: str, arguments: argparse.Namespace) -> dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--architectures", nargs="+", default=["sample_factory", "impala", "a2c"])
+    parser.add_argument("--architectures", nargs="+", default=["sample_factory", "impala", "ppo"])
     parser.add_argument("--envs", nargs="+", default=["CartPole-v1", "ALE/Pong-v5"])
     parser.add_argument("--num-actors", type=int)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"))

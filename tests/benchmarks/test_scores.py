@@ -24,7 +24,7 @@ def scores(monkeypatch):
         sys.modules.pop(name, None)
 
 
-def run(seed, seconds=None, contestant="veldt a2c", **more):
+def run(seed, seconds=None, contestant="veldt ppo", **more):
     reached = seconds is not None
     steps = 100 * (seed + 1)
     return {
@@ -48,7 +48,7 @@ def test_finished_runs_are_not_repeated_and_a_line_cut_off_is_no_run(scores, tmp
         file.write(json.dumps(run(1, 8.0))[:40])
     assert [entry["seed"] for entry in scores.finished(path)] == [0]
     keys = [wanted.key for wanted in scores.wanted_runs(given())]
-    assert ("CartPole-v1", "veldt a2c", 0) in keys
+    assert ("CartPole-v1", "veldt ppo", 0) in keys
     assert ("CartPole-v1", "sb3 ppo", 1) in keys
 
 
@@ -63,7 +63,7 @@ def test_a_run_with_constants_of_yesterday_is_made_again(scores, tmp_path, monke
 
     monkeypatch.setattr(scores, "execute", execute)
     limits = {"max_seconds": 60.0, "total_seconds": 1e9, "jobs": 1, "cores": 1}
-    scores.measure(given(only=["CartPole-v1 veldt a2c"], again=False, **limits), path, MACHINE)
+    scores.measure(given(only=["CartPole-v1 veldt ppo"], again=False, **limits), path, MACHINE)
     assert asked == [0]
     assert [found["seconds_to_target"] for found in scores.finished(path)] == [9.0, 8.0, 7.0]
 
@@ -79,22 +79,22 @@ def test_one_contestant_of_one_task_can_be_left_out_and_long_tasks_come_first(sc
 def test_a_seed_that_did_not_get_there_counts_with_its_limit(scores):
     runs = [run(0, 10.0), run(1, 20.0), run(2)]
     document = scores.scores_summary.summary(runs)
-    entry = document["tasks"]["CartPole-v1"]["veldt a2c"]
+    entry = document["tasks"]["CartPole-v1"]["veldt ppo"]
     assert (entry["reached"], entry["seeds"]) == (2, 3)
     assert entry["seconds"]["median"] == 20.0
     assert entry["seconds"]["high"] <= 60.0
-    [row] = scores.scores_report.rows({"veldt a2c": entry})
+    [row] = scores.scores_report.rows({"veldt ppo": entry})
     assert row[1] == "2 of 3"
 
 
 def test_a_run_without_two_cores_has_steps_but_no_seconds(scores):
     runs = [run(0, 10.0), run(1, 90.0, cores=1), run(0, 50.0, "sb3 sac", cores=1)]
     entries = scores.scores_summary.summary(runs)["tasks"]["CartPole-v1"]
-    assert entries["veldt a2c"]["seconds"]["median"] == 10.0
-    assert entries["veldt a2c"]["steps"]["median"] == 150.0
+    assert entries["veldt ppo"]["seconds"]["median"] == 10.0
+    assert entries["veldt ppo"]["steps"]["median"] == 150.0
     assert entries["sb3 sac"]["seconds"] is None
     rows = scores.scores_report.rows(entries)
-    assert [row[0] for row in rows] == ["`veldt a2c`", "`sb3 sac`"]
+    assert [row[0] for row in rows] == ["`veldt ppo`", "`sb3 sac`"]
     assert rows[1][2] == "-"
 
 
@@ -104,8 +104,8 @@ def test_what_to_choose_names_a_task_whose_runs_shared_their_cores(scores, tmp_p
     runs = [run(0, 10.0), {**run(1, 50.0, cores=1), "task": "HalfCheetah-v5"}]
     path.write_text(json.dumps(scores.scores_summary.summary(runs)))
     assert report.choosing_block(path).splitlines()[2:4] == [
-        "| CartPole-v1 | `a2c`, 10.0 s | `a2c`, 100 | `a2c` |",
-        "| HalfCheetah-v5 | - | `a2c`, 200 | `a2c` |",
+        "| CartPole-v1 | `ppo`, 10.0 s | `a2c`, 100 | `a2c` |",
+        "| HalfCheetah-v5 | - | `ppo`, 200 | `a2c` |",
     ]
 
 
@@ -114,11 +114,11 @@ def test_the_commands_are_what_a_user_would_type(scores, tmp_path):
     words = scores.Wanted(lstm, lstm.contestants[0], 4).words(tmp_path, 30.0)
     typed = " ".join(words[3:11])
     assert typed == (
-        "train a2c --env veldt/Memory-v0 --env-options delay_env_steps=20 --recurrent lstm"
+        "train ppo --env veldt/Memory-v0 --env-options delay_env_steps=20 --recurrent lstm"
     )
 
 
-def scored(seed, evaluation, contestant="veldt a2c", **more):
+def scored(seed, evaluation, contestant="veldt ppo", **more):
     asked = {"task": "MinAtar/Breakout-v1", "target": None, "steps_asked": 5_000, "cores": 2,
              "load_before": 1.0}  # fmt: skip
     found = {"evaluation_return": evaluation, "mean_return_100": evaluation - 1.0}
@@ -127,7 +127,7 @@ def scored(seed, evaluation, contestant="veldt a2c", **more):
 
 def test_a_task_without_a_target_asks_for_steps(scores, tmp_path):
     [task] = [t for t in scores.TASKS if t.env == "MinAtar/Breakout-v1"]
-    words = scores.Wanted(task, "veldt a2c", 4).words(tmp_path, 30.0)
+    words = scores.Wanted(task, "veldt ppo", 4).words(tmp_path, 30.0)
     assert "--target-return" not in words
     assert words[words.index("--total-env-steps") + 1] == "3000000"
     words = scores.Wanted(task, "sb3 ppo", 4).words(tmp_path, 30.0)
@@ -142,9 +142,9 @@ def test_scores_after_so_many_steps_have_a_table_of_their_own(scores, tmp_path):
     path.write_text(json.dumps(scores.scores_summary.summary(runs)), encoding="utf-8")
     page = report.page(path)
     assert "### After 5,000 steps" in page
-    assert "| MinAtar/Breakout-v1 | `veldt a2c` | 3 | 9.0 | 9.0 (9.0 to 9.0) | 60 |" in page
+    assert "| MinAtar/Breakout-v1 | `veldt ppo` | 3 | 9.0 | 9.0 (9.0 to 9.0) | 60 |" in page
     table = page.partition(report.BEGIN)[2]
-    assert table.index("`sb3 ppo`") < table.index("`veldt a2c`")  # the best first
+    assert table.index("`sb3 ppo`") < table.index("`veldt ppo`")  # the best first
     assert report.readme_sentence(path) == ""  # no task with a target
     assert "MinAtar" not in report.choosing_block(path)
     assert "9.0 evaluated, training 8.0, 5,000 steps, 60 s" in report.in_words(runs[0])
@@ -152,9 +152,9 @@ def test_scores_after_so_many_steps_have_a_table_of_their_own(scores, tmp_path):
 
 def test_the_seconds_of_a_run_on_a_busy_machine_are_not_shown(scores):
     runs = [scored(0, 9.0, load_before=20.0), scored(1, 9.0, cores=1), scored(2, 9.0, untimed=True)]
-    entry = scores.scores_summary.summary(runs)["tasks"]["MinAtar/Breakout-v1"]["veldt a2c"]
+    entry = scores.scores_summary.summary(runs)["tasks"]["MinAtar/Breakout-v1"]["veldt ppo"]
     assert (entry["seeds"], entry["seconds"]) == (3, None)
-    assert scores.scores_report.rows({"veldt a2c": entry})[0][-1] == "-"
+    assert scores.scores_report.rows({"veldt ppo": entry})[0][-1] == "-"
 
 
 def test_times_are_compared_within_one_call(scores):
@@ -169,5 +169,5 @@ def test_times_are_compared_within_one_call(scores):
     runs += [scored(3, 9.0, untimed=True), scored(3, 9.0, "sb3 ppo")]
     document = scores.scores_summary.summary(runs)
     [ratio] = document["time_ratios"]
-    assert (ratio["contestant"], ratio["peer"]) == ("veldt a2c", "sb3 ppo")
+    assert (ratio["contestant"], ratio["peer"]) == ("veldt ppo", "sb3 ppo")
     assert ratio["by_seed"] == {0: 0.3, 1: 0.3}
