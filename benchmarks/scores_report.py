@@ -119,8 +119,8 @@ Stable-Baselines3. `python benchmarks/scores.py` measures it.
 - **Reached** means that 20 fresh episodes without exploration have a mean of the target: either
   when the last 100 training episodes have it, or in two consecutive evaluations. Seconds count from
   the start of the process. A seed that does not reach the target counts with its limit.
-- **Names.** `ppo` and `sac` were recorded while they were presets of `a2c` and `apex`; commands in the
-  result files use today's names.
+- **Names.** `ppo` and `sac` were recorded while they were presets of `a2c` and `apex`; commands in
+  the result files use today's names.
 - **Stable-Baselines3** follows the same rule, with the settings of rl-baselines3-zoo or, without
   those, its defaults. The time of its evaluations is not counted; Veldt's is.
 - **Values** are medians and interquartile means over seeds with 95% bootstrap intervals. `-` means

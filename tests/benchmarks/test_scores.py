@@ -104,8 +104,8 @@ def test_what_to_choose_names_a_task_whose_runs_shared_their_cores(scores, tmp_p
     runs = [run(0, 10.0), {**run(1, 50.0, cores=1), "task": "HalfCheetah-v5"}]
     path.write_text(json.dumps(scores.scores_summary.summary(runs)))
     assert report.choosing_block(path).splitlines()[2:4] == [
-        "| CartPole-v1 | `ppo`, 10.0 s | `a2c`, 100 | `a2c` |",
-        "| HalfCheetah-v5 | - | `ppo`, 200 | `a2c` |",
+        "| CartPole-v1 | `ppo`, 10.0 s | `ppo`, 100 | `ppo` |",
+        "| HalfCheetah-v5 | - | `ppo`, 200 | `ppo` |",
     ]
 
 
