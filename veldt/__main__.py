@@ -6,7 +6,7 @@ import gc
 import signal
 import sys
 
-from veldt.run.signals import defer_termination
+from veldt.run.process import defer_termination
 
 
 def main() -> int:

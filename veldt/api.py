@@ -17,10 +17,9 @@ from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import with_values
 from veldt.options.text import format_value
-from veldt.run import output
 from veldt.run.changing import MAY_CHANGE
 from veldt.run.config_files import read_config, with_config
-from veldt.run.main_guard import check_main_is_guarded
+from veldt.run.process import check_main_is_guarded, output_stream
 from veldt.run.saved_options import saved_options
 from veldt.telemetry.result import RunResult, dumps
 from veldt.trackers.child import check_trackers
@@ -188,12 +187,12 @@ def _planned(
     """The plan of a run, within the run's own time: an environment may take long to be made."""
     from veldt.run.external import declared
     from veldt.run.plan import make_plan
-    from veldt.run.signals import OutOfTime, time_limit
+    from veldt.run.process import OutOfTime, time_limit
 
     def say(text: str) -> None:
         if not options.quiet:
             line = dumps({"event": "note", "text": text}) if options.json else text
-            print(line, file=output.stream(), flush=True)
+            print(line, file=output_stream(), flush=True)
 
     limit = options.max_seconds
     if limit is not None:

@@ -2,7 +2,7 @@
 """What goes wrong in a newcomer's first hour ends with one line that shows the way out.
 
 Scripts without a guard, programs from stdin, classes from a prompt and own networks beside the user
-are in tests/run/test_main_guard.py; a class from a notebook's cell in tests/test_notebook.py;
+are in tests/run/test_process.py; a class from a notebook's cell in tests/test_notebook.py;
 processes that keep dying, which end the run with a failure, in tests/backends/test_faults.py; the
 short help in test_help.py."""
 

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from veldt.run.signals import Signals, Terminated
+from veldt.run.process import Signals, Terminated
 
 
 def send(number: int) -> None:

@@ -25,9 +25,8 @@ from veldt.cli.options import Parser, unknown_option
 from veldt.cli.parsers import PARSERS, common_parser, resume_parser, run_parser
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean
 from veldt.remote.places import is_remote
-from veldt.run import output
 from veldt.run.config_files import read_config, with_config
-from veldt.run.signals import Terminated, process_start
+from veldt.run.process import Terminated, output_stream, process_start, reserve_stdout
 from veldt.run.trust import FLAG
 from veldt.sweeps.options import take_sweep_options
 from veldt.telemetry.result import dumps
@@ -70,7 +69,7 @@ def _prepare_process(arguments: list[str]) -> None:
     command = arguments[0] if arguments else ""
     answers = ("train", "sweep", "resume", "evaluate", "serve")
     if command in answers and "--json" in arguments:
-        output.reserve()
+        reserve_stdout()
 
 
 def _dispatch(arguments: list[str], began: float) -> int:
@@ -127,7 +126,7 @@ def _sweep(arguments: list[str], began: float) -> int:
 
     def say(text: str) -> None:
         if not quiet:
-            print(text, file=sys.stderr if as_json else output.stream(), flush=True)
+            print(text, file=sys.stderr if as_json else output_stream(), flush=True)
 
     result = sweep(name, options, search, settings, say, trust_code)
     _say(dumps(plain(result)) if as_json else result.text())
@@ -336,7 +335,7 @@ def _overview() -> str:
 
 
 def _say(text: str) -> int:
-    print(text, file=output.stream(), flush=True)
+    print(text, file=output_stream(), flush=True)
     return 0
 
 

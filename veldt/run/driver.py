@@ -31,10 +31,9 @@ from veldt.run.description import (
 from veldt.run.directory import directory_of
 from veldt.run.evaluation import Evaluator
 from veldt.run.league import add_league_result, keep_best_of_league
-from veldt.run.output import stream
 from veldt.run.plan import Plan
+from veldt.run.process import OutOfTime, Signals, output_stream
 from veldt.run.repeating import config_of, first_result
-from veldt.run.signals import OutOfTime, Signals
 from veldt.run.summary import judge_best, summarise
 from veldt.run.surroundings import Surroundings
 from veldt.run.target import Target
@@ -83,7 +82,7 @@ class Run:
         self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
         self._telemetry = telemetry_of(plan)
         self._result = first_result(plan, self._directory.shown)
-        self._progress = make_progress(goal_of(plan), options.quiet, options.json, stream())
+        self._progress = make_progress(goal_of(plan), options.quiet, options.json, output_stream())
         path, has_events = self._directory.path, wants_events(options.trackers)
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
         self._around = Surroundings(plan, self._backend, path, self._record)

@@ -27,7 +27,7 @@ from veldt.environments.lookup import EXTERNAL_PREFIX
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.roles.inference.stream import CONNECTED
-from veldt.run.signals import Terminated, is_ending
+from veldt.run.process import Terminated, is_ending
 from veldt.telemetry.counters import NodeSnapshot
 from veldt.telemetry.record import EventSort
 from veldt.types import EnvironmentSpec

@@ -20,7 +20,7 @@ from veldt.options import RunOptions
 from veldt.remote.places import checked_url, is_remote, local_copy
 from veldt.run.changing import ENDS, MAY_CHANGE
 from veldt.run.directory import CHECKPOINTS
-from veldt.run.output import stream
+from veldt.run.process import output_stream
 from veldt.run.trust import check_code
 from veldt.telemetry.log_files import log_to_stderr
 from veldt.telemetry.progress import make_progress
@@ -207,7 +207,7 @@ def shown(plan: Plan, result: RunResult) -> RunResult:
     from veldt.run.description import goal_of
 
     options = plan.options
-    make_progress(goal_of(plan), options.quiet, options.json, stream()).finish(result)
+    make_progress(goal_of(plan), options.quiet, options.json, output_stream()).finish(result)
     return result
 
 

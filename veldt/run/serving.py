@@ -16,9 +16,9 @@ import torch
 from veldt.environments.external_spaces import MOST_PORT
 from veldt.errors import ConfigurationError
 from veldt.policy import PolicyState, TrainedPolicy
-from veldt.run import output
 from veldt.run.best import BEST
 from veldt.run.loading import loaded
+from veldt.run.process import output_stream
 from veldt.telemetry.result import dumps
 from veldt.types import ACTION_MASK
 from veldt.wire.external import ExternalRow, ExternalServer
@@ -172,4 +172,4 @@ def _address(host: str, port: int) -> str:
 
 
 def _say(text: str, event: dict[str, object], as_json: bool) -> None:
-    print(dumps(event) if as_json else text, file=output.stream(), flush=True)
+    print(dumps(event) if as_json else text, file=output_stream(), flush=True)

@@ -18,7 +18,7 @@ from veldt.files import held_folder, write_atomically
 from veldt.options.fields import flat
 from veldt.run.fine_tuning import first_weights
 from veldt.run.plan import Plan, make_plan
-from veldt.run.signals import Terminated
+from veldt.run.process import Terminated
 from veldt.sweeps.options import PRUNERS, SweepOptions
 from veldt.sweeps.report import SweepResult, sweep_result
 from veldt.sweeps.runs import TrialFiles, TrialRun, score_of
