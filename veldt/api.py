@@ -12,24 +12,22 @@ from typing import TYPE_CHECKING, Any, Literal
 from veldt.architectures import modules_of
 from veldt.backends import BACKENDS
 from veldt.backends.preparing import prepared
-from veldt.callbacks import Callback
-from veldt.dashboard.child import check_installed
+from veldt.callbacks import Callback, Sidecar
+from veldt.dashboard.child import LivePage, check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import with_values
 from veldt.options.text import format_value
-from veldt.run.changing import MAY_CHANGE
-from veldt.run.config_files import read_config, with_config
+from veldt.run.config_files import RESUMABLE, read_config, saved_options, with_config
 from veldt.run.process import check_main_is_guarded, output_stream
-from veldt.run.saved_options import saved_options
 from veldt.telemetry.result import RunResult, dumps
-from veldt.trackers.child import check_trackers
+from veldt.trackers.child import Trackers, check_trackers
 
 if TYPE_CHECKING:
+    from veldt.commands.evaluate import EvaluationResult
     from veldt.networks import FirstWeights
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
-    from veldt.run.evaluation import EvaluationResult
     from veldt.sweeps.report import SweepResult
 
 _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
@@ -85,29 +83,51 @@ def _train_prepared(
     callbacks: Sequence[Callback],
     trust_code: bool,
 ) -> RunResult:
-    from veldt.run import home as homes
-    from veldt.run.driver import Run
-    from veldt.run.fine_tuning import first_weights
+    from veldt.remote.location import run_location
+    from veldt.run import directory
+    from veldt.run.driver import Run, show_result
 
     common, own = split_options(options)
     base = Path.cwd()  # an environment may change it, even while it is tried
-    home = homes.home_of(common.run_dir, base)
-    stored = homes.run_to_resume(home)
-    weights = first_weights(common, trust_code) if stored is None else None
-    if stored is not None:
-        plan = _planned(architecture, homes.with_sizes_of(common, stored), own, began)
-        homes.check_same(home, plan, stored)
-        if result := homes.finished(home, plan, stored):
-            ended = result  # what a store lacks of it is uploaded
-            return home.keeping(common, (), lambda _: homes.shown(plan, ended))
-    else:
+    location = run_location(common.run_dir, base)
+    stored = directory.run_to_continue(location.path, common.run_dir)
+    keep = common.checkpoint_options.keep
+    if stored is None or location.path is None:
+        stored, weights = None, first_weights(common, trust_code)
         plan = _planned(architecture, common, own, began, weights)
+    else:
+        plan = _planned(architecture, directory.with_saved_sizes(common, stored), own, began)
+        directory.check_same_options(location.path, plan, stored)
+        if result := directory.finished_result(location.path, common, stored):
+            ended = result  # files that a store lacks are uploaded
+            return location.uploading(keep, (), lambda _: show_result(plan, ended))
 
     def execute(callbacks: Sequence[Callback]) -> RunResult:
-        resuming = stored is not None
-        return Run(plan, began, resume=resuming, base=base, callbacks=callbacks).execute()
+        return Run(
+            plan,
+            began,
+            resume=stored is not None,
+            base=base,
+            local=location.path,
+            callbacks=callbacks,
+            sidecars=_sidecars(common),
+        ).execute()
 
-    return home.keeping(common, callbacks, execute)
+    return location.uploading(keep, callbacks, execute)
+
+
+def _sidecars(options: RunOptions) -> list[Sidecar]:
+    return [LivePage(options.dashboard), Trackers(options.trackers)]
+
+
+def first_weights(options: RunOptions, trust_code: bool = False) -> FirstWeights | None:
+    """The weights of the run that `from_run` names; None where it names none."""
+    if options.from_run is None:
+        return None
+    from veldt.remote.location import local_run
+    from veldt.run.loading import first_weights as weights_of
+
+    return weights_of(options.from_run, local_run, trust_code)
 
 
 def sweep(
@@ -148,14 +168,14 @@ def resume(
     `run_dir`: a directory, or the URL of a run that lives in a store, as everywhere here.
     `trust_code`: run the Python files that config.json names even if they have changed.
     `callbacks` as in train."""
-    from veldt.run import home as homes
+    from veldt.remote.location import run_location
 
     base = Path.cwd()
-    home = homes.home_of(str(run_dir), base)
-    assert home.path is not None
-    architecture, options, own = saved_options(home.path, trust_code)
+    location = run_location(str(run_dir), base)
+    assert location.path is not None
+    architecture, options, own = saved_options(location.path, trust_code)
     for name in changes:
-        if name not in MAY_CHANGE:
+        if name not in RESUMABLE:
             raise ConfigurationError(
                 f"{name} cannot change when a run is resumed (it is"
                 f" {format_value(getattr(options, name, own.get(name)))}); train anew with another"
@@ -171,11 +191,19 @@ def resume(
         from veldt.run.driver import Run
 
         plan = _planned(architecture, options, own, began)
-        return home.keeping(
-            options,
-            callbacks,
-            lambda all: Run(plan, began, resume=True, base=base, callbacks=all).execute(),
-        )
+
+        def execute(callbacks: Sequence[Callback]) -> RunResult:
+            return Run(
+                plan,
+                began,
+                resume=True,
+                base=base,
+                local=location.path,
+                callbacks=callbacks,
+                sidecars=_sidecars(options),
+            ).execute()
+
+        return location.uploading(options.checkpoint_options.keep, callbacks, execute)
 
 
 def _planned(
@@ -186,7 +214,7 @@ def _planned(
     weights: FirstWeights | None = None,
 ) -> Any:
     """The plan of a run, within the run's own time: an environment may take long to be made."""
-    from veldt.run.external import declared
+    from veldt.run.external import with_declared_spaces
     from veldt.run.plan import make_plan
     from veldt.run.process import OutOfTime, time_limit
 
@@ -201,7 +229,7 @@ def _planned(
         limit = max(limit - spent, _PLANNING_SECONDS)
     try:
         with time_limit(limit):
-            given = declared(architecture, options, say)
+            given = with_declared_spaces(architecture, options, say)
             return make_plan(architecture, given, own, first=weights)
     except OutOfTime:
         raise ConfigurationError(
@@ -233,8 +261,8 @@ def evaluate(
     "last", "best" or the env steps of one that is kept. `policy`: one of several that were trained
     side by side; without it, the best. `stochastic`: draw actions instead of taking the likeliest.
     `env`: play another environment of the same spaces. `trust_code` as in resume."""
-    from veldt.run.evaluation import evaluate_run
-    from veldt.run.home import local_run
+    from veldt.commands.evaluate import evaluate_run
+    from veldt.remote.location import local_run
 
     run = local_run(run_dir, checkpoint)
     return evaluate_run(
@@ -263,7 +291,7 @@ def load(
     >>> policy = load("runs/first")  # doctest: +SKIP
     >>> action = policy.act(observation)  # doctest: +SKIP
     """
-    from veldt.run.home import local_run
+    from veldt.remote.location import local_run
     from veldt.run.loading import loaded
 
     return loaded(local_run(run_dir, checkpoint), checkpoint, policy, seed, trust_code)
@@ -280,8 +308,8 @@ def export(
     """Write the policy of a run to `out`, for ONNX Runtime or torch.export.load, once it is proved
     to act as the policy does on 1,000 observations."""
     from veldt import __version__
-    from veldt.run.exporting import export_run
-    from veldt.run.home import local_run
+    from veldt.commands.export import export_run
+    from veldt.remote.location import local_run
 
     run = local_run(run_dir, checkpoint)
     return export_run(run, format, Path(out), __version__, checkpoint, policy, trust_code)

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user's program can hear of a run while it goes on, and how it can end it.
+"""Callbacks, with which a program follows or ends a run, and sidecars, processes next to it.
 
-Callbacks live in the process that called `veldt.train`, beside the nodes and never in their way: a
-slow one delays what the run reports, not what it learns.
+Both are called in the process that called `veldt.train`, never in a node: a slow callback delays
+what the run reports, not what it learns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,24 +30,30 @@ class Episode:
     """One training episode that has ended."""
 
     total_reward: float
-    """As the environment gave it, not as it was clipped."""
+    """Sum of the environment's own rewards, before clipping."""
     length: int
 
 
 class Callback:
-    """Override what you want to hear. An exception ends the run after a checkpoint."""
+    """Base class of callbacks; every method may be overridden.
+
+    An exception in a method ends the run after a checkpoint.
+    """
 
     _environment: EnvironmentControl | None = None
 
     def set_environment(self, **values: object) -> None:
-        """Let all environments of all actors play with `values` (numbers, texts, lists of them)
-        from their next episode on; values set before stay. An environment is told by its method
-        `set_parameters(**values)`."""
+        """Set parameters of all environments of all actors from their next episode on.
+
+        Args:
+            values: Numbers, strings or lists of them, passed to the environment's method
+                `set_parameters(**values)`. Parameters that were set before stay.
+        """
         self._control().set(values)
 
     @property
     def environment_parameters(self) -> Mapping[str, object]:
-        """All that was set, also before the run was resumed."""
+        """All parameters that were set, also before the run was resumed."""
         return self._control().values
 
     def _control(self) -> EnvironmentControl:
@@ -55,21 +62,31 @@ class Callback:
         return self._environment
 
     def on_start(self) -> None:
-        """Before anything runs; of a resumed run, when its checkpoint has been read."""
+        """Called before the first step, or once a resumed run has read its checkpoint."""
 
     def on_progress(self, metrics: Mapping[str, float]) -> bool | None:
-        """About once per second, with what metrics.jsonl gets and "env_steps"; True ends the
-        run."""
+        """Called about once per second; returning True ends the run.
+
+        Args:
+            metrics: A line of metrics.jsonl, and "env_steps".
+        """
 
     def on_episode(self, episode: Episode) -> None:
-        """For every training episode, a moment after it ended; of more than 100 in a twentieth of a
-        second, for the last 100."""
+        """Called for every training episode, shortly after it ended.
+
+        Of more than 100 episodes within 50 ms, only the last 100 are passed on.
+        """
 
     def on_checkpoint(self, path: Path, env_steps: int) -> None:
-        """When a checkpoint is complete on disk."""
+        """Called when a checkpoint is complete on disk."""
 
     def on_evaluation(self, returns: np.ndarray, env_steps: int) -> None:
-        """After fresh episodes without exploration, with weights of that age."""
+        """Called after an evaluation.
+
+        Args:
+            returns: Returns of fresh episodes without exploration.
+            env_steps: Age of the evaluated weights.
+        """
 
 
 class CallbackFailure(RuntimeError):  # noqa: N818 - it reads as what it is in a trace
@@ -89,41 +106,48 @@ class Callbacks:
     def start(self, environment: EnvironmentControl) -> None:
         for callback in self._callbacks:
             callback._environment = environment
-            try:
-                callback.on_start()
-            except Exception as error:
-                raise CallbackFailure(callback, "on_start", error) from error
+        self._call("on_start")
 
     def progress(self, env_steps: int, metrics: Mapping[str, float]) -> bool:
         """Whether one of them wants the run to end."""
-        wants_end = False
-        for callback in self._callbacks:
-            try:
-                wants_end |= bool(callback.on_progress({"env_steps": env_steps, **metrics}))
-            except Exception as error:
-                raise CallbackFailure(callback, "on_progress", error) from error
-        return wants_end
+        return bool(self._callbacks) and any(
+            self._call("on_progress", {"env_steps": env_steps, **metrics})
+        )
 
     def episodes(self, episodes: Iterable[tuple[float, int]]) -> None:
-        if not self._callbacks:
-            return
-        for total_reward, length in episodes:
-            for callback in self._callbacks:
-                try:
-                    callback.on_episode(Episode(total_reward, length))
-                except Exception as error:
-                    raise CallbackFailure(callback, "on_episode", error) from error
+        if self._callbacks:
+            for total_reward, length in episodes:
+                self._call("on_episode", Episode(total_reward, length))
 
     def checkpoint(self, path: Path, env_steps: int) -> None:
-        for callback in self._callbacks:
-            try:
-                callback.on_checkpoint(path, env_steps)
-            except Exception as error:
-                raise CallbackFailure(callback, "on_checkpoint", error) from error
+        self._call("on_checkpoint", path, env_steps)
 
     def evaluation(self, returns: np.ndarray, env_steps: int) -> None:
+        self._call("on_evaluation", returns, env_steps)
+
+    def _call(self, method: str, *arguments: object) -> list[object]:
+        results = []
         for callback in self._callbacks:
             try:
-                callback.on_evaluation(returns, env_steps)
+                results.append(getattr(callback, method)(*arguments))
             except Exception as error:
-                raise CallbackFailure(callback, "on_evaluation", error) from error
+                raise CallbackFailure(callback, method, error) from error
+        return results
+
+
+class Sidecar:
+    """Base class of processes next to a run: a live page, trackers. It does nothing."""
+
+    def running(self, run_dir: Path, note: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Run while the context is entered; `note` reports a problem to the user."""
+        return nullcontext()
+
+    def poll(self) -> None:
+        """Called about once per second."""
+
+    def meta(self, run_dir: Path) -> dict[str, Any]:
+        """What every checkpoint keeps for `restore`."""
+        return {}
+
+    def restore(self, run_dir: Path, meta: Mapping[str, Any]) -> None:
+        """Continue from the meta of a checkpoint."""

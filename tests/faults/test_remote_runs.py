@@ -22,10 +22,10 @@ from veldt.cli import main as cli
 from veldt.dashboard.reading import RunReader
 from veldt.remote.commits import Commit, commits_in
 from veldt.remote.copying import refresh_files
+from veldt.remote.location import local_run
 from veldt.remote.mirror import Mirror
 from veldt.remote.places import local_copy
 from veldt.remote.store import RemoteStore
-from veldt.run.home import local_run
 
 pytestmark = pytest.mark.slow
 

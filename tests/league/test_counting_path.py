@@ -12,11 +12,11 @@ from counting_game import DEFAULT_LENGTHS, DEFAULT_ORDER, CountingGame
 
 from veldt.backends.serial import SerialBackend
 from veldt.games.registry import GAMES
+from veldt.league.results import league_state
 from veldt.league.state import LEAGUE
 from veldt.options import RunOptions
 from veldt.ports import ExperienceSource
 from veldt.role import Role
-from veldt.run.league import league_state
 from veldt.run.plan import make_plan
 
 WIDTH, STEPS, PLAYERS = 5, 6, 3

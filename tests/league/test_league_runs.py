@@ -18,15 +18,15 @@ import veldt
 from veldt.backends.process.backend import ProcessBackend
 from veldt.backends.process.forkserver import warm_up
 from veldt.backends.serial import SerialBackend
+from veldt.commands.exploit import exploit_run
+from veldt.commands.play import play_run
 from veldt.league.opponents import Opponents
 from veldt.league.pool import ModelPool
+from veldt.league.results import league_state
 from veldt.league.state import LEAGUE, LeagueState
 from veldt.options import RunOptions
-from veldt.run.exploit import exploit_run
-from veldt.run.league import league_state
 from veldt.run.loading import find_checkpoint
 from veldt.run.plan import Plan, make_plan
-from veldt.run.play import play_run
 
 SMALL = {"network_options": {"hidden_sizes": (8,)}, "num_actors": 1, "envs_per_actor": 8}
 PATIENCE_SECONDS = 120.0

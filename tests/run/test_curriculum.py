@@ -85,7 +85,7 @@ class Fixed(veldt.Callback):
 @pytest.mark.parametrize(
     ("env", "values", "line"),
     [
-        ("CartPole-v1", {"height": 3}, "'CartPole-v1' cannot be told anything; give it a method"),
+        ("CartPole-v1", {"height": 3}, "'CartPole-v1' takes no parameters; give it a method"),
         ("veldt/Stairs-v0", {"hight": 3}, "does not take 'hight'; did you mean height?"),
         ("veldt/Stairs-v0", {}, "also needs height"),
     ],

@@ -20,8 +20,8 @@ from policies import CASES, batches, policy_of, row_of
 from veldt_client import PolicyClient, Refused
 
 import veldt
+from veldt.commands.serve import PolicyService
 from veldt.errors import ConfigurationError
-from veldt.run.serving import PolicyService
 from veldt.wire import policy_pb2 as pb
 from veldt.wire.external_format import METHOD, SERVICE
 from veldt.wire.security import from_environment

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from veldt.run.target import Target
+from veldt.run.evaluation import Target
 
 
 def told(mean=0.0, episodes=0, updates=1):
@@ -18,7 +18,7 @@ def told(mean=0.0, episodes=0, updates=1):
     )
 
 
-def target(*returns, has_looks=True):
+def target(*returns, checks_by_clock=True):
     """A target of 10 in the eyes of evaluations with these means, and the attempts made."""
     attempts, left = [], list(returns)
 
@@ -26,7 +26,7 @@ def target(*returns, has_looks=True):
         attempts.append(attempt)
         return np.full(20, left.pop(0))
 
-    return Target(10.0, 20, has_looks, play), attempts
+    return Target(10.0, 20, checks_by_clock, play), attempts
 
 
 def after_its_first_update(goal):
@@ -36,14 +36,14 @@ def after_its_first_update(goal):
 
 
 def test_training_episodes_at_the_target_are_confirmed_by_one_round():
-    goal, attempts = target(12.0, has_looks=False)
+    goal, attempts = target(12.0, checks_by_clock=False)
     assert goal.is_reached(told(10.0, 100), 1.0, None)
     assert attempts == [0]
     assert goal.evaluation_return == 12.0
 
 
 def test_after_a_round_below_it_100_more_episodes_are_waited_for():
-    goal, attempts = target(9.0, 11.0, has_looks=False)
+    goal, attempts = target(9.0, 11.0, checks_by_clock=False)
     assert not goal.is_reached(told(10.0, 150), 1.0, None)
     assert not goal.is_reached(told(10.0, 249), 1.0, None)
     assert goal.is_reached(told(10.0, 250), 1.0, None)
@@ -80,7 +80,7 @@ def test_nobody_looks_before_the_first_update_or_on_the_serial_backend():
     assert not goal.is_reached(told(updates=0), 60.0, None)
     assert not goal.is_reached(told(updates=1), 60.1, None)
     assert not goal.is_reached(told(updates=2), 60.5, None)
-    quiet, others = target(11.0, 11.0, has_looks=False)
+    quiet, others = target(11.0, 11.0, checks_by_clock=False)
     for elapsed in (0.0, 60.0):
         assert not quiet.is_reached(told(), elapsed, None)
     assert attempts == others == []

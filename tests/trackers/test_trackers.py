@@ -151,12 +151,12 @@ def sending() -> list[psutil.Process]:
 
 def test_a_process_that_dies_is_one_warning(tmp_path):
     told: list[str] = []
-    trackers = Trackers(["mlflow"], tmp_path, told.append)
-    with trackers.following():
+    trackers = Trackers(["mlflow"])
+    with trackers.running(tmp_path, told.append):
         until(sending, "the process")  # the kernel shows its command a moment after its start
         sending()[0].kill()
-        until(lambda: trackers.look() or told, "the warning")
-        trackers.look()
+        until(lambda: trackers.poll() or told, "the warning")
+        trackers.poll()
     assert len(told) == 1
     assert told[0].startswith("the trackers' process ended with -9, training continues")
 

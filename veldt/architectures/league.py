@@ -26,6 +26,7 @@ from veldt.architectures import Architecture, one_actor_per_core
 from veldt.league.actor import LeagueActor
 from veldt.league.learner import EntropySchedule, LeagueLearner
 from veldt.league.options import LeagueOptions
+from veldt.league.results import league_measures
 from veldt.league.wiring import League
 from veldt.losses.actor_critic import ActorCritic
 from veldt.losses.ppo import PPO, SynchronousOptions
@@ -114,4 +115,5 @@ ARCHITECTURE = Architecture(
     build,
     presets("league", Config()),
     default_actors=one_actor_per_core,
+    measure=league_measures,
 )

@@ -25,9 +25,8 @@ from veldt.cli.options import Parser, unknown_option
 from veldt.cli.parsers import PARSERS, common_parser, resume_parser, run_parser
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean
 from veldt.remote.places import is_remote
-from veldt.run.config_files import read_config, with_config
+from veldt.run.config_files import TRUST_FLAG, read_config, with_config
 from veldt.run.process import Terminated, output_stream, process_start, reserve_stdout
-from veldt.run.trust import FLAG
 from veldt.sweeps.options import take_sweep_options
 from veldt.telemetry.result import dumps
 
@@ -139,12 +138,12 @@ def _resume(arguments: list[str], began: float) -> int:
     if set(arguments) & set(_HELP):
         run_dir = None
     if is_remote(run_dir):
-        from veldt.run.home import local_run
+        from veldt.remote.location import local_run
 
         known: str | None = str(local_run(str(run_dir)))
     else:
         known = run_dir
-    changes = resume_parser(known, FLAG in arguments).parse(arguments)
+    changes = resume_parser(known, TRUST_FLAG in arguments).parse(arguments)
     path = changes.pop("run")
     return _finish(lambda: resume(path, began, **changes))
 
@@ -178,8 +177,8 @@ def _exploit(arguments: list[str], began: float) -> int:
     """train a fresh exploiter against a run's frozen main player"""
     given = PARSERS["exploit"]().parse(arguments)
     as_json = given.pop("json")
-    from veldt.run.exploit import exploit_run
-    from veldt.run.home import local_run
+    from veldt.commands.exploit import exploit_run
+    from veldt.remote.location import local_run
 
     result = exploit_run(local_run(given.pop("run_dir"), "last"), **given)
     return _say(dumps(vars(result)) if as_json else result.text())
@@ -188,8 +187,8 @@ def _exploit(arguments: list[str], began: float) -> int:
 def _play(arguments: list[str], began: float) -> int:
     """play a game against a model of a run, in the terminal"""
     given = PARSERS["play"]().parse(arguments)
-    from veldt.run.home import local_run
-    from veldt.run.play import play_run
+    from veldt.commands.play import play_run
+    from veldt.remote.location import local_run
 
     play_run(local_run(given.pop("run_dir"), given["checkpoint"]), **given)
     return 0
@@ -204,8 +203,8 @@ def _export(arguments: list[str], began: float) -> int:
 def _serve(arguments: list[str], began: float) -> int:
     """answer the observations of simulators with the policy of a run, over gRPC"""
     given = PARSERS["serve"]().parse(arguments)
-    from veldt.run.home import local_run
-    from veldt.run.serving import serve_run
+    from veldt.commands.serve import serve_run
+    from veldt.remote.location import local_run
 
     return serve_run(local_run(given.pop("run_dir"), given["checkpoint"]), **given)
 
@@ -268,7 +267,7 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
 def _training_options(command: str, arguments: list[str]) -> tuple[str, dict[str, Any], bool]:
     """The architecture, all options, those of a file among them, and whether code is trusted."""
     config = _config_in(arguments)
-    file = None if config is None else read_config(config, FLAG in arguments)
+    file = None if config is None else read_config(config, TRUST_FLAG in arguments)
     if file is not None and file.architecture and _architecture_in(arguments) is None:
         arguments = [file.architecture, *arguments]
     name, given = _options_of(command, arguments, {} if file is None else file.options)

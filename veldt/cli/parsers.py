@@ -15,9 +15,7 @@ from veldt.cli.options import Parser, add_fields
 from veldt.options import RunOptions
 from veldt.options.fields import option_fields
 from veldt.options.text import whole_number
-from veldt.run.changing import MAY_CHANGE
-from veldt.run.saved_options import saved_options
-from veldt.run.trust import FLAG
+from veldt.run.config_files import RESUMABLE, TRUST_FLAG, saved_options
 from veldt.sweeps.options import SweepOptions
 
 SHELLS = ("bash", "zsh", "fish")
@@ -101,7 +99,7 @@ def _add_config_options(parser: argparse.ArgumentParser, show_all: bool) -> None
         help="options in TOML, YAML or JSON, or config.json of a run; those given here win",
     )
     group.add_argument(
-        FLAG,
+        TRUST_FLAG,
         action="store_true",
         default=argparse.SUPPRESS,
         help=f"{_TRUST}; also that of --from" if show_all else argparse.SUPPRESS,
@@ -124,12 +122,12 @@ def resume_parser(run_dir: str | None = None, trust_code: bool = False) -> Parse
     parser = Parser("veldt resume", "Resume a run from its newest checkpoint; budgets may change")
     parser.usage = "veldt resume RUN_DIR [--total-env-steps N] [--max-seconds S] [options]"
     parser.add_argument("run", metavar="RUN_DIR", help="directory of a run")
-    parser.add_argument(FLAG, action="store_true", help=_TRUST)
+    parser.add_argument(TRUST_FLAG, action="store_true", help=_TRUST)
     group = parser.add_argument_group("what may change")
-    add_fields(group, RunOptions, required=False, only=MAY_CHANGE)
+    add_fields(group, RunOptions, required=False, only=RESUMABLE)
     if run_dir is not None:
         system = architectures.load(saved_options(Path(run_dir), trust_code)[0])
-        fixed = {entry.name for entry in fields(RunOptions)} - MAY_CHANGE
+        fixed = {entry.name for entry in fields(RunOptions)} - RESUMABLE
         add_fields(group, RunOptions, required=False, only=fixed)
         add_fields(group, system.config, system.presets)
     return parser
@@ -154,7 +152,7 @@ def evaluate_parser() -> Parser:
     parser.add_argument("--env", metavar="ID", help="play another environment of the same spaces")
     parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
     parser.add_argument("--video", action="store_true", help="record one more episode in RUN_DIR")
-    parser.add_argument(FLAG, action="store_true", help=_TRUST)
+    parser.add_argument(TRUST_FLAG, action="store_true", help=_TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -200,7 +198,7 @@ def export_parser() -> Parser:
         "--checkpoint", default="best", metavar="best|last|N", help="as in evaluate [best]"
     )
     parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
-    parser.add_argument(FLAG, action="store_true", help=_TRUST)
+    parser.add_argument(TRUST_FLAG, action="store_true", help=_TRUST)
     return parser
 
 
@@ -221,7 +219,7 @@ def serve_parser() -> Parser:
     )
     parser.add_argument("--stochastic", action="store_true", help="draw actions, as in evaluate")
     parser.add_argument("--policy", type=whole_number, help="one of several [the best]")
-    parser.add_argument(FLAG, action="store_true", help=_TRUST)
+    parser.add_argument(TRUST_FLAG, action="store_true", help=_TRUST)
     parser.add_argument("--json", action="store_true", help="print address and end as JSON lines")
     return parser
 

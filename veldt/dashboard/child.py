@@ -12,12 +12,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from veldt.callbacks import Sidecar
 from veldt.errors import ConfigurationError
-from veldt.options import RunOptions
 
 _LOOPBACK = "127.0.0.1"
 _GRACE_SECONDS = 5.0
@@ -43,16 +43,16 @@ def address(listener: socket.socket) -> str:
     return f"http://{_LOOPBACK}:{listener.getsockname()[1]}/"
 
 
-class LivePage:
-    """Nothing, unless the options ask for a page."""
+class LivePage(Sidecar):
+    """Serves the live page of a run; does nothing if it is not wanted."""
 
-    def __init__(self, options: RunOptions) -> None:
-        wanted = options.dashboard  # a port, or any that is free
+    def __init__(self, wanted: int | bool) -> None:
+        """`wanted` is a port, True for any that is free, or False."""
         port = 0 if wanted is True else wanted
         self._listener = None if wanted is False else listen(port)
 
     @contextmanager
-    def serving(self, run_dir: Path) -> Iterator[None]:
+    def running(self, run_dir: Path, note: Callable[[str], None]) -> Iterator[None]:
         """Serve the page until the block is left. The child's standard input is its lifeline: it
         closes with this process, however that ends."""
         if self._listener is None:

@@ -39,8 +39,8 @@ def _followed(url: str) -> Path:
     lives."""
     from veldt.backends.background import Background
     from veldt.remote.copying import refresh_files
+    from veldt.remote.location import local_run
     from veldt.remote.store import RemoteStore, StoreError
-    from veldt.run.home import local_run
 
     local, store = local_run(url), RemoteStore(url)
 

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options in a file: TOML, YAML or JSON, by the names they have in Python, or config.json of a run.
+"""Options read from a file: TOML, YAML or JSON, or config.json of an earlier run.
 
-What the file says stands below what is given beside it, on the command line or in Python.
+Options given on the command line or in Python take precedence over those of a file. A run's
+config.json may name Python files: an architecture, an environment, a network. They are imported
+only while they are what the run was trained with. That catches files that were changed or put there
+later; it does not prove where a directory comes from, because config.json holds the hashes, too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
+import sys
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +23,41 @@ from veldt import architectures
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import is_keyed, validation_error
-from veldt.options.fields import OptionField, option_fields
+from veldt.options.fields import OptionField, check_kinds, option_fields
 from veldt.options.old_spellings import unknown_option
-from veldt.run.trust import check_code
 
-ARCHITECTURE = "architecture"
-NOT_REPEATED = {
+CONFIG_FILE = "config.json"
+TRUST_FLAG = "--trust-code"
+NOT_REPEATED = {"dashboard", "json", "quiet", "run_dir"}
+"""Options about where a run is stored and what it prints; a repeated run has its own."""
+LIMITS = ("total_env_steps", "max_seconds", "target_return")
+RESUMABLE = {
+    *LIMITS,
+    "checkpoint_options",
     "dashboard",
+    "device",
+    "evaluation_episodes",
     "json",
+    "num_actors",
     "quiet",
-    "run_dir",
+    "trackers",
 }
-"""Options that say where a run goes and how it shows itself, or what led to others: a run is
-repeated without them."""
+"""Options that may have another value when a run is resumed."""
+_NOT_FILES = ("envpool", "__main__")
 
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """What a file says, by the names of the options."""
+    """The content of a file with options."""
 
     path: Path
     options: dict[str, Any]
     architecture: str | None
     is_run: bool
-    """It is config.json of a run, which names every option."""
+    """It is config.json of a run, which has a value for every option."""
 
     def checked(self, architecture: str) -> dict[str, Any]:
-        """The options, for this architecture; refuses keys and values that are none of its."""
+        """The options for this architecture; refuses unknown names and bad values."""
         own = option_fields(architectures.load(architecture).config)
         known = {**option_fields(RunOptions), **own}
         for name in self.options:
@@ -55,36 +68,45 @@ class ConfigFile:
                 line = unknown_option(name, known, f"see veldt train {architecture} --help")
                 raise ConfigurationError(f"{self.path}{of}: {line}")
         return {
-            name: self._fitting(known[name], value)
+            name: self._converted(known[name], value)
             for name, value in self.options.items()
             if not (self.is_run and name in NOT_REPEATED)
         }
 
-    def _fitting(self, leaf: OptionField, value: Any) -> Any:
-        """The value as Python would give it: files have lists, and no None."""
+    def _converted(self, leaf: OptionField, value: Any) -> Any:
+        """The value as Python would give it: files have lists and no None, YAML no plain 1e-3."""
         if isinstance(value, list):
             value = tuple(value)
         if is_keyed(leaf.kind) and isinstance(value, Mapping):
             known = option_fields(leaf.kind)
             return {
-                key: self._fitting(known[key], entry) if key in known else entry
+                key: self._converted(known[key], entry) if key in known else entry
                 for key, entry in value.items()
             }
-        if value == "none" and validation_error(None, leaf.kind) is None:
-            value = None
-        trouble = validation_error(value, leaf.kind)
-        if trouble is None:
-            return value
-        # 1e6 is how people write a million.
-        is_whole = isinstance(value, float) and value.is_integer()
-        if is_whole and validation_error(int(value), leaf.kind) is None:
-            return int(value)
-        raise ConfigurationError(f"{self.path}: {leaf.name} {trouble}")
+        problem = validation_error(value, leaf.kind)
+        for other in _other_readings(value) if problem or value == "none" else ():
+            if validation_error(other, leaf.kind) is None:
+                return other
+        if problem is not None:
+            raise ConfigurationError(f"{self.path}: {leaf.name} {problem}")
+        return value
+
+
+def _other_readings(value: Any) -> Iterator[Any]:
+    """Other values that the text of a file may stand for."""
+    if value == "none":
+        yield None
+    try:
+        number = float(value if isinstance(value, str | float) else "")
+    except ValueError:
+        return
+    if number.is_integer():
+        yield int(number)
+    yield number
 
 
 def read_config(path: str | Path, trust_code: bool = False) -> ConfigFile:
-    """Refuses what cannot be read. A run's config.json may name files of code: they run only while
-    they are what the run was trained with, unless `trust_code`."""
+    """Read a file with options; refuses a run's config.json whose code has changed."""
     path = Path(path)
     content = _parsed(path)
     if not isinstance(content, dict):
@@ -94,9 +116,9 @@ def read_config(path: str | Path, trust_code: bool = False) -> ConfigFile:
         if not trust_code:
             check_code(path, content)
         options = {**content["options"], **content["config"]}
-        return ConfigFile(path, options, str(content.get(ARCHITECTURE)), True)
+        return ConfigFile(path, options, str(content.get("architecture")), True)
     options = {str(name).replace("-", "_"): value for name, value in content.items()}
-    architecture = options.pop(ARCHITECTURE, None)
+    architecture = options.pop("architecture", None)
     if architecture is not None and not isinstance(architecture, str):
         raise ConfigurationError(f"{path}: architecture is {architecture!r}; use a name")
     return ConfigFile(path, options, architecture, False)
@@ -105,7 +127,7 @@ def read_config(path: str | Path, trust_code: bool = False) -> ConfigFile:
 def with_config(
     architecture: str | None, given: Mapping[str, Any], file: ConfigFile | None
 ) -> tuple[str, dict[str, Any]]:
-    """The architecture and all options: those of the file, then those that were `given`."""
+    """The architecture and all options: those of the file, replaced by those that were `given`."""
     name = architecture or (None if file is None else file.architecture)
     if name is None:
         where = "" if file is None else f", or say architecture = in {file.path}"
@@ -140,8 +162,6 @@ def _parsed(path: Path) -> Any:
         raise ConfigurationError(
             f"config {path} cannot be read ({error.strerror}); give the path of a file"
         ) from error
-    except ConfigurationError:
-        raise
     except ValueError as error:
         place = " ".join(str(error).split())
         raise ConfigurationError(
@@ -156,16 +176,101 @@ def _yaml(text: str) -> Any:
         raise ConfigurationError(
             'YAML is read with pyyaml; run: pip install "veldt[yaml]", or write TOML'
         ) from error
-
-    class Loader(yaml.SafeLoader):
-        """YAML 1.1 takes 1e-3 for a word."""
-
-    number = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d+)[eE][-+]?\d+")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
-    loader = Loader(text)
     try:
-        return loader.get_single_data()
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(error) from error
-    finally:
-        loader.dispose()
+
+
+def saved_options(
+    run_dir: Path, trust_code: bool = False
+) -> tuple[str, RunOptions, dict[str, Any]]:
+    """Architecture, common options and the architecture's own fields from a run's config.json."""
+    path = run_dir / CONFIG_FILE
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if not trust_code:
+            check_code(path, stored)
+        check_kinds(RunOptions, stored["options"])
+        if unknown := set(stored["options"]) - {entry.name for entry in fields(RunOptions)}:
+            raise ConfigurationError(
+                f"another version of Veldt wrote {', '.join(sorted(unknown))}; use that version"
+            )
+        options = RunOptions(**stored["options"])
+        options = replace(options, trackers=tuple(options.trackers))
+        check_kinds(architectures.load(stored["architecture"]).config, stored["config"])
+        own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
+        return stored["architecture"], options, own
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path} cannot be used: {error}") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"{run_dir} is not a run directory ({type(error).__name__}: {error}); give the folder"
+            f" that holds {CONFIG_FILE}"
+        ) from error
+
+
+def code_hashes(architecture: str, env: Any, network: Any) -> dict[str, str]:
+    """Hash of the files that each name of an option would import; nothing is imported."""
+    return {name: _hash(files) for name, files in _code(architecture, env, network)}
+
+
+def _hash(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def check_code(config: Path, stored: dict[str, Any]) -> None:
+    """Refuse to import code that is not what the run was trained with."""
+    options, recorded = stored["options"], stored.get("code")
+    for name, files in _code(stored["architecture"], options.get("env"), options.get("network")):
+        if problem := _problem(config.parent.resolve(), name, files, recorded):
+            raise ConfigurationError(
+                f"{config} asks to run '{name}', but {problem}; look at it, and"
+                f" say {TRUST_FLAG} if it may run"
+            )
+
+
+def _problem(run_dir: Path, name: str, files: list[Path], recorded: Any) -> str | None:
+    inside = [file for file in files if file.resolve().is_relative_to(run_dir)]
+    if inside:
+        return f"{inside[0]} lies in the run directory itself"
+    if name.partition(":")[0].split(".")[0] in sys.stdlib_module_names:
+        return "that is part of Python and neither an environment nor a network"
+    if not files:
+        return None  # importing it will say that it cannot be found
+    if not isinstance(recorded, dict) or name not in recorded:
+        return f"there is no record of {files[-1]} as it was when the run was trained"
+    if recorded[name] != _hash(files):
+        return f"{files[-1]} is not what it was when the run was trained"
+    return None
+
+
+def _code(architecture: Any, env: Any, network: Any) -> Iterator[tuple[str, list[Path]]]:
+    """Names that stand for code, and the files that run when they are imported."""
+    name = str(architecture)
+    if name.endswith(".py"):
+        yield name, [Path(name)] if Path(name).is_file() else []
+    elif architectures.is_own(name):
+        yield name, _files_of(name)
+    for name in (str(env), str(network)):
+        module, colon, _ = name.partition(":")
+        if colon and module not in _NOT_FILES:
+            yield name, _files_of(module)
+
+
+def _files_of(module: str) -> list[Path]:
+    """The files of a module and of the packages that it is in."""
+    files: list[Path] = []
+    path, full = [str(Path.cwd()), *sys.path], ""
+    for part in module.split("."):
+        full = f"{full}.{part}" if full else part
+        spec = PathFinder.find_spec(full, path)
+        if spec is None:
+            return files
+        if spec.origin is not None and Path(spec.origin).is_file():
+            files.append(Path(spec.origin))
+        path = list(spec.submodule_search_locations or [])
+    return files

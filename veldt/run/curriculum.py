@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callbacks have told a run's environments, and the board that tells them."""
+"""Environment parameters that callbacks set, and the board that carries them to all actors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from veldt.types import Parameters
 
 
 class Curriculum:
-    """Writes the board. It lies in checkpoints, and a resumed run goes on with its values."""
+    """Writes the board of environment parameters, which is part of every checkpoint."""
 
     def __init__(
         self, environment: EnvironmentFactory, backend: Backend, note: Callable[[str], None]
@@ -25,28 +25,28 @@ class Curriculum:
         self.values: dict[str, Any] = {}
 
     def load(self) -> None:
-        """Take over what the checkpoint says that the run has begun from."""
+        """Continue with the values of the checkpoint that the run has begun from."""
         if self._environment.parameters is not None:
             found = self._backend.parameters(ENVIRONMENT)
             self._version, self.values = found.version, from_vector(found.vector)
 
     def set(self, values: Mapping[str, object]) -> None:
-        """Tell all environments; refuses what they do not take."""
+        """Send values to all environments; refuses what they do not accept."""
         name, accepted = self._environment.name, self._environment.parameters
         if accepted is None:
             raise ConfigurationError(
-                f"the environment '{name}' cannot be told anything; give it a method"
+                f"the environment '{name}' takes no parameters; give it a method"
                 " set_parameters(**values), which is called before an episode begins"
             )
-        told = {**self.values, **values}
-        accepted.check(told, name)
-        vector = to_vector(told)
-        told = from_vector(vector)
-        if told == self.values:
+        merged = {**self.values, **values}
+        accepted.check(merged, name)
+        vector = to_vector(merged)
+        merged = from_vector(vector)
+        if merged == self.values:
             return
-        self._version, self.values = self._version + 1, told
+        self._version, self.values = self._version + 1, merged
         self._backend.publish(ENVIRONMENT, Parameters(vector, self._version))
-        shown = ", ".join(f"{key}={value}" for key, value in told.items())
+        shown = ", ".join(f"{key}={value}" for key, value in merged.items())
         self._note(f"version {self._version}: {shown}")
 
     def metrics(self) -> dict[str, float]:

@@ -1,40 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run in words that can be read back: what config.json says, and what must still be true when the
-run is resumed."""
+"""A run as data: the content of config.json, the command that repeats it, and its environment as
+read back from there."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from veldt.backends import BACKENDS
+from veldt import architectures
 from veldt.environments import Interface
 from veldt.environments.external_spaces import described, space_from
 from veldt.environments.spaces import action_spec, leaf_readers, stacked
 from veldt.errors import ConfigurationError
-from veldt.options.fields import flat, plain
-from veldt.run.directory import CONFIG_FILE
+from veldt.options import RunOptions
+from veldt.options.fields import flat, option_fields, plain
+from veldt.options.text import cli_args
+from veldt.run.config_files import CONFIG_FILE, NOT_REPEATED, code_hashes
 from veldt.run.plan import Plan
-from veldt.run.trust import code_of
-from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.progress import RunGoal
+from veldt.telemetry.result import RunResult
 from veldt.types import EnvironmentSpec
+
+_ORIGIN = "from"
+"""The entry of config.json about the run whose weights this one began with."""
+
+
+def run_config(plan: Plan, command: str | None, run_dir: Path) -> dict[str, Any]:
+    """The content of config.json. A resumed run keeps its entry about where weights came from."""
+    first = plan.problem.first
+    origin = read_config_entry(run_dir, _ORIGIN)
+    if first is not None:
+        origin = {
+            "run": first.run,
+            "part": first.part,
+            "env_steps": first.env_steps,
+            "parameters_sha256": first.sha256,
+        }
+    return {**describe_plan(plan), "command": command, _ORIGIN: origin}
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
-    """The full resolved configuration, as written to config.json."""
+    """The resolved options, and what was chosen where the user left it open."""
     options = {entry.name: getattr(plan.options, entry.name) for entry in fields(plan.options)}
-    options["env"] = plan.problem.environment.name
+    environment, spec = plan.problem.environment, plan.problem.spec
+    options["env"] = environment.name
     if callable(options["network"]):
         function = getattr(options["network"], "func", options["network"])
         options["network"] = f"{function.__module__}:{function.__qualname__}"
     options["num_actors"] = plan.problem.num_actors
     options["envs_per_actor"] = plan.problem.envs_per_actor
-    reward_clip = plan.problem.environment.reward_clip
-    options["wrappers"] = replace(plan.options.wrappers, reward_clip=reward_clip)
+    options["wrappers"] = replace(plan.options.wrappers, reward_clip=environment.reward_clip)
+    interface = environment.interface()
     return {
         "architecture": plan.architecture,
         "options": plain(options),
@@ -42,14 +62,23 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "chosen": choices(plan),
         "device": plan.problem.compute.device,
         "parameters": plan.topology.num_weights,
-        "spaces": _spaces(plan.problem.spec),
-        "environment": _environment(plan),
-        "code": code_of(plan.architecture, options["env"], options["network"]),
+        "spaces": _spaces(spec),
+        "environment": {
+            "observation_space": described(interface.observation_space),
+            "action_space": described(interface.action_space),
+            "mask_in_observation": interface.mask_in_observation,
+            "frame_stack": interface.frame_stack,
+            "action_mask_size": spec.action_mask_size,
+            "same_step_reset": spec.same_step_reset,
+            "frames_per_step": spec.frames_per_step,
+            "rows_per_env_step": spec.rows_per_env_step,
+        },
+        "code": code_hashes(plan.architecture, options["env"], options["network"]),
     }
 
 
 def choices(plan: Plan) -> dict[str, Any]:
-    """What was chosen for this task and machine where the user left it open."""
+    """What was chosen for this task and machine."""
     return {
         "family": plan.family,
         "preset": plan.preset,
@@ -62,7 +91,7 @@ def choices(plan: Plan) -> dict[str, Any]:
 
 
 def choices_line(plan: Plan) -> str:
-    """The same in a line."""
+    """The same in one line."""
     problem = plan.problem
     noun = "place" if problem.environment.is_external else "actor"
     actors = f"{plan.problem.num_actors} {noun}{'s' if problem.num_actors > 1 else ''}"
@@ -73,26 +102,88 @@ def choices_line(plan: Plan) -> str:
     )
 
 
-def _environment(plan: Plan) -> dict[str, Any]:
-    """What `remembered` reads."""
-    interface, spec = plan.problem.environment.interface(), plan.problem.spec
-    return {
-        "observation_space": described(interface.observation_space),
-        "action_space": described(interface.action_space),
-        "mask_in_observation": interface.mask_in_observation,
-        "frame_stack": interface.frame_stack,
-        "action_mask_size": spec.action_mask_size,
-        "same_step_reset": spec.same_step_reset,
-        "frames_per_step": spec.frames_per_step,
-        "rows_per_env_step": spec.rows_per_env_step,
+def first_result(plan: Plan, run_dir: str) -> RunResult:
+    """What is known of the outcome before the run."""
+    return RunResult(
+        plan.architecture,
+        plan.problem.environment.name,
+        plan.options.backend,
+        plan.options.seed,
+        run_dir=run_dir,
+        chosen=choices(plan),
+        command=rerun_command(plan, run_dir),
+    )
+
+
+def run_goal(plan: Plan) -> RunGoal:
+    options = plan.options
+    return RunGoal(
+        plan.architecture,
+        plan.problem.environment.name,
+        options.backend,
+        options.seed,
+        options.target_return,
+        options.total_env_steps,
+        options.max_seconds,
+    )
+
+
+def rerun_command(plan: Plan, run_dir: str) -> str | None:
+    """The shell command that repeats the run, with sizes and preset as they were chosen.
+
+    It names config.json where a value cannot be written as text; None where the run was made from
+    Python objects that cannot be imported."""
+    options = {name: v for name, v in flat(plan.options).items() if name not in NOT_REPEATED}
+    for name in ("env", "network"):
+        if callable(options[name]):
+            options[name] = _importable(options[name])
+            if options[name] is None:
+                return None
+    options["preset"] = plan.preset
+    options["num_actors"] = plan.problem.num_actors
+    options["envs_per_actor"] = plan.problem.envs_per_actor
+    common = option_fields(RunOptions)
+    system = architectures.load(plan.architecture)
+    known = {**common, **option_fields(system.config)}
+    preset = flat(system.presets[plan.preset])
+    changed = {
+        name: value
+        for name, value in options.items()
+        if name == "env" or value != _default(common[name].entry)
     }
+    changed |= {name: value for name, value in flat(plan.config).items() if value != preset[name]}
+    words = ["veldt", "train", plan.architecture]
+    for name, value in changed.items():
+        arguments = cli_args(known[name], value)
+        if arguments is None:
+            return shlex.join(["veldt", "train", "--config", f"{run_dir}/{CONFIG_FILE}"])
+        words += arguments
+    return shlex.join(words)
 
 
-def remembered(stored: dict[str, Any]) -> tuple[EnvironmentSpec, Interface] | None:
-    """The environment as config.json describes it; None where it does not."""
-    found = stored.get("environment")
-    if found is None:
+def _importable(function: Callable[..., object]) -> str | None:
+    """module:function, if importing that gives the same function again."""
+    module = getattr(function, "__module__", "__main__")
+    name = getattr(function, "__qualname__", "<no name>")
+    return None if module == "__main__" or "<" in name else f"{module}:{name}"
+
+
+def _default(entry: Any) -> Any:
+    return entry.default_factory() if callable(entry.default_factory) else entry.default
+
+
+def read_config_entry(run_dir: Path, name: str) -> dict[str, Any] | None:
+    """One entry of a run's config.json; None where there is none."""
+    try:
+        found = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8")).get(name)
+    except (OSError, ValueError, AttributeError):
         return None
+    return found if isinstance(found, dict) else None
+
+
+def saved_environment(stored: Mapping[str, Any]) -> tuple[EnvironmentSpec, Interface]:
+    """The environment as config.json describes it, without making it."""
+    found = stored["environment"]
     interface = Interface(
         space_from(found["observation_space"]),
         space_from(found["action_space"]),
@@ -107,54 +198,26 @@ def remembered(stored: dict[str, Any]) -> tuple[EnvironmentSpec, Interface] | No
         found["action_mask_size"],
         found["same_step_reset"],
         found["frames_per_step"],
-        found.get("rows_per_env_step", 1),
+        found["rows_per_env_step"],
     )
     return spec, interface
 
 
 def check_spaces(run_dir: Path, plan: Plan) -> None:
-    """Refuse an environment that observes or acts otherwise than when the run began."""
-    for what, before, now in other_spaces(run_dir, plan.problem.spec):
+    """Refuse an environment whose spaces have changed since the run began."""
+    for what, before, now in changed_spaces(run_dir, plan.problem.spec):
         raise ConfigurationError(
             f"the {what} of the environment '{plan.problem.environment.name}' has changed since"
             f" the run began, from {before} to {now}; train anew with another --run-dir"
         )
 
 
-def other_spaces(run_dir: Path, spec: EnvironmentSpec) -> Iterator[tuple[str, str, str]]:
-    """Where an environment differs from the run's: observation or action, then and now."""
-    try:
-        before = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8")).get("spaces")
-    except (OSError, ValueError, AttributeError):
-        return  # it was written before this was kept
-    now = _spaces(spec)
-    for what in now if isinstance(before, dict) else ():
-        if before.get(what) != now[what]:
-            yield what, str(before.get(what)), now[what]
-
-
-def telemetry_of(plan: Plan) -> RunTelemetry:
-    in_one_thread = BACKENDS[plan.options.backend].runs_in_one_thread
-    take_turns = [
-        node.name
-        for group in plan.topology.groups()
-        if in_one_thread or (len(group.nodes) > 1 and not group.threads)
-        for node in group.nodes
-    ]
-    nodes = [(node.name, node.kind) for node in plan.topology.nodes]
-    return RunTelemetry(nodes, take_turns)
-
-
-def goal_of(plan: Plan) -> RunGoal:
-    return RunGoal(
-        plan.architecture,
-        plan.problem.environment.name,
-        plan.options.backend,
-        plan.options.seed,
-        plan.options.target_return,
-        plan.options.total_env_steps,
-        plan.options.max_seconds,
-    )
+def changed_spaces(run_dir: Path, spec: EnvironmentSpec) -> Iterator[tuple[str, str, str]]:
+    """Where an environment differs from the run's: observation or action, before and now."""
+    before, now = read_config_entry(run_dir, "spaces") or {}, _spaces(spec)
+    for what in now:
+        if before.get(what, now[what]) != now[what]:
+            yield what, str(before[what]), now[what]
 
 
 def _spaces(spec: EnvironmentSpec) -> dict[str, str]:

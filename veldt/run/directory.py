@@ -1,28 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory of one run: made, locked and described before anything starts."""
+"""The directory of one run, and whether a command continues the run that it holds.
+
+A command whose run directory holds a run continues it, so that a scheduler may repeat the same
+command after each preemption. Importing this module does not import PyTorch.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from veldt.checkpoints.format import DAMAGE, META
+from veldt.checkpoints.store import ordered_names, step_of
 from veldt.errors import ConfigurationError
 from veldt.files import lock, write_atomically
-from veldt.remote.places import is_remote, local_copy
-from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE
-from veldt.telemetry.result import dumps
+from veldt.options import RunOptions
+from veldt.run.config_files import CONFIG_FILE, LIMITS, RESUMABLE, check_code
+from veldt.telemetry.log_files import log_to_stderr
+from veldt.telemetry.result import RunResult, dumps
 
 if TYPE_CHECKING:
     from veldt.run.plan import Plan
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, RESULT_FILE = "checkpoints", "result.json"
+_MAY_DIFFER = RESUMABLE | {"run_dir", "preset"}
+_SIZES = ("num_actors", "envs_per_actor")
 
 
 class RunDirectory:
-    """An exclusive hold on RUN_DIR; the kernel lets go of it when this process ends, however."""
+    """Holds a run directory exclusively; the kernel releases it when this process ends."""
 
     def __init__(
         self,
@@ -31,28 +42,19 @@ class RunDirectory:
         env: str,
         resume: bool = False,
         base: Path | None = None,
+        local: Path | None = None,
     ) -> None:
+        """`base` is where a relative path begins; `local` has the files if `path` is a URL."""
         base = base or Path.cwd()
         given = Path(path) if path else _default_path(base, architecture, env)
-        self.shown = str(given)
-        """As it was given, for people."""
-        if is_remote(path):
-            self.shown, given = str(path), local_copy(str(path))
-        self.path = base / given
-        """From the root: an environment may change the working directory."""
+        self.shown = path or str(given)
+        """The path as the user gave it."""
+        self.path = local or base / given
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            held = lock(self.path / ".lock")
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot write to run directory {self.path} ({error.strerror}); choose another"
-                " with --run-dir"
-            ) from error
-        if held is None:
-            raise ConfigurationError(
-                f"run directory {self.path} is in use by another run; choose another --run-dir"
-            )
-        self._lock = held
+            raise _not_writable(self.path, error) from error
+        self._lock = _locked(self.path)
         if not resume and (self.path / CONFIG_FILE).exists():
             self.close()
             raise ConfigurationError(
@@ -64,10 +66,7 @@ class RunDirectory:
         try:
             write_atomically(self.path / CONFIG_FILE, dumps(config) + "\n", durable=True)
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot write {self.path / CONFIG_FILE} ({error.strerror}); choose another"
-                " --run-dir"
-            ) from error
+            raise _not_writable(self.path, error) from error
 
     @property
     def result(self) -> Path:
@@ -81,11 +80,22 @@ class RunDirectory:
         os.close(self._lock)
 
 
-def directory_of(plan: Plan, resume: bool, base: Path | None) -> RunDirectory:
-    """The directory of one run."""
-    options, env = plan.options, plan.problem.environment.name
-    architecture = plan.topology.architecture
-    return RunDirectory(options.run_dir, architecture, env, resume, base)
+def _not_writable(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"cannot write to run directory {path} ({error.strerror}); choose another with --run-dir"
+    )
+
+
+def _locked(path: Path) -> int:
+    try:
+        held = lock(path / ".lock")
+    except OSError as error:
+        raise _not_writable(path, error) from error
+    if held is None:
+        raise ConfigurationError(
+            f"run directory {path} is in use by another run; choose another --run-dir"
+        )
+    return held
 
 
 def _default_path(base: Path, architecture: str, env: str) -> Path:
@@ -97,3 +107,97 @@ def _default_path(base: Path, architecture: str, env: str) -> Path:
         number += 1
         path = first.with_name(f"{first.name}-{number}")
     return path
+
+
+def run_to_continue(path: Path | None, shown: str | None) -> dict[str, Any] | None:
+    """config.json of the run in this directory; None: start a new one."""
+    if path is None or not (path / CONFIG_FILE).exists():
+        return None
+    if not _has_checkpoint(path):
+        _discard(path)
+        log_to_stderr(f"{shown} was begun and left no checkpoint; it begins anew")
+        return None
+    try:
+        stored: dict[str, Any] = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
+        if not isinstance(stored["options"], dict) or not isinstance(stored["config"], dict):
+            raise TypeError("it does not describe a run")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"{path / CONFIG_FILE} cannot be read ({type(error).__name__}: {error}); choose"
+            " another --run-dir"
+        ) from error
+    return stored
+
+
+def _has_checkpoint(path: Path) -> bool:
+    """Whether a checkpoint can be resumed from; a damaged one counts, and is refused later."""
+    for name in ordered_names(path / CHECKPOINTS):
+        try:
+            if json.loads((path / CHECKPOINTS / name / META).read_bytes())["complete"]:
+                return True
+        except DAMAGE:
+            return True
+    return False
+
+
+def _discard(path: Path) -> None:
+    """Make room for a new run where one ended before its first checkpoint."""
+    held = _locked(path)
+    try:
+        for name in ordered_names(path / CHECKPOINTS):  # weights only, of a run that failed
+            os.rename(path / CHECKPOINTS / name, path / CHECKPOINTS / f".tmp-{name}")
+        (path / RESULT_FILE).unlink(missing_ok=True)
+        (path / CONFIG_FILE).unlink()
+    finally:
+        os.close(held)
+
+
+def with_saved_sizes(options: RunOptions, stored: dict[str, Any]) -> RunOptions:
+    """The options with the sizes and the preset that were chosen on the run's first machine."""
+    saved = {name: stored["options"].get(name) for name in _SIZES if vars(options)[name] is None}
+    sizes: dict[str, Any] = {name: n for name, n in saved.items() if type(n) is int}
+    if options.preset == "auto":
+        sizes["preset"] = stored.get("chosen", {}).get("preset", "auto")
+    return replace(options, **sizes)
+
+
+def check_same_options(path: Path, plan: Plan, stored: dict[str, Any]) -> None:
+    """Refuse to continue a run of other options, naming the first that differs."""
+    from veldt.run.description import describe_plan  # imports PyTorch
+
+    shown = plan.options.run_dir
+    now = json.loads(dumps(describe_plan(plan)))
+    pairs = {"architecture": (stored.get("architecture"), now["architecture"])}
+    for part in ("options", "config"):
+        for name, value in now[part].items():
+            if name not in _MAY_DIFFER and name in stored[part]:
+                pairs[name] = (stored[part][name], value)
+    for name, (before, value) in pairs.items():
+        if before != value:
+            raise ConfigurationError(
+                f"{shown} holds a run with {name} {before}, not {value}; give the same"
+                " options or another --run-dir"
+            )
+    try:
+        check_code(path, stored)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error}, in 'veldt resume {shown}'") from error
+
+
+def finished_result(path: Path, options: RunOptions, stored: dict[str, Any]) -> RunResult | None:
+    """The result of a run that has reached these limits already; None where it continues."""
+    try:
+        result = RunResult.load(path / RESULT_FILE)
+        newest = ordered_names(path / CHECKPOINTS)[-1]
+        if any(stored["options"].get(name) != vars(options)[name] for name in LIMITS):
+            return None
+        if result.env_steps < step_of(newest):
+            return None  # it was resumed later and killed
+        is_over = {
+            "env_steps": result.env_steps >= (options.total_env_steps or 0),
+            "seconds": result.wall_seconds >= (options.max_seconds or 0.0),
+            "target": result.reached_target,
+        }
+        return result if is_over.get(result.stopped_by, False) else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None

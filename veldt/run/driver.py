@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run from start to result: lets the backend work, watches the numbers, decides when to end."""
+"""One run from start to result: advances the backend, records what happens and decides its end."""
 
 from __future__ import annotations
 
@@ -7,50 +7,51 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from veldt import architectures
 from veldt.backends import BACKENDS, make_backend
 from veldt.backends.base import Backend, BackendOptions
-from veldt.callbacks import Callback, CallbackFailure, Callbacks
-from veldt.dashboard.child import LivePage
+from veldt.callbacks import Callback, CallbackFailure, Callbacks, Sidecar
 from veldt.errors import ConfigurationError
 from veldt.run.best import BEST, BestWeights, Score, training_score
-from veldt.run.budget import Budget
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
+from veldt.run.curriculum import Curriculum
 from veldt.run.description import (
     check_spaces,
     choices,
     choices_line,
-    goal_of,
-    telemetry_of,
+    first_result,
+    run_config,
+    run_goal,
 )
-from veldt.run.directory import directory_of
-from veldt.run.evaluation import Evaluator
-from veldt.run.league import add_league_result, keep_best_of_league
+from veldt.run.directory import RunDirectory
+from veldt.run.evaluation import Evaluator, Target
+from veldt.run.external import ClientLog
 from veldt.run.plan import Plan
 from veldt.run.process import OutOfTime, Signals, output_stream
-from veldt.run.repeating import config_of, first_result
-from veldt.run.summary import judge_best, summarise
-from veldt.run.surroundings import Surroundings
-from veldt.run.target import Target
-from veldt.run.timeline import TimelineRecorder
-from veldt.telemetry.diagnosis import StaleWeightsAlarm, actors_with_weights
+from veldt.telemetry.aggregate import RunTelemetry
+from veldt.telemetry.diagnosis import StaleWeightsAlarm, actors_with_weights, bottleneck
 from veldt.telemetry.log_files import wants_events
+from veldt.telemetry.machine_meter import MachineMeter
 from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord
-from veldt.telemetry.result import RunResult, StoppedBy
+from veldt.telemetry.result import OwnMeasures, RunResult, StoppedBy, lag_entry
+from veldt.telemetry.timeline import Timeline
 from veldt.types import Parameters
 
 _METRICS_SECONDS = 1.0
+_LONGEST_TICK_SECONDS, _SHORTEST_TICK_SECONDS = 0.05, 0.001
+_FAST_ENV_STEPS_PER_SECOND = 200_000  # assumed before the run's own rate is known
 _CLOSING_EVALUATION_SECONDS = 20.0
 
 
 class Run:
-    """Drives one plan on one backend. `began` is the process's start on the monotonic clock."""
+    """Drives one plan on one backend."""
 
     def __init__(
         self,
@@ -58,14 +59,30 @@ class Run:
         began: float | None = None,
         resume: bool = False,
         base: Path | None = None,
+        local: Path | None = None,
         callbacks: Sequence[Callback] = (),
+        sidecars: Sequence[Sidecar] = (),
     ) -> None:
-        """`base` is where a relative run directory begins, if it is not here any more."""
+        """Make the run directory and the backend; nothing starts yet.
+
+        Args:
+            plan: What to run.
+            began: Start of the process on the monotonic clock; default: now.
+            resume: Continue from the newest checkpoint of the run directory.
+            base: Working directory before the environment was tried, which may change it.
+            local: Directory of the run's files, where its run directory is a URL.
+            callbacks: Called on progress, episodes, checkpoints and evaluations.
+            sidecars: Processes that run as long as the run does.
+        """
         options = plan.options
-        self._plan, self._options = plan, options
-        self._page, self._callbacks = LivePage(options), Callbacks(callbacks)
+        self._plan, self._options, self._backend_spec = plan, options, BACKENDS[options.backend]
+        self._callbacks, self._sidecars = Callbacks(callbacks), sidecars
         self._began = time.monotonic() if began is None else began
-        self._directory = directory_of(plan, resume, base)
+        architecture, environment = plan.topology.architecture, plan.problem.environment
+        self._directory = RunDirectory(
+            options.run_dir, architecture, environment.name, resume, base, local
+        )
+        path = self._directory.path
         self._backend: Backend = make_backend(
             options.backend,
             plan.topology,
@@ -77,17 +94,19 @@ class Run:
                 checkpoint_env_steps=options.checkpoint_options.env_steps,
             ),
         )
-        self._backend.run_dir = self._directory.path
-        self._budget = Budget(options.total_env_steps)
-        self._timeline = TimelineRecorder(plan, self._backend, self._directory.path)
-        self._telemetry = telemetry_of(plan)
+        self._backend.run_dir = path
+        self._telemetry = _telemetry_of(plan, self._backend_spec.runs_in_one_thread)
         self._result = first_result(plan, self._directory.shown)
-        self._progress = make_progress(goal_of(plan), options.quiet, options.json, output_stream())
-        path, has_events = self._directory.path, wants_events(options.trackers)
-        self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
-        self._around = Surroundings(plan, self._backend, path, self._record)
-        is_deterministic = BACKENDS[options.backend].is_deterministic
-        note = partial(self._record.note, "checkpoint")
+        self._progress = make_progress(run_goal(plan), options.quiet, options.json, output_stream())
+        self._record = RunRecord(
+            path, plan.topology, self._progress.note, wants_events(options.trackers)
+        )
+        self._curriculum = Curriculum(
+            environment, self._backend, partial(self._record.note, "environment")
+        )
+        self._clients = ClientLog(environment, self._record.note)
+        self._machine = MachineMeter()
+        note, is_deterministic = partial(self._record.note, "checkpoint"), self._is_deterministic
         self._checkpoints = RunCheckpoints(
             self._directory.checkpoints,
             self._backend,
@@ -96,7 +115,7 @@ class Run:
             every_env_steps=options.checkpoint_options.env_steps if is_deterministic else None,
             keep=options.checkpoint_options.keep,
             saved=self._callbacks.checkpoint,
-            more_meta=self._around.trackers.meta,
+            more_meta=self._sidecar_meta,
             note=note,
         )
         self._best = BestWeights(path / BEST, note)
@@ -107,7 +126,18 @@ class Run:
         self._signals = Signals()
         self._nodes_are_alive = False
         self._target = self._make_target()
+        self._measure = architectures.load(plan.architecture).measure
+        self._measures: OwnMeasures | None = None
         self._next_metrics = 0.0
+        self._needs_timeline = options.timeline is not None
+
+    @property
+    def _is_deterministic(self) -> bool:
+        return self._backend_spec.is_deterministic
+
+    def _sidecar_meta(self) -> dict[str, object]:
+        path = self._directory.path
+        return {name: x for each in self._sidecars for name, x in each.meta(path).items()}
 
     def _begin_directory(self, resume: bool) -> None:
         path, plan = self._directory.path, self._plan
@@ -116,20 +146,26 @@ class Run:
                 check_spaces(path, plan)
                 meta = self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
-                self._around.curriculum.load()
-                self._around.trackers.restore(meta)
-            self._directory.write_config(config_of(plan, self._result.command, path))
+                self._curriculum.load()
+                for sidecar in self._sidecars:
+                    sidecar.restore(path, meta)
+            self._directory.write_config(run_config(plan, self._result.command, path))
         except ConfigurationError:
             self._backend.stop()
             self._directory.close()
             raise
 
     def execute(self) -> RunResult:
-        """Run to the end. Whatever ends it early is raised after everything is saved."""
-        progress, page = self._progress, self._page.serving(self._directory.path)
+        """Run to the end. An exception that ends it early is raised once all is saved."""
+        progress, alarm = self._progress, partial(self._record.note, "alarm")
         failure: BaseException | None = None
         try:
-            with progress, self._signals, page, self._around.watched():
+            with ExitStack() as stack:
+                stack.callback(self._machine.close)
+                stack.enter_context(progress)
+                stack.enter_context(self._signals)
+                for sidecar in self._sidecars:
+                    stack.enter_context(sidecar.running(self._directory.path, alarm))
                 try:
                     self._record.begin()
                     progress.begin(choices_line(self._plan), choices(self._plan))
@@ -151,8 +187,8 @@ class Run:
         return self._result
 
     def _start(self) -> None:
-        self._callbacks.start(self._around.curriculum)
-        is_here = BACKENDS[self._options.backend].stays_on_this_machine
+        self._callbacks.start(self._curriculum)
+        is_here = self._backend_spec.stays_on_this_machine
         # A cluster may take minutes to make room for all nodes.
         with nullcontext() if is_here else self._signals.interruptible():
             self._backend.start()
@@ -162,30 +198,55 @@ class Run:
         self._observe()
         while True:
             self._signals.check()
-            self._backend.advance(self._budget.tick_seconds(self._telemetry))
+            self._backend.advance(self._tick_seconds())
             self._observe()
-            if self._budget.is_spent(self._telemetry):
+            if self._budget_is_spent():
                 self._backend.pause()
             elapsed = self._elapsed()
             self._time_the_start(elapsed)
             progress.update(self._telemetry, elapsed)
-            self._report_notes()
+            while self._backend.notes:
+                self._record.note("node", self._backend.notes.pop(0))
             self._callbacks.episodes(self._telemetry.fresh_episodes)
-            self._attempt("timeline", lambda: self._timeline.write_if_due(self._telemetry))
+            self._attempt("timeline", self._save_timeline_if_due)
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
-                self._around.look(self._telemetry)
-                self._record.tick(self._telemetry, self._backend.restarted)
-                self._look_for_lost_weights(elapsed)
-                self._best.watch(self._telemetry, self._weights)
-                self._best.write_if_due(elapsed)
+                self._every_second(elapsed)
                 if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
                     return "callback"
-            elif BACKENDS[self._options.backend].is_deterministic:  # the clock must not decide
+            elif self._is_deterministic:  # the clock must not decide
                 self._best.watch(self._telemetry, self._weights)
             if reason := self._reason_to_stop(elapsed):
                 return reason
             self._checkpoints.save_if_due(elapsed, self._weights)
+
+    def _every_second(self, elapsed: float) -> None:
+        telemetry = self._telemetry
+        for sidecar in self._sidecars:
+            sidecar.poll()
+        self._clients.update(telemetry.snapshots)
+        is_here = self._backend_spec.stays_on_this_machine
+        nodes = self._backend.process_ids().values() if is_here else ()
+        machine = self._machine.read([os.getpid(), *nodes])
+        telemetry.outside = {**machine, **self._curriculum.metrics()}
+        self._record.tick(telemetry, self._backend.restarted)
+        for text in self._alarm.check(telemetry.snapshots, telemetry.updates, elapsed):
+            self._record.note("alarm", text)
+        self._best.watch(telemetry, self._weights)
+        self._best.write_if_due(elapsed)
+
+    def _tick_seconds(self) -> float:
+        """Time until the next turn of the loop, short near the end of a budget of env steps."""
+        total = self._options.total_env_steps
+        if total is None:
+            return _LONGEST_TICK_SECONDS
+        rate = max(self._telemetry.rate("env_steps"), _FAST_ENV_STEPS_PER_SECOND)
+        left = (total - self._telemetry.env_steps) / rate
+        return min(_LONGEST_TICK_SECONDS, max(_SHORTEST_TICK_SECONDS, left / 2))
+
+    def _budget_is_spent(self) -> bool:
+        total = self._options.total_env_steps
+        return total is not None and self._telemetry.env_steps >= total
 
     def _time_the_start(self, elapsed: float) -> None:
         result = self._result
@@ -193,15 +254,6 @@ class Run:
             result.start_seconds = elapsed
         if self._telemetry.updates and result.first_update_seconds is None:
             result.first_update_seconds = elapsed
-
-    def _report_notes(self) -> None:
-        while self._backend.notes:
-            self._record.note("node", self._backend.notes.pop(0))
-
-    def _look_for_lost_weights(self, elapsed: float) -> None:
-        telemetry = self._telemetry
-        for text in self._alarm.check(telemetry.snapshots, telemetry.updates, elapsed):
-            self._record.note("alarm", text)
 
     def _observe(self) -> None:
         names = (node.name for node in self._plan.topology.nodes)
@@ -217,7 +269,7 @@ class Run:
             self._result.reached_target = True
             self._result.seconds_to_target = self._elapsed()
             return "target"
-        if self._budget.is_spent(self._telemetry):
+        if self._budget_is_spent():
             return "env_steps"
         if options.max_seconds is not None and elapsed >= options.max_seconds:
             return "seconds"
@@ -230,7 +282,7 @@ class Run:
         return Target(
             options.target_return,
             options.evaluation_episodes,
-            has_looks=not (BACKENDS[options.backend].is_deterministic or is_external),
+            checks_by_clock=not (self._is_deterministic or is_external),
             play=None if is_external else self._play,
         )
 
@@ -256,7 +308,7 @@ class Run:
         self, weights: Parameters, env_steps: int, max_seconds: float | None, attempt: int = 0
     ) -> np.ndarray:
         """Returns of the fresh episodes that ended within `max_seconds`. Signals and the limit
-        strike at once: an environment may take very long to reset."""
+        take effect at once, because an environment may take very long to reset."""
         try:
             with self._signals.interruptible(max_seconds):
                 evaluator = Evaluator(
@@ -264,7 +316,7 @@ class Run:
                     self._plan.topology.network,
                     seed=_evaluation_seed(self._options.seed, weights.version, attempt),
                     num_episodes=self._options.evaluation_episodes,
-                    parameters=self._around.curriculum.values,
+                    parameters=self._curriculum.values,
                 )
                 try:
                     returns = evaluator.returns(weights.vector, max_seconds)
@@ -272,19 +324,41 @@ class Run:
                     evaluator.close()
         except OutOfTime:
             return np.empty(0)
-        # Without the longest episodes, those that ended early would be the judges.
+        # Without the longest episodes the mean would be that of the short ones.
         if returns.size == self._options.evaluation_episodes:
             self._best.evaluated(Score.of(returns), weights, env_steps)
         self._callbacks.evaluation(returns, env_steps)
         return returns
 
+    def _save_timeline_if_due(self) -> None:
+        if self._telemetry.steady_seconds >= (self._options.timeline or 0.0):
+            self._save_timeline()
+
+    def _save_timeline(self) -> None:
+        """Save the timeline once: when steady state has lasted long enough, or at the end."""
+        wanted, options = self._options.timeline, self._options
+        if not self._needs_timeline or wanted is None:
+            return
+        self._needs_timeline = False
+        end, spans = time.time(), self._backend.take_spans()
+        about = {
+            "architecture": self._plan.architecture,
+            "env": self._plan.problem.environment.name,
+            "backend": options.backend,
+            "actors": self._plan.problem.num_actors,
+            "envs_per_actor": self._plan.problem.envs_per_actor,
+        }
+        begin = end - min(wanted, self._telemetry.steady_seconds or wanted)
+        Timeline.of(self._plan.topology, spans, begin, end, about).save(self._directory.path)
+
     def _conclude(self, progress: Progress) -> None:
-        """Last numbers, last checkpoint, result.json; also after an interrupt or a failure. What
-        cannot be done is said, and the rest is done all the same."""
+        """Last numbers, last checkpoint and result.json, also after an interrupt or a failure. A
+        step that fails is reported, and the others are still done."""
         self._attempt("last numbers", self._observe)
-        self._attempt("timeline", lambda: self._timeline.write(self._telemetry))
+        self._attempt("timeline", self._save_timeline)
         self._attempt("last checkpoint", self._save_last)
-        self._attempt("league", self._measure_league)
+        if self._measure is not None:
+            self._attempt("measures", self._add_own_measures)
         if self._result.stopped_by in ("env_steps", "seconds", "callback"):
             self._attempt("evaluation", self._evaluate_last)
         self._attempt("best weights", self._judge_best)
@@ -307,18 +381,14 @@ class Run:
         self._checkpoints.save_last(weights, self._nodes_are_alive)
         self._best.watch(self._telemetry, lambda: weights)
 
-    def _measure_league(self) -> None:
-        add_league_result(self._result, self._plan, self._backend)
-
     def _evaluate_last(self) -> None:
         if not self._options.evaluation_episodes or self._plan.problem.environment.is_external:
-            return  # nobody can play there but its clients
+            return  # only clients can play an external environment
         weights, env_steps = self._weights(), self._telemetry.env_steps
-        self._backend.stop()  # the cores are the evaluation's now
-        is_deterministic = BACKENDS[self._options.backend].is_deterministic
-        limit = None if is_deterministic else _CLOSING_EVALUATION_SECONDS
+        self._backend.stop()  # frees the cores for the evaluation
+        limit = None if self._is_deterministic else _CLOSING_EVALUATION_SECONDS
         best, age, now = self._best.weights, self._best.env_steps, training_score(self._telemetry)
-        # The best by training episodes has to prove it where the end is a good deal worse.
+        # Where the end is much worse than the best training episodes, both are evaluated.
         contested = now is not None and self._best.has_dropped(now)
         try:
             if contested and best is not None and age is not None:
@@ -328,18 +398,74 @@ class Run:
         except KeyboardInterrupt:  # no reason to lose the result as well
             self._record.note("end", "interrupted during the closing evaluation")
 
+    def _add_own_measures(self) -> None:
+        """Add what the architecture itself measures of its weights, such as a league's games."""
+        assert self._measure is not None
+        self._measures = self._measure(
+            self._plan.config,
+            self._plan.topology,
+            self._backend.parameters,
+            self._directory.path,
+        )
+        for name, value in self._measures.entries.items():
+            setattr(self._result, name, value)
+
     def _judge_best(self) -> None:
-        if keep_best_of_league(self._plan, self._directory.path, self._best):
-            return
+        """Write the best weights, and note whether the run ended far below them."""
+        measured = None if self._measures is None else self._measures.best
+        if measured is not None:
+            score, weights, env_steps = measured
+            self._best.keep(Score(score, 0.0, True), weights, env_steps)
         self._best.write()
-        judge_best(self._result, self._best, training_score(self._telemetry))
+        if self._measure is not None:
+            return  # training returns do not tell how strong a league is
+        best, now, result = self._best.score, training_score(self._telemetry), self._result
+        if best is None:
+            return
+        result.best_return, result.best_env_steps = best.mean, self._best.env_steps
+        if result.reached_target or now is None or not self._best.has_dropped(now):
+            return
+        last = result.evaluation_return
+        result.collapsed = not (best.evaluated and last is not None and last >= best.mean)
 
     def _summarise(self) -> None:
-        self._result.wall_seconds = self._elapsed()
-        self._result.restarts = self._backend.restarts
-        summarise(self._result, self._telemetry, self._plan)
+        """Fill in the numbers of the whole run."""
+        result, telemetry, plan = self._result, self._telemetry, self._plan
+        result.wall_seconds = self._elapsed()
+        result.restarts = self._backend.restarts
+        result.env_steps, result.updates = telemetry.env_steps, telemetry.updates
+        result.frames = result.env_steps * plan.problem.spec.frames_per_step
+        result.env_steps_per_second = telemetry.steady_rate()
+        if not result.reached_target:
+            result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
+        result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
+        result.aborted_episodes = telemetry.aborted_episodes
+        result.policy_lag = lag_entry(telemetry.lag)
+        in_one_thread = self._backend_spec.runs_in_one_thread
+        result.bottleneck = bottleneck(
+            telemetry, plan.topology, plan.options, plan.config, in_one_thread
+        )
+        result.stage_shares = telemetry.stage_shares()
+
+
+def show_result(plan: Plan, result: RunResult) -> RunResult:
+    """Print the result of a run that had ended before."""
+    options = plan.options
+    progress = make_progress(run_goal(plan), options.quiet, options.json, output_stream())
+    progress.finish(result)
+    return result
+
+
+def _telemetry_of(plan: Plan, in_one_thread: bool) -> RunTelemetry:
+    interleaved = [
+        node.name
+        for group in plan.topology.groups()
+        if in_one_thread or (len(group.nodes) > 1 and not group.threads)
+        for node in group.nodes
+    ]
+    return RunTelemetry([(node.name, node.kind) for node in plan.topology.nodes], interleaved)
 
 
 def _evaluation_seed(seed: int, version: int, attempt: int) -> int:
-    """Other episodes than the actors see, and other ones each time."""
+    """Other episodes than the actors see, and other ones for each attempt."""
     return (seed * 1_000_003 + version * 7919 + attempt * 104_729 + 12_345) % 2**31

@@ -1,158 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fresh episodes with a checkpoint of a finished or running run, and a video of one."""
+"""Fresh episodes without exploration: how they are played, and when they end a run.
+
+A target return is reached when the mean of fresh episodes reaches it. They are played when the last
+100 training episodes reach the target. Those lag behind the policy and include its exploration, so
+the target is also checked in between, for at most a fifth of one core's time; a check that succeeds
+is repeated with other episodes, since it may have been luck. These checks depend on the clock, so
+there are none on a deterministic backend.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-import gymnasium
 import numpy as np
 
 from veldt.environments import EnvironmentFactory
-from veldt.environments.atari import atari_rules
-from veldt.environments.lookup import missing_extra, one_line
 from veldt.environments.parameters import Values
-from veldt.errors import ConfigurationError
 from veldt.networks import NetworkFactory, Player
 from veldt.resources import usable_cores
-from veldt.run.loading import LAST, Restored, restored
-
-_FRAMES_PER_SECOND = 30
-
-
-@dataclass(frozen=True)
-class EvaluationResult:
-    """Returns of fresh episodes; None where no episode ended."""
-
-    architecture: str
-    env: str
-    env_steps: int
-    """Age of the weights: env steps of training before the checkpoint."""
-    returns: list[float]
-    mean: float | None
-    std: float | None
-    min: float | None
-    max: float | None
-    video: str | None = None
-    frames: int | None = None
-    """Frames of training before the checkpoint, where a step is several."""
-    rules: str | None = None
-    """Under which an Atari score was made."""
-    human_normalized: float | None = None
-    """The mean where 0 is a random player and 1 a human, where both are known."""
-
-    def text(self) -> str:
-        """The result in a few lines."""
-        what = f"{self.architecture} on {self.env} after {self.env_steps:,} env steps"
-        lines = [f"{what}: no episode ended; end them with --wrappers time_limit=N when training"]
-        if self.returns:
-            spread = f"std {self.std:.1f}, min {self.min:.1f}, max {self.max:.1f}"
-            lines = [
-                f"{what}: mean return {self.mean:.1f} over {len(self.returns)} episodes ({spread})"
-            ]
-        if self.human_normalized is not None:
-            lines.append(f"human-normalised {self.human_normalized:.2f} (random 0, human 1)")
-        if self.rules:
-            lines.append(f"after {self.frames:,} frames; {self.rules}")
-        return "\n".join([*lines, *([self.video] if self.video else [])])
-
-
-def evaluate_run(
-    run_dir: Path,
-    episodes: int = 20,
-    seed: int = 0,
-    video: bool = False,
-    policy: int | None = None,
-    trust_code: bool = False,
-    checkpoint: str | int = LAST,
-    stochastic: bool = False,
-    env: str | None = None,
-) -> EvaluationResult:
-    """Play `episodes` episodes side by side; the video shows one more, in `run_dir`/videos."""
-    if episodes < 1:
-        raise ConfigurationError(f"episodes is {episodes}; use 1 or more")
-    if seed < 0:
-        raise ConfigurationError(f"seed is {seed}; use a whole number from 0 on")
-    found = restored(run_dir, checkpoint, policy=policy, env=env, trust_code=trust_code)
-    returns, _ = _play(found, episodes, seed, stochastic)
-    path = _record(found, seed, stochastic, run_dir) if video else None
-    known = returns.size > 0
-    rules = atari_rules(found.plan.problem.environment)
-    return EvaluationResult(
-        found.plan.architecture,
-        found.plan.problem.environment.name,
-        found.env_steps,
-        returns.tolist(),
-        mean=float(returns.mean()) if known else None,
-        std=float(returns.std()) if known else None,
-        min=float(returns.min()) if known else None,
-        max=float(returns.max()) if known else None,
-        video=str(path) if path else None,
-        frames=rules.frames_per_step * found.env_steps if rules else None,
-        rules=rules.text() if rules else None,
-        human_normalized=rules.human_normalized(returns.mean()) if rules and known else None,
-    )
-
-
-def _play(
-    found: Restored, episodes: int, seed: int, stochastic: bool, render: bool = False
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    plan = found.plan
-    evaluator = Evaluator(
-        plan.problem.environment, plan.topology.network, seed, episodes, render, stochastic
-    )
-    try:
-        return evaluator.returns(found.weights.vector), evaluator.frames
-    finally:
-        evaluator.close()
-
-
-def _record(found: Restored, seed: int, stochastic: bool, run_dir: Path) -> Path:
-    env = found.plan.problem.environment
-    try:
-        _, frames = _play(found, 1, seed, stochastic, render=True)
-    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-        remedy = missing_extra(env.env, error)
-        raise ConfigurationError(f"cannot draw {env.name}: {one_line(error)}{remedy}") from error
-    if not frames:
-        raise ConfigurationError(f"{env.name} cannot draw itself; leave --video out")
-    folder = run_dir / "videos"
-    try:
-        folder.mkdir(exist_ok=True)
-        return _write_video(folder / f"env-steps-{found.env_steps}-seed-{seed}", frames)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write the video: {one_line(error)}") from error
-
-
-def _write_video(stem: Path, frames: list[np.ndarray]) -> Path:
-    """An mp4 with the extra "video"; else a GIF, for which Pillow (with TensorBoard) is enough."""
-    if importlib.util.find_spec("imageio") and importlib.util.find_spec("imageio_ffmpeg"):
-        import imageio
-
-        path = stem.with_suffix(".mp4")
-        options: dict[str, Any] = {"fps": _FRAMES_PER_SECOND, "macro_block_size": 2}
-        imageio.mimwrite(path, frames, **options)  # type: ignore[arg-type]
-        return path
-    from PIL import Image
-
-    path = stem.with_suffix(".gif")
-    pictures = [Image.fromarray(frame) for frame in frames]
-    pictures[0].save(
-        path, save_all=True, append_images=pictures[1:], duration=1000 // _FRAMES_PER_SECOND, loop=0
-    )
-    return path
-
+from veldt.telemetry.aggregate import RunTelemetry
 
 _MAX_ROWS = 30_000  # longer than any episode of a standard task, so that evaluation always ends
+_EPISODES_BETWEEN_EVALUATIONS = 100
+_CHECKS_SHARE = 0.2  # of the time
+_FIRST_CHECK_SECONDS = 0.5  # after the first update: small tasks are solved within a second
+_LEAST_BETWEEN_CHECKS_SECONDS = 0.5
+_CHECK_SECONDS = 4.0  # or a twentieth of the run so far: a poor policy may never end an episode
+_LONGEST_CHECK_SECONDS = 32.0
+_LONGEST_CHECK_SHARE = 0.05
+
+Play = Callable[[int, float | None], np.ndarray]
+"""Returns of fresh episodes of attempt N with the newest weights, within a number of seconds."""
 
 
 def whole_games(environment: EnvironmentFactory) -> EnvironmentFactory:
-    """The environment without what only eases learning: clipped rewards, lives as episodes. Long
-    games are stepped by a quarter of the cores: somebody waits for them."""
+    """The environment without what only eases learning: clipped rewards, lives as episodes. Atari
+    games are stepped by a quarter of the cores, because training waits for them."""
     options = tuple(entry for entry in environment.options if entry[0] != "episodic_life")
     threads = max(1, usable_cores() // 4)
     if environment.is_atari and threads > 1 and "num_threads" not in dict(options):
@@ -161,9 +46,8 @@ def whole_games(environment: EnvironmentFactory) -> EnvironmentFactory:
 
 
 class Evaluator:
-    """Plays one episode in each of `num_episodes` environments side by side, the likeliest action
-    each time unless `stochastic`. Short episodes cannot crowd out long ones: every environment
-    counts exactly once."""
+    """Plays one episode in each of `num_episodes` environments, so that each counts exactly once
+    and short episodes are not over-represented. Actions are the likeliest unless `stochastic`."""
 
     def __init__(
         self,
@@ -175,7 +59,7 @@ class Evaluator:
         stochastic: bool = False,
         parameters: Values | None = None,
     ) -> None:
-        """`parameters`: what a run has told its environments."""
+        """`parameters` are the environment parameters that callbacks have set."""
         self._environment = whole_games(environment).make(num_episodes, seed, render=render)
         if parameters:
             self._environment.set_parameters(parameters)
@@ -213,3 +97,60 @@ class Evaluator:
 
     def close(self) -> None:
         self._environment.close()
+
+
+@dataclass
+class Target:
+    """Whether one run has reached its target return."""
+
+    target_return: float
+    num_episodes: int
+    checks_by_clock: bool
+    play: Play | None
+    """None: no episode can be played here, and training episodes decide alone."""
+    evaluation_return: float | None = None
+    """Mean return of the last complete evaluation."""
+    _next_episode: int = 0
+    _next_check: float | None = None
+    """None before the first update."""
+    _check_seconds: float = _CHECK_SECONDS
+    """Doubles after each check whose episodes did not end, as those of Pong do not."""
+
+    def is_reached(
+        self, telemetry: RunTelemetry, elapsed_seconds: float, seconds_left: float | None
+    ) -> bool:
+        if self._training_reaches_it(telemetry):
+            self._next_episode = telemetry.episodes + _EPISODES_BETWEEN_EVALUATIONS
+            return self._holds(0, seconds_left)
+        if not self.checks_by_clock or telemetry.updates == 0:
+            return False
+        if self._next_check is None:
+            self._next_check = elapsed_seconds + _FIRST_CHECK_SECONDS
+        if elapsed_seconds < self._next_check:
+            return False
+        began = time.monotonic()
+        limit = max(self._check_seconds, _LONGEST_CHECK_SHARE * elapsed_seconds)
+        limit = limit if seconds_left is None else min(limit, seconds_left)
+        reached = self._holds(0, limit) and self._holds(1, seconds_left)
+        pause = max(_LEAST_BETWEEN_CHECKS_SECONDS, (time.monotonic() - began) / _CHECKS_SHARE)
+        self._next_check = elapsed_seconds + pause
+        return reached
+
+    def _training_reaches_it(self, telemetry: RunTelemetry) -> bool:
+        return (
+            telemetry.has_100_returns
+            and telemetry.mean_return_100 >= self.target_return
+            and telemetry.episodes >= self._next_episode
+        )
+
+    def _holds(self, attempt: int, seconds: float | None) -> bool:
+        """Whether fresh episodes reach the target. If some did not end in time nothing is known,
+        because the longest would be missing from the mean."""
+        if self.play is None:
+            return True
+        returns = self.play(attempt, seconds)
+        if returns.size < self.num_episodes:
+            self._check_seconds = min(2.0 * self._check_seconds, _LONGEST_CHECK_SECONDS)
+            return False
+        self.evaluation_return = float(returns.mean())
+        return self.evaluation_return >= self.target_return

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs whose simulators are elsewhere: what their environments are like, and whether any is
-there."""
+"""Runs on external simulators: the spaces they declare, and when their clients come and go."""
 
 from __future__ import annotations
 
@@ -33,20 +32,24 @@ from veldt.telemetry.counters import NodeSnapshot
 from veldt.telemetry.record import EventSort
 from veldt.types import EnvironmentSpec
 
-DEFAULT_ENVIRONMENTS = 64
-"""All that may be connected at a time, where nothing else is said."""
+_MOST_ENVIRONMENTS = 64
+"""Environments that may be connected at a time, by default."""
 _SPACES, _ENVIRONMENTS = "spaces", "environments"
 _KEYS = ("observation_space", "action_space", "action_masks")
 _REMIND_SECONDS = 30.0
+_WITHOUT_MEANING = {"frame_stack": 1, "time_limit": None, "vectorization": "auto"}
+"""Wrappers that do not apply where a simulator steps the environment, with their defaults."""
 
 
 def is_external(options: RunOptions) -> bool:
     return isinstance(options.env, str) and options.env.startswith(EXTERNAL_PREFIX)
 
 
-def declared(architecture: str, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-    """The options of a run with the spaces of its external environment in them: from a file, or
-    from the first client, which is waited for. Other runs' options stay as they are."""
+def with_declared_spaces(
+    architecture: str, options: RunOptions, say: Callable[[str], None]
+) -> RunOptions:
+    """The options with the spaces of an external environment: those of a file, or of the first
+    client, which is waited for. Options of other runs are returned as they are."""
     if not is_external(options):
         return options
     address = _checked(options, architectures.load(architecture))
@@ -54,26 +57,26 @@ def declared(architecture: str, options: RunOptions, say: Callable[[str], None])
     if _SPACES in options.env_options:
         return options
     if address.spaces_file is not None:
-        return _with(options, _read(address.spaces_file), None)
+        declared: dict[str, object] = {_SPACES: _read(address.spaces_file)}
+        return replace(options, env_options={**options.env_options, **declared})
     from veldt.wire.declaration import first_declaration
     from veldt.wire.security import from_environment
 
-    say(f"waiting for the first client at {address.listen}, which says what its spaces are")
+    say(f"waiting for the first client at {address.listen} to declare its spaces")
     security = from_environment(address.listen)
     found = first_declaration(address.listen, security, lambda: not is_ending())
     if found is None:
         raise Terminated
-    interface = found.interface
     spaces = {
-        "observation_space": described(interface.observation_space),
-        "action_space": described(interface.action_space),
+        "observation_space": described(found.interface.observation_space),
+        "action_space": described(found.interface.action_space),
         "action_masks": found.action_masks,
     }
-    return _with(options, spaces, found.environments)
+    declared = {_SPACES: spaces, _ENVIRONMENTS: found.environments}
+    return replace(options, env_options={**options.env_options, **declared})
 
 
 def _check_free(listen: str) -> None:
-    """Refuse an address that cannot be listened on before anything starts."""
     host, _, port = listen.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -84,14 +87,7 @@ def _check_free(listen: str) -> None:
         ) from error
 
 
-def _with(options: RunOptions, spaces: Mapping[str, Any], environments: int | None) -> RunOptions:
-    told: dict[str, object] = {_SPACES: dict(spaces)}
-    if environments is not None:
-        told[_ENVIRONMENTS] = environments
-    return replace(options, env_options={**options.env_options, **told})
-
-
-def _read(file: str) -> Mapping[str, Any]:
+def _read(file: str) -> dict[str, Any]:
     example = '{"observation_space": {...}, "action_space": {...}} (docs/serving.md)'
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
@@ -102,12 +98,8 @@ def _read(file: str) -> Mapping[str, Any]:
     return found
 
 
-_TAKES_NONE = {"frame_stack": 1, "time_limit": None, "vectorization": "auto"}
-"""Wrappers that have no meaning where a simulator drives, with their defaults."""
-
-
 def _checked(options: RunOptions, system: Architecture) -> ExternalAddress:
-    """Where the run listens, if its options and the architecture go together."""
+    """The address the run listens on, if its options and the architecture allow it."""
     if not system.takes_external:
         raise ConfigurationError(
             "only seed_rl takes external:, since its actors hold no weights; other architectures"
@@ -118,7 +110,7 @@ def _checked(options: RunOptions, system: Architecture) -> ExternalAddress:
             "clients come and go by the clock, and the serial backend repeats every bit of a run;"
             " use --backend process with external:"
         )
-    for name, default in _TAKES_NONE.items():
+    for name, default in _WITHOUT_MEANING.items():
         if getattr(options.wrappers, name) != default:
             raise ConfigurationError(
                 f"{name} does not go with external:, where the simulator decides; leave it out"
@@ -126,16 +118,17 @@ def _checked(options: RunOptions, system: Architecture) -> ExternalAddress:
     return external_address(str(options.env))
 
 
-def known(options: RunOptions, system: Architecture) -> tuple[EnvironmentSpec, Interface] | None:
-    """The external environment of a run as it was declared; None for others."""
+def declared_spec(
+    options: RunOptions, system: Architecture
+) -> tuple[EnvironmentSpec, Interface] | None:
+    """The declared external environment of a run; None for runs on other environments."""
     if not is_external(options):
         return None
     _checked(options, system)
-    name = str(options.env)
-    spaces = options.env_options.get(_SPACES)
+    name, spaces = str(options.env), options.env_options.get(_SPACES)
     if not isinstance(spaces, dict):
         raise ConfigurationError(
-            f"what the environments of '{name}' are like is not known before a client comes; give"
+            f"the spaces of '{name}' are not known before a client connects; give"
             " ?spaces=FILE behind it (docs/serving.md)"
         )
     interface = external_interface(
@@ -144,19 +137,19 @@ def known(options: RunOptions, system: Architecture) -> tuple[EnvironmentSpec, I
     return external_spec(name, interface, bool(spaces.get("action_masks", False))), interface
 
 
-def sized(options: RunOptions) -> RunOptions:
-    """With the number of places for clients, and of environments at each: as many as the first
-    client has, so that its stream takes one place. Other runs' options stay as they are."""
+def with_places(options: RunOptions) -> RunOptions:
+    """The options with the number of clients and of environments per client, where that is open: as
+    many environments as the first client has. Options of other runs are returned as they are."""
     if not is_external(options):
         return options
-    told = options.env_options.get(_ENVIRONMENTS, 1)
-    per_place = options.envs_per_actor or (told if isinstance(told, int) else 1)
-    num_places = options.num_actors or max(1, DEFAULT_ENVIRONMENTS // per_place)
-    return replace(options, num_actors=num_places, envs_per_actor=per_place)
+    declared = options.env_options.get(_ENVIRONMENTS, 1)
+    per_client = options.envs_per_actor or (declared if isinstance(declared, int) else 1)
+    clients = options.num_actors or max(1, _MOST_ENVIRONMENTS // per_client)
+    return replace(options, num_actors=clients, envs_per_actor=per_client)
 
 
-class ClientWatch:
-    """Says when clients come and go, and from time to time that none is there."""
+class ClientLog:
+    """Reports when clients come and go, and every 30 s that none is connected."""
 
     def __init__(
         self, environment: EnvironmentFactory, note: Callable[[EventSort, str], None]
@@ -164,8 +157,7 @@ class ClientWatch:
         self._listen = external_address(environment.name).listen if environment.is_external else ""
         self._note, self._before, self._next_reminder = note, -1, 0.0
 
-    def look(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
-        """Nothing to see where actors step the environments."""
+    def update(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
         if not self._listen:
             return
         now = sum(int(each.counters.get(CONNECTED, 0)) for each in snapshots.values())
@@ -175,4 +167,4 @@ class ClientWatch:
             self._note("clients", f"{now} environments of clients at {self._listen}")
         if not now and (changed or seconds >= self._next_reminder):
             self._next_reminder = seconds + _REMIND_SECONDS
-            self._note("clients", f"no client is there: waiting at {self._listen}")
+            self._note("clients", f"no client is connected: waiting at {self._listen}")

@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
+
+import torch
 
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
-from veldt.environments import Interface
 from veldt.environments.lookup import one_line
 from veldt.errors import ConfigurationError
+from veldt.networks import FirstWeights, FlatParameters, tensors_of
+from veldt.networks.factory import Part
 from veldt.policy import TrainedPolicy
 from veldt.run.best import BEST
 from veldt.run.checkpoints import weights_in
-from veldt.run.description import other_spaces, remembered
-from veldt.run.directory import CHECKPOINTS, CONFIG_FILE
+from veldt.run.config_files import CONFIG_FILE, saved_options
+from veldt.run.description import changed_spaces, saved_environment
+from veldt.run.directory import CHECKPOINTS
 from veldt.run.plan import Plan, make_plan
-from veldt.run.saved_options import saved_options
-from veldt.types import EnvironmentSpec, Parameters
+from veldt.types import Parameters
 
 LAST = "last"
 
@@ -42,40 +48,43 @@ def restored(
     trust_code: bool = False,
     without_environment: bool = False,
 ) -> Restored:
-    """The plan for this machine, whatever the run's was, and the weights of a checkpoint: "last",
-    "best", or the env steps it was made at. `env`: another environment of the same spaces.
-    `without_environment`: believe what the run has written about it, so that it need not be
-    there."""
+    """A plan for the CPU of this machine, and the weights of a checkpoint.
+
+    Args:
+        run_dir: Directory of the run.
+        checkpoint: "last", "best", or the env steps it was made at.
+        policy: Index of one policy of several; without it, the best.
+        env: Another environment of the same spaces.
+        trust_code: Import code that config.json names even if it has changed.
+        without_environment: Use the recorded spaces, so that it need not be installed.
+    """
     found = find_checkpoint(run_dir, checkpoint)
     try:
         architecture, options, own = saved_options(run_dir, trust_code)
         weights = weights_in(found, policy)
         env_steps = int(found.meta["env_steps"])
-        known = _remembered(run_dir) if without_environment else None
+        known = None
+        if without_environment:
+            stored = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8"))
+            known = saved_environment(stored)
     except ConfigurationError:
         raise
     except (KeyError, TypeError, ValueError, CheckpointError) as error:
         raise ConfigurationError(
             f"{run_dir} cannot be read ({one_line(error)}); was it written by this version?"
         ) from error
-    named = [options.network, *([] if known else [options.env if env is None else env])]
-    for name in named:
+    for name in (options.network, *([] if known else [env or options.env])):
         module, _, function = str(name).partition(":")
         if module == "__main__" or "<" in function:
             raise ConfigurationError(
                 f"the run used {name}, which cannot be imported here; define it at the top level of"
                 " a module and train with module:function to evaluate later"
             )
-    options = replace(
-        options,
-        backend="serial",
-        device="cpu",
-        run_dir=None,
-    )
+    options = replace(options, backend="serial", device="cpu", run_dir=None)
     if env is not None:
         options = replace(options, env=env, env_options={})
     plan = make_plan(architecture, options, own, known)
-    for what, before, now in other_spaces(run_dir, plan.problem.spec) if env is not None else ():
+    for what, before, now in changed_spaces(run_dir, plan.problem.spec) if env is not None else ():
         raise ConfigurationError(
             f"{env} does not fit what was trained: its {what} is {now}, not {before}; name an"
             " environment of the same spaces"
@@ -112,12 +121,8 @@ def loaded(
     )
 
 
-def _remembered(run_dir: Path) -> tuple[EnvironmentSpec, Interface] | None:
-    return remembered(json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8")))
-
-
 def find_checkpoint(run_dir: Path, which: str | int = LAST) -> Checkpoint:
-    """ "last", "best", or that of so many env steps."""
+    """The checkpoint "last", "best", or that of a number of env steps."""
     if not (run_dir / CONFIG_FILE).is_file():
         raise ConfigurationError(
             f"{run_dir} is not a run directory: it has no {CONFIG_FILE}; give the directory that"
@@ -126,11 +131,12 @@ def find_checkpoint(run_dir: Path, which: str | int = LAST) -> Checkpoint:
     stored = CheckpointStore(run_dir / CHECKPOINTS)
     try:
         best = CheckpointStore(run_dir / BEST).newest()
-        found = stored.newest() if which in (LAST, BEST) else _at(stored, best, run_dir, which)
+        if which not in (LAST, BEST):
+            return _at(stored, best, run_dir, which)
+        # No weights are known to be best before 100 episodes have ended.
+        found = best if which == BEST and best is not None else stored.newest()
     except CheckpointError as error:
         raise ConfigurationError(str(error)) from error
-    # Before 100 episodes have ended nobody can say which weights are best.
-    found = best or found if which == BEST else found
     if found is None:
         raise ConfigurationError(
             f"{run_dir} has no checkpoint yet; wait for the first one or let the run end"
@@ -142,13 +148,54 @@ def _at(
     stored: CheckpointStore, best: Checkpoint | None, run_dir: Path, which: str | int
 ) -> Checkpoint:
     """The checkpoint made at so many env steps."""
-    there = stored.steps()
-    if str(which).isdecimal() and int(which) in there:
+    steps = stored.steps()
+    if str(which).isdecimal() and int(which) in steps:
         return stored.at(int(which))
     if best is not None and str(best.meta["env_steps"]) == str(which):
         return best
-    known = ", ".join(map(str, there)) or "none"
+    known = ", ".join(map(str, steps)) or "none"
     raise ConfigurationError(
         f"{run_dir} has no checkpoint '{which}'; use best, last, or the env steps of one that is"
         f" there: {known}"
     )
+
+
+def first_weights(
+    from_run: str, locate: Callable[[str, str], Path], trust_code: bool = False
+) -> FirstWeights:
+    """The weights and statistics that a run with `from_run` begins with.
+
+    Args:
+        from_run: RUN[:CHECKPOINT][:encoder], by default the best checkpoint and all weights.
+        locate: From the run and the checkpoint to a directory on this machine.
+        trust_code: Import code that the run's config.json names even if it has changed.
+    """
+    run, checkpoint, part = _split(from_run)
+    found = restored(
+        locate(run, checkpoint), checkpoint, trust_code=trust_code, without_environment=True
+    )
+    factory = found.plan.topology.network
+    flat = FlatParameters(factory.blank())
+    flat.load(torch.from_numpy(found.weights.vector))
+    tensors = {name: entry.detach().numpy() for name, entry in tensors_of(flat.module).items()}
+    return FirstWeights(
+        from_run,
+        tensors,
+        factory.config,
+        factory.spec,
+        factory.head,
+        part,
+        env_steps=found.env_steps,
+        sha256=hashlib.sha256(found.weights.vector.tobytes()).hexdigest(),
+    )
+
+
+def _split(given: str) -> tuple[str, str, Part]:
+    """Run, checkpoint and part of RUN[:CHECKPOINT][:encoder]."""
+    run, part, ending = given, cast(Part, "all"), ":encoder"
+    if given.endswith(ending):
+        run, part = given.removesuffix(ending), cast(Part, "encoder")
+    folder, colon, checkpoint = run.rpartition(":")
+    if colon and (checkpoint in (BEST, LAST) or checkpoint.isdecimal()):
+        return folder, checkpoint, part
+    return run, BEST, part

@@ -31,7 +31,7 @@ from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
 from veldt.roles.inference.stream import without_actors
 from veldt.roles.learner import Learner
-from veldt.run import external
+from veldt.run.external import declared_spec, with_places
 from veldt.run.placing import check_devices, place
 from veldt.topology import End, QueueSpec, Topology
 from veldt.types import EnvironmentSpec
@@ -112,8 +112,8 @@ def _checked_plan(
     system = architectures.load(architecture)
     if options.backend in system.refuses:
         raise ConfigurationError(system.refuses[options.backend])
-    options = external.sized(_with_an_end(options))
-    environment, known = _environment(options), remembered or external.known(options, system)
+    options = with_places(_with_an_end(options))
+    environment, known = _environment(options), remembered or declared_spec(options, system)
     if known is not None:
         environment = environment.with_known_spec(*known)
     spec = environment.spec()

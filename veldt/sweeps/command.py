@@ -16,7 +16,6 @@ from veldt.architectures import label
 from veldt.errors import ConfigurationError
 from veldt.files import held_folder, write_atomically
 from veldt.options.fields import flat
-from veldt.run.fine_tuning import first_weights
 from veldt.run.plan import Plan, make_plan
 from veldt.run.process import Terminated
 from veldt.sweeps.options import PRUNERS, SweepOptions
@@ -157,7 +156,7 @@ class _Trials:
 
 def _checked_plan(architecture: str, fixed: Mapping[str, Any], trust_code: bool) -> Plan:
     """The plan of a run without a search, so that errors appear before anything starts."""
-    from veldt.api import split_options
+    from veldt.api import first_weights, split_options
 
     common, own = split_options({**fixed, "quiet": True})
     plan = make_plan(architecture, common, own, first=first_weights(common, trust_code))

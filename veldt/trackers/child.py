@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from veldt.callbacks import Sidecar
 from veldt.errors import ConfigurationError
 from veldt.files import write_atomically
 from veldt.telemetry.log_files import METRICS_FILE, JsonLines
@@ -48,33 +49,32 @@ def read_state(run_dir: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class Trackers:
+class Trackers(Sidecar):
     """The process of those of `names` that need one; none if none does."""
 
-    def __init__(self, names: Iterable[str], run_dir: Path, note: Callable[[str], None]) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         self._names = [name for name in names if name in PACKAGES]
-        self._run_dir, self._note = run_dir, note
         self._child: subprocess.Popen[bytes] | None = None
         self._heard = b""
 
-    def meta(self) -> dict[str, Any]:
-        """What a checkpoint keeps of them."""
-        return {"trackers": read_state(self._run_dir)} if self._names else {}
+    def meta(self, run_dir: Path) -> dict[str, Any]:
+        return {"trackers": read_state(run_dir)} if self._names else {}
 
-    def restore(self, meta: Mapping[str, Any]) -> None:
+    def restore(self, run_dir: Path, meta: Mapping[str, Any]) -> None:
         """Go on with the runs of a checkpoint's `meta` where the directory has lost them. What was
         written since that checkpoint counts as sent: twice would be worse than a gap."""
         kept = meta.get("trackers")
-        if kept and not read_state(self._run_dir):
-            lines, _ = JsonLines(self._run_dir / METRICS_FILE).new_lines()
+        if kept and not read_state(run_dir):
+            lines, _ = JsonLines(run_dir / METRICS_FILE).new_lines()
             written = max((line["env_steps"] for line in lines), default=-1)
             for state in kept.values():
                 state["env_steps"] = max(state.get("env_steps", -1), written)
-            write_atomically(self._run_dir / STATE_FILE, json.dumps(kept) + "\n")
+            write_atomically(run_dir / STATE_FILE, json.dumps(kept) + "\n")
 
     @contextmanager
-    def following(self) -> Iterator[None]:
+    def running(self, run_dir: Path, note: Callable[[str], None]) -> Iterator[None]:
         """Send the run's metrics until the block is left."""
+        self._run_dir, self._note = run_dir, note
         if not self._names:
             yield
             return
@@ -102,7 +102,7 @@ class Trackers:
         os.setpriority(os.PRIO_PROCESS, child.pid, _NICENESS)
         return child
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Pass on what the process has to say; that it is gone, once."""
         if self._child is None:
             return
