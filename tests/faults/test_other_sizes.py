@@ -91,5 +91,5 @@ def test_what_a_lost_replay_held_is_named(tmp_path):
     veldt.resume(tmp_path, num_actors=1, total_env_steps=400)
     veldt.resume(tmp_path, num_actors=2, total_env_steps=500)
     lost, empty = notes(tmp_path)
-    assert lost.endswith(": what replay-1 and replay-2 held is lost")
+    assert lost.endswith(": the content of replay-1 is lost; the content of replay-2 is lost")
     assert empty.endswith(": replay-1 begins empty")

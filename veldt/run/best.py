@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best weights of a run, in a store that the rotation of checkpoints does not reach.
+"""The best weights of a run, in a store of their own that no rotation of checkpoints deletes.
 
-Best is what evaluated best; as long as nothing was evaluated, what the training episodes returned
-most with. A run that ends far below its best has collapsed, and says so.
+The best weights are those with the highest evaluation; before any evaluation, those with the
+highest mean return of training episodes. A run that ends far below its best has collapsed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from veldt.telemetry.aggregate import RunTelemetry
 from veldt.types import Parameters
 
 BEST = "best"
-_WRITE_SECONDS = 10.0  # while returns grow there is a new best all the time
-_CLEARLY = 4.0  # standard errors between two means that are not the same by chance
+_WRITE_SECONDS = 10.0  # while returns grow, the best changes all the time
+_CLEARLY = 4.0  # standard errors between two means that do not differ by chance
 
 
 @dataclass(frozen=True)
@@ -31,44 +31,36 @@ class Score:
 
     mean: float
     error: float
-    """Its standard error."""
+    """Standard error of the mean."""
     evaluated: bool
 
     @staticmethod
     def of(returns: np.ndarray) -> Score:
-        """Of evaluation episodes."""
+        """The score of evaluation episodes."""
         return Score(float(returns.mean()), float(returns.std() / math.sqrt(returns.size)), True)
-
-    def is_clearly_above(self, other: Score) -> bool:
-        return self.mean - other.mean > _CLEARLY * math.hypot(self.error, other.error)
 
 
 def training_score(run: RunTelemetry) -> Score | None:
-    """Of the last 100 training episodes; None before there are as many."""
+    """The score of the last 100 training episodes; None before there are as many."""
     if not run.has_100_returns:
         return None
     return Score(run.mean_return_100, run.return_error_100, False)
 
 
-@dataclass(frozen=True)
-class _Kept:
-    score: Score
-    weights: Parameters
-    env_steps: int
-
-
 class BestWeights:
-    """Follows one run. Weights are copied whenever returns are the best so far, and written at most
-    every few seconds."""
+    """Keeps the best weights of one run in memory, and writes them every few seconds."""
 
     def __init__(self, directory: Path, note: Callable[[str], None]) -> None:
         self._store, self._note = CheckpointStore(directory, keep=1), note
-        self._kept: _Kept | None = None
+        self.score: Score | None = None
+        self.weights: Parameters | None = None
+        self.env_steps: int | None = None
+        """Age of the best weights."""
         self._lowest: float | None = None
         self._is_written, self._next_write = True, 0.0
 
     def load(self) -> None:
-        """Go on from what an earlier part of the run has left."""
+        """Continue from the best weights of an earlier part of the run."""
         try:
             found = self._store.newest()
         except CheckpointError as error:
@@ -76,47 +68,32 @@ class BestWeights:
             return
         if found is not None:
             meta = found.meta
-            score = Score(meta["mean"], meta["error"], meta["evaluated"])
-            weights = Parameters(found.load(WEIGHTS)["vector"], meta["version"])
-            self._kept = _Kept(score, weights, meta["env_steps"])
-            self._lowest = meta["lowest"]
-
-    @property
-    def score(self) -> Score | None:
-        return None if self._kept is None else self._kept.score
-
-    @property
-    def env_steps(self) -> int | None:
-        """Age of the best weights."""
-        return None if self._kept is None else self._kept.env_steps
-
-    @property
-    def weights(self) -> Parameters | None:
-        return None if self._kept is None else self._kept.weights
+            self.score = Score(meta["mean"], meta["error"], meta["evaluated"])
+            self.weights = Parameters(found.load(WEIGHTS)["vector"], meta["version"])
+            self.env_steps, self._lowest = meta["env_steps"], meta["lowest"]
 
     def watch(self, run: RunTelemetry, weights: Callable[[], Parameters]) -> None:
-        """Look at the training episodes of this moment."""
-        score = training_score(run)
-        if score is None:
+        """Keep the newest weights if recent training episodes returned more than before."""
+        now = training_score(run)
+        if now is None:
             return
-        self._lowest = score.mean if self._lowest is None else min(self._lowest, score.mean)
-        if self._kept is None or (
-            not self._kept.score.evaluated and score.mean > self._kept.score.mean
-        ):
-            self.keep(score, weights(), run.env_steps)
+        self._lowest = now.mean if self._lowest is None else min(self._lowest, now.mean)
+        best = self.score
+        if best is None or (not best.evaluated and now.mean > best.mean):
+            self.keep(now, weights(), run.env_steps)
 
     def evaluated(self, score: Score, weights: Parameters, env_steps: int) -> None:
-        """Take in the score of fresh episodes with these weights."""
-        kept = self._kept
-        is_same = kept is not None and kept.weights.version == weights.version
-        if kept is None or not kept.score.evaluated or is_same or score.mean > kept.score.mean:
+        """Keep weights that evaluated better than all before, or their newer score."""
+        is_same = self.weights is not None and self.weights.version == weights.version
+        best = self.score
+        if best is None or not best.evaluated or is_same or score.mean > best.mean:
             self.keep(score, weights, env_steps)
 
     def keep(self, score: Score, weights: Parameters, env_steps: int) -> None:
-        """Take these for the best, unless they are broken."""
+        """Replace the best weights, unless these are not finite."""
         if np.isfinite(weights.vector).all():
-            own = Parameters(weights.vector.copy(), weights.version)
-            self._kept, self._is_written = _Kept(score, own, env_steps), False
+            self.weights = Parameters(weights.vector.copy(), weights.version)
+            self.score, self.env_steps, self._is_written = score, env_steps, False
 
     def write_if_due(self, elapsed_seconds: float) -> None:
         if not self._is_written and elapsed_seconds >= self._next_write:
@@ -124,32 +101,32 @@ class BestWeights:
             self.write()
 
     def write(self) -> None:
-        """Write what was kept since the last time."""
-        kept = self._kept
-        if self._is_written or kept is None:
+        """Write the best weights if they have changed since the last time."""
+        score, weights = self.score, self.weights
+        if self._is_written or score is None or weights is None:
             return
         self._is_written = True
         meta: dict[str, Any] = {
             "complete": False,
-            "version": kept.weights.version,
-            "env_steps": kept.env_steps,
+            "version": weights.version,
+            "env_steps": self.env_steps,
             "lowest": self._lowest,
-            "mean": kept.score.mean,
-            "error": kept.score.error,
-            "evaluated": kept.score.evaluated,
+            "mean": score.mean,
+            "error": score.error,
+            "evaluated": score.evaluated,
         }
         try:
-            # Numbered, not by env steps: a resumed run may do better at an earlier point.
+            # Not numbered by env steps: a resumed run may do better at an earlier point.
             newest = self._store.newest()
             number = 0 if newest is None else newest.step + 1
-            self._store.save(number, {WEIGHTS: {"vector": kept.weights.vector}}, meta)
+            self._store.save(number, {WEIGHTS: {"vector": weights.vector}}, meta)
         except CheckpointError as error:
             self._note(f"the best weights were not written: {error}")
 
     def has_dropped(self, now: Score) -> bool:
-        """Whether `now` is far below the best: clearly, and by half of what was gained."""
+        """Whether `now` is significantly below the best, by more than half of what was gained."""
         best = self.score
-        if best is None or not best.is_clearly_above(now):
+        if best is None or best.mean - now.mean <= _CLEARLY * math.hypot(best.error, now.error):
             return False
         lowest = now.mean if self._lowest is None else min(self._lowest, now.mean)
         return best.mean - now.mean > 0.5 * (best.mean - lowest)

@@ -16,25 +16,25 @@ from veldt.backends.base import Backend, Capture, NodeFailure, captured
 from veldt.backends.saving import CHANNELS, RUN, WEIGHTS, Parts
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.errors import ConfigurationError
-from veldt.run.refitting import refitted
+from veldt.run.resize_checkpoint import resized
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.topology import Topology, numbered_name
 from veldt.types import ORDERS, Parameters
 
-_PATIENCE_SECONDS = 30.0  # for actors in the midst of a long step, while the run goes on
-_LAST_PATIENCE_SECONDS = 3.0  # the same when the run is over
+_CAPTURE_SECONDS = 30.0  # for actors within a long step, while the run continues
+_LAST_CAPTURE_SECONDS = 3.0  # the same when the run is over
 _WRITE_SECONDS = 60.0
 
 
 def best_policy(backend: Backend, topology: Topology) -> int | None:
-    """The policy with the best returns in a population; None where there is one policy."""
+    """Index of the policy with the best returns; None where there is one policy."""
     if all(board.spec.name != ORDERS for board in topology.boards):
         return None
     return int(backend.parameters(ORDERS).vector[0])
 
 
 def newest_weights(backend: Backend, topology: Topology) -> Parameters:
-    """Of the best policy; where several boards hold one, slices of nearly the same version."""
+    """Weights of the best policy; slices on several boards are joined, with the oldest version."""
     best = best_policy(backend, topology)
     if best is not None:
         return backend.parameters(numbered_name("weights", best))
@@ -60,7 +60,7 @@ def weights_in(checkpoint: Checkpoint, policy: int | None = None) -> Parameters:
 
 @dataclass
 class _Save:
-    """A checkpoint under way: nodes hand over their state, then it is written on a thread."""
+    """A checkpoint in progress: nodes hand over their state, then a thread writes it."""
 
     capture: Capture
     weights: Parameters
@@ -68,9 +68,11 @@ class _Save:
 
 
 class RunCheckpoints:
-    """The checkpoints of one run. On serial the points lie at fixed numbers of env steps and every
-    one of them is a new beginning (see SerialBackend.restore); elsewhere they follow the clock, and
-    the run goes on while they are made."""
+    """The checkpoints of one run.
+
+    With `every_env_steps` they are at fixed numbers of env steps, and each is a new beginning (see
+    SerialBackend.restore). With `every_seconds` the run continues while they are made.
+    """
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class RunCheckpoints:
         more_meta: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._store = CheckpointStore(directory, keep)
-        self._backend, self._telemetry, self.note = backend, telemetry, note
+        self._backend, self._telemetry, self._note = backend, telemetry, note
         self._saved, self._more_meta = saved, more_meta
         self._every_seconds, self._every_env_steps = every_seconds, every_env_steps
         self._next_seconds = every_seconds or 0.0
@@ -95,14 +97,15 @@ class RunCheckpoints:
         self._save: _Save | None = None
 
     def begin_from_newest(self, topology: Topology | None = None) -> dict[str, Any]:
-        """Restore the newest valid checkpoint; its meta. Refuses where there is none, or none of
-        the weights of `topology`; for other nodes than it was made with it is written anew."""
+        """Restore the newest valid checkpoint and return its meta.
+
+        If `topology` has other nodes than the checkpoint, it is converted and saved first."""
         try:
             checkpoint = self._store.newest()
         except CheckpointError as error:
             raise ConfigurationError(str(error)) from error
         for problem in self._store.problems:
-            self.note(f"skipped a damaged checkpoint: {problem}")
+            self._note(f"skipped a damaged checkpoint: {problem}")
         if checkpoint is None:
             raise ConfigurationError(
                 f"{self._store.directory} holds no checkpoint to resume from; train anew instead"
@@ -114,7 +117,10 @@ class RunCheckpoints:
             )
         if topology is not None:
             checkpoint = self._fitted(checkpoint, topology)
-        self._begin_from(checkpoint)
+        self._generation = int(checkpoint.meta["generation"])
+        self._backend.restore(checkpoint.path, self._generation)
+        self._telemetry.load_state(checkpoint.load(RUN))
+        self._schedule_after(int(checkpoint.meta["env_steps"]))
         return checkpoint.meta
 
     def _fitted(self, checkpoint: Checkpoint, topology: Topology) -> Checkpoint:
@@ -124,57 +130,48 @@ class RunCheckpoints:
                 f"{checkpoint.path} has {found:,} weights but the network now has {expected:,};"
                 " the environment or the network has changed since: train anew"
             )
-        other = refitted(checkpoint, topology)
-        if other is None:
+        converted = resized(checkpoint, topology)
+        if converted is None:
             return checkpoint
-        parts, lacks = other
-        lost = "; ".join(lacks) or "all that is learned is carried over, and episodes begin anew"
-        self.note(f"resumed with other nodes than {checkpoint.path.name} has: {lost}")
+        parts, lost = converted
+        text = "; ".join(lost) or "all that is learned is carried over, and episodes begin anew"
+        self._note(f"resumed with other nodes than {checkpoint.path.name} has: {text}")
         try:
             self._store.save(checkpoint.step, parts, checkpoint.meta)
-            newest = self._store.newest()
+            return self._store.at(checkpoint.step)
         except CheckpointError as error:
             raise ConfigurationError(str(error)) from error
-        assert newest is not None
-        return newest
-
-    def _begin_from(self, checkpoint: Checkpoint) -> None:
-        self._generation = int(checkpoint.meta["generation"])
-        self._backend.restore(checkpoint.path, self._generation)
-        self._telemetry.load_state(checkpoint.load(RUN))
-        self._schedule_after(int(checkpoint.meta["env_steps"]))
 
     def _schedule_after(self, env_steps: int) -> None:
-        """The next multiple: the same points whether or not the run was interrupted."""
+        """Schedule the next multiple, which is the same whether or not the run was interrupted."""
         if self._every_env_steps is not None:
             period = self._every_env_steps
             self._next_env_steps = (env_steps // period + 1) * period
 
     def save_if_due(self, elapsed_seconds: float, weights: Callable[[], Parameters]) -> None:
-        """Begin a checkpoint when it is time, or see how far the one under way has come."""
+        """Begin a checkpoint when it is due, or continue the one in progress."""
         env_steps = self._telemetry.env_steps
         if self._save is not None:
-            self._guarded(partial(self._go_on, self._save))
+            self._reporting_failure(partial(self._continue, self._save))
         elif self._every_seconds is not None and elapsed_seconds >= self._next_seconds:
             self._next_seconds = elapsed_seconds + self._every_seconds
-            self._guarded(lambda: self._begin(weights()))
+            self._reporting_failure(lambda: self._begin(weights()))
         elif self._every_env_steps is not None and env_steps >= self._next_env_steps:
             self._schedule_after(env_steps)
             self.save(weights())
 
-    def _guarded(self, act: Callable[[], None]) -> None:
-        """What goes wrong with a checkpoint is reported, and the run goes on with the old one."""
+    def _reporting_failure(self, act: Callable[[], None]) -> None:
         try:
             act()
         except (CheckpointError, OSError, MemoryError) as error:
             self._save = None
-            self.note(f"no checkpoint was written: {error}")
+            self._note(f"no checkpoint was written: {error}")
 
     def _begin(self, weights: Parameters) -> None:
         _check_finite(weights)
-        self._save = _Save(self._backend.capture(_PATIENCE_SECONDS), weights)
+        self._save = _Save(self._backend.capture(_CAPTURE_SECONDS), weights)
 
-    def _go_on(self, save: _Save) -> None:
+    def _continue(self, save: _Save) -> None:
         if save.writing is None:
             if save.capture.ready():
                 write = self._prepared(save.weights, complete=True)
@@ -185,62 +182,54 @@ class RunCheckpoints:
             self._backend.restore(path, self._generation)
             self._saved(path, int(path.name.split("-")[1].split(".")[0]))
 
-    def save(self, weights: Parameters, patience_seconds: float = _PATIENCE_SECONDS) -> Path | None:
-        """One complete checkpoint, waited for; a failure is reported."""
-        path = self._written(weights, patience_seconds)
+    def save(self, weights: Parameters) -> Path | None:
+        """Save one complete checkpoint and wait for it; a failure is reported."""
+        path = self._written(weights, _CAPTURE_SECONDS)
         if path is not None:
             # Serial begins anew from it; elsewhere restarted nodes will.
             self._backend.restore(path, self._generation)
             self._saved(path, self._telemetry.env_steps)
         return path
 
-    def _written(self, weights: Parameters, patience_seconds: float) -> Path | None:
+    def _written(self, weights: Parameters, capture_seconds: float) -> Path | None:
         try:
             _check_finite(weights)
-            parts = captured(self._backend, patience_seconds)
+            parts = captured(self._backend, capture_seconds)
             return self._prepared(weights, complete=True)(parts)
         except CheckpointError as error:
-            self.note(f"no checkpoint was written: {error}")
+            self._note(f"no checkpoint was written: {error}")
             return None
 
     def save_last(self, weights: Parameters, nodes_are_alive: bool) -> None:
-        """The checkpoint that closes a run. After a failure only weights can be had; they are kept
-        where there is nothing better, so that the run can at least be evaluated."""
+        """Save the last checkpoint of a run. After a failure only weights are left; they are saved
+        if there is no checkpoint yet, so that the run can be evaluated."""
         self._finish_writing()
         if nodes_are_alive:
             try:
-                path = self._written(weights, _LAST_PATIENCE_SECONDS)
+                path = self._written(weights, _LAST_CAPTURE_SECONDS)
                 if path is not None:
                     self._saved(path, self._telemetry.env_steps)
                     return
             except NodeFailure as failure:
-                self.note(f"{failure} while the last checkpoint was made")
+                self._note(f"{failure} while the last checkpoint was made")
         try:
             if self._store.newest() is None:
                 self._prepared(weights, complete=False)({})
         except CheckpointError as error:
-            self.note(f"no checkpoint was written: {error}")
+            self._note(f"no checkpoint was written: {error}")
 
     def _finish_writing(self) -> None:
-        """A checkpoint that is on its way to disk is not given up; one before that is."""
+        """Wait for a checkpoint that is being written; one that is not yet captured is dropped."""
         save, self._save = self._save, None
         if save is None or save.writing is None:
             return
         if save.writing.done(_WRITE_SECONDS):
-            self._guarded(partial(self._go_on, save))
+            self._reporting_failure(partial(self._continue, save))
         else:
-            self.note(f"a checkpoint is still being written after {_WRITE_SECONDS:.0f} s")
-
-    def newest(self) -> Path | None:
-        """Where the run could go on from."""
-        try:
-            checkpoint = self._store.newest()
-        except CheckpointError:
-            return None
-        return None if checkpoint is None else checkpoint.path
+            self._note(f"a checkpoint is still being written after {_WRITE_SECONDS:.0f} s")
 
     def _prepared(self, weights: Parameters, complete: bool) -> Callable[[Parts], Path]:
-        """Writes what it is given together with the run's numbers of this moment."""
+        """A function that writes nodes' parts together with the run's numbers of this moment."""
         self._generation += 1
         env_steps = self._telemetry.env_steps
         meta = {

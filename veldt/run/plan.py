@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what a user typed to what is run: every bad input ends here, before anything starts."""
+"""From options to a wired topology: bad input is refused here, before anything starts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from veldt.population.wiring import HasPopulation, build_population
 from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
-from veldt.roles.inference.stream import without_actors
+from veldt.roles.gradients.hogwild import Hogwild, SharedModel
+from veldt.roles.inference.server import SharedMemoryInference
+from veldt.roles.inference.stream import StreamInference, without_actors
 from veldt.roles.learner import Learner
 from veldt.run.external import declared_spec, with_places
-from veldt.run.placing import check_devices, place
 from veldt.topology import End, QueueSpec, Topology
 from veldt.types import EnvironmentSpec
 
@@ -40,15 +41,16 @@ _THREADS = "OMP_NUM_THREADS"
 _MOST_THREADS_PER_CORE = 4
 _MOST_THREADS_UNASKED = 8
 _NATIVE_ENVS, _PYTHON_ENVS, _ATARI_ENVS = 64, 16, 8
-"""Environments that an actor steps in about a millisecond: vectorised ones, those written in Python
-and Atari's, which are wider where a GPU answers many rows in the time of one."""
-_MOST_ATARI_ENVS = 64  # of one actor: their frames fill the memory
+"""Environments that an actor steps in about a millisecond: vectorised ones, those written in
+Python, and Atari."""
+_MOST_ATARI_ENVS = 64  # per actor: their frames fill the memory
 _WIDE_ENOUGH_FOR_CUDA = 512  # CartPole's two layers of 64 train several times faster on cores
 _NATIVE_GAMES = 256  # a game is a row of arrays: 256 of them cost a third more than 64
-_LEAST_NATIVE_ENVS = 16  # of one actor: stepping them takes hardly longer than stepping two
+_LEAST_NATIVE_ENVS = 16  # per actor: stepping them takes hardly longer than stepping two
 
-SIZES = {"num_envs", "batch_rows"}
-"""Options that say how much is learned from at a time."""
+_SERVERS = (SharedMemoryInference, StreamInference)
+_BATCH_SIZES = {"num_envs", "batch_rows"}
+"""Options that set how much is learned from at a time."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,9 @@ class Plan:
     problem: Problem
     topology: Topology
     family: str
-    """The kind of task, from its spaces."""
+    """Task family, from the spaces."""
     preset: str
-    """The one that `config` began from."""
+    """Name of the preset that `config` was made from."""
 
     def rows_per_update(self) -> int:
         """Rows in one learner's batch: transitions, or steps without the bootstrap row."""
@@ -88,14 +90,20 @@ def make_plan(
     architecture: str,
     options: RunOptions,
     own: Mapping[str, Any],
-    remembered: tuple[EnvironmentSpec, Interface] | None = None,
+    known: tuple[EnvironmentSpec, Interface] | None = None,
     first: FirstWeights | None = None,
 ) -> Plan:
-    """Check everything and wire the topology; `own` are the architecture's fields by name. With
-    `remembered` the environment is what it was said to be, and none is made. `first`: weights to
-    begin with."""
+    """Check everything and wire the topology.
+
+    Args:
+        architecture: Name, file or module of the architecture.
+        options: The common options.
+        own: The architecture's own options, by name.
+        known: Spec and interface of the environment, which is then not made.
+        first: Weights to begin with.
+    """
     try:
-        return _checked_plan(architecture, options, own, remembered, first)
+        return _checked_plan(architecture, options, own, known, first)
     except ConfigurationError:
         raise
     except ValueError as error:  # a network or environment that cannot be made
@@ -106,28 +114,28 @@ def _checked_plan(
     architecture: str,
     options: RunOptions,
     own: Mapping[str, Any],
-    remembered: tuple[EnvironmentSpec, Interface] | None,
+    known: tuple[EnvironmentSpec, Interface] | None,
     first: FirstWeights | None,
 ) -> Plan:
     system = architectures.load(architecture)
     if options.backend in system.refuses:
         raise ConfigurationError(system.refuses[options.backend])
-    options = with_places(_with_an_end(options))
-    environment, known = _environment(options), remembered or declared_spec(options, system)
+    options = with_places(_with_a_limit(options))
+    environment, known = _environment(options), known or declared_spec(options, system)
     if known is not None:
         environment = environment.with_known_spec(*known)
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
-    check_devices(options)
+    _check_devices(options)
     device = _device(options, system, is_image)
     preset = _preset(system, options.preset, found, spec, device)
     if preset not in system.presets:
         raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(system.presets)}")
     num_actors = _num_actors(options, system)
-    config = make_config(system, preset, own)
-    if options.envs_per_actor is None and not SIZES & own.keys():
-        config = grown(config, environment.is_native and not environment.is_atari, num_actors)
+    config = _make_config(system, preset, own)
+    if options.envs_per_actor is None and not _BATCH_SIZES & own.keys():
+        config = _grown(config, environment.is_native and not environment.is_atari, num_actors)
     if options.wrappers.reward_clip is None and _clips_rewards(environment, found, system):
         environment = environment.with_reward_clip(1.0)
     asks_device = device == "cuda" and system.central_inference
@@ -157,15 +165,14 @@ def _checked_plan(
 
 
 def _clips_rewards(environment: EnvironmentFactory, found: str, system: Architecture) -> bool:
-    """Atari's scores differ by orders of magnitude between games, and a sign says enough; who made
-    another environment of large images chose its rewards. R2D2 rescales values instead."""
+    """Whether rewards are clipped: in Atari, whose scores differ by orders of magnitude."""
     is_atari = found.startswith("atari") and (environment.is_atari or environment.is_envpool)
     return is_atari and system.clips_atari_rewards
 
 
 def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) -> int:
-    """OMP_NUM_THREADS if it is set. Serial must not depend on the machine, and several threads sum
-    in another order than one."""
+    """OMP_NUM_THREADS if it is set; one on a deterministic backend, because several threads sum
+    in another order."""
     asked, cores = os.environ.get(_THREADS, ""), usable_cores()
     if BACKENDS[options.backend].is_deterministic:
         return 1
@@ -176,10 +183,10 @@ def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) 
 
 
 def _complete(topology: Topology, options: RunOptions) -> None:
-    """Add what the options ask for beyond the architecture, and refuse what cannot be run here."""
-    place(topology, options)
+    """Apply options that work on any topology, and refuse what does not fit this machine."""
+    _assign_devices(topology, options)
     if options.extra_lag:
-        add_lag(topology, options.extra_lag)
+        _add_lag(topology, options.extra_lag)
     require_bytes(
         bytes_of(topology),
         "what travels between the nodes",
@@ -204,8 +211,8 @@ def _add_parameters(topology: Topology) -> None:
             node.role = replace(node.role, parameters=board.source())
 
 
-def add_lag(topology: Topology, updates: int) -> None:
-    """Let whoever acts read weights `updates` versions old; until there are as many, version 0."""
+def _add_lag(topology: Topology, updates: int) -> None:
+    """Let actors and inference read weights that are `updates` versions old."""
     lagged = set()
     for node in topology.nodes:
         slower = node.role.lagging(updates)
@@ -229,8 +236,8 @@ def add_lag(topology: Topology, updates: int) -> None:
             topology.boards[index] = replace(board, spec=spec)
 
 
-def make_config(system: Architecture, preset: str, own: Mapping[str, Any]) -> Any:
-    """The preset with the user's fields in it; misspelt names are met with the nearest one."""
+def _make_config(system: Architecture, preset: str, own: Mapping[str, Any]) -> Any:
+    """The preset with the user's values; an unknown name is refused with the nearest known one."""
     known = option_fields(system.config)
     moved = architectures.moved_options(system.name)
     for name in own:
@@ -244,7 +251,7 @@ def make_config(system: Architecture, preset: str, own: Mapping[str, Any]) -> An
 def _preset(
     system: Architecture, asked: str, found: str, spec: EnvironmentSpec, device: str
 ) -> str:
-    """The preset asked for (its form for Box actions where it has one), or the family's."""
+    """The preset asked for (its variant for Box actions where it has one), or the family's."""
     if asked != "auto":
         special = f"{asked}_continuous"
         return special if spec.action.kind == "box" and special in system.presets else asked
@@ -252,7 +259,7 @@ def _preset(
     return next((name for name in names if name in system.presets), next(iter(system.presets)))
 
 
-def _with_an_end(options: RunOptions) -> RunOptions:
+def _with_a_limit(options: RunOptions) -> RunOptions:
     ends = (options.total_env_steps, options.max_seconds, options.target_return)
     if all(end is None for end in ends):
         return replace(options, total_env_steps=DEFAULT_ENV_STEPS)
@@ -275,18 +282,16 @@ def _network(options: RunOptions) -> NetworkOptions:
 
 
 def _num_actors(options: RunOptions, system: Architecture) -> int:
-    """Serial must not depend on the machine; elsewhere the architecture
-    says how it uses cores."""
+    """By the number of cores, which a deterministic backend must not depend on."""
     if options.num_actors is not None:
         return options.num_actors
     cores = 2 if BACKENDS[options.backend].is_deterministic else usable_cores()
     return max(1, system.default_actors(cores))
 
 
-def grown(config: Any, is_native: bool, num_actors: int) -> Any:
-    """A preset's sizes for so many actors. Environments that step one by one are shared among them:
-    more would only put off the next update. Of those that step as arrays each actor has enough to
-    be worth its turn, and a batch grows with them."""
+def _grown(config: Any, is_native: bool, num_actors: int) -> Any:
+    """The config with sizes for so many actors. Environments that step as arrays get a minimum per
+    actor, and the batch grows with them; others are shared among the actors."""
     known = flat(config)
     num_envs = known.get("num_envs", 0)
     wanted = num_actors * min(num_envs, _LEAST_NATIVE_ENVS)
@@ -305,7 +310,7 @@ def envs_per_actor(
     num_actors: int,
     asks_device: bool,
 ) -> int:
-    """What is learned from must not depend on how busy the machine is: no clock is asked."""
+    """Environments per actor; never measured, so that a busy machine changes no batch."""
     if options.envs_per_actor is not None:
         return options.envs_per_actor
     wanted = _NATIVE_ENVS if environment.is_native else _PYTHON_ENVS
@@ -319,6 +324,58 @@ def envs_per_actor(
         wanted = min(wanted, _MOST_ATARI_ENVS)
     groups = config.get("groups_per_actor", 1)
     return max(1, round(wanted / groups)) * int(groups)
+
+
+def _check_devices(options: RunOptions) -> None:
+    """Refuse devices that this machine does not have."""
+    known = ["cpu"]
+    if torch.cuda.is_available():
+        known += ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+    for name in options.devices():
+        if name not in known:
+            raise ConfigurationError(
+                f"device is {name}, which is not on this machine; there is {', '.join(known)}"
+            )
+        if not BACKENDS[options.backend].stays_on_this_machine and ":" in name:
+            raise ConfigurationError(
+                f"device names {name}, but on Ray each process is given a GPU of its own and sees"
+                " no other; use cuda without a number"
+            )
+
+
+def _assign_devices(topology: Topology, options: RunOptions) -> None:
+    """Give each learner and inference server its device, where several are named."""
+    named = options.devices()
+    if named in ((), ("cpu",), ("cuda",)):
+        return
+    learners = [node for node in topology.nodes if isinstance(node.role, Learner)]
+    servers = [node for node in topology.nodes if isinstance(node.role, _SERVERS)]
+    if len(named) == 1:
+        named = named * (len(learners) + bool(servers))
+    if len(named) not in (len(learners), len(learners) + bool(servers)):
+        last = ", then one for the inference server" if servers else ""
+        raise ConfigurationError(
+            f"device names {len(named)} devices, but {topology.architecture} has {len(learners)}"
+            f" learners here; name one for each{last}"
+        )
+    for node, device in zip(learners, named, strict=False):
+        role = node.role
+        assert isinstance(role, Learner)
+        _require_own_model(topology, role.gradients)
+        node.role = replace(role, compute=replace(role.compute, device=device))
+    for node in servers:
+        server = node.role
+        assert isinstance(server, _SERVERS)
+        _require_own_model(topology, server.policy.weights)
+        node.role = replace(server, policy=replace(server.policy, device=named[-1]))
+
+
+def _require_own_model(topology: Topology, weights: object) -> None:
+    if isinstance(weights, SharedModel | Hogwild):
+        raise ConfigurationError(
+            f"all of {topology.architecture} shares one model on one device; use --device cpu or"
+            " cuda"
+        )
 
 
 def _device(options: RunOptions, system: Architecture, is_image: bool) -> str:
