@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -144,10 +144,3 @@ class Sidecar:
 
     def poll(self) -> None:
         """Called about once per second."""
-
-    def meta(self, run_dir: Path) -> dict[str, Any]:
-        """What every checkpoint keeps for `restore`."""
-        return {}
-
-    def restore(self, run_dir: Path, meta: Mapping[str, Any]) -> None:
-        """Continue from the meta of a checkpoint."""

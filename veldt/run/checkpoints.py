@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -85,19 +84,18 @@ class RunCheckpoints:
         note: Callable[[str], None],
         keep: int = 2,
         saved: Callable[[Path, int], None] = lambda path, env_steps: None,
-        more_meta: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._store = CheckpointStore(directory, keep)
         self._backend, self._telemetry, self._note = backend, telemetry, note
-        self._saved, self._more_meta = saved, more_meta
+        self._saved = saved
         self._every_seconds, self._every_env_steps = every_seconds, every_env_steps
         self._next_seconds = every_seconds or 0.0
         self._next_env_steps = every_env_steps or 0
         self._generation = 0
         self._save: _Save | None = None
 
-    def begin_from_newest(self, topology: Topology | None = None) -> dict[str, Any]:
-        """Restore the newest valid checkpoint and return its meta.
+    def begin_from_newest(self, topology: Topology | None = None) -> None:
+        """Restore the newest valid checkpoint.
 
         If `topology` has other nodes than the checkpoint, it is converted and saved first."""
         try:
@@ -121,7 +119,6 @@ class RunCheckpoints:
         self._backend.restore(checkpoint.path, self._generation)
         self._telemetry.load_state(checkpoint.load(RUN))
         self._schedule_after(int(checkpoint.meta["env_steps"]))
-        return checkpoint.meta
 
     def _fitted(self, checkpoint: Checkpoint, topology: Topology) -> Checkpoint:
         found, expected = weights_in(checkpoint).vector.size, topology.num_weights
@@ -237,7 +234,6 @@ class RunCheckpoints:
             "generation": self._generation,
             "version": weights.version,
             "env_steps": env_steps,
-            **self._more_meta(),
         }
         own = {WEIGHTS: {"vector": weights.vector}, RUN: self._telemetry.state()}
         return lambda nodes: self._store.save(env_steps, {**nodes, **own}, meta)

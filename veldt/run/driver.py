@@ -115,7 +115,6 @@ class Run:
             every_env_steps=options.checkpoint_options.env_steps if is_deterministic else None,
             keep=options.checkpoint_options.keep,
             saved=self._callbacks.checkpoint,
-            more_meta=self._sidecar_meta,
             note=note,
         )
         self._best = BestWeights(path / BEST, note)
@@ -135,20 +134,14 @@ class Run:
     def _is_deterministic(self) -> bool:
         return self._backend_spec.is_deterministic
 
-    def _sidecar_meta(self) -> dict[str, object]:
-        path = self._directory.path
-        return {name: x for each in self._sidecars for name, x in each.meta(path).items()}
-
     def _begin_directory(self, resume: bool) -> None:
         path, plan = self._directory.path, self._plan
         try:
             if resume:
                 check_spaces(path, plan)
-                meta = self._checkpoints.begin_from_newest(plan.topology)
+                self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
                 self._curriculum.load()
-                for sidecar in self._sidecars:
-                    sidecar.restore(path, meta)
             self._directory.write_config(run_config(plan, self._result.command, path))
         except ConfigurationError:
             self._backend.stop()

@@ -57,20 +57,6 @@ class Trackers(Sidecar):
         self._child: subprocess.Popen[bytes] | None = None
         self._heard = b""
 
-    def meta(self, run_dir: Path) -> dict[str, Any]:
-        return {"trackers": read_state(run_dir)} if self._names else {}
-
-    def restore(self, run_dir: Path, meta: Mapping[str, Any]) -> None:
-        """Go on with the runs of a checkpoint's `meta` where the directory has lost them. What was
-        written since that checkpoint counts as sent: twice would be worse than a gap."""
-        kept = meta.get("trackers")
-        if kept and not read_state(run_dir):
-            lines, _ = JsonLines(run_dir / METRICS_FILE).new_lines()
-            written = max((line["env_steps"] for line in lines), default=-1)
-            for state in kept.values():
-                state["env_steps"] = max(state.get("env_steps", -1), written)
-            write_atomically(run_dir / STATE_FILE, json.dumps(kept) + "\n")
-
     @contextmanager
     def running(self, run_dir: Path, note: Callable[[str], None]) -> Iterator[None]:
         """Send the run's metrics until the block is left."""
