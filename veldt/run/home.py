@@ -53,26 +53,26 @@ class Home:
         date."""
         if self.path is None or not is_remote(self.run_dir):
             return run(callbacks)
-        from veldt.remote.mirror import Mirror
         from veldt.remote.store import RemoteStore, StoreError
+        from veldt.remote.upload import RunUploader
 
         store = RemoteStore(str(self.run_dir), store_seconds())
-        mirror = Mirror(store, self.path, options.checkpoint_options.keep, log_to_stderr)
+        uploader = RunUploader(store, self.path, options.checkpoint_options.keep, log_to_stderr)
         try:
-            mirror.begin()
+            uploader.begin()
         except StoreError as error:
             raise ConfigurationError(f"{error}; nothing was started") from error
         try:
-            result = run([*callbacks, mirror])
+            result = run([*callbacks, uploader])
         except ConfigurationError:
             raise  # nothing was started
         except BaseException:
             try:
-                mirror.finish()
+                uploader.finish()
             except UploadFailure as failure:
                 log_to_stderr(str(failure))
             raise
-        mirror.finish()
+        uploader.finish()
         return result
 
 
@@ -87,13 +87,13 @@ def home_of(run_dir: str | None, base: Path) -> Home:
         path = None if run_dir is None else base / run_dir
         holds = path is not None and (path / CONFIG_FILE).exists()
         return Home(run_dir, path, holds)
-    from veldt.remote.copying import bring_here
+    from veldt.remote.download import download_run
     from veldt.remote.store import RemoteStore, StoreError
 
     url = checked_url(str(run_dir))
     local = local_copy(url)
     try:
-        holds = bring_here(RemoteStore(url, store_seconds()), local, log_to_stderr)
+        holds = download_run(RemoteStore(url, store_seconds()), local, log_to_stderr)
     except StoreError as error:
         raise ConfigurationError(f"{error}; nothing was started") from error
     return Home(url, local, holds)
@@ -215,13 +215,13 @@ def local_run(run_dir: str | Path, checkpoint: str | int | None = None) -> Path:
     """The directory of a run to look at; one in a store is copied, as far as it is needed."""
     if not is_remote(run_dir):
         return Path(run_dir)
-    from veldt.remote.copying import copy_to_read
+    from veldt.remote.download import download_copy
     from veldt.remote.store import RemoteStore, StoreError
 
     store = RemoteStore(str(run_dir))
     local = local_copy(store.url, "copies")
     try:
-        copy_to_read(store, local, log_to_stderr, checkpoint)
+        download_copy(store, local, log_to_stderr, checkpoint)
     except StoreError as error:
         raise ConfigurationError(str(error)) from error
     return local
