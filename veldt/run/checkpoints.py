@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -83,19 +82,18 @@ class RunCheckpoints:
         note: Callable[[str], None],
         keep: int = 2,
         saved: Callable[[Path, int], None] = lambda path, env_steps: None,
-        more_meta: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._store = CheckpointStore(directory, keep)
         self._backend, self._telemetry, self.note = backend, telemetry, note
-        self._saved, self._more_meta = saved, more_meta
+        self._saved = saved
         self._every_seconds, self._every_env_steps = every_seconds, every_env_steps
         self._next_seconds = every_seconds or 0.0
         self._next_env_steps = every_env_steps or 0
         self._generation = 0
         self._save: _Save | None = None
 
-    def begin_from_newest(self, topology: Topology | None = None) -> dict[str, Any]:
-        """Restore the newest valid checkpoint; its meta. Refuses where there is none, or none of
+    def begin_from_newest(self, topology: Topology | None = None) -> None:
+        """Restore the newest valid checkpoint. Refuses where there is none, or none of
         the weights of `topology`; for other nodes than it was made with it is written anew."""
         try:
             checkpoint = self._store.newest()
@@ -115,7 +113,6 @@ class RunCheckpoints:
         if topology is not None:
             checkpoint = self._fitted(checkpoint, topology)
         self._begin_from(checkpoint)
-        return checkpoint.meta
 
     def _fitted(self, checkpoint: Checkpoint, topology: Topology) -> Checkpoint:
         found, expected = weights_in(checkpoint).vector.size, topology.num_weights
@@ -248,7 +245,6 @@ class RunCheckpoints:
             "generation": self._generation,
             "version": weights.version,
             "env_steps": env_steps,
-            **self._more_meta(),
         }
         own = {WEIGHTS: {"vector": weights.vector}, RUN: self._telemetry.state()}
         return lambda nodes: self._store.save(env_steps, {**nodes, **own}, meta)

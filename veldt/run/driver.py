@@ -96,7 +96,6 @@ class Run:
             every_env_steps=options.checkpoint_options.env_steps if on_serial else None,
             keep=options.checkpoint_options.keep,
             saved=self._callbacks.checkpoint,
-            more_meta=self._around.trackers.meta,
             note=note,
         )
         self._best = BestWeights(path / BEST, note)
@@ -114,10 +113,9 @@ class Run:
         try:
             if resume:
                 check_spaces(path, plan)
-                meta = self._checkpoints.begin_from_newest(plan.topology)
+                self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
                 self._around.curriculum.load()
-                self._around.trackers.restore(meta)
             self._directory.write_config(config_of(plan, self._result.command, path))
         except ConfigurationError:
             self._backend.stop()
