@@ -9,7 +9,7 @@ from pathlib import Path
 from veldt.backends.base import Backend
 from veldt.run.plan import Plan
 from veldt.telemetry.aggregate import RunTelemetry
-from veldt.telemetry.timeline import Timeline
+from veldt.telemetry.record import Timeline
 
 
 class TimelineRecorder:
@@ -50,4 +50,4 @@ class TimelineRecorder:
         }
         settled = telemetry.steady_seconds or wanted
         begin = end - min(wanted, settled)
-        return Timeline.of(self._plan.topology, spans, begin, end, about)
+        return Timeline(self._plan.topology, spans, begin, end, about)
