@@ -84,7 +84,7 @@ def test_a_run_counts_what_its_roles_count(architecture, tmp_path):
     )
     run = Run(make_plan(architecture, options, {}))
     run.execute()
-    totals = run._telemetry.totals()
+    totals = run._telemetry.totals
     if architecture == "gorila":
         assert totals["sent.gradients"] == totals["gradients_sent"] * 2  # to each of two shards
         assert totals["sent.replay-trajectories"] == totals["trajectories"]

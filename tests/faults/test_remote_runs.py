@@ -20,12 +20,11 @@ from object_store import ENVIRONMENT, FAULTS, SECRET, FlakyProxy, s3_server
 import veldt
 from veldt.cli import main as cli
 from veldt.dashboard.reading import RunReader
-from veldt.remote.commits import Commit, commits_in
-from veldt.remote.copying import refresh_files
+from veldt.remote.download import refresh_files
 from veldt.remote.location import local_run
-from veldt.remote.mirror import Mirror
 from veldt.remote.places import local_copy
 from veldt.remote.store import RemoteStore
+from veldt.remote.upload import Commit, RunUploader, commits_in
 
 pytestmark = pytest.mark.slow
 
@@ -248,10 +247,10 @@ def test_a_damaged_checkpoint_is_left_out_by_name(proxy, url, machine, capsys):
 def test_who_comes_later_takes_a_run_over(proxy, url, machine, tmp_path):
     assert train(url, steps=500) == 0
     lines: list[str] = []
-    first = Mirror(RemoteStore(url), local_copy(url), 2, lines.append)
+    first = RunUploader(RemoteStore(url), local_copy(url), 2, lines.append)
     first.begin()
     assert first.on_progress({}) is False
-    second = Mirror(RemoteStore(url), local_copy(url), 2, lines.append)
+    second = RunUploader(RemoteStore(url), local_copy(url), 2, lines.append)
     second.begin()
     with pytest.raises(veldt.UploadFailure, match=r"was taken over by \S+, process \d+; this run"):
         first.finish()

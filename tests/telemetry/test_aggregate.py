@@ -31,7 +31,7 @@ def test_totals_add_counters_average_gauges_and_leave_evaluators_out(fake_run: M
     run = fake.run
     assert (run.env_steps, run.updates, run.episodes) == (300, 7, 2)
     assert run.dropped == {"stale": 4, "not_finite": 2}
-    assert run.totals()["epsilon"] == pytest.approx(0.15)
+    assert run.totals["epsilon"] == pytest.approx(0.15)
     assert run.mean_return_100 == 15.0
 
 

@@ -138,7 +138,7 @@ def _without_escapes(text: str) -> str:
 def test_the_trend_keeps_the_whole_run_in_twenty_points(fake: Any) -> None:
     progress = LiveProgress(GOAL, io.StringIO(), Console(file=io.StringIO(), width=100))
     for point in range(1000):
-        progress._remember(float(point), point * 0.5)
+        progress._remember(float(point))
     trend = list(progress._trend)
     assert trend[0] == 0.0
     assert trend[-1] > 900

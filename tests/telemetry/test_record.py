@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run leaves for those who watch: status, topology, events."""
+"""Files of a run: topology, status, events, metrics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from veldt.role import Role
+from veldt.telemetry.log_files import METRICS_FILE
 from veldt.telemetry.record import EVENTS_FILE, STATUS_FILE, TOPOLOGY_FILE, RunRecord
 from veldt.topology import Topology
 from veldt.types import Layout
@@ -39,7 +40,7 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_the_topology_is_plain_data_with_alike_channels_as_one(topology, tmp_path):
+def test_the_topology_merges_channels_of_one_kind(topology, tmp_path):
     RunRecord(tmp_path, topology).begin()
     assert read(tmp_path / TOPOLOGY_FILE) == {
         "architecture": "tiny",
@@ -118,7 +119,7 @@ def test_notes_are_shown_and_kept(topology, tmp_path):
     assert shown == ["actor-0 is odd"]
 
 
-def test_a_full_disk_stops_nothing(topology, tmp_path, fake_run, capsys):
+def test_a_directory_that_is_gone_is_one_line_per_file(topology, tmp_path, fake_run, capsys):
     fake = fake_run("actor-0", "actor-1", "learner-0")
     fake.update()
     record = RunRecord(tmp_path / "gone", topology)
@@ -128,4 +129,8 @@ def test_a_full_disk_stops_nothing(topology, tmp_path, fake_run, capsys):
     record.tick(fake.run, {})
     record.note("node", "text")
     record.close()
-    assert capsys.readouterr().err.count(f"{STATUS_FILE} failed") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == [
+        TOPOLOGY_FILE, STATUS_FILE, METRICS_FILE, "TensorBoard", EVENTS_FILE
+    ]  # fmt: skip
+    assert all("failed, training continues" in line for line in lines)

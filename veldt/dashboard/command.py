@@ -38,7 +38,7 @@ def _followed(url: str) -> Path:
     """A copy of a run that lives in a store, which is brought up to date as long as this process
     lives."""
     from veldt.backends.background import Background
-    from veldt.remote.copying import refresh_files
+    from veldt.remote.download import refresh_files
     from veldt.remote.location import local_run
     from veldt.remote.store import RemoteStore, StoreError
 

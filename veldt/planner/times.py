@@ -18,8 +18,8 @@ from veldt.api import train_from
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
 from veldt.telemetry.log_files import metric_rows
+from veldt.telemetry.record import TIMELINE_FILE
 from veldt.telemetry.result import RunResult
-from veldt.telemetry.timeline import TIMELINE_FILE
 
 _TRIMMED = 0.05  # of the longest spans: somebody else had the core
 _KEPT_SAMPLES = 400

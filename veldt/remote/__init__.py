@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that live elsewhere: written here, uploaded in the background, brought back where needed."""
+"""Runs in an object store: trained in a local directory, uploaded in the background."""

@@ -30,26 +30,26 @@ class RunLocation:
         """The result of `run(callbacks)`; files of a remote run are uploaded meanwhile."""
         if self.path is None or not is_remote(self.run_dir):
             return run(callbacks)
-        from veldt.remote.mirror import Mirror
         from veldt.remote.store import RemoteStore, StoreError
+        from veldt.remote.upload import RunUploader
 
         store = RemoteStore(str(self.run_dir), _store_seconds())
-        mirror = Mirror(store, self.path, keep, log_to_stderr)
+        uploader = RunUploader(store, self.path, keep, log_to_stderr)
         try:
-            mirror.begin()
+            uploader.begin()
         except StoreError as error:
             raise ConfigurationError(f"{error}; nothing was started") from error
         try:
-            result = run([*callbacks, mirror])
+            result = run([*callbacks, uploader])
         except ConfigurationError:
             raise  # nothing was started
         except BaseException:
             try:
-                mirror.finish()
+                uploader.finish()
             except UploadFailure as failure:
                 log_to_stderr(str(failure))
             raise
-        mirror.finish()
+        uploader.finish()
         return result
 
 
@@ -62,13 +62,13 @@ def run_location(run_dir: str | None, base: Path) -> RunLocation:
     """Where a run is or will be; a remote run is downloaded."""
     if not is_remote(run_dir):
         return RunLocation(run_dir, None if run_dir is None else base / run_dir)
-    from veldt.remote.copying import bring_here
+    from veldt.remote.download import download_run
     from veldt.remote.store import RemoteStore, StoreError
 
     url = checked_url(str(run_dir))
     local = local_copy(url)
     try:
-        bring_here(RemoteStore(url, _store_seconds()), local, log_to_stderr)
+        download_run(RemoteStore(url, _store_seconds()), local, log_to_stderr)
     except StoreError as error:
         raise ConfigurationError(f"{error}; nothing was started") from error
     return RunLocation(url, local)
@@ -78,13 +78,13 @@ def local_run(run_dir: str | Path, checkpoint: str | int | None = None) -> Path:
     """The directory of a run to read from; the files needed of a remote run are downloaded."""
     if not is_remote(run_dir):
         return Path(run_dir)
-    from veldt.remote.copying import copy_to_read
+    from veldt.remote.download import download_copy
     from veldt.remote.store import RemoteStore, StoreError
 
     store = RemoteStore(str(run_dir))
     local = local_copy(store.url, "copies")
     try:
-        copy_to_read(store, local, log_to_stderr, checkpoint)
+        download_copy(store, local, log_to_stderr, checkpoint)
     except StoreError as error:
         raise ConfigurationError(str(error)) from error
     return local

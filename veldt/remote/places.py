@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What names a run that lives elsewhere, and where its files lie on this machine."""
+"""URLs of runs in a store, and the local directories of their files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def is_remote(run_dir: str | Path | None) -> bool:
 
 
 def checked_url(url: str) -> str:
-    """The URL without a slash at its end. It is written into the run's files, so that it may carry
-    no secret."""
+    """The URL without its last slash; refuses passwords, because files of the run contain it."""
     rest = url.partition("://")[2]
     if "@" in rest.partition("/")[0]:
         raise ConfigurationError(
@@ -33,7 +32,7 @@ def checked_url(url: str) -> str:
 
 
 def local_copy(url: str, purpose: str = "runs") -> Path:
-    """Where the files of a remote run lie on this machine ; XDG_CACHE_HOME moves it."""
+    """Local directory for the files of a remote run, in XDG_CACHE_HOME."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", url.rpartition("/")[2])[:60]
     digest = hashlib.sha256(url.encode()).hexdigest()[:12]

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder in an object store, through fsspec. Every call is repeated and ends within a bound: a
-store may answer late, wrongly or never."""
+"""A folder in an object store, through fsspec, whose calls are retried and end within a bound."""
 
 from __future__ import annotations
 
@@ -8,47 +7,51 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from veldt.backends.background import Background
 from veldt.errors import ConfigurationError
 from veldt.remote.places import checked_url
 
-T = TypeVar("T")
-
 PATIENCE_SECONDS = 60.0
 _TRY_SECONDS = 20.0  # one attempt, besides the time for its bytes
-_SLOWEST_BYTES_PER_SECOND = 1e6  # what is slower counts as dead
+_SLOWEST_BYTES_PER_SECOND = 1e6
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 3.0
 _S3 = {"connect_timeout": 5, "read_timeout": 15, "retries": {"max_attempts": 2}}
+_VARIABLES = ("AWS_", "FSSPEC_", "GOOGLE_", "GCSFS_", "STORAGE_", "AZURE_")
+"""Prefixes of the environment variables that say where a store is and who asks."""
 
 
 class StoreError(RuntimeError):
-    """A store did not do what was asked, for as long as it was asked."""
+    """A call to a store failed in every attempt."""
 
 
 class RemoteStore:
-    """Files by their names below one URL. `patience_seconds`: after these no call is tried again;
-    an attempt ends after 20 s at most, and a second more for each megabyte."""
+    """Files by name below one URL.
+
+    Args:
+        patience_seconds: No call is retried after this time. One attempt ends after 20 s, plus a
+            second for each megabyte.
+    """
 
     def __init__(self, url: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self.url, self.patience_seconds = checked_url(url), patience_seconds
-        self._files, root = _opened(self.url)
+        variables = sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES))
+        self._files, root = _file_system(self.url, tuple(variables))
         self._root = root.rstrip("/")
 
     def write(self, name: str, content: bytes) -> None:
         self._call(f"write {name}", lambda: self._files.pipe_file(self._path(name), content))
 
     def read(self, name: str) -> bytes | None:
-        """None where there is no such file."""
-        try:
-            path = self._path(name)
-            work = partial(self._files.cat_file, path)
-            return bytes(self._call(f"read {name}", work, may_be_absent=True))
-        except FileNotFoundError:
-            return None
+        """Content of a file; None if there is no such file."""
+        path = self._path(name)
+        found: bytes | None = self._call(
+            f"read {name}", lambda: self._files.cat_file(path), absent=None
+        )
+        return found
 
     def upload(self, path: Path, name: str) -> None:
         target = self._path(name)
@@ -56,7 +59,7 @@ class RemoteStore:
         self._call(f"upload {name}", lambda: self._files.put_file(str(path), target), size)
 
     def download(self, name: str, path: Path, size: int, grows: bool = False) -> None:
-        """`size` is how many bytes there should be; `grows`: there may be others by now."""
+        """Download a file of `size` bytes; with `grows` it may have another size by now."""
 
         def copy() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,37 +78,33 @@ class RemoteStore:
             names = {path[len(self._root) :].lstrip("/"): entry for path, entry in found.items()}
             return {name: int(entry["size"] or 0) for name, entry in names.items()}
 
-        try:
-            return self._call(f"list {folder or 'files'}", find, may_be_absent=True)
-        except FileNotFoundError:
-            return {}
+        listing: dict[str, int] = self._call(f"list {folder or 'files'}", find, absent={})
+        return listing
 
     def remove(self, names: Iterable[str]) -> None:
         paths = [self._path(name) for name in names]
         if paths:
-            self._call("delete what is old", lambda: self._files.rm(paths))
+            self._call("delete old files", lambda: self._files.rm(paths))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _call(
-        self, what: str, work: Callable[[], T], size: int = 0, may_be_absent: bool = False
-    ) -> T:
-        """Raises StoreError for what lasts, and FileNotFoundError where that is an answer."""
+    def _call(self, what: str, work: Callable[[], Any], size: int = 0, absent: Any = ...) -> Any:
+        """Call `work` until it succeeds; returns `absent`, if given, when the file is missing."""
         last_start = time.monotonic() + self.patience_seconds
         limit = min(_TRY_SECONDS, self.patience_seconds) + size / _SLOWEST_BYTES_PER_SECOND
         pause = _FIRST_PAUSE_SECONDS
         while True:
             attempt = Background(work)
-            # An attempt that hangs is left to its own end: nothing can stop a thread.
+            # An attempt that hangs is abandoned, because a thread cannot be stopped.
             trouble: Exception = TimeoutError(f"no answer in {limit:.0f} s")
             if attempt.done(limit):
                 try:
                     return attempt.result()
                 except FileNotFoundError as error:
-                    if may_be_absent:
-                        raise
-                    trouble, last_start = error, 0.0  # no bucket: asking again is no use
+                    if absent is not ...:
+                        return absent
+                    trouble, last_start = error, 0.0  # no such bucket: a retry would not help
                 except Exception as error:
                     trouble = error
             if time.monotonic() + pause >= last_start:
@@ -117,17 +116,27 @@ class RemoteStore:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
-def _opened(url: str) -> tuple[Any, str]:
-    """The file system and the path in it."""
+@lru_cache(maxsize=8)
+def _file_system(url: str, variables: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
+    """The file system and the path in it.
+
+    Cached, because a client of S3 takes most of a second to create; other variables need another
+    client. Listings are not cached, because other processes write too."""
     scheme = url.partition("://")[0].lower()
-    # What says where a store is and who asks; another value needs another client.
-    known = ("AWS_", "FSSPEC_", "GOOGLE_", "GCSFS_", "STORAGE_", "AZURE_")
-    where = tuple(sorted(item for item in os.environ.items() if item[0].startswith(known)))
+    settings: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+    if scheme in ("s3", "s3a"):
+        settings["config_kwargs"] = _S3
+    if scheme in ("file", "local"):
+        settings["auto_mkdir"] = True
     try:
-        files = _file_system(scheme, where)
-        return files, files._strip_protocol(url)
-    except ConfigurationError:
-        raise
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise ConfigurationError(
+            f'a run directory like {scheme}://... needs an extra: pip install "veldt[remote]"'
+        ) from None
+    try:
+        files, path = url_to_fs(url, **settings)
+        return files, str(path)
     except ImportError as error:
         text = " ".join(str(error).split())
         raise ConfigurationError(f"{scheme}:// needs another package: {text}") from error
@@ -135,21 +144,3 @@ def _opened(url: str) -> tuple[Any, str]:
         raise ConfigurationError(
             f"{url} cannot be used as a run directory ({error}); s3://, gs:// and file:// are known"
         ) from error
-
-
-@lru_cache(maxsize=8)
-def _file_system(scheme: str, where: tuple[tuple[str, str], ...]) -> Any:
-    """Made once: a client of S3 takes a good part of a second. Listings are never remembered, since
-    others write, too."""
-    try:
-        import fsspec
-    except ImportError:
-        raise ConfigurationError(
-            f'a run directory like {scheme}://... needs an extra: pip install "veldt[remote]"'
-        ) from None
-    settings: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
-    if scheme in ("s3", "s3a"):
-        settings["config_kwargs"] = _S3
-    if scheme in ("file", "local"):
-        settings["auto_mkdir"] = True
-    return fsspec.filesystem(scheme, **settings)

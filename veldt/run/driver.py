@@ -39,9 +39,8 @@ from veldt.telemetry.diagnosis import StaleWeightsAlarm, actors_with_weights, bo
 from veldt.telemetry.log_files import wants_events
 from veldt.telemetry.machine_meter import MachineMeter
 from veldt.telemetry.progress import Progress, make_progress
-from veldt.telemetry.record import RunRecord
+from veldt.telemetry.record import RunRecord, Timeline
 from veldt.telemetry.result import OwnMeasures, RunResult, StoppedBy, lag_entry
-from veldt.telemetry.timeline import Timeline
 from veldt.types import Parameters
 
 _METRICS_SECONDS = 1.0
@@ -342,7 +341,7 @@ class Run:
             "envs_per_actor": self._plan.problem.envs_per_actor,
         }
         begin = end - min(wanted, self._telemetry.steady_seconds or wanted)
-        Timeline.of(self._plan.topology, spans, begin, end, about).save(self._directory.path)
+        Timeline(self._plan.topology, spans, begin, end, about).save(self._directory.path)
 
     def _conclude(self, progress: Progress) -> None:
         """Last numbers, last checkpoint and result.json, also after an interrupt or a failure. A

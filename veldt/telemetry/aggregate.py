@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's numbers from its nodes' snapshots: totals, rates, returns, lag, busy shares, traffic."""
+"""Totals, rates, returns, lag, busy shares and traffic of a run, from its nodes' snapshots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from veldt.topology import (
     WRITING_SIDES,
     BoardSpec,
     End,
-    Node,
     QueueSpec,
     RequestsSpec,
     StreamSpec,
@@ -64,11 +63,11 @@ class _Sample:
     """Counters of one moment."""
 
     now: float
-    totals: dict[str, float]
-    by_kind: dict[str, dict[str, float]]
-    """Counters added up over the nodes of each kind."""
-    stage_seconds: dict[str, dict[str, float]]
-    """Seconds by node and stage."""
+    totals: Mapping[str, float]
+    counters: Mapping[str, Mapping[str, float]]
+    """By node."""
+    stage_seconds: Mapping[str, Mapping[str, float]]
+    """By node and stage."""
 
     @property
     def updates(self) -> float:
@@ -77,7 +76,7 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Span:
-    """The time between two samples; rates over no time are 0 or empty."""
+    """The time between two samples; rates over no time are empty."""
 
     start: _Sample
     end: _Sample
@@ -86,21 +85,18 @@ class _Span:
     def seconds(self) -> float:
         return self.end.now - self.start.now
 
-    def rate(self, counter: str) -> float:
-        return self._rates(self.start.totals, self.end.totals).get(counter, 0.0)
+    def totals(self) -> dict[str, float]:
+        """Increase per second of each total."""
+        return self._rates(self.start.totals, self.end.totals)
 
-    def kind_rates(self) -> dict[str, dict[str, float]]:
-        """Increase per second by kind of node and counter."""
-        rates = {
-            kind: self._rates(self.start.by_kind.get(kind, {}), after)
-            for kind, after in self.end.by_kind.items()
-        }
-        return rates if self.seconds > 0 else {}
+    def counters(self, node: str) -> dict[str, float]:
+        """Increase per second of each counter of one node."""
+        return self._rates(self.start.counters.get(node, {}), self.end.counters.get(node, {}))
 
-    def stage_shares(self, node: str) -> dict[str, float]:
+    def stages(self, node: str) -> dict[str, float]:
         """Share of wall time by stage of one node."""
-        before = self.start.stage_seconds.get(node, {})
-        return self._rates(before, self.end.stage_seconds.get(node, {}))
+        before, after = self.start.stage_seconds, self.end.stage_seconds
+        return self._rates(before.get(node, {}), after.get(node, {}))
 
     def _rates(self, before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
         if self.seconds <= 0:
@@ -164,14 +160,15 @@ class RunTelemetry:
         """Metrics that no node counts: of the machine and of the environment's parameters."""
         self.fresh_episodes: list[tuple[float, int]] = []
         """(return, length) of the episodes that ended before the last update; at most 100."""
+        self.totals: dict[str, float] = {}
+        """Counters added up, gauges averaged, over all nodes that train."""
         self._take_turns = frozenset(take_turns)
-        self._totals: dict[str, float] = {}
         self._episodes_seen = dict.fromkeys(self.kinds, 0)
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW)
         self._lengths: deque[int] = deque(maxlen=RETURN_WINDOW)
         self._infos = EpisodeInfo(RETURN_WINDOW)
         self._samples = _Samples()
-        self._fill_sums: dict[str, float] = {}
+        self._fill_sums: Counter[str] = Counter()
         self._num_fills = 0
 
     def update(
@@ -187,21 +184,17 @@ class RunTelemetry:
         if queue_fill is not None:
             self.queue_fill = dict(queue_fill)
             self._num_fills += 1
-            for name, fill in queue_fill.items():
-                self._fill_sums[name] = self._fill_sums.get(name, 0.0) + fill
-        self._totals = self._add_up()
+            self._fill_sums.update(queue_fill)
+        self.totals = self._add_up()
+        counters = {name: snapshot.counters for name, snapshot in self.snapshots.items()}
         stage_seconds = {
             name: {stage: seconds for stage, (seconds, _) in snapshot.stages.items()}
             for name, snapshot in self.snapshots.items()
         }
-        self._samples.add(_Sample(now, self._totals, self._by_kind(), stage_seconds))
+        self._samples.add(_Sample(now, self.totals, counters, stage_seconds))
 
     def _training(self) -> dict[str, NodeSnapshot]:
         return {n: s for n, s in self.snapshots.items() if self.kinds[n] != EVALUATOR_KIND}
-
-    def totals(self) -> dict[str, float]:
-        """Counters added up, gauges averaged, over all nodes that train."""
-        return dict(self._totals)
 
     @property
     def observed_seconds(self) -> float:
@@ -214,11 +207,11 @@ class RunTelemetry:
 
     @property
     def env_steps(self) -> int:
-        return int(self._totals.get("env_steps", 0))
+        return int(self.totals.get("env_steps", 0))
 
     @property
     def updates(self) -> int:
-        return int(self._totals.get("updates", 0))
+        return int(self.totals.get("updates", 0))
 
     @property
     def episodes(self) -> int:
@@ -226,7 +219,7 @@ class RunTelemetry:
 
     @property
     def aborted_episodes(self) -> int:
-        return int(self._totals.get("aborted_episodes", 0))
+        return int(self.totals.get("aborted_episodes", 0))
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -234,7 +227,7 @@ class RunTelemetry:
         prefix = "dropped."
         return {
             name.removeprefix(prefix): int(value)
-            for name, value in self._totals.items()
+            for name, value in self.totals.items()
             if name.startswith(prefix)
         }
 
@@ -263,16 +256,22 @@ class RunTelemetry:
 
     def rate(self, counter: str) -> float:
         """Increase of a total per second over the last two seconds."""
-        return self._samples.recent.rate(counter)
+        return self._samples.recent.totals().get(counter, 0.0)
 
     def steady_rate(self, counter: str = "env_steps") -> float:
         """Increase of a total per second in steady state; NaN before it."""
         steady = self._samples.steady
-        return steady.rate(counter) if steady.seconds else math.nan
+        return steady.totals().get(counter, 0.0) if steady.seconds else math.nan
 
     def kind_rates(self, steady: bool = False) -> dict[str, dict[str, float]]:
         """Increase per second by kind of node and counter."""
-        return self._span(steady).kind_rates()
+        span, rates = self._span(steady), dict[str, dict[str, float]]()
+        for name, snapshot in self.snapshots.items():
+            for counter, rate in span.counters(name).items():
+                if counter not in snapshot.gauges:
+                    own = rates.setdefault(self.kinds[name], {})
+                    own[counter] = own.get(counter, 0.0) + rate
+        return rates
 
     def _span(self, steady: bool) -> _Span:
         return self._samples.steady if steady else self._samples.recent
@@ -281,7 +280,7 @@ class RunTelemetry:
         """Busy share of wall time of each node that has timed anything."""
         span, shares = self._span(steady), {}
         for name in self.kinds:
-            spent = span.stage_shares(name)
+            spent = span.stages(name)
             if not spent:
                 continue
             waited = spent.pop(WAIT_STAGE, None)
@@ -302,7 +301,7 @@ class RunTelemetry:
     def stage_shares(self) -> dict[str, dict[str, float]]:
         """Share of wall time by stage in steady state, averaged over each kind's nodes."""
         steady = self._samples.steady
-        known = [(kind, steady.stage_shares(name)) for name, kind in self.kinds.items()]
+        known = [(kind, steady.stages(name)) for name, kind in self.kinds.items()]
         nodes = Counter(kind for kind, spent in known if spent)
         shares: dict[str, dict[str, float]] = {}
         for kind, spent in known:
@@ -334,7 +333,7 @@ class RunTelemetry:
         found |= self.outside
         named = {"env_steps", "updates", "heartbeat_seconds"}
         return found | {
-            f"counter/{name}": value for name, value in self._totals.items() if name not in named
+            f"counter/{name}": value for name, value in self.totals.items() if name not in named
         }
 
     def state(self) -> dict[str, np.ndarray]:
@@ -366,39 +365,27 @@ class RunTelemetry:
         }
 
     def _take_episodes(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
-        """Interleave the nodes' new episodes, or the last node would fill the whole window."""
-        moments, returns, lengths = [], [], []
-        self.fresh_episodes = []
+        """Interleave the nodes' new episodes; otherwise the last node would fill the window."""
+        fresh: list[tuple[float, float, int]] = []
         for name, snapshot in snapshots.items():
             if self.kinds[name] == EVALUATOR_KIND:
                 continue
-            new_returns, new_lengths = snapshot.new_episodes(self._episodes_seen[name])
+            returns, lengths = snapshot.new_episodes(self._episodes_seen[name])
             self._episodes_seen[name] = snapshot.episodes_total
-            moments.append((np.arange(len(new_returns)) + 0.5) / max(1, len(new_returns)))
-            returns.append(new_returns)
-            lengths.append(new_lengths)
-        if moments:
-            order = np.argsort(np.concatenate(moments), kind="stable")[-RETURN_WINDOW:]
-            ordered = [np.concatenate(found)[order].tolist() for found in (returns, lengths)]
-            self._returns.extend(ordered[0])
-            self._lengths.extend(ordered[1])
-            self.fresh_episodes = list(zip(*ordered, strict=True))
-
-    def _by_kind(self) -> dict[str, dict[str, float]]:
-        """Counters, without gauges, added up over the nodes of each kind."""
-        found: dict[str, dict[str, float]] = {}
-        for name, snapshot in self.snapshots.items():
-            total = found.setdefault(self.kinds[name], {})
-            for counter, value in snapshot.counters.items():
-                if counter not in snapshot.gauges:
-                    total[counter] = total.get(counter, 0.0) + value
-        return found
+            moments = (np.arange(len(returns)) + 0.5) / max(1, len(returns))
+            columns = (column[-RETURN_WINDOW:].tolist() for column in (moments, returns, lengths))
+            fresh += zip(*columns, strict=True)
+        fresh.sort(key=lambda episode: episode[0])
+        self.fresh_episodes = [episode[1:] for episode in fresh[-RETURN_WINDOW:]]
+        for episode_return, length in self.fresh_episodes:
+            self._returns.append(episode_return)
+            self._lengths.append(length)
 
 
 class EpisodeInfo:
     """Values that environments report at the end of episodes, averaged over the last `window`.
 
-    The window may hold a few more, because it is filled with all episodes between two updates."""
+    The window may hold a few more, because all episodes between two updates enter it together."""
 
     def __init__(self, window: int) -> None:
         self._window = window
@@ -467,17 +454,6 @@ def item_bytes(end: End) -> tuple[float, float]:
     return (size, 0.0) if end.side == "sink" else (0.0, size)
 
 
-def node_bytes(node: Node, counters: Mapping[str, float]) -> tuple[float, float]:
-    """(sent, received) by one node so far."""
-    ends = {(stem(end.channel.name), end.side): end for _, end in node.ends()}
-    sent = received = 0.0
-    for (channel, side), end in ends.items():
-        items = counters.get(traffic_name(channel, side in WRITING_SIDES), 0.0)
-        up, down = item_bytes(end)
-        sent, received = sent + items * up, received + items * down
-    return sent, received
-
-
 def actor_traffic(
     topology: Topology, counters: Mapping[str, Mapping[str, float]]
 ) -> tuple[float, float]:
@@ -485,7 +461,12 @@ def actor_traffic(
     sent = received = steps = 0.0
     for node in topology.nodes:
         own = counters.get(node.name, {})
-        if own.get("env_steps"):
-            up, down = node_bytes(node, own)
-            sent, received, steps = sent + up, received + down, steps + own["env_steps"]
+        if not own.get("env_steps"):
+            continue
+        steps += own["env_steps"]
+        ends = {(stem(end.channel.name), end.side): end for _, end in node.ends()}
+        for (channel, side), end in ends.items():
+            items = own.get(traffic_name(channel, side in WRITING_SIDES), 0.0)
+            up, down = item_bytes(end)
+            sent, received = sent + items * up, received + items * down
     return (sent / steps, received / steps) if steps else (0.0, 0.0)

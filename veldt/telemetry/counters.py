@@ -4,10 +4,9 @@
 The node is the only writer and takes no lock; any number of readers copy the block. Zeroed memory
 is an empty block, and a restarted node that attaches to its old block continues there.
 
-The head of a block holds the numbers that are written last, the tail those that are written first:
-a reader that copies head, body and tail in this order and finds the same number in both has a
-consistent copy. For a timeline, a ring buffer behind the block records when each stage began and
-ended.
+The head of a block is written last and its tail first. A reader that copies head, body and tail in
+this order and finds the same number in both therefore has a consistent copy. For a timeline, a ring
+buffer behind the block records when each stage began and ended.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ TAIL_AT = BLOCK.itemsize - BLOCK["tail"].itemsize
 TELEMETRY_BYTES = -(-BLOCK.itemsize // 4096) * 4096
 
 _COPY_ATTEMPTS, _QUICK_ATTEMPTS = 8, 3
-_PAUSE_SECONDS = 0.001  # lets a writer finish that lost its core in the middle
+_PAUSE_SECONDS = 0.001  # lets a descheduled writer finish
 
 _WRITTEN, _CLOSED = range(2)
 """Words of the head of the span buffer."""
@@ -73,7 +72,7 @@ _log = logging.getLogger(__name__)
 def fields_of(memory: memoryview | bytearray | bytes) -> np.ndarray:
     """The block as one record whose fields are views of the memory.
 
-    `.data` of a field reads and writes single numbers several times faster than NumPy."""
+    `.data` of a field accesses single numbers several times faster than NumPy."""
     size = memoryview(memory).nbytes
     if size < TELEMETRY_BYTES:
         raise ValueError(f"a telemetry block has {TELEMETRY_BYTES} bytes, not {size}")
@@ -81,7 +80,7 @@ def fields_of(memory: memoryview | bytearray | bytes) -> np.ndarray:
 
 
 class Names:
-    """Names registered in the block: written before the number that makes them visible."""
+    """Names registered in the block, each written before the count that makes it visible."""
 
     def __init__(self, records: np.ndarray, head: Any, word: int) -> None:
         self._records, self._head, self._word = records, head, word
@@ -103,7 +102,7 @@ class Names:
 
 
 def read_names(records: np.ndarray, known: int) -> list[tuple[str, bool]]:
-    """Names with their flags, in order of registration; bytes that are no name are replaced."""
+    """Names with their flags, in order of registration; invalid bytes are replaced."""
     return [
         (text.partition(b"\0")[0].decode(errors="replace"), flag != 0)
         for text, flag in records[: max(known, 0)].tolist()
@@ -155,7 +154,7 @@ def span_bytes(seconds: float) -> int:
 
 
 class SpanBuffer:
-    """Ring buffer of (stage, start, end) over zeroed memory; a span is written before its count."""
+    """Ring buffer of (stage, start, end) over zeroed memory, counted after each is written."""
 
     __slots__ = ("_capacity", "_ends", "_head", "_stages", "_starts")
 
@@ -182,7 +181,7 @@ class SpanBuffer:
         self._head[_CLOSED] = 1
 
     def spans(self, names: list[str]) -> Spans:
-        """The recorded spans. Machines agree on the time of day, unlike on `perf_counter`."""
+        """The recorded spans, in time of day because `perf_counter` differs between machines."""
         written = self._head[_WRITTEN]
         # The node may overwrite the oldest span during this copy, so that one is left out.
         oldest = max(0, written - self._capacity + 1)
@@ -194,7 +193,7 @@ class SpanBuffer:
 
 
 class Stage:
-    """Wall time and number of passes of one stage: `with stage: ...`. It does not nest."""
+    """Wall time and number of passes of one stage: `with stage: ...`, which does not nest."""
 
     __slots__ = ("_buffer", "_index", "_stage", "_started", "_values")
 
@@ -265,7 +264,7 @@ class NodeTelemetry:
         self._info_names = Names(fields["info_names"], self._head, NUM_INFOS)
         self._info_values: memoryview[Any] = fields["infos"].data
         known = read_names(fields["info_names"], self._head[NUM_INFOS])
-        self._has_left_out_infos = False
+        self._has_warned = False
         self._infos = {name: place for place, (name, _) in enumerate(known)}
         self._counters: dict[str, Counter] = {}
         self._stages: dict[str, Stage] = {}
@@ -337,11 +336,10 @@ class NodeTelemetry:
         if len(self._infos) < MAX_INFOS:
             self._infos[name] = self._info_names.index_of(name)
             return self._infos[name]
-        if not self._has_left_out_infos:
-            self._has_left_out_infos = True
+        if not self._has_warned:
+            self._has_warned = True
             _log.warning(
-                "an environment's info has more than %d names; '%s' and others after it are not"
-                " among the metrics",
+                "an environment's info has more than %d names; '%s' and later ones are left out",
                 MAX_INFOS,
                 name,
             )
@@ -372,11 +370,8 @@ class NodeTelemetry:
             block[:HEAD_BYTES] = head
             block[TAIL_AT:] = self._memory[TAIL_AT:]
             copied = fields_of(block)
-            head_words, tail_words = copied["head"], copied["tail"]
-            if (
-                head_words[LAGS_DONE] == tail_words[LAGS_BEGUN]
-                and head_words[INFOS_DONE] == tail_words[INFOS_BEGUN]
-            ):
+            done, begun = copied["head"], copied["tail"]
+            if (done[LAGS_DONE], done[INFOS_DONE]) == (begun[LAGS_BEGUN], begun[INFOS_BEGUN]):
                 break
         return bytes(block)
 
@@ -448,34 +443,29 @@ class NodeSnapshot:
         fields = fields_of(block)
         head, tail = fields["head"].tolist(), fields["tail"].tolist()
         counters = read_names(fields["counter_names"], head[NUM_COUNTERS])
-        stages = read_names(fields["stage_names"], head[NUM_STAGES])
         values = fields["counters"].tolist()
-        times = fields["stages"].reshape(-1, 2).tolist()
-        info_names = read_names(fields["info_names"], head[NUM_INFOS])
-        infos = fields["infos"].reshape(-1, 2).tolist()
         total = max(0, head[EPISODES_DONE])
         return NodeSnapshot(
             counters={name: values[index] for index, (name, _) in enumerate(counters)},
             gauges=frozenset(name for name, is_gauge in counters if is_gauge),
-            stages={
-                name: (times[index][0], _whole(times[index][1]))
-                for index, (name, _) in enumerate(stages)
-            },
+            stages=_sums(fields["stages"], fields["stage_names"], head[NUM_STAGES]),
             episodes_total=total,
             lag=_lag_summary(fields["lag"].tolist(), fields["histogram"]),
             # Episodes begun but not done may already have overwritten the oldest ones.
             _first_episode=max(0, max(total, tail[EPISODES_BEGUN]) - EPISODE_SLOTS),
             _returns=fields["returns"],
             _lengths=fields["lengths"],
-            infos={
-                name: (infos[place][0], _whole(infos[place][1]))
-                for place, (name, _) in enumerate(info_names)
-            },
+            infos=_sums(fields["infos"], fields["info_names"], head[NUM_INFOS]),
         )
 
 
-def _whole(number: float) -> int:
-    return int(number) if math.isfinite(number) else 0
+def _sums(values: np.ndarray, names: np.ndarray, known: int) -> dict[str, tuple[float, int]]:
+    """Sum and count by name, from a field of such pairs."""
+    pairs = zip(read_names(names, known), values.reshape(-1, 2).tolist(), strict=False)
+    return {
+        name: (total, int(count) if math.isfinite(count) else 0)
+        for (name, _), (total, count) in pairs
+    }
 
 
 def _lag_summary(words: list[int], histogram: np.ndarray) -> LagSummary:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds a run back: its busiest threads with a remedy, and actors whose weights are stale.
+"""The bottleneck of a run with a remedy, and an alarm for actors whose weights are stale.
 
 Advice names only options that the run has.
 """
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+import numpy as np
+
 from veldt.options import RunOptions
 from veldt.telemetry.aggregate import EVALUATOR_KIND, RunTelemetry
 from veldt.telemetry.counters import NodeSnapshot
@@ -17,29 +19,29 @@ from veldt.topology import Group, Topology
 from veldt.types import ORDERS
 
 BUSY = 0.85
-"""A thread is a limit from this share of wall time on."""
+"""Share of wall time from which a thread is a limit."""
 _FULL, _EMPTY = 0.75, 0.25
-_STALE_TRAJECTORIES, _STALE_UPDATES = 30, 100  # some actors refresh every few trajectories only
-_STALE_SECONDS = 10.0
+_STALE = (30, 100, 10.0)
+"""Trajectories, updates and seconds with the same weights; some actors refresh rarely."""
 
-Advice = tuple[str, str]
-"""An option, and what to do with it."""
-_MORE_ACTORS = ("num_actors", "raise num_actors while cores are free")
-_WIDER_ACTORS = ("envs_per_actor", "raise envs_per_actor for fewer, larger passes")
-_CHEAPER_NETWORK = ("device", "use a faster device or a smaller network")
-_LONGER_QUEUE = ("queue_trajectories", "raise queue_trajectories")
-_ADVICE: dict[str, tuple[Advice, ...]] = {
-    "policy_worker": (("num_policy_workers", "raise num_policy_workers"), _CHEAPER_NETWORK),
-    "predictor": (("num_predictors", "raise num_predictors"), _CHEAPER_NETWORK),
-    "inference": (_CHEAPER_NETWORK,),
-    "actor": (_MORE_ACTORS, _WIDER_ACTORS),
-    "agent": (_MORE_ACTORS, _WIDER_ACTORS),
-    "learner": (("num_learners", "raise num_learners while cores are free"), _CHEAPER_NETWORK),
-    "trainer": (("num_trainers", "raise num_trainers"), _CHEAPER_NETWORK),
-    "replay": (("batch_size", "lower batch_size"), ("batch_sequences", "lower batch_sequences")),
-    "parameter": (("num_shards", "raise num_shards"), ("batch_size", "raise batch_size")),
+_TEXTS = {
+    "raise num_actors": "raise num_actors while cores are free",
+    "raise num_learners": "raise num_learners while cores are free",
+    "raise envs_per_actor": "raise envs_per_actor for fewer, larger passes",
+    "device": "use a faster device or a smaller network",
 }
-"""By a part of the name of the busy kind."""
+_LIMITS: dict[str, tuple[str, ...]] = {
+    "policy_worker": ("raise num_policy_workers", "device"),
+    "predictor": ("raise num_predictors", "device"),
+    "inference": ("device",),
+    "actor": ("raise num_actors", "raise envs_per_actor"),
+    "agent": ("raise num_actors", "raise envs_per_actor"),
+    "learner": ("raise num_learners", "device"),
+    "trainer": ("raise num_trainers", "device"),
+    "replay": ("lower batch_size", "lower batch_sequences"),
+    "parameter": ("raise num_shards", "raise batch_size"),
+}
+"""Advice by a part of the name of the busy kind."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,12 @@ class RunFacts:
     queue_fill: Mapping[str, float] | None = None
     """Mean fill of each queue, 0 to 1."""
 
-    def advice(self, *found: Advice) -> str:
-        """Those for which this run has an option; empty if it has none."""
-        in_force = {name for name, value in self.options.items() if value is not None}
-        return ", or ".join(
-            text
-            for option, text in found
-            if option in in_force and (self.max_threads > 1 or option != "num_actors")
-        )
+    def advice(self, *changes: str) -> str:
+        """Text of those changes, such as "raise num_actors", whose option this run has."""
+        known = [c for c in changes if self.options.get(c.rpartition(" ")[2]) is not None]
+        if self.max_threads == 1:
+            known = [change for change in known if change != "raise num_actors"]
+        return ", or ".join(_TEXTS.get(change, change) for change in known)
 
 
 def bottleneck(
@@ -153,10 +153,9 @@ def describe_bottleneck(loads: list[Load], facts: RunFacts) -> str:
         return f"{busy} busy: well balanced; more cores or a faster device would help"
     shares = limits[0].shares
     kind = max(shares, key=lambda each: shares[each])
-    known = next((advice for part, advice in _ADVICE.items() if part in kind), ())
-    remedy = facts.advice(*known)
-    if not remedy:
-        remedy = f"{kind.replace('_', ' ')} is the limit; give it more nodes or less work"
+    changes = next((changes for part, changes in _LIMITS.items() if part in kind), ())
+    no_advice = f"{kind.replace('_', ' ')} is the limit; give it more nodes or less work"
+    remedy = facts.advice(*changes) or no_advice
     return ", ".join(filter(None, (f"{busy} busy", waiting))) + f": {remedy}"
 
 
@@ -170,48 +169,38 @@ def _idle_cause(facts: RunFacts) -> str:
     if str(facts.options.get("env", "")).startswith("external:"):
         return "the clients are the limit; connect more of them, or clients with more environments"
     if not facts.queue_fill:
-        return f"the nodes wait for each other; {facts.advice(_WIDER_ACTORS)}"
+        return f"the nodes wait for each other; {facts.advice('raise envs_per_actor')}"
     name, fill = max(facts.queue_fill.items(), key=lambda entry: entry[1])
+    # The two options tie the data that enters a replay to what leaves it.
     if fill >= _FULL:
-        held, ratios = "its reader is held back", ("raise", "lower")
-        advice = [_LONGER_QUEUE]
+        held = "its reader is held back"
+        changes = ["raise queue_trajectories", "raise env_steps_per_update", "lower replay_ratio"]
     elif fill <= _EMPTY:
-        held, ratios = "its writers are held back by a barrier or a limit", ("lower", "raise")
-        advice = [_WIDER_ACTORS]
+        held = "its writers are held back by a barrier or a limit"
+        changes = ["raise envs_per_actor", "lower env_steps_per_update", "raise replay_ratio"]
     else:
-        held, ratios = "work comes in bursts", None
-        advice = [_LONGER_QUEUE, _WIDER_ACTORS]
-    if ratios is not None:  # what ties the data that enters a replay to what leaves it
-        for option, verb in zip(("env_steps_per_update", "replay_ratio"), ratios, strict=True):
-            advice.append((option, f"{verb} {option}"))
-    texts = [f"queue '{name}' is {fill:.0%} full, so {held}", facts.advice(*advice)]
+        held = "work comes in bursts"
+        changes = ["raise queue_trajectories", "raise envs_per_actor"]
+    texts = [f"queue '{name}' is {fill:.0%} full, so {held}", facts.advice(*changes)]
     return "; ".join(filter(None, texts))
 
 
 def actors_with_weights(topology: Topology) -> list[str]:
-    """Actors that know the version of their weights. None where several policies are trained,
-    because the sum of all updates is no version of one of them."""
+    """Actors that know the version of their weights.
+
+    Empty if several policies are trained, because the sum of updates is no version then."""
     if any(board.spec.name == ORDERS for board in topology.boards):
         return []
     return [node.name for node in topology.nodes if node.role.knows_its_version()]
 
 
-@dataclass(frozen=True)
-class _Moment:
-    """An actor when it first delivered a trajectory with some version."""
-
-    version: float
-    trajectories: float
-    updates: float
-    seconds: float
-
-
 class StaleWeightsAlarm:
-    """Reports an actor once, when it keeps delivering with the same weights despite updates."""
+    """Reports, once, each actor that keeps delivering with the same weights despite updates."""
 
     def __init__(self, actors: Iterable[str]) -> None:
         self._actors = list(actors)
-        self._since: dict[str, _Moment] = {}
+        self._since: dict[str, tuple[float, ...]] = {}
+        """Version of each actor, with trajectories, updates and seconds when it was new."""
         self._delivered: dict[str, float] = {}
 
     def check(self, snapshots: Mapping[str, NodeSnapshot], updates: float, now: float) -> list[str]:
@@ -223,18 +212,14 @@ class StaleWeightsAlarm:
             if delivered == self._delivered.get(name):
                 continue  # a long trajectory is not a stale one
             self._delivered[name] = delivered
-            seen = _Moment(counters.get("acting_version", 0.0), delivered, updates, now)
+            seen = (counters.get("acting_version", 0.0), delivered, updates, now)
             since = self._since.setdefault(name, seen)
-            if seen.version != since.version:
+            if seen[0] != since[0]:
                 self._since[name] = seen
-            elif (
-                delivered - since.trajectories >= _STALE_TRAJECTORIES
-                and updates - since.updates >= _STALE_UPDATES
-                and now - since.seconds >= _STALE_SECONDS
-            ):
+            elif all(np.subtract(seen, since)[1:] >= _STALE):
                 self._actors.remove(name)
                 messages.append(
-                    f"{name} still acts with version {seen.version:.0f} after"
-                    f" {updates - since.updates:.0f} more updates; do new weights reach it?"
+                    f"{name} still acts with version {seen[0]:.0f} after"
+                    f" {updates - since[2]:.0f} more updates; do new weights reach it?"
                 )
         return messages

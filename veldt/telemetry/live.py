@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live display of a run on a terminal: a few calm rows, redrawn in place."""
+"""The live display of a run on a terminal: a few rows, redrawn in place."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -15,25 +15,24 @@ from rich.table import Table
 from rich.text import Text
 
 from veldt.telemetry.aggregate import RunTelemetry
-from veldt.telemetry.progress import Progress, RunGoal, clock, closing_lines, number
+from veldt.telemetry.progress import PlainProgress, RunGoal, clock, closing_lines, number
 from veldt.telemetry.result import RunResult
 
-_BAR_WIDTH = 24
+_BAR_WIDTH, _NARROWEST_BAR = 24, 6
 _OTHER_COLUMNS_WIDTH = 68
-_NARROWEST_BAR = 6
 _TREND_POINTS = 20
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ACCENT, _DONE = "cyan", "green"
 
 
 class _Console(Console):
-    """Rich ends the process when its reader has gone; training must go on."""
+    """Rich ends the process when its reader has gone; training must continue."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
 
 
-class LiveProgress(Progress):
+class LiveProgress(PlainProgress):
     """Return, speed, lag, queues and busy shares. Rich's refresh thread is not used."""
 
     every_seconds = 0.5
@@ -42,9 +41,8 @@ class LiveProgress(Progress):
         super().__init__(goal, stream)
         self._console = console or _Console(file=stream, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False)
-        self._trend: deque[float] = deque(maxlen=_TREND_POINTS)
-        self._trend_spacing_seconds = 0.0
-        self._last_trend_seconds = -math.inf
+        self._trend: list[float] = []
+        self._frames, self._frames_per_point = 0, 1
         self._first_return: float | None = None
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
@@ -55,25 +53,22 @@ class LiveProgress(Progress):
         except (OSError, ValueError):  # the terminal has gone
             self._can_write = False
 
-    def begin(self, text: str, chosen: dict[str, object]) -> None:
-        self._lines([text], "dim")
-
-    def note(self, text: str) -> None:
-        self._lines([text], "yellow")
-
-    def finish(self, result: RunResult) -> None:
-        self._guarded_close()
-        first, *others = closing_lines(result)
-        self._lines(["", f"  {first}"], f"bold {_DONE}" if result.reached_target else "bold")
-        self._lines([f"  {line}" for line in others], "")
-
-    def _lines(self, lines: list[str], style: str) -> None:
+    def _print(self, text: str, style: str = "dim") -> None:
         try:
-            self._console.print(Text("\n".join(lines), style=style), soft_wrap=True)
+            self._console.print(Text(text, style=style), soft_wrap=True)
         except (OSError, ValueError):
             self._can_write = False
 
-    def _guarded_close(self) -> None:
+    def note(self, text: str) -> None:
+        self._print(text, "yellow")
+
+    def finish(self, result: RunResult) -> None:
+        self._close()
+        first, *others = (f"  {line}" for line in closing_lines(result))
+        self._print(f"\n{first}", f"bold {_DONE}" if result.reached_target else "bold")
+        self._print("\n".join(others), "")
+
+    def _close(self) -> None:
         try:
             self._live.stop()
         except (OSError, ValueError):
@@ -87,7 +82,7 @@ class LiveProgress(Progress):
         rows.add_column(min_width=_TREND_POINTS, no_wrap=True)
         rows.add_column()
         rows.add_column(style="dim", no_wrap=True)
-        self._add_return(rows, run, elapsed_seconds)
+        self._add_return(rows, run)
         self._add_speed(rows, run)
         for name, fill in run.queue_fill.items():
             rows.add_row("queue", f"{fill:.0%}", Text(name, "dim"), self._bar(fill))
@@ -101,36 +96,34 @@ class LiveProgress(Progress):
         title.append(f"  {clock(elapsed_seconds)}", "not dim")
         return title if left is None else title.append(f", {clock(left)} left", "dim")
 
-    def _add_return(self, rows: Table, run: RunTelemetry, elapsed_seconds: float) -> None:
+    def _add_return(self, rows: Table, run: RunTelemetry) -> None:
         value, target = run.mean_return_100, self.goal.target_return
         if math.isfinite(value):
-            self._remember(value, elapsed_seconds)
+            self._remember(value)
         cells: list[RenderableType] = [Text(number(value), "bold"), Text(self._sparkline())]
         if target is not None:
-            cells += [self._bar(self._share_of_way(value, target)), f"target {target:g}"]
+            first = value if self._first_return is None else self._first_return
+            way = (value - first) / max(target - first, 1e-9)
+            cells += [self._bar(1.0 if value >= target else way), f"target {target:g}"]
         rows.add_row("return", *cells)
 
-    def _remember(self, value: float, elapsed_seconds: float) -> None:
-        """Keep the trend over the whole run: when it is full, every other point goes."""
+    def _remember(self, value: float) -> None:
+        """Add a point of the trend over the whole run; when it is full, halve its points."""
         if self._first_return is None:
             self._first_return = value
-        if elapsed_seconds - self._last_trend_seconds < self._trend_spacing_seconds:
-            return
-        if len(self._trend) == _TREND_POINTS:
-            kept = list(self._trend)[::2]
-            self._trend.clear()
-            self._trend.extend(kept)
-            self._trend_spacing_seconds = 2 * max(self._trend_spacing_seconds, self.every_seconds)
-        self._trend.append(value)
-        self._last_trend_seconds = elapsed_seconds
+        if self._frames % self._frames_per_point == 0:
+            self._trend.append(value)
+        self._frames += 1
+        if len(self._trend) > _TREND_POINTS:
+            self._trend, self._frames_per_point = self._trend[::2], 2 * self._frames_per_point
 
-    def _share_of_way(self, value: float, target: float) -> float:
-        """How far the return has come from its first value to the target."""
-        if self._first_return is None or not math.isfinite(value):
-            return 0.0
-        if value >= target:
-            return 1.0
-        return (value - self._first_return) / max(target - self._first_return, 1e-9)
+    def _sparkline(self) -> str:
+        values = self._trend
+        if len(values) < 2 or not self._console.encoding.startswith("utf"):
+            return ""
+        low, high = min(values), max(values)
+        scale = (len(_BLOCKS) - 1) / ((high - low) or 1.0)
+        return "".join(_BLOCKS[round((value - low) * scale)] for value in values)
 
     def _add_speed(self, rows: Table, run: RunTelemetry) -> None:
         steps, total, lag = run.env_steps, self.goal.total_env_steps, run.lag
@@ -150,7 +143,7 @@ class LiveProgress(Progress):
 
     def _bar(self, share: float) -> RenderableType:
         width = min(_BAR_WIDTH, self._console.width - _OTHER_COLUMNS_WIDTH)
-        if width < _NARROWEST_BAR:
+        if width < _NARROWEST_BAR or not math.isfinite(share):
             return ""
         return ProgressBar(
             total=1.0,
@@ -160,14 +153,6 @@ class LiveProgress(Progress):
             complete_style=_ACCENT,
             finished_style=_DONE,
         )
-
-    def _sparkline(self) -> str:
-        values = self._trend
-        if len(values) < 2 or not self._console.encoding.startswith("utf"):
-            return ""
-        low, high = min(values), max(values)
-        scale = (len(_BLOCKS) - 1) / ((high - low) or 1.0)
-        return "".join(_BLOCKS[round((value - low) * scale)] for value in values)
 
 
 def _per_second(rate: float) -> Text:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that grow while a run trains: JSON lines and TensorBoard events, whole records only.
+"""Files that grow during a run: JSON lines and TensorBoard events, whole records only.
 
-TensorBoard's own writers are not used because they look for tensorflow, import clients of cloud
+TensorBoard's own writers are not used because they search for tensorflow, import clients of cloud
 stores, which takes half a second, and write from a thread.
 """
 
@@ -29,13 +29,13 @@ def log_to_stderr(text: str) -> None:
 
 
 def wants_events(trackers: Collection[str]) -> bool:
-    """Whether event files are written: asked for, or `auto` and TensorBoard is installed."""
+    """Whether to write event files: on request, or with `auto` if TensorBoard is installed."""
     is_installed = importlib.util.find_spec("tensorboard") is not None
     return "tensorboard" in trackers or ("auto" in trackers and is_installed)
 
 
 class Guard:
-    """Calls functions that may fail; the first failure of each sort is logged."""
+    """Calls functions that may fail; logs the first failure of each kind."""
 
     def __init__(self, log: LogFn = log_to_stderr) -> None:
         self._log = log
@@ -48,44 +48,6 @@ class Guard:
             if what not in self._silenced:
                 self._silenced.add(what)
                 self._log(f"{what} failed, training continues: {type(error).__name__}: {error}")
-
-
-class MetricsWriter:
-    """Appends one record per call to RUN_DIR/metrics.jsonl and RUN_DIR/tensorboard/.
-
-    A write that fails is logged once and tried again with the next record. TensorBoard's messages
-    are imported by the first `write`, so that they do not delay the start of a run."""
-
-    def __init__(
-        self, run_dir: str | Path, log: LogFn = log_to_stderr, tensorboard: bool = True
-    ) -> None:
-        self._run_dir, self._has_events = Path(run_dir), tensorboard
-        self._guarded = Guard(log)
-        self._lines: JsonLog | None = None
-        self._events: _EventLog | None = None
-
-    def write(self, env_steps: int, metrics: Mapping[str, Any]) -> None:
-        """Record `metrics` at `env_steps`; TensorBoard gets the numbers among them."""
-        self._guarded(METRICS_FILE, self._write_line, env_steps, metrics)
-        if self._has_events:
-            self._guarded("TensorBoard events", self._write_event, env_steps, metrics)
-
-    def close(self) -> None:
-        """Close the files; a later `write` opens them again."""
-        for log in (self._lines, self._events):
-            if log is not None:
-                self._guarded("closing of metrics", log.close)
-        self._lines = self._events = None
-
-    def _write_line(self, env_steps: int, metrics: Mapping[str, Any]) -> None:
-        if self._lines is None:
-            self._lines = JsonLog(self._run_dir / METRICS_FILE)
-        self._lines.write({"time": time.time(), "env_steps": env_steps, **metrics})
-
-    def _write_event(self, env_steps: int, metrics: Mapping[str, Any]) -> None:
-        if self._events is None:
-            self._events = _EventLog(self._run_dir / "tensorboard")
-        self._events.scalars(env_steps, metrics)
 
 
 class AppendLog:
@@ -109,7 +71,7 @@ class AppendLog:
 
 
 class JsonLog(AppendLog):
-    """A file of JSON lines; a line that a crash left incomplete is removed on opening."""
+    """A file of JSON lines; opening it removes an incomplete last line."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -125,11 +87,6 @@ class JsonLog(AppendLog):
         self.append(dumps(record).encode() + b"\n")
 
 
-def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl; empty without that file."""
-    return JsonLines(run_dir / METRICS_FILE).new_lines()[0]
-
-
 class JsonLines:
     """Reads a growing file of JSON lines from where the last reading ended."""
 
@@ -139,7 +96,9 @@ class JsonLines:
         self._inode: int | None = None
 
     def new_lines(self) -> tuple[list[dict[str, Any]], bool]:
-        """Whole lines since the last call, and whether the file was replaced since."""
+        """Whole lines since the last call, and whether the file was replaced since.
+
+        Lines that are damaged are skipped."""
         try:
             with open(self._path, "rb") as file:
                 found = os.fstat(file.fileno())
@@ -152,11 +111,24 @@ class JsonLines:
             return [], False
         whole = data[: data.rfind(b"\n") + 1]
         self._end += len(whole)
-        return [json.loads(line) for line in whole.splitlines()], is_new
+        lines = map(_parsed, whole.splitlines())
+        return [line for line in lines if isinstance(line, dict)], is_new
 
 
-class _EventLog:
-    """A TensorBoard event file of scalars."""
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl; empty without that file."""
+    return JsonLines(run_dir / METRICS_FILE).new_lines()[0]
+
+
+class TensorBoardLog:
+    """A TensorBoard event file of scalars. Its messages are imported late to start runs faster."""
 
     def __init__(self, directory: Path) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -167,13 +139,12 @@ class _EventLog:
         self._log = AppendLog(directory / name)
         self._append(file_version="brain.Event:2")
 
-    def scalars(self, step: int, metrics: Mapping[str, Any]) -> None:
+    def scalars(self, step: int, metrics: Mapping[str, float]) -> None:
         values = [
             self._summary.Value(tag=name, simple_value=float(value))
             for name, value in metrics.items()
-            if isinstance(value, int | float) or getattr(value, "shape", None) == ()
         ]
-        self._append(step=int(step), summary=self._summary(value=values))
+        self._append(step=step, summary=self._summary(value=values))
 
     def _append(self, **content: Any) -> None:
         data = self._event(wall_time=time.time(), **content).SerializeToString()

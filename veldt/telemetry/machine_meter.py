@@ -9,11 +9,9 @@ from typing import Any
 
 import psutil
 
-_MEBIBYTE = 2.0**20
-
 
 class MachineMeter:
-    """Reads counters of the system; a fraction of a millisecond per call."""
+    """Reads the system's counters, in a fraction of a millisecond per call."""
 
     def __init__(self) -> None:
         psutil.cpu_percent()  # the first call starts the measurement
@@ -21,34 +19,32 @@ class MachineMeter:
         self._gpus = GpuMeter()
 
     def read(self, process_ids: Iterable[int]) -> dict[str, float]:
-        """Metrics by name; `process_ids` are the run's processes on this machine."""
-        cores, memory = self._of_processes(set(process_ids))
+        """Metrics by name.
+
+        `process_ids` are the run's processes on this machine; memory that they share counts
+        repeatedly."""
+        cores = memory = 0.0
+        known, self._processes = self._processes, {}
+        for number in set(process_ids):
+            with suppress(psutil.Error):  # it may just have ended
+                process = known.get(number) or psutil.Process(number)
+                self._processes[number] = process
+                cores += process.cpu_percent() / 100
+                memory += process.memory_info().rss
         return {
             "system/cpu_percent": psutil.cpu_percent(),
             "system/memory_percent": psutil.virtual_memory().percent,
             "system/run_cores": cores,
-            "system/run_memory_mib": memory / _MEBIBYTE,
+            "system/run_memory_mib": memory / 2**20,
             **self._gpus.read(),
         }
 
     def close(self) -> None:
         self._gpus.close()
 
-    def _of_processes(self, process_ids: set[int]) -> tuple[float, float]:
-        """Cores in use since the last call, and resident bytes; shared pages count repeatedly."""
-        known = {number: p for number, p in self._processes.items() if number in process_ids}
-        self._processes = known
-        cores = memory = 0.0
-        for number in process_ids:
-            with suppress(psutil.Error):  # it may just have ended
-                process = known.setdefault(number, psutil.Process(number))
-                cores += process.cpu_percent() / 100
-                memory += process.memory_info().rss
-        return cores, memory
-
 
 class GpuMeter:
-    """NVIDIA's GPUs, where nvidia-ml-py (the extra `gpu`) and a driver are installed."""
+    """NVIDIA GPUs, if nvidia-ml-py (the extra `gpu`) and a driver are installed."""
 
     def __init__(self) -> None:
         self._nvml: Any = None

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run shows while it goes: a live display on a terminal, plain lines elsewhere, JSON lines
-for programs, or nothing. A display that cannot be written falls silent and never stops training."""
+"""What a run prints: a live display on a terminal, plain lines, JSON lines, or nothing.
+
+A display that cannot be written falls silent and never stops training.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class RunGoal:
     max_seconds: float | None = None
 
     def seconds_left(self, run: RunTelemetry, elapsed_seconds: float) -> float | None:
-        """Until the first budget is used, at the present rate; None without a budget."""
+        """Seconds until the first budget is used, at the present rate; None without a budget."""
         left = []
         if self.max_seconds is not None:
             left.append(self.max_seconds - elapsed_seconds)
@@ -48,7 +50,7 @@ class RunGoal:
 
 
 class Progress:
-    """The silent display, and what the others share."""
+    """The silent display, and the base class of the others."""
 
     every_seconds = 5.0
 
@@ -62,10 +64,10 @@ class Progress:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._guarded_close()
+        self._close()
 
     def update(self, run: RunTelemetry, elapsed_seconds: float) -> None:
-        """Show the run's state, if it is time to. Cheap enough to call at any rate."""
+        """Show the run's state if `every_seconds` have passed; cheap at any rate."""
         if self._can_write and elapsed_seconds - self._last_shown >= self.every_seconds:
             self._last_shown = elapsed_seconds
             self._show(run, elapsed_seconds)
@@ -81,7 +83,7 @@ class Progress:
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None: ...
 
-    def _guarded_close(self) -> None: ...
+    def _close(self) -> None: ...
 
     def _print(self, text: str) -> None:
         try:
@@ -125,8 +127,18 @@ class PlainProgress(Progress):
             self._print(line)
 
 
-class JsonProgress(Progress):
-    """JSON objects, one per line, told apart by "event": begin, progress, note, result."""
+class JsonResult(Progress):
+    """Only the final JSON object: --json with --quiet."""
+
+    def finish(self, result: RunResult) -> None:
+        self._event("result", **vars(result))
+
+    def _event(self, event: str, **content: object) -> None:
+        self._print(dumps({"event": event, **content}))
+
+
+class JsonProgress(JsonResult):
+    """JSON objects, one per line, with an "event": begin, progress, note or result."""
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
         self._event(
@@ -142,22 +154,6 @@ class JsonProgress(Progress):
 
     def note(self, text: str) -> None:
         self._event("note", text=text)
-
-    def finish(self, result: RunResult) -> None:
-        self._event("result", **vars(result))
-
-    def _event(self, event: str, **content: object) -> None:
-        self._print(dumps({"event": event, **content}))
-
-
-class JsonResult(JsonProgress):
-    """Only the final JSON object: --json with --quiet."""
-
-    def begin(self, text: str, chosen: dict[str, object]) -> None: ...
-
-    def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
 
 def make_progress(
@@ -177,8 +173,10 @@ def make_progress(
 
 
 def closing_lines(result: RunResult) -> list[str]:
-    """The end of a run in a few lines: outcome, work, bottleneck, where to look."""
-    outcome = f"{_STOPPED[result.stopped_by]} after {result.wall_seconds:.1f} s"
+    """The end of a run in a few lines: outcome, work, bottleneck, run directory."""
+    # Not only the known reasons, because result.json may come from a newer version.
+    outcome = _STOPPED.get(result.stopped_by, str(result.stopped_by))
+    outcome += f" after {result.wall_seconds:.1f} s"
     if result.reached_target and result.seconds_to_target is not None:
         outcome = f"target reached after {result.seconds_to_target:.1f} s"
     outcome += f": mean return {number(result.mean_return_100)}"
@@ -201,8 +199,7 @@ def closing_lines(result: RunResult) -> list[str]:
     troubles += [f"{count:,} dropped ({why})" for why, count in result.dropped.items() if count]
     repeat = f"repeat it: {result.command}" if result.command else ""
     lines = [outcome, collapse, work, ", ".join(troubles), result.bottleneck]
-    lines += [repeat, result.run_dir]
-    return [line for line in lines if line]
+    return [line for line in (*lines, repeat, result.run_dir) if line]
 
 
 def number(value: float | None) -> str:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a run in progress: metrics.jsonl, events.jsonl, topology.json and, every second,
-status.json. Readers need no other connection to the run."""
+"""Files of a run: metrics, events, topology, a status every second, and the timeline.
+
+Readers need no other connection to the run.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,22 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from veldt.diagram import describe
 from veldt.files import write_atomically
 from veldt.telemetry.aggregate import RunTelemetry
-from veldt.telemetry.log_files import Guard, JsonLog, MetricsWriter
+from veldt.telemetry.counters import Spans
+from veldt.telemetry.log_files import METRICS_FILE, Guard, JsonLog, TensorBoardLog
 from veldt.telemetry.result import dumps, lag_entry
 from veldt.topology import Topology, stem
 
 TOPOLOGY_FILE, STATUS_FILE, EVENTS_FILE = "topology.json", "status.json", "events.jsonl"
-CONFIG_FILE, RESULT_FILE = "config.json", "result.json"
+CONFIG_FILE, RESULT_FILE, TIMELINE_FILE = "config.json", "result.json", "timeline.json"
 LEAGUE_FOLDER = "league"
 LEAGUE_LOG, MEASURES_LOG = "league.jsonl", "measures.jsonl"
 """In that folder: a line for each freezing, and one for each measurement of strength."""
@@ -29,7 +35,12 @@ EventSort = Literal["node", "alarm", "checkpoint", "clients", "environment", "en
 
 
 class RunRecord:
-    """Writes the files; a write that fails is reported once and never stops training."""
+    """Writes the files. A write that fails is reported once, and training continues.
+
+    Args:
+        show: Shows an event to the user.
+        tensorboard: Whether to write the metrics as TensorBoard events too.
+    """
 
     def __init__(
         self,
@@ -38,15 +49,15 @@ class RunRecord:
         show: Callable[[str], None] = lambda text: None,
         tensorboard: bool = True,
     ) -> None:
-        self._run_dir, self._show = run_dir, show
+        self._run_dir, self._show, self._has_tensorboard = run_dir, show, tensorboard
         self._guard = Guard()
-        self._metrics = MetricsWriter(run_dir, tensorboard=tensorboard)
+        self._logs: dict[str, JsonLog] = {}
+        self._tensorboard: TensorBoardLog | None = None
         self._description = describe(topology)
         self._group_of = {
             node.name: group.name for group in topology.groups() for node in group.nodes
         }
         self._slots = {queue.spec.name: queue.spec.num_slots for queue in topology.queues}
-        self._events: JsonLog | None = None
         self._began = time.time()
 
     def begin(self) -> None:
@@ -56,7 +67,11 @@ class RunRecord:
 
     def tick(self, run: RunTelemetry, restarted: Mapping[str, int], ended: bool = False) -> None:
         """Write the current metrics and status; at the end, means over the steady state."""
-        self._metrics.write(run.env_steps, run.metrics())
+        metrics = run.metrics()
+        line = {"time": time.time(), "env_steps": run.env_steps, **metrics}
+        self._guard(METRICS_FILE, self._append, METRICS_FILE, line)
+        if self._has_tensorboard:
+            self._guard("TensorBoard events", self._write_scalars, run.env_steps, metrics)
         self._guard(STATUS_FILE, self._write_status, run, restarted, ended)
 
     def note(self, sort: EventSort, text: str) -> None:
@@ -65,18 +80,26 @@ class RunRecord:
         self.keep(sort, text)
 
     def keep(self, sort: EventSort, text: str) -> None:
-        self._guard(EVENTS_FILE, self._write_event, sort, text)
+        """Keep an event without showing it."""
+        event = {"time": time.time(), "sort": sort, "text": text}
+        self._guard(EVENTS_FILE, self._append, EVENTS_FILE, event)
 
     def close(self) -> None:
-        self._metrics.close()
-        if self._events is not None:
-            self._guard(EVENTS_FILE, self._events.close)
-            self._events = None
+        """Close the files; a later write opens them again."""
+        for log in (*self._logs.values(), self._tensorboard):
+            if log is not None:
+                self._guard("closing of files", log.close)
+        self._logs, self._tensorboard = {}, None
 
-    def _write_event(self, sort: EventSort, text: str) -> None:
-        if self._events is None:
-            self._events = JsonLog(self._run_dir / EVENTS_FILE)
-        self._events.write({"time": time.time(), "sort": sort, "text": text})
+    def _append(self, name: str, content: dict[str, Any]) -> None:
+        if name not in self._logs:
+            self._logs[name] = JsonLog(self._run_dir / name)
+        self._logs[name].write(content)
+
+    def _write_scalars(self, env_steps: int, metrics: Mapping[str, float]) -> None:
+        if self._tensorboard is None:
+            self._tensorboard = TensorBoardLog(self._run_dir / "tensorboard")
+        self._tensorboard.scalars(env_steps, metrics)
 
     def _header(self, state: str) -> dict[str, Any]:
         process = {"host": socket.gethostname(), "pid": os.getpid(), "began": self._began}
@@ -115,5 +138,61 @@ class RunRecord:
         return dict(filled)
 
     def _replace(self, name: str, content: Mapping[str, Any]) -> None:
-        """Not synced: losing it in a power failure costs nothing."""
+        """Not synced, because losing it in a power failure costs nothing."""
         write_atomically(self._run_dir / name, dumps(dict(content)) + "\n")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The stages of every node between two moments, given as time of day."""
+
+    topology: Topology
+    spans: Mapping[str, Spans]
+    """By node."""
+    begin: float
+    end: float
+    about: dict[str, Any]
+    """The run's architecture, environment and sizes."""
+
+    def save(self, run_dir: Path) -> None:
+        """Write timeline.json, which ui.perfetto.dev opens."""
+        write_atomically(run_dir / TIMELINE_FILE, dumps(self.trace()) + "\n")
+
+    def trace(self) -> dict[str, Any]:
+        """The Trace Event Format: complete events in microseconds, one thread per node."""
+        nodes = [node for node in self.topology.nodes if node.name in self.spans]
+        alike = Counter(node.kind for node in nodes)
+        process_of = {n.name: p for p, g in enumerate(self.topology.groups(), 1) for n in g.nodes}
+        events: list[dict[str, Any]] = []
+        shares: dict[str, dict[str, float]] = {}
+        named: set[int] = set()
+        for number, node in enumerate(nodes, start=1):
+            process, spans = process_of[node.name], self.spans[node.name]
+            place = {"pid": process, "tid": number}
+            for name in ["thread_name"] if process in named else ["thread_name", "process_name"]:
+                events.append({"ph": "M", "name": name, **place, "args": {"name": node.name}})
+            named.add(process)
+            stages, start, length = self._part_of(spans)
+            common = {"ph": "X", "cat": node.kind, **place}
+            micros = (1e6 * np.stack([start, length])).round(3).tolist()
+            events += [
+                {**common, "name": spans.stages[stage], "ts": ts, "dur": dur}
+                for stage, ts, dur in zip(stages, *micros, strict=True)
+            ]
+            # A buffer that was too small begins later.
+            covered = self.end - max(self.begin, float(spans.start.min(initial=self.end)))
+            totals = np.bincount(stages, length, minlength=len(spans.stages)) / max(covered, 1e-9)
+            own = shares.setdefault(node.kind, {})
+            for stage in np.flatnonzero(totals):
+                name = spans.stages[stage]
+                own[name] = own.get(name, 0.0) + float(totals[stage]) / alike[node.kind]
+        about = {**self.about, "seconds": self.end - self.begin, "stage_shares": shares}
+        return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+
+    def _part_of(self, spans: Spans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Stage, seconds since `begin` and length of the spans within this timeline, in order."""
+        order = np.argsort(spans.start, kind="stable")
+        order = order[(spans.end[order] > self.begin) & (spans.start[order] < self.end)]
+        start = np.clip(spans.start[order], self.begin, self.end)
+        end = np.clip(spans.end[order], self.begin, self.end)
+        return spans.index[order], start - self.begin, np.maximum(end - start, 0.0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run's side of trackers: a process beside it reads metrics.jsonl and sends it on.
+"""Starts and watches the process that sends a run's metrics to W&B and MLflow.
 
-A tracker that is slow, offline or broken can so neither delay the run nor end it. The process's
-standard input is its lifeline; on its standard output it says, a line each, what went wrong.
+A slow or failing tracker can therefore neither delay the run nor end it. The process ends when its
+standard input does; each line of its standard output is a problem to report.
 """
 
 from __future__ import annotations
@@ -12,23 +12,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from veldt.callbacks import Sidecar
 from veldt.errors import ConfigurationError
-from veldt.files import write_atomically
-from veldt.telemetry.log_files import METRICS_FILE, JsonLines
 
 STATE_FILE, LOG_FILE = "trackers.json", "trackers.log"
-"""In the run directory: ids and how far each tracker has come; what their packages printed."""
-PACKAGES = ("wandb", "mlflow")
-"""Trackers that need a process."""
+"""In the run directory: ids and progress of each tracker; output of their packages."""
 _EXTRAS = {"tensorboard": "tensorboard", "wandb": "trackers", "mlflow": "trackers"}
 _GRACE_SECONDS = 10.0
-_NICENESS = 5  # as actors have: training goes first
+_NICENESS = 5  # as actors have
 
 
 def check_trackers(names: Iterable[str]) -> None:
@@ -41,7 +37,7 @@ def check_trackers(names: Iterable[str]) -> None:
 
 
 def read_state(run_dir: Path) -> dict[str, Any]:
-    """Nothing where nothing can be read."""
+    """State of each tracker by name; empty if there is none or it cannot be read."""
     try:
         found = json.loads((run_dir / STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -50,38 +46,36 @@ def read_state(run_dir: Path) -> dict[str, Any]:
 
 
 class Trackers(Sidecar):
-    """The process of those of `names` that need one; none if none does."""
+    """The process for those of `names` that need one; does nothing if none does."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._names = [name for name in names if name in PACKAGES]
+        self._names = [name for name in names if name in ("wandb", "mlflow")]
         self._child: subprocess.Popen[bytes] | None = None
-        self._heard = b""
+        self._received = b""
 
     @contextmanager
     def running(self, run_dir: Path, note: Callable[[str], None]) -> Iterator[None]:
-        """Send the run's metrics until the block is left."""
+        """Send the run's metrics until the block ends."""
         self._run_dir, self._note = run_dir, note
-        if not self._names:
-            yield
-            return
-        try:
-            self._child = self._start()
-        except OSError as error:
-            self._note(f"no tracker was started, training continues: {error}")
+        if self._names:
+            try:
+                self._child = self._start()
+            except OSError as error:
+                self._note(f"no tracker was started, training continues: {error}")
         try:
             yield
         finally:
             self._end()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        module = ("-m", "veldt.trackers.sending")
+        module = ("-m", "veldt.trackers.forwarding")
         with open(self._run_dir / LOG_FILE, "ab") as log:
             child = subprocess.Popen(
                 [sys.executable, *module, os.path.abspath(self._run_dir), ",".join(self._names)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                process_group=0,  # Ctrl-C is for the run; its end is still to be sent
+                process_group=0,  # Ctrl-C ends the run first, whose last lines are still sent
             )
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), False)
@@ -89,11 +83,11 @@ class Trackers(Sidecar):
         return child
 
     def poll(self) -> None:
-        """Pass on what the process has to say; that it is gone, once."""
+        """Report messages of the process and, once, that it has ended early."""
         if self._child is None:
             return
         assert self._child.stdout is not None
-        self._hear(self._child.stdout.read() or b"")
+        self._report(self._child.stdout.read() or b"")
         if self._child.poll() is not None:
             self._note(
                 f"the trackers' process ended with {self._child.returncode}, training continues:"
@@ -101,8 +95,8 @@ class Trackers(Sidecar):
             )
             self._child = None
 
-    def _hear(self, said: bytes) -> None:
-        *lines, self._heard = (self._heard + said).split(b"\n")
+    def _report(self, output: bytes) -> None:
+        *lines, self._received = (self._received + output).split(b"\n")
         for line in lines:
             self._note(line.decode(errors="replace"))
 
@@ -113,13 +107,13 @@ class Trackers(Sidecar):
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), True)
         try:
-            # Written to before it is closed: processes forked by environments may hold the pipe.
-            said, _ = child.communicate(b"end", _GRACE_SECONDS)
+            # Data and not only a close, because forked environments may hold the pipe open.
+            output, _ = child.communicate(b"end", _GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
-            said, _ = child.communicate()
-            said += (
+            output, _ = child.communicate()
+            output += (
                 f"{', '.join(self._names)} had not taken everything after {_GRACE_SECONDS:.0f} s;"
                 " the rest is in metrics.jsonl\n"
             ).encode()
-        self._hear(said)
+        self._report(output)
