@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from veldt.architectures import modules_of
+from veldt.backends import BACKENDS
 from veldt.backends.preparing import prepared
 from veldt.callbacks import Callback
 from veldt.dashboard.child import check_installed
@@ -70,8 +71,8 @@ def train_from(
     if options.get("dashboard", False) is not False:
         check_installed()
     check_trackers(options.get("trackers", ()))
-    backend = options.get("backend", "process")
-    if backend == "process":
+    backend = str(options.get("backend", "process"))
+    if backend in BACKENDS and BACKENDS[backend].starts_processes:
         check_main_is_guarded()
     # Nodes import torch while this process does: start them before anything heavy.
     with prepared(backend, options.get("num_actors"), modules_of(architecture)):
@@ -165,7 +166,7 @@ def resume(
     if options.dashboard is not False:
         check_installed()
     check_trackers(options.trackers)
-    if options.backend == "process":
+    if BACKENDS[options.backend].starts_processes:
         check_main_is_guarded()
     with prepared(options.backend, options.num_actors, modules_of(architecture)):
         from veldt.run.driver import Run

@@ -127,7 +127,8 @@ def test_advice_names_only_what_the_run_has(architecture: str, backend: str) -> 
     known = {*flat_options(plan.options), *flat_options(plan.config)}
     for limit in (*plan.topology.kinds(), None):
         run = busy_run(plan, {} if limit is None else {limit: 0.95})
-        found = bottleneck(run, plan.topology, plan.options, plan.config)
+        in_one_thread = backend == "serial"
+        found = bottleneck(run, plan.topology, plan.options, plan.config, in_one_thread)
         assert found
         assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", found.partition(": ")[2])) <= known
         assert "samples per insert" not in found
@@ -139,7 +140,7 @@ def test_more_threads_are_offered_where_there_would_be_more() -> None:
     for name in ("dqn", "a3c"):
         plan = plan_of(name, "serial")
         run = busy_run(plan, {"actor": 0.3, "learner": 0.4})
-        texts[name] = bottleneck(run, plan.topology, plan.options, plan.config)
+        texts[name] = bottleneck(run, plan.topology, plan.options, plan.config, True)
     assert texts["a3c"].endswith("--backend process runs them in parallel")
     assert "--backend" not in texts["dqn"], "its nodes take turns on every backend"
 

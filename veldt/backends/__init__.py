@@ -14,42 +14,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BackendSpec:
-    """What the rest of a run needs to know about a backend, without importing it."""
+    """Properties of a backend that other packages depend on, known without importing it."""
 
-    name: str
-    is_deterministic: bool
-    """The same seed gives the same bits, so the clock and the machine decide nothing."""
-    in_one_process: bool
-    """All nodes run interleaved in one thread, so none may wait for another."""
-    on_this_machine: bool
-    """Every node runs on this machine: cores, devices and process ids mean what they mean here."""
-    starts_processes_here: bool
-    """Starts Python processes itself, which import the main module of the program."""
+    is_deterministic: bool = False
+    """The same seed gives the same bits: neither the clock nor the machine may decide anything."""
+    runs_in_one_thread: bool = False
+    """All nodes and the run itself take turns in one thread."""
+    stays_on_this_machine: bool = True
+    """Every node runs on this machine, so its process ids and device numbers are valid here."""
+    starts_processes: bool = False
+    """Nodes run in new Python processes, which import the main module of the program again."""
 
 
 BACKENDS = {
-    "serial": BackendSpec(
-        "serial",
-        is_deterministic=True,
-        in_one_process=True,
-        on_this_machine=True,
-        starts_processes_here=False,
-    ),
-    "process": BackendSpec(
-        "process",
-        is_deterministic=False,
-        in_one_process=False,
-        on_this_machine=True,
-        starts_processes_here=True,
-    ),
-    "ray": BackendSpec(
-        "ray",
-        is_deterministic=False,
-        in_one_process=False,
-        on_this_machine=False,
-        starts_processes_here=False,
-    ),
+    "serial": BackendSpec(is_deterministic=True, runs_in_one_thread=True),
+    "process": BackendSpec(starts_processes=True),
+    "ray": BackendSpec(stays_on_this_machine=False),
 }
+"""By the value of the option `backend`."""
 
 
 def make_backend(

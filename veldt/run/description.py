@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from veldt.backends import BACKENDS
 from veldt.environments import Interface
 from veldt.environments.external_spaces import described, space_from
 from veldt.environments.spaces import action_spec, leaf_readers, stacked
@@ -133,11 +134,11 @@ def other_spaces(run_dir: Path, spec: EnvironmentSpec) -> Iterator[tuple[str, st
 
 
 def telemetry_of(plan: Plan) -> RunTelemetry:
-    on_serial = plan.options.backend == "serial"
+    in_one_thread = BACKENDS[plan.options.backend].runs_in_one_thread
     take_turns = [
         node.name
         for group in plan.topology.groups()
-        if on_serial or (len(group.nodes) > 1 and not group.threads)
+        if in_one_thread or (len(group.nodes) > 1 and not group.threads)
         for node in group.nodes
     ]
     nodes = [(node.name, node.kind) for node in plan.topology.nodes]

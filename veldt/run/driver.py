@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veldt.backends import make_backend
+from veldt.backends import BACKENDS, make_backend
 from veldt.backends.base import Backend, BackendOptions
 from veldt.callbacks import Callback, CallbackFailure, Callbacks
 from veldt.dashboard.child import LivePage
@@ -87,13 +87,14 @@ class Run:
         path, has_events = self._directory.path, wants_events(options.trackers)
         self._record = RunRecord(path, plan.topology, self._progress.note, has_events)
         self._around = Surroundings(plan, self._backend, path, self._record)
-        on_serial, note = options.backend == "serial", partial(self._record.note, "checkpoint")
+        is_deterministic = BACKENDS[options.backend].is_deterministic
+        note = partial(self._record.note, "checkpoint")
         self._checkpoints = RunCheckpoints(
             self._directory.checkpoints,
             self._backend,
             self._telemetry,
-            every_seconds=None if on_serial else options.checkpoint_options.seconds,
-            every_env_steps=options.checkpoint_options.env_steps if on_serial else None,
+            every_seconds=None if is_deterministic else options.checkpoint_options.seconds,
+            every_env_steps=options.checkpoint_options.env_steps if is_deterministic else None,
             keep=options.checkpoint_options.keep,
             saved=self._callbacks.checkpoint,
             more_meta=self._around.trackers.meta,
@@ -152,8 +153,9 @@ class Run:
 
     def _start(self) -> None:
         self._callbacks.start(self._around.curriculum)
-        on_ray = self._options.backend == "ray"  # which may wait minutes for room in a cluster
-        with self._signals.interruptible() if on_ray else nullcontext():
+        is_here = BACKENDS[self._options.backend].stays_on_this_machine
+        # A cluster may take minutes to make room for all nodes.
+        with nullcontext() if is_here else self._signals.interruptible():
             self._backend.start()
         self._nodes_are_alive = True
 
@@ -180,7 +182,7 @@ class Run:
                 self._best.write_if_due(elapsed)
                 if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
                     return "callback"
-            elif self._options.backend == "serial":  # where the clock must not decide
+            elif BACKENDS[self._options.backend].is_deterministic:  # the clock must not decide
                 self._best.watch(self._telemetry, self._weights)
             if reason := self._reason_to_stop(elapsed):
                 return reason
@@ -229,7 +231,7 @@ class Run:
         return Target(
             options.target_return,
             options.evaluation_episodes,
-            has_looks=options.backend != "serial" and not is_external,
+            has_looks=not (BACKENDS[options.backend].is_deterministic or is_external),
             play=None if is_external else self._play,
         )
 
@@ -314,7 +316,8 @@ class Run:
             return  # nobody can play there but its clients
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # the cores are the evaluation's now
-        limit = None if self._options.backend == "serial" else _CLOSING_EVALUATION_SECONDS
+        is_deterministic = BACKENDS[self._options.backend].is_deterministic
+        limit = None if is_deterministic else _CLOSING_EVALUATION_SECONDS
         best, age, now = self._best.weights, self._best.env_steps, training_score(self._telemetry)
         # The best by training episodes has to prove it where the end is a good deal worse.
         contested = now is not None and self._best.has_dropped(now)

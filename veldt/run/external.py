@@ -14,6 +14,7 @@ from typing import Any
 
 from veldt import architectures
 from veldt.architectures import Architecture
+from veldt.backends import BACKENDS
 from veldt.environments import EnvironmentFactory, Interface
 from veldt.environments.external_spaces import (
     ExternalAddress,
@@ -112,7 +113,7 @@ def _checked(options: RunOptions, system: Architecture) -> ExternalAddress:
             "only seed_rl takes external:, since its actors hold no weights; other architectures"
             " step their environments themselves"
         )
-    if options.backend == "serial":
+    if BACKENDS[options.backend].is_deterministic:
         raise ConfigurationError(
             "clients come and go by the clock, and the serial backend repeats every bit of a run;"
             " use --backend process with external:"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from veldt.backends import BACKENDS
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.roles.gradients.hogwild import Hogwild, SharedModel
@@ -28,7 +29,7 @@ def check_devices(options: RunOptions) -> None:
             raise ConfigurationError(
                 f"device is {name}, which is not on this machine; there is {', '.join(known)}"
             )
-        if options.backend == "ray" and ":" in name:
+        if not BACKENDS[options.backend].stays_on_this_machine and ":" in name:
             raise ConfigurationError(
                 f"device names {name}, but on Ray each process is given a GPU of its own and sees"
                 " no other; use cuda without a number"

@@ -13,6 +13,7 @@ import torch
 
 from veldt import architectures
 from veldt.architectures import Architecture
+from veldt.backends import BACKENDS
 from veldt.backends.process.sending import check_can_be_sent
 from veldt.backends.shared_memory.fabric import bytes_of
 from veldt.devices import Compute
@@ -166,10 +167,10 @@ def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) 
     """OMP_NUM_THREADS if it is set. Serial must not depend on the machine, and several threads sum
     in another order than one."""
     asked, cores = os.environ.get(_THREADS, ""), usable_cores()
-    if options.backend == "serial":
+    if BACKENDS[options.backend].is_deterministic:
         return 1
     if not asked.isdecimal() or int(asked) < 1:
-        is_alone = system.actors_wait and options.backend == "process"
+        is_alone = system.actors_wait and BACKENDS[options.backend].stays_on_this_machine
         return min(cores, _MOST_THREADS_UNASKED) if is_alone and is_image else 1
     return min(int(asked), _MOST_THREADS_PER_CORE * cores)
 
@@ -184,7 +185,7 @@ def _complete(topology: Topology, options: RunOptions) -> None:
         "what travels between the nodes",
         "use fewer --num-actors or --envs-per-actor, or shorter or fewer trajectories",
     )
-    if options.backend == "process":
+    if BACKENDS[options.backend].starts_processes:
         check_can_be_sent(topology)
 
 
@@ -268,7 +269,7 @@ def _environment(options: RunOptions) -> EnvironmentFactory:
 
 def _network(options: RunOptions) -> NetworkOptions:
     details = options.network_options
-    if options.backend == "serial":  # which must not depend on the machine
+    if BACKENDS[options.backend].is_deterministic:  # must not depend on the machine
         details = replace(details, image_precision="float32")
     return NetworkOptions(options.network, recurrent=options.recurrent, **vars(details))
 
@@ -278,7 +279,7 @@ def _num_actors(options: RunOptions, system: Architecture) -> int:
     says how it uses cores."""
     if options.num_actors is not None:
         return options.num_actors
-    cores = 2 if options.backend == "serial" else usable_cores()
+    cores = 2 if BACKENDS[options.backend].is_deterministic else usable_cores()
     return max(1, system.default_actors(cores))
 
 

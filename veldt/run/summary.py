@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from veldt.backends import BACKENDS
 from veldt.run.best import BestWeights, Score
 from veldt.run.plan import Plan
 from veldt.telemetry.aggregate import RunTelemetry
@@ -32,5 +33,11 @@ def summarise(result: RunResult, telemetry: RunTelemetry, plan: Plan) -> None:
     result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
     result.aborted_episodes = telemetry.aborted_episodes
     result.policy_lag = lag_entry(telemetry.lag)
-    result.bottleneck = bottleneck(telemetry, plan.topology, plan.options, plan.config)
+    result.bottleneck = bottleneck(
+        telemetry,
+        plan.topology,
+        plan.options,
+        plan.config,
+        BACKENDS[plan.options.backend].runs_in_one_thread,
+    )
     result.stage_shares = telemetry.stage_shares()

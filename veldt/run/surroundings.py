@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from veldt.backends import BACKENDS
 from veldt.backends.base import Backend
 from veldt.run.curriculum import Curriculum
 from veldt.run.external import ClientWatch
@@ -24,7 +25,7 @@ class Surroundings:
 
     def __init__(self, plan: Plan, backend: Backend, run_dir: Path, record: RunRecord) -> None:
         self._backend = backend
-        self._nodes_are_here = plan.options.backend != "ray"  # else their numbers may mean others
+        self._nodes_are_here = BACKENDS[plan.options.backend].stays_on_this_machine
         self._machine = MachineMeter()
         self.trackers = Trackers(plan.options.trackers, run_dir, partial(record.note, "alarm"))
         self.curriculum = Curriculum(

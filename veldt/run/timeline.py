@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from veldt.backends import BACKENDS
 from veldt.backends.base import Backend
 from veldt.run.plan import Plan
 from veldt.telemetry.aggregate import RunTelemetry
@@ -25,7 +26,8 @@ class TimelineRecorder:
         if wanted is None or telemetry.steady_seconds < wanted:
             return
         self._taken = self._take(wanted, telemetry)
-        if self._plan.options.backend != "serial":  # where writing would keep all nodes waiting
+        # Where all share one thread, writing would keep every node waiting.
+        if not BACKENDS[self._plan.options.backend].runs_in_one_thread:
             self.write(telemetry)
 
     def write(self, telemetry: RunTelemetry) -> None:

@@ -71,7 +71,7 @@ class RunFacts:
 
     options: Mapping[str, Any]
     """All options that this run has, with their values."""
-    is_serial: bool = False
+    in_one_thread: bool = False
     max_threads: int = 2
     """Number of threads on a backend that runs them in parallel."""
     queue_fill: Mapping[str, float] | None = None
@@ -87,17 +87,18 @@ class RunFacts:
         )
 
 
-def bottleneck(run: RunTelemetry, topology: Topology, options: RunOptions, config: Any) -> str:
+def bottleneck(
+    run: RunTelemetry, topology: Topology, options: RunOptions, config: Any, in_one_thread: bool
+) -> str:
     """One line: what limited the run and what to change."""
     threads = list(_threads(topology.groups()))
-    is_serial = options.backend == "serial"
     facts = RunFacts(
         {**flat_options(options), **flat_options(config)},
-        is_serial,
+        in_one_thread,
         len(threads),
         run.mean_queue_fill(),
     )
-    if is_serial:
+    if in_one_thread:
         threads = [[node for thread in threads for node in thread]]
     return describe_bottleneck(thread_loads(run, threads), facts)
 
@@ -139,7 +140,7 @@ def describe_bottleneck(loads: list[Load], facts: RunFacts) -> str:
     working = sorted(loads, key=lambda load: -load.busy)
     if not working:
         return ""
-    if facts.is_serial and facts.max_threads > 1:
+    if facts.in_one_thread and facts.max_threads > 1:
         busy = _listed(working[0].shares)
         return f"one thread, {busy} of the time: --backend process runs them in parallel"
     limits = [load for load in working if load.busy >= BUSY]
