@@ -13,7 +13,7 @@ import numpy as np
 
 from veldt.backends.background import Background
 from veldt.backends.base import Backend, Capture, NodeFailure, captured
-from veldt.backends.saving import CHANNELS, RUN, WEIGHTS, Parts
+from veldt.backends.checkpoint_parts import CHANNELS, RUN, WEIGHTS, Parts
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.errors import ConfigurationError
 from veldt.run.refitting import refitted

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from veldt.backends.saving import (
+from veldt.backends.checkpoint_parts import (
     CHANNELS,
     RUN,
     WEIGHTS,
