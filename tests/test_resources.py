@@ -8,7 +8,7 @@ import os
 import psutil
 import pytest
 
-from veldt.resources import available_bytes, has_bfloat16, usable_cores
+from veldt.resources import available_bytes, has_bfloat16, limit_library_threads, usable_cores
 
 
 def test_cores_are_counted_where_the_system_knows_no_affinity(monkeypatch):
@@ -37,3 +37,16 @@ def test_bfloat16_is_told_from_the_flags_of_a_core(flags, expected):
 
 def test_no_flags_no_bfloat16():
     assert not has_bfloat16("processor : 0\nFeatures : fp asimd bf16\n")
+
+
+def test_numbers_of_threads_that_the_user_has_set_are_kept(monkeypatch):
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    limit_library_threads()
+    assert [os.environ.get(name) for name in names] == ["3", "1", "20000", None]
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    limit_library_threads()
+    assert "GOMP_SPINCOUNT" not in os.environ

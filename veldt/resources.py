@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine has left, asked before it is taken: too little is a clear message before the
-first step, not a SIGBUS, a killed process or a half-started run later."""
+"""Cores, memory and descriptors of this machine: how much there is, and how processes share it.
+
+Too little is refused with a message before the first step, because later the kernel would kill a
+process or send SIGBUS.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,42 +22,71 @@ with suppress(ImportError):  # not on every system
     import resource
 
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of <malloc.h>
+_KEPT_BYTES = 1 << 30
+_LARGEST_KEPT_BYTES = 32 << 20  # glibc's limit
+
+
 class ShortageError(ConfigurationError):
-    """Names what is needed, what there is, and the remedy."""
+    """The machine has too little; names the need, the amount and a remedy."""
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on; all of them where the system cannot say (macOS)."""
+    """Cores that this process may run on; on macOS all of them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
+def limit_library_threads() -> None:
+    """Use one thread in OpenMP and BLAS of the processes started from here, unless the user asks.
+
+    The many processes of a run would otherwise compete for the cores."""
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    # A learner's further threads spin for 5 ms after each operation by default, on cores that the
+    # actors need; this is 0.3 ms, longer than the pause between two operations.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
+
+def keep_freed_memory() -> None:
+    """Reuse freed memory in this process instead of returning it to the kernel (glibc only).
+
+    A learner allocates the same activations at every step. The kernel fills each returned page with
+    zeros when it is allocated again, which can take longer than the convolution that uses it."""
+    if sys.platform.startswith("linux"):
+        with suppress(AttributeError):  # another C library
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)
+            mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
 @cache
 def multiplies_bfloat16() -> bool:
-    """Whether these cores have instructions for it; without them it is slower than float32."""
+    """Whether these cores multiply bfloat16; without it, that is slower than float32."""
     with suppress(OSError):
         return has_bfloat16(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     return False
 
 
 def has_bfloat16(cpuinfo: str) -> bool:
-    """By the flags that Linux lists for an x86 core."""
+    """Whether Linux lists a flag for bfloat16 of an x86 core."""
     flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "").split()
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def available_bytes() -> int:
-    """Memory that may still be taken: the machine's, or the container's where it has less."""
+    """Memory available on the machine, or in the container if that has less."""
     amounts = [psutil.virtual_memory().available]
-    with suppress(OSError, ValueError):  # a limit of "max" is none
+    with suppress(OSError, ValueError):  # a limit of "max" is no limit
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         amounts.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
     return min(amounts)
 
 
 def require_bytes(needed: int, what: str, remedy: str) -> None:
-    """Refuse what does not fit: the kernel would not, but kill some process later."""
+    """Raise ShortageError for more memory than is available."""
     available = available_bytes()
     if needed > available:
         raise ShortageError(
@@ -61,7 +95,7 @@ def require_bytes(needed: int, what: str, remedy: str) -> None:
 
 
 def raise_descriptor_limit() -> None:
-    """Use all the file descriptors that the system would give this process."""
+    """Raise this process's limit of open files to the highest that the system allows."""
     if "resource" in globals():
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with suppress(ValueError, OSError):

@@ -18,7 +18,7 @@ import pytest
 import veldt
 from veldt.backends.base import BackendOptions
 from veldt.backends.process.backend import ProcessBackend
-from veldt.backends.shared_memory.streams import SocketLink, unix_link
+from veldt.backends.shared_memory.fabric import SocketLink, unix_link
 from veldt.errors import ConfigurationError
 from veldt.networks import NetworkFactory
 from veldt.options import RunOptions

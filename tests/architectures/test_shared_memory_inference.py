@@ -14,7 +14,7 @@ from torch import nn
 from wiring import OpenRun, context, opened
 
 import veldt
-from veldt.backends.shared_memory.signals import IndexPipe
+from veldt.backends.shared_memory.memory import IndexPipe
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.errors import ConfigurationError
 from veldt.losses.ppo import Appo, ClippedOptions

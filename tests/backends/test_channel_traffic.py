@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from veldt.backends.traffic import counting
+from veldt.backends.base import counting
 from veldt.options import RunOptions
 from veldt.run.driver import Run
 from veldt.run.plan import make_plan

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from veldt.backends.shared_memory.signals import Doorbell, IndexDeque, IndexPipe, Indices
+from veldt.backends.shared_memory.memory import Doorbell, IndexDeque, IndexPipe, Indices
 
 
 @pytest.fixture(params=[IndexPipe, IndexDeque])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that takes its time beside a loop that must not wait: a checkpoint on its way to disk."""
+"""Slow work in a thread, for a loop that must not wait, such as writing a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Background(Generic[T]):
-    """Calls `work` once, in a thread that does not keep the program alive."""
+    """Calls `work` once in a daemon thread; the threads of concurrent.futures delay the exit."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
@@ -27,12 +27,12 @@ class Background(Generic[T]):
             self._error = error
 
     def done(self, seconds: float | None = 0.0) -> bool:
-        """Whether it has ended, or does so within `seconds`; None waits for it."""
+        """Whether it ends within `seconds`; None waits for the end."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def result(self) -> T:
-        """What `work` returned, once it is done; what it raised is raised here."""
+        """What `work` returned, once it is done; raises what it raised."""
         if self._error is not None:
             raise self._error
         return self._values[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every backend offers the run that drives it, and the loop that steps nodes."""
+"""The interface of backends, and the loop that steps nodes."""
 
 from __future__ import annotations
 
@@ -15,45 +15,64 @@ from typing import Any, Protocol
 import numpy as np
 
 from veldt.backends.elastic import ActorCounts
-from veldt.backends.shared_memory.signals import Doorbell
-from veldt.backends.traffic import counting
+from veldt.backends.shared_memory.fabric import OverFabric
+from veldt.backends.shared_memory.memory import Doorbell
 from veldt.context import NodeContext
 from veldt.role import EndLike, Role, bound
-from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry, Spans
-from veldt.topology import End, Group, Node
+from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry, Spans, traffic_name
+from veldt.topology import (
+    WRITING_SIDES,
+    BoardSpec,
+    End,
+    Group,
+    Node,
+    QueueSpec,
+    SharedSpec,
+    Topology,
+    stem,
+)
 from veldt.types import Parameters
 
 _CAPTURE_TICK_SECONDS = 0.02
-_LONGEST_SLEEP_SECONDS = 0.1  # a bound on every wait, so that a lost ring costs little
+_LONGEST_SLEEP_SECONDS = 0.1  # a bound on every wait, so that a lost notification costs little
+_PASSED_BY = {
+    (QueueSpec, "sink"): "commit",
+    (QueueSpec, "source"): "take_batch",
+    (BoardSpec, "sink"): "publish",
+    (BoardSpec, "source"): "pull",
+}
+"""The call of a port that transfers something; for others `send` and `take`."""
 
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """How nodes run and are watched. With `verify` every slot carries a checksum. A process that is
-    silent for `hang_seconds` is killed. Nodes record when they did what, about `timeline_seconds`
-    back. On serial no step begins beyond `total_env_steps`, nor beyond a multiple of
-    `checkpoint_env_steps` before who drives it has looked; elsewhere who drives the backend pauses
-    it."""
+    """How nodes run and are watched."""
 
     verify: bool = False
+    """Every slot carries a checksum."""
     hang_seconds: float = 60.0
+    """A process without a heartbeat for so long is killed."""
     timeline_seconds: float = 0.0
+    """Nodes record when they did what, about so far back."""
     total_env_steps: int | None = None
     checkpoint_env_steps: int | None = None
+    """On serial no step begins beyond the total, nor beyond a multiple of the latter within one
+    `advance`. On the others, the run pauses the backend."""
 
 
 DEFAULTS = BackendOptions()
 
 
 class Capture(Protocol):
-    """The state of all nodes and channels on its way into a checkpoint."""
+    """The state of all nodes and channels for a checkpoint, while it is collected."""
 
     def ready(self) -> bool:
-        """Whether it can be had. Raises CheckpointError, naming the node and the cause, when it
-        cannot; until either, the backend must go on advancing."""
+        """Whether it is complete; until then the backend must be advanced.
+
+        Raises CheckpointError, which names node and cause, if it cannot be completed."""
 
     def parts(self) -> dict[str, dict[str, np.ndarray]]:
-        """The parts of a checkpoint; once, after `ready`, and on any thread."""
+        """The parts of a checkpoint. Called once, after `ready`, on any thread."""
 
 
 class Backend(Protocol):
@@ -63,7 +82,7 @@ class Backend(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """What the backend saw and did about it, for the run to report and clear."""
+        """Events for the run to report and remove, such as restarts."""
 
     @property
     def restarts(self) -> int: ...
@@ -74,28 +93,27 @@ class Backend(Protocol):
 
     @property
     def actors(self) -> ActorCounts | None:
-        """How many have come and gone; None where all are there from the start."""
+        """How many have joined and left; None if all run from the start."""
 
     def start(self) -> None: ...
 
     def advance(self, seconds: float) -> None:
-        """Let the nodes work for about `seconds`. Raises NodeFailure when one of them failed."""
+        """Let the nodes work for about `seconds`. Raises NodeFailure when one of them fails."""
 
     def pause(self) -> None:
-        """Let no node begin another step, now that the budget is spent; they can still be saved. On
-        Ray they go on until they are stopped."""
+        """Begin no further step; nodes can still be saved. On Ray they run until stopped."""
 
     def snapshots(self) -> list[NodeSnapshot]:
         """Counters of every node, in the topology's order."""
 
     def take_spans(self) -> dict[str, Spans]:
-        """By node: when it did what, if that was recorded; nothing more is recorded from now on."""
+        """By node: when it did what, if that was recorded. Ends the recording."""
 
     def parameters(self, board: str) -> Parameters:
         """The newest published weights."""
 
     def publish(self, board: str, parameters: Parameters) -> None:
-        """Put a newer version on a board that no node writes; also before `start`."""
+        """Publish on a board that no node writes; also possible before `start`."""
 
     def queue_fills(self) -> dict[str, float]: ...
 
@@ -103,27 +121,44 @@ class Backend(Protocol):
         """Group name -> process id, where groups are processes."""
 
     def capture(self, patience_seconds: float) -> Capture:
-        """Ask for the state of all nodes and channels. Nodes that a checkpoint can do without are
-        waited for no longer than `patience_seconds`."""
+        """Ask for the state of all nodes and channels.
+
+        Nodes that a checkpoint can do without have at most `patience_seconds` to answer."""
 
     def restore(self, checkpoint: Path, generation: int) -> None:
-        """Begin from a checkpoint instead of anew. `generation` counts checkpoints of the run; it
-        enters the random streams, so that what follows does not repeat what came before."""
+        """Begin from a checkpoint. `generation` counts the checkpoints of the run.
+
+        It enters the random streams, so that they do not repeat those before the checkpoint."""
 
     def stop(self) -> None:
-        """Stop every node and leave nothing behind. May be called at any time, more than once."""
+        """Stop all nodes and free everything. May be called at any time, more than once."""
+
+
+class LocalBackend(OverFabric):
+    """State common to the backends of one machine, all of whose channels are in one fabric."""
+
+    actors: ActorCounts | None = None
+
+    def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
+        self._topology, self._seed, self._options = topology, seed, options
+        self._checkpoint: Path | None = None
+        self._generation = 0
+        self.run_dir: Path | None = None
+        self.notes: list[str] = []
+        self.restarts = 0
+        self.restarted: Counter[str] = Counter()
 
 
 def captured(backend: Backend, patience_seconds: float = 60.0) -> dict[str, dict[str, np.ndarray]]:
-    """The state of all nodes and channels, waited for while they work on."""
+    """The state of all nodes and channels; advances the backend until it is complete."""
     capture = backend.capture(patience_seconds)
     while not capture.ready():
         backend.advance(_CAPTURE_TICK_SECONDS)
     return capture.parts()
 
 
-class NodeFailure(RuntimeError):  # noqa: N818 - it reads as what it is in a trace
-    """A role raised or died; names the node and carries its trace."""
+class NodeFailure(RuntimeError):  # noqa: N818 - the name that users see in a trace
+    """A role raised or died; has the node's name and the trace."""
 
     def __init__(self, node: str, cause: str, trace: str = "") -> None:
         super().__init__(f"{node} failed: {cause}")
@@ -131,19 +166,15 @@ class NodeFailure(RuntimeError):  # noqa: N818 - it reads as what it is in a tra
 
 
 class RunningNode:
-    """A constructed role with its name and its share of time."""
+    """An open role with its name and counters."""
 
     def __init__(self, node: Node, role: Role, telemetry: NodeTelemetry) -> None:
         self.name, self.role, self.telemetry = node.name, role, telemetry
         self.waiting = telemetry.stage("wait")
         self.heartbeat = telemetry.gauge("heartbeat_seconds")
 
-    def patience(self) -> float:
-        """How long this node may be left alone although nobody rings."""
-        return self.role.patience_seconds
-
     def step(self) -> bool:
-        """One unit of work; whatever the role raises comes out as NodeFailure with its name."""
+        """One unit of work. Raises NodeFailure for any exception of the role."""
         try:
             return self.role.step()
         except Exception as error:
@@ -153,7 +184,7 @@ class RunningNode:
 def construct(
     node: Node, context: NodeContext, open_end: Callable[[Node, End], Any]
 ) -> RunningNode:
-    """Bind and open the node's role; whatever it raises comes out as NodeFailure."""
+    """Bind and open the node's role. Raises NodeFailure for any exception of it."""
 
     def opened(end: EndLike) -> object:
         assert isinstance(end, End)
@@ -167,8 +198,34 @@ def construct(
     return RunningNode(node, role, context.telemetry)
 
 
+def counting(port: Any, end: End, telemetry: NodeTelemetry) -> Any:
+    """Count the items that pass `port` among the node's counters; returns `port`.
+
+    Shared memory is not counted: it is written in place."""
+    if isinstance(end.channel, SharedSpec):
+        return port
+    is_writing = end.side in WRITING_SIDES
+    method = _PASSED_BY.get((type(end.channel), end.side), "send" if is_writing else "take")
+    counter = telemetry.counter(traffic_name(stem(end.channel.name), is_writing))
+    call = getattr(port, method)
+    items = end.slots_per_batch
+
+    def sending(*arguments: Any, **named: Any) -> None:
+        call(*arguments, **named)
+        counter.add()
+
+    def taking(*arguments: Any, **named: Any) -> Any:
+        taken = call(*arguments, **named)
+        if taken is not None:
+            counter.add(items)
+        return taken
+
+    setattr(port, method, sending if is_writing else taking)
+    return port
+
+
 def close_all(nodes: list[RunningNode]) -> None:
-    """Let roles that hold something outside Python give it back."""
+    """Close roles, which may hold resources outside of Python."""
     for node in nodes:
         node.role.close()
 
@@ -178,7 +235,7 @@ def _failure(name: str, error: Exception) -> NodeFailure:
 
 
 BetweenSteps = Callable[[list[RunningNode]], None]
-"""Called between two steps, when every role is in a state that can be saved."""
+"""Called between two steps, when the state of every role can be saved."""
 
 
 def do_nothing(nodes: list[RunningNode]) -> None: ...
@@ -195,8 +252,7 @@ def run_until_stopped(
     between_steps: BetweenSteps = do_nothing,
     paused: Callable[[], bool] = never,
 ) -> None:
-    """Step `nodes` in turn; when none has anything to do, or all must pause, sleep until the
-    doorbell rings."""
+    """Step `nodes` in turn; sleep until notified when none has work or all must pause."""
     while not stopped():
         between_steps(nodes)
         worked = False
@@ -204,7 +260,8 @@ def run_until_stopped(
             worked |= not paused() and node.step()
         if not worked:
             started = time.perf_counter()
-            doorbell.wait(min(_LONGEST_SLEEP_SECONDS, *(node.patience() for node in nodes)))
+            idle = (node.role.patience_seconds for node in nodes)
+            doorbell.wait(min(_LONGEST_SLEEP_SECONDS, *idle))
             slept = time.perf_counter() - started
             for node in nodes:
                 node.waiting.add(slept)
@@ -219,7 +276,7 @@ def run_in_threads(
     make_between_steps: Callable[[], BetweenSteps] = lambda: do_nothing,
     paused: Callable[[], bool] = never,
 ) -> None:
-    """Step each node in a thread of its own. When one fails the others stop too."""
+    """Step each node in a thread of its own. When one fails, the others stop."""
     failures: list[NodeFailure] = []
 
     def ended() -> bool:

@@ -17,13 +17,13 @@ import torch
 from veldt.backends.base import (
     DEFAULTS,
     BackendOptions,
+    LocalBackend,
     NodeFailure,
     RunningNode,
     close_all,
     construct,
 )
-from veldt.backends.local import LocalBackend
-from veldt.backends.saving import (
+from veldt.backends.checkpoint_parts import (
     CHANNELS,
     Parts,
     captured_channels,
@@ -39,13 +39,13 @@ from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetr
 from veldt.topology import End, Node, Topology
 
 _ROUNDS_PER_ADVANCE = 64
-_SECONDS_PER_ROUND = 1e-3  # what roles that wait for each other a little take a round for
-_ORDER = 0x0DE2  # tells the stream of interleavings from the other streams of a seed
+_SECONDS_PER_ROUND = 1e-3  # on the clock of roles that wait a little for each other
+_ORDER = 0x0DE2  # separates the stream of interleavings from the other streams of a seed
 _IDLE_ROUNDS_UNTIL_DEADLOCK = 1000
 
 
 class SerialCapture:
-    """There at once: between two steps of one thread, every node has a state that can be saved."""
+    """Complete at once: between two steps of one thread the state of every node can be saved."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -62,7 +62,7 @@ class SerialBackend(LocalBackend):
 
     def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
         super().__init__(topology, seed, options)
-        self._looked_at = 0.0
+        self._advanced_at = 0.0
         self._fabric = build_fabric(topology, between_processes=False, verify=options.verify)
         self._order = np.random.default_rng([seed, _ORDER])
         size = TELEMETRY_BYTES + span_bytes(options.timeline_seconds)
@@ -79,14 +79,9 @@ class SerialBackend(LocalBackend):
 
     def _construct(self) -> None:
         for node, telemetry in zip(self._topology.nodes, self._telemetry, strict=True):
+            seed, generation = self._seed, self._generation
             context = NodeContext(
-                node.name,
-                node.index,
-                self._seed,
-                telemetry,
-                self._generation,
-                self.run_dir,
-                self._clock,
+                node.name, node.index, seed, telemetry, generation, self.run_dir, self._clock
             )
             running = construct(node, context, self._open)
             self._nodes.append(running)
@@ -98,8 +93,9 @@ class SerialBackend(LocalBackend):
         return SerialCapture({**parts, CHANNELS: captured_channels(self._fabric)})
 
     def restore(self, checkpoint: Path, generation: int) -> None:
-        """Also in the middle of a run: every checkpoint is a new beginning, taken by the run that
-        made it and by the one that resumes from it alike. That makes resuming exact."""
+        """Begin from a checkpoint, also in the middle of a run.
+
+        The run that saved it restores itself, too, which makes resuming exact."""
         self._checkpoint, self._generation = checkpoint, generation
         topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
         self._fabric = build_fabric(topology, between_processes=False, verify=self._options.verify)
@@ -115,10 +111,11 @@ class SerialBackend(LocalBackend):
         return self._fabric.open(node, end, holder=1)
 
     def advance(self, seconds: float) -> None:
-        """A fixed number of rounds, whatever the clock says: stopping must be reproducible. Fewer
-        if the budget is spent before, or where a checkpoint is due: a run that ends there and one
-        that goes on are then at the same point."""
-        self._looked_at = self._env_steps()
+        """Run a fixed number of rounds, because stopping must not depend on the clock.
+
+        It ends earlier where the budget is spent or a checkpoint is due, so that a run that ends
+        there and one that continues are at the same point."""
+        self._advanced_at = self._env_steps()
         for _ in range(_ROUNDS_PER_ADVANCE):
             if self._is_due(self._env_steps()):
                 break
@@ -126,7 +123,7 @@ class SerialBackend(LocalBackend):
 
     def _is_due(self, env_steps: float) -> bool:
         total, period = self._options.total_env_steps, self._options.checkpoint_env_steps
-        if period is not None and env_steps // period > self._looked_at // period:
+        if period is not None and env_steps // period > self._advanced_at // period:
             return True
         return total is not None and env_steps >= total
 
@@ -134,7 +131,7 @@ class SerialBackend(LocalBackend):
         return sum(node.value("env_steps") for node in self._telemetry)
 
     def pause(self) -> None:
-        """Nobody steps but in `advance`."""
+        """Nodes only step in `advance`."""
 
     def _clock(self) -> float:
         return self._rounds * _SECONDS_PER_ROUND
@@ -148,7 +145,7 @@ class SerialBackend(LocalBackend):
         for index in self._order.permutation(len(self._nodes)):
             if self._is_due(env_steps):
                 break
-            # Only who steps counts: to ask all nodes after each of them would take their square.
+            # Summing over all nodes after each step would be quadratic in their number.
             before = self._telemetry[index].value("env_steps")
             worked |= self._nodes[index].step()
             env_steps += self._telemetry[index].value("env_steps") - before

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from veldt.backends.saving import WEIGHTS
+from veldt.backends.checkpoint_parts import WEIGHTS
 from veldt.checkpoints.store import CheckpointError, CheckpointStore
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.types import Parameters

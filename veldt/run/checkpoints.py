@@ -12,7 +12,7 @@ import numpy as np
 
 from veldt.backends.background import Background
 from veldt.backends.base import Backend, Capture, NodeFailure, captured
-from veldt.backends.saving import CHANNELS, RUN, WEIGHTS, Parts
+from veldt.backends.checkpoint_parts import CHANNELS, RUN, WEIGHTS, Parts
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.errors import ConfigurationError
 from veldt.run.resize_checkpoint import resized

@@ -12,7 +12,7 @@ import mmap
 
 import numpy as np
 
-from veldt.backends.saving import (
+from veldt.backends.checkpoint_parts import (
     CHANNELS,
     RUN,
     WEIGHTS,

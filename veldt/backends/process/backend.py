@@ -1,43 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process per group of nodes over shared memory: the default on one machine.
 
-Processes come from a fork server that has the heavy imports done, so that a restart takes
-milliseconds. The supervisor only watches: data and weights never pass through it.
+The supervisor only watches its node processes: no data and no weights pass through it.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 
-from veldt.backends.base import DEFAULTS, BackendOptions, NodeFailure, doorbells_of, is_restartable
-from veldt.backends.local import LocalBackend
-from veldt.backends.process.capturing import ProcessCapture, dispensable_nodes
-from veldt.backends.process.child import Child, Unsaved
-from veldt.backends.process.forkserver import keep_running
-from veldt.backends.process.recovery import Recovery
-from veldt.backends.process.worker import Launch
-from veldt.backends.saving import (
+import numpy as np
+
+from veldt.backends.base import (
+    DEFAULTS,
+    BackendOptions,
+    LocalBackend,
+    NodeFailure,
+    doorbells_of,
+    is_restartable,
+)
+from veldt.backends.checkpoint_parts import (
     CHANNELS,
+    Parts,
     captured_channels,
-    exchange_directory,
+    part_of_absent,
     restore_counters,
     with_saved_channels,
 )
-from veldt.backends.shared_memory.fabric import Fabric, build_fabric, descriptors_of
+from veldt.backends.process.forkserver import keep_running
+from veldt.backends.process.node_process import (
+    Launch,
+    NodeProcess,
+    Unsaved,
+    exchange_directory,
+    part_path,
+)
+from veldt.backends.shared_memory.fabric import (
+    Fabric,
+    build_fabric,
+    descriptors_of,
+    remove_orphaned_sockets,
+)
 from veldt.backends.shared_memory.memory import SharedBlock
-from veldt.backends.shared_memory.streams import remove_orphans
-from veldt.backends.supervision import Attention, RestartPolicy, silent_seconds
-from veldt.checkpoints.store import read_part
+from veldt.backends.supervision import Recovery, RestartPolicy, silent_seconds
+from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.resources import require_descriptors
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry, Spans, span_bytes
 from veldt.topology import Group, Topology
 
 _GRACE_SECONDS = 5.0
-_LOOK_SECONDS = 0.5
+_CHECK_SECONDS = 0.5
+_LONGEST_GAP_SECONDS = 5.0
+_CAPTURE_SECONDS = 60.0
 
 
 class ProcessBackend(LocalBackend):
@@ -50,57 +66,15 @@ class ProcessBackend(LocalBackend):
         require_descriptors(descriptors_of(topology))
         self._fabric = self._build_fabric()
         self._control = SharedBlock(16, "veldt-control")
-        """Byte 0: stop. Byte 1: pause. Bytes 8 to 15: number of the checkpoint that is wanted."""
         size = TELEMETRY_BYTES + span_bytes(options.timeline_seconds)
-        self._telemetry_blocks = {
+        self._telemetry = {
             node.name: SharedBlock(size, "veldt-telemetry") for node in topology.nodes
         }
-        self._children: list[Child] = []
-        self._waiting: list[tuple[float, Child]] = []
-        """Dead groups and when they may start again."""
+        self._processes: list[NodeProcess] = []
+        self._restarting: list[tuple[float, NodeProcess]] = []
+        """Dead processes and the time of their restart."""
         self._policies: dict[str, RestartPolicy] = {}
-        self._next_look, self._attention = 0.0, Attention()
-
-    def start(self) -> None:
-        remove_orphans()
-        # None is waited for. A GPU takes longest to begin with, while environments are opened.
-        numbered = list(enumerate(self._groups, start=1))
-        for holder, group in sorted(numbered, key=lambda entry: not _uses_gpu(entry[1])):
-            self._children.append(self._launch(group, holder, self._generation))
-
-    def restore(self, checkpoint: Path, generation: int) -> None:
-        """Before the start: begin from here. During the run: restarted groups begin from here."""
-        self._checkpoint = checkpoint
-        if self._children:
-            return
-        self._generation = generation
-        self._topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
-        self._fabric.close()
-        self._fabric = self._build_fabric()
-        for node in self._topology.nodes:
-            memory = self._telemetry_blocks[node.name].memory
-            restore_counters(memory, read_part(checkpoint, node.name))
-
-    def capture(self, patience_seconds: float) -> ProcessCapture:
-        """Ask every group for its part."""
-        assert self.run_dir is not None
-        numbers = self._control.memory[8:16].cast("q")
-        # Who starts from now on answers for this one, and need not for those before.
-        self._answered_number = numbers[0]
-        numbers[0] += 1
-        for doorbell in self._fabric.doorbells.values():
-            doorbell.ring()
-        return ProcessCapture(
-            exchange_directory(self.run_dir),
-            numbers[0],
-            [node.name for node in self._topology.nodes],
-            dispensable_nodes(self._topology),
-            patience_seconds,
-            channels=partial(captured_channels, self._fabric),
-            counters=lambda name: NodeTelemetry(self._telemetry_blocks[name].memory).to_bytes(),
-            unsaved=self._unsaved,
-            last=self._checkpoint,
-        )
+        self._last_check, self._watched_since = time.monotonic(), 0.0
 
     def _build_fabric(self) -> Fabric:
         fabric = build_fabric(self._topology, between_processes=True, verify=self._options.verify)
@@ -109,12 +83,19 @@ class ProcessBackend(LocalBackend):
         self._recovery = Recovery(fabric)
         return fabric
 
-    def _launch(self, group: Group, holder: int, incarnation: int) -> Child:
+    def start(self) -> None:
+        remove_orphaned_sockets()
+        # Those on a GPU first, because they start slowest. No start is waited for.
+        numbered = list(enumerate(self._groups, start=1))
+        for holder, group in sorted(numbered, key=lambda entry: not _uses_gpu(entry[1])):
+            self._processes.append(self._launch(group, holder, self._generation))
+
+    def _launch(self, group: Group, holder: int, incarnation: int) -> NodeProcess:
         launch = Launch(
             nodes=group.nodes,
             threads=group.threads,
             fabric=self._fabric.part_for(group.nodes),
-            telemetry={node.name: self._telemetry_blocks[node.name] for node in group.nodes},
+            telemetry={node.name: self._telemetry[node.name] for node in group.nodes},
             control=self._control,
             holder=holder,
             seed=self._seed,
@@ -123,103 +104,186 @@ class ProcessBackend(LocalBackend):
             checkpoint=self._checkpoint,
             checkpoint_number=self._answered_number,
         )
-        return Child(group, launch)
+        return NodeProcess(group, launch)
 
     def advance(self, seconds: float) -> None:
-        connection.wait([child.end for child in self._children], timeout=seconds)
-        for child in list(self._children):
-            if not child.is_alive():
-                self._ended(child)
-        self._start_due()
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + _LOOK_SECONDS
+        connection.wait([process.end for process in self._processes], timeout=seconds)
+        for process in list(self._processes):
+            if not process.is_alive():
+                self._ended(process)
+        self._restart_due()
+        now = time.monotonic()
+        if now - self._last_check >= _CHECK_SECONDS:
+            if now - self._last_check > _LONGEST_GAP_SECONDS:
+                self._watched_since = now  # the whole run was suspended, or the supervisor busy
+            self._last_check = now
             keep_running()
-            self._attention.look()
-            self._look_for_silence()
+            self._kill_silent()
             self._recovery.look()
 
-    def _look_for_silence(self) -> None:
-        """Kill what hangs and keep its Python stack; it then ends like any dead process."""
-        for child in self._children:
-            blocks = (self._telemetry_blocks[node.name] for node in child.group.nodes)
-            snapshots = [NodeTelemetry(block.memory).snapshot() for block in blocks]
-            silent = silent_seconds(snapshots, child.started, self._attention)
-            if silent > self._options.hang_seconds and child.is_alive():
+    def _kill_silent(self) -> None:
+        """Kill processes that hang and note their stack; they are then replaced like dead ones."""
+        for process in self._processes:
+            snapshots = [self._counters(node.name).snapshot() for node in process.group.nodes]
+            silent = silent_seconds(snapshots, max(process.started, self._watched_since))
+            if silent > self._options.hang_seconds and process.is_alive():
                 self.notes.append(
-                    f"{child.group.name} was silent for {silent:.0f} s\n{child.stack()}"
+                    f"{process.group.name} was silent for {silent:.0f} s\n{process.stack()}"
                 )
-                child.kill()
+                process.kill()
 
-    def _unsaved(self) -> list[Unsaved]:
-        """Who could not hand over its state since the last call, and why."""
-        found = []
-        for child in self._children:
-            child.read()
-            found += child.unsaved
-            child.unsaved = []
-        return found
-
-    def _ended(self, child: Child) -> None:
-        child.end_descendants()
-        failure = child.failure()
-        if failure is not None:
-            raise failure
-        cause = child.cause_of_death()
-        policy = self._policies.setdefault(child.group.name, RestartPolicy())
-        delay = policy.next_delay() if is_restartable(child.group) else None
+    def _ended(self, process: NodeProcess) -> None:
+        process.kill_descendants()
+        process.read()
+        if process.failure is not None:
+            raise process.failure
+        name, cause = process.group.name, process.cause_of_death()
+        policy = self._policies.setdefault(name, RestartPolicy())
+        delay = policy.next_delay() if is_restartable(process.group) else None
         if delay is None:
-            raise NodeFailure(child.group.name, f"its process ended with {cause}")
-        self.notes.append(f"{child.group.name} ended with {cause} and is restarted")
-        self._recovery.died(child.holder)
-        self._children.remove(child)
-        child.close()
-        self._waiting.append((time.monotonic() + delay, child))
-        self._start_due()
+            raise NodeFailure(name, f"its process ended with {cause}")
+        self.notes.append(f"{name} ended with {cause} and is restarted")
+        self._recovery.died(process.holder)
+        self._processes.remove(process)
+        process.close()
+        self._restarting.append((time.monotonic() + delay, process))
 
-    def _start_due(self) -> None:
-        for due in [entry for entry in self._waiting if entry[0] <= time.monotonic()]:
-            self._waiting.remove(due)
-            child = due[1]
-            self._children.append(self._launch(child.group, child.holder, child.incarnation + 1))
+    def _restart_due(self) -> None:
+        for due in [entry for entry in self._restarting if entry[0] <= time.monotonic()]:
+            self._restarting.remove(due)
+            dead = due[1]
+            self._processes.append(self._launch(dead.group, dead.holder, dead.incarnation + 1))
             self.restarts += 1
-            self.restarted[child.group.name] += 1
+            self.restarted[dead.group.name] += 1
 
     def pause(self) -> None:
         self._control.memory[1] = 1
 
+    def _counters(self, node: str) -> NodeTelemetry:
+        return NodeTelemetry(self._telemetry[node].memory)
+
     def snapshots(self) -> list[NodeSnapshot]:
-        blocks = (self._telemetry_blocks[node.name] for node in self._topology.nodes)
-        return [NodeTelemetry(block.memory).snapshot() for block in blocks]
+        return [self._counters(node.name).snapshot() for node in self._topology.nodes]
 
     def take_spans(self) -> dict[str, Spans]:
-        blocks = self._telemetry_blocks.items()
-        return {name: NodeTelemetry(block.memory).take_spans() for name, block in blocks}
+        return {name: self._counters(name).take_spans() for name in self._telemetry}
 
     def process_ids(self) -> dict[str, int]:
-        """Group name -> process id, for fault tests and profilers."""
-        return {child.group.name: child.process_id for child in self._children}
+        return {process.group.name: process.process_id for process in self._processes}
+
+    def restore(self, checkpoint: Path, generation: int) -> None:
+        """Before the start: begin from here. During the run: restarted groups begin from here."""
+        self._checkpoint = checkpoint
+        if self._processes:
+            return
+        self._generation = generation
+        self._topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
+        self._fabric.close()
+        self._fabric = self._build_fabric()
+        for node in self._topology.nodes:
+            restore_counters(self._telemetry[node.name].memory, read_part(checkpoint, node.name))
+
+    def capture(self, patience_seconds: float) -> ProcessCapture:
+        numbers = self._control.memory[8:16].cast("q")
+        # Groups that start from now on save their part for this checkpoint, not for earlier ones.
+        self._answered_number = numbers[0]
+        numbers[0] += 1
+        self._wake_all()
+        return ProcessCapture(self, numbers[0], patience_seconds)
+
+    def _wake_all(self) -> None:
+        for doorbell in self._fabric.doorbells.values():
+            doorbell.ring()
 
     def stop(self) -> None:
         self._control.memory[0] = 1
-        for doorbell in self._fabric.doorbells.values():
-            doorbell.ring()
+        self._wake_all()
         deadline = time.monotonic() + _GRACE_SECONDS
-        while left := [child.end for child in self._children if child.is_alive()]:
+        while left := [process.end for process in self._processes if process.is_alive()]:
             if not connection.wait(left, timeout=max(0.0, deadline - time.monotonic())):
                 break
-        for child in self._children:
-            child.kill()  # it had its grace; SIGTERM would wait for Python code to run
-            child.close()
-        self._children = []
+        for process in self._processes:
+            process.kill()  # SIGTERM would wait for Python code to run
+            process.close()
+        self._processes = []
         if self.run_dir is not None:
             shutil.rmtree(exchange_directory(self.run_dir), ignore_errors=True)
-        self._release_memory()
-
-    def _release_memory(self) -> None:
         self._fabric.close()
-        for block in self._telemetry_blocks.values():
+        for block in (*self._telemetry.values(), self._control):
             block.close()
-        self._control.close()
+
+
+class ProcessCapture:
+    """One checkpoint, collected while the run continues.
+
+    Every node writes its part to disk between two steps, and the supervisor joins them. If a
+    dispensable node needs longer than `patience_seconds`, its counters are taken as they are, and
+    its role as in the last checkpoint."""
+
+    def __init__(self, backend: ProcessBackend, number: int, patience_seconds: float) -> None:
+        assert backend.run_dir is not None
+        self._backend, self._number = backend, number
+        self._directory, self._last = exchange_directory(backend.run_dir), backend._checkpoint
+        self._nodes = [node.name for node in backend._topology.nodes]
+        self._missing, self._absent = list(self._nodes), set[str]()
+        self._dispensable = _dispensable_nodes(backend._topology)
+        now = time.monotonic()
+        self._patience = now + patience_seconds
+        self._deadline = now + max(_CAPTURE_SECONDS, patience_seconds)
+
+    def ready(self) -> bool:
+        self._missing = [name for name in self._missing if not self._path(name).exists()]
+        for unsaved in self._unsaved():
+            if unsaved.number == self._number and unsaved.node in self._missing:
+                self._fail(f"{unsaved.node} could not hand over its state: {unsaved.cause}")
+        now = time.monotonic()
+        if now > self._patience and self._dispensable.issuperset(self._missing):
+            self._absent, self._missing = set(self._missing), []
+        if self._missing and now > self._deadline:
+            names = ", ".join(self._missing)
+            self._fail(f"{names} did not hand over their state in {_CAPTURE_SECONDS:.0f} s")
+        return not self._missing
+
+    def _unsaved(self) -> list[Unsaved]:
+        """Which nodes have reported since the last call that they could not save, and why."""
+        found: list[Unsaved] = []
+        for process in self._backend._processes:
+            process.read()
+            found += process.unsaved
+            process.unsaved = []
+        return found
+
+    def parts(self) -> Parts:
+        """Read and verify everything, which may take a while."""
+        try:
+            parts = {name: self._part(name) for name in self._nodes}
+            # Boards last: a resumed learner must not have older weights than its board.
+            return {**parts, CHANNELS: captured_channels(self._backend._fabric)}
+        finally:
+            self._close()
+
+    def _part(self, name: str) -> dict[str, np.ndarray]:
+        if name not in self._absent:
+            return read_part(self._path(name), name)
+        last = read_part(self._last, name) if self._last is not None else {}
+        return part_of_absent(self._backend._counters(name).to_bytes(), last)
+
+    def _path(self, name: str) -> Path:
+        return part_path(self._directory, self._number, name)
+
+    def _fail(self, cause: str) -> None:
+        self._close()
+        raise CheckpointError(cause)
+
+    def _close(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _dispensable_nodes(topology: Topology) -> set[str]:
+    """Nodes that a checkpoint can do without: actors, and those whose state is in shared memory."""
+    actors = {node.name for node in topology.nodes if node.kind == "actor"}
+    groups = (group for group in topology.groups() if group.restartable)
+    return actors | {node.name for group in groups for node in group.nodes}
 
 
 def _uses_gpu(group: Group) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fork server: a process that has imported what nodes need and forks them in milliseconds.
+"""The fork server, a process with all imports done that forks node processes in milliseconds.
 
-Started first thing by the command line, it imports torch on one core while the main process does
+The command line starts it first, so that it imports torch on one core while the main process does
 the same on another.
 """
 
@@ -15,8 +15,7 @@ from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import cast
 
-from veldt.backends.tuning import share_cores
-from veldt.resources import raise_descriptor_limit
+from veldt.resources import limit_library_threads, raise_descriptor_limit
 
 
 def server_context() -> ForkServerContext:
@@ -24,15 +23,14 @@ def server_context() -> ForkServerContext:
 
 
 def warm_up(*modules: str) -> None:
-    """Start the fork server if it is not running. Returns at once; the imports, with those of
-    `modules` as well, go on there."""
-    share_cores()
-    # Whether there is a GPU can then be asked without starting CUDA, which takes seconds.
+    """Start the fork server, which imports `modules` too, unless it runs. Returns at once."""
+    limit_library_threads()
+    # torch can then report whether there is a GPU without starting CUDA, which takes seconds.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     raise_descriptor_limit()
     server_context().set_forkserver_preload(["veldt.backends.process.preload", *modules])
     keep_running()
-    # Imported here, once the server has begun: it takes longer than to start one.
+    # Imported after the start of the server, because the import takes longer.
     from veldt.environments.processes import claim, remove_leftovers
 
     claim(Path(get_temp_dir()))
@@ -40,5 +38,5 @@ def warm_up(*modules: str) -> None:
 
 
 def keep_running() -> None:
-    """Start the fork server again if somebody ended it. Nodes that it made live on without it."""
+    """Start the fork server again if it has died; its node processes are still running."""
     forkserver.ensure_running()

@@ -15,6 +15,13 @@ import numpy as np
 
 from veldt.backends.background import Background
 from veldt.backends.base import DEFAULTS, BackendOptions, is_restartable
+from veldt.backends.checkpoint_parts import (
+    CHANNELS,
+    Parts,
+    part_of_absent,
+    restore_counters,
+    with_saved_channels,
+)
 from veldt.backends.elastic import ActorCounts, Elastic
 from veldt.backends.ray import cluster as ray_cluster
 from veldt.backends.ray.capturing import RayCapture
@@ -25,14 +32,7 @@ from veldt.backends.ray.messages import Assignment, Report
 from veldt.backends.ray.shared import SharedChannels
 from veldt.backends.ray.supervisor import Supervisor
 from veldt.backends.ray.wiring import Wiring, initial_parameters
-from veldt.backends.saving import (
-    CHANNELS,
-    Parts,
-    part_of_absent,
-    restore_counters,
-    with_saved_channels,
-)
-from veldt.backends.shared_memory.streams import Link
+from veldt.backends.shared_memory.fabric import Link
 from veldt.checkpoints.store import read_part
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, Spans
 from veldt.topology import Board, Group, Topology

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from veldt.backends.checkpoint_parts import CHANNELS, Parts, captured_boards
 from veldt.backends.ray.cluster import ray
 from veldt.backends.ray.host import Host, answers
 from veldt.backends.ray.messages import Captured
 from veldt.backends.ray.supervisor import Supervisor
-from veldt.backends.saving import CHANNELS, Parts, captured_boards
 from veldt.checkpoints.store import CheckpointError
 from veldt.types import Parameters
 

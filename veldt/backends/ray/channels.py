@@ -21,8 +21,7 @@ import ray
 
 from veldt.backends.ray.messages import Handle
 from veldt.backends.shared_memory.channels import BoardMemory, QueueMemory
-from veldt.backends.shared_memory.memory import PlainBlock
-from veldt.backends.shared_memory.signals import Doorbell, IndexDeque
+from veldt.backends.shared_memory.memory import Doorbell, IndexDeque, PlainBlock
 from veldt.topology import QueueSpec
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from veldt.backends.ray.shared import SharedPart
-from veldt.backends.shared_memory.streams import Link
+from veldt.backends.shared_memory.fabric import Link
 from veldt.topology import Board, Group, QueueSpec, RequestsSpec, Shared
 
 Handle = Any

@@ -28,9 +28,9 @@ from veldt.backends.base import (
     run_in_threads,
     run_until_stopped,
 )
+from veldt.backends.checkpoint_parts import captured_channels, captured_node, restore_role
 from veldt.backends.ray.channels import Broadcast, Intake, Outbox
 from veldt.backends.ray.messages import Assignment, Captured, Peers, Report
-from veldt.backends.saving import captured_channels, captured_node, restore_role
 from veldt.backends.shared_memory.fabric import (
     Fabric,
     board_memory,
@@ -38,10 +38,10 @@ from veldt.backends.shared_memory.fabric import (
     request_memory,
     shared_block,
 )
-from veldt.backends.shared_memory.signals import Doorbell
+from veldt.backends.shared_memory.memory import Doorbell
 from veldt.backends.supervision import silent_seconds
-from veldt.backends.tuning import keep_freed_memory
 from veldt.context import NodeContext
+from veldt.resources import keep_freed_memory
 from veldt.telemetry.counters import NodeTelemetry, Spans, span_bytes
 from veldt.topology import End, Node
 from veldt.types import Parameters

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from veldt.backends.base import NodeFailure
-from veldt.backends.tuning import share_cores
+from veldt.resources import limit_library_threads
 
 _PROGRAM = Path(__file__).with_name("private_program.py")
 _END_SECONDS = 10.0
@@ -31,7 +31,7 @@ class PrivateCluster:
     def __init__(self, num_processes: int, modules: Sequence[str]) -> None:
         """`num_processes` workers are started at once, and import `modules`."""
         ask_for_token()
-        share_cores()
+        limit_library_threads()
         preload = ",".join(("veldt.backends.ray.preload", *modules))
         self._program = subprocess.Popen(
             [sys.executable, "-P", str(_PROGRAM), str(num_processes)],

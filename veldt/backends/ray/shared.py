@@ -12,9 +12,8 @@ import time
 from dataclasses import dataclass
 
 from veldt.backends.base import doorbells_of
-from veldt.backends.process.recovery import Recovery
-from veldt.backends.shared_memory.fabric import OverFabric, build_fabric, descriptors_of
-from veldt.backends.shared_memory.sent import SentFabric
+from veldt.backends.shared_memory.fabric import OverFabric, SentFabric, build_fabric, descriptors_of
+from veldt.backends.supervision import Recovery
 from veldt.resources import raise_descriptor_limit, require_descriptors
 from veldt.topology import Group, Topology
 

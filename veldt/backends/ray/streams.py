@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.experimental import internal_kv
 
-from veldt.backends.shared_memory.streams import stream_client, stream_server
+from veldt.backends.shared_memory.fabric import stream_client, stream_server
 from veldt.topology import StreamSpec
 from veldt.wire.security import Security, with_certificate
 

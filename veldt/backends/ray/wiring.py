@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from veldt.backends.ray.streams import ClusterLink
-from veldt.backends.shared_memory.streams import Link, link_for
+from veldt.backends.shared_memory.fabric import Link, link_for
 from veldt.errors import ConfigurationError
 from veldt.topology import (
     READING_SIDES,

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues and boards over a block of memory, the same within one process and between processes."""
+"""Queues, boards and requests over blocks of memory, within one process or between several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from veldt.backends.shared_memory.memory import Block
-from veldt.backends.shared_memory.signals import Bell, Doorbell, Indices
+from veldt.backends.shared_memory.memory import Bell, Block, Doorbell, Indices
 from veldt.topology import BoardSpec, QueueSpec
 from veldt.types import PROVENANCE_CHECKSUM, Batch, Parameters, Slot, slots_over
 
@@ -26,8 +26,9 @@ def checksum(raw: np.ndarray) -> int:
 
 
 class QueueMemory:
-    """The slots of one queue and who holds each of them: a producer (its number), the consumer (its
-    number, negative), or nobody because the slot is free or queued."""
+    """The slots of one queue and the holder of each.
+
+    A holder is the number of a producer, the negative number of the consumer, or FREE or QUEUED."""
 
     FREE, QUEUED = 0, 1 << 40
 
@@ -36,12 +37,12 @@ class QueueMemory:
     ) -> None:
         self.spec, self.block, self.free, self.full, self.verify = spec, block, free, full, verify
         self.holders = block.array("int64", spec.num_slots)
-        memory = block.memory[_holders_nbytes(spec) :]
+        memory = block.memory[_padded(spec.num_slots * 8) :]
         self.slots = slots_over(spec.layout, memory, spec.num_slots)
 
     @staticmethod
     def nbytes(spec: QueueSpec) -> int:
-        return spec.layout.nbytes * spec.num_slots + _holders_nbytes(spec)
+        return spec.layout.nbytes * spec.num_slots + _padded(spec.num_slots * 8)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return QueueMemory, (self.spec, self.block, self.free, self.full, self.verify)
@@ -52,7 +53,7 @@ class QueueMemory:
         return self.spec.layout["first"].shape[0]
 
     def fill(self) -> float:
-        """Share of the slots that are filled and wait for the consumer."""
+        """Share of the slots that wait for the consumer."""
         return len(self.full) / self.spec.num_slots
 
     def close(self) -> None:
@@ -60,40 +61,44 @@ class QueueMemory:
         self.full.close()
         self.block.close()
 
-    def reclaim(self, holder: int) -> int:
-        """Free the slots a dead process held. What it had half written is lost, never delivered."""
-        return self.recover(np.flatnonzero(np.abs(self.holders) == holder))
+    def reclaim(self, holder: int) -> None:
+        """Free the slots of a dead process. What it had half written is never delivered."""
+        self.recover(np.flatnonzero(np.abs(self.holders) == holder))
 
     def suspects(self) -> set[int]:
-        """Slots that are nowhere: a process died between taking a number from a pipe and writing
-        down that it has it. A live process passes through that moment too, in microseconds; only
-        who is still a suspect a while later is lost."""
-        present = []
-        while (index := self.free.pop()) is not None:
-            present.append(index)
-        missing = set(np.flatnonzero(self.holders == self.FREE).tolist()) - set(present)
-        for index in present:
-            self.free.push(index)
+        """Slots in no FIFO and without a holder: their process may have died in between.
+
+        A live process is in that state too, for microseconds between taking a number from a pipe
+        and noting it. Only a slot that stays suspect is lost."""
+        present = contents(self.free)
+        missing = set(np.flatnonzero(self.holders == self.FREE).tolist()).difference(present)
         if not len(self.full):
             missing |= set(np.flatnonzero(self.holders == self.QUEUED).tolist())
         return missing
 
-    def recover(self, lost: Iterable[int]) -> int:
-        """Free slots that nobody will give back; returns how many."""
-        count = 0
+    def recover(self, lost: Iterable[int]) -> None:
+        """Free slots that no process will release."""
         for index in lost:
             self.holders[index] = self.FREE
             self.free.push(int(index))
-            count += 1
-        return count
 
 
-def _holders_nbytes(spec: QueueSpec) -> int:
-    return -(-spec.num_slots * 8 // 64) * 64
+def contents(indices: Indices) -> list[int]:
+    """What a FIFO contains; it is unchanged afterwards."""
+    found = []
+    while (index := indices.pop()) is not None:
+        found.append(index)
+    for index in found:
+        indices.push(index)
+    return found
+
+
+def _padded(count: int, to: int = 64) -> int:
+    return -(-count // to) * to
 
 
 class QueueSink:
-    """The producing end. `holder` is the number of this process group, one or more."""
+    """The producing end. `holder` is the number of this process, one or more."""
 
     def __init__(self, memory: QueueMemory, holder: int, consumers: Iterable[Doorbell]) -> None:
         self._memory, self._holder, self._consumers = memory, holder, tuple(consumers)
@@ -122,8 +127,8 @@ class TornSlotError(RuntimeError):
 class QueueSource:
     """The consuming end: joins `slots_per_batch` slots into one batch.
 
-    One slot is passed on as it lies in memory. Several are copied side by side into buffers
-    allocated once, and each slot goes back to its producer as soon as it is copied."""
+    A single slot is passed on without a copy. Several are copied side by side into buffers
+    allocated once, and each is released as soon as it is copied."""
 
     def __init__(
         self,
@@ -199,10 +204,10 @@ def _verify(slot: Slot) -> None:
 class BoardMemory:
     """The newest versions of one flat vector: a ring of buffers, each guarded by a sequence number.
 
-    One writer. A reader copies and then checks the buffer's sequence number and checksum; both must
-    be as before the copy, otherwise it reads again. It never sees a mix of two versions. Nor does
-    it see one before it is announced, as it could in a buffer that was filled anew while it was on
-    its way there: the announced one, which it might read next, would then be a step back."""
+    There is one writer. A reader copies and then compares the buffer's sequence number and checksum
+    with those before the copy; if they differ it reads again, so it never returns a mix of two
+    versions. Nor does it return one before its count is announced, from a buffer that was refilled
+    meanwhile: the next read could then return an older one."""
 
     _HEADER = 4  # latest count, then padding
     _GUARD = 4  # per buffer: sequence (odd while written), version, checksum, count
@@ -213,14 +218,14 @@ class BoardMemory:
         header = block.array("int64", words)
         self._latest = header[: self._HEADER]
         self._guards = header[self._HEADER :].reshape(spec.history, self._GUARD)
-        stride = _padded(spec.size)
-        vectors = block.array("float32", stride * spec.history, offset=-(-words * 8 // 64) * 64)
+        stride = _padded(spec.size, 16)
+        vectors = block.array("float32", stride * spec.history, offset=_padded(words * 8))
         self._vectors = vectors.reshape(spec.history, stride)[:, : spec.size]
 
     @classmethod
     def nbytes(cls, spec: BoardSpec) -> int:
         words = cls._HEADER + cls._GUARD * spec.history
-        return -(-words * 8 // 64) * 64 + _padded(spec.size) * 4 * spec.history
+        return _padded(words * 8) + _padded(spec.size, 16) * 4 * spec.history
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BoardMemory, (self.spec, self.block)
@@ -229,7 +234,7 @@ class BoardMemory:
         count = int(self._latest[0]) + 1
         position = count % self.spec.history
         guard, vector = self._guards[position], self._vectors[position]
-        guard[0] |= 1  # it is odd already where an earlier writer died in the midst of this
+        guard[0] |= 1  # odd already if an earlier writer died while it wrote
         vector[:] = parameters.vector
         guard[1] = parameters.version
         guard[2] = checksum(vector)
@@ -267,10 +272,6 @@ class BoardMemory:
         return Parameters(vector, version)
 
 
-def _padded(size: int) -> int:
-    return -(-size // 16) * 16
-
-
 class BoardSource:
     """The reading end of a board."""
 
@@ -282,7 +283,7 @@ class BoardSource:
 
 
 class BoardSink:
-    """The writing end: announces new weights and wakes whoever waits for them."""
+    """The writing end: publishes new weights and wakes their readers."""
 
     def __init__(self, memory: BoardMemory, readers: Iterable[Bell]) -> None:
         self._memory, self._readers = memory, tuple(readers)
@@ -290,4 +291,123 @@ class BoardSink:
     def publish(self, parameters: Parameters) -> None:
         self._memory.publish(parameters)
         for doorbell in self._readers:
+            doorbell.ring()
+
+
+class Ledger:
+    """The open question of each slot and the process that took it.
+
+    A question outlives a server that died with it, is answered once, and is withdrawn when the
+    process that asked dies."""
+
+    def __init__(self, block: Block, num_slots: int) -> None:
+        self.block, self.num_slots = block, num_slots
+        words = block.memory.cast("q")
+        self.asked, self.takers, self.counts = (
+            words[place * num_slots : (place + 1) * num_slots] for place in range(3)
+        )
+        """By slot: the open row + 1, the process that took it, and the number of questions."""
+
+    @staticmethod
+    def nbytes(num_slots: int) -> int:
+        return 3 * 8 * num_slots
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ledger, (self.block, self.num_slots)
+
+    def ask(self, slot: int, row: int) -> None:
+        self.takers[slot] = 0
+        self.counts[slot] += 1
+        self.asked[slot] = row + 1
+
+    def take(self, slot: int, row: int, holder: int) -> bool:
+        """False for a question that was withdrawn or that another process has taken."""
+        if self.asked[slot] != row + 1 or self.takers[slot]:
+            return False
+        self.takers[slot] = holder
+        return True
+
+    def is_taken_by(self, slot: int, row: int, holder: int) -> bool:
+        return self.asked[slot] == row + 1 and self.takers[slot] == holder
+
+    def withdraw(self, slot: int) -> None:
+        self.asked[slot] = 0
+
+
+@dataclass
+class RequestMemory:
+    """Requests for inference about the rows of a queue: keys to servers, keys back to clients.
+
+    A key is slot * rows + row. Observations stay where the actor wrote them, so what is sent does
+    not grow with their size."""
+
+    queue: QueueMemory
+    pending: Indices
+    answered: Mapping[int, Indices]
+    """By client."""
+    ledger: Ledger
+
+    def part_for(self, clients: set[int] | None) -> RequestMemory:
+        """What these clients need; None for a server, which needs all."""
+        if clients is None:
+            return self
+        return replace(self, answered={client: self.answered[client] for client in clients})
+
+    def close(self) -> None:
+        for indices in (self.pending, *self.answered.values()):
+            indices.close()
+        self.ledger.block.close()
+
+
+class RequestClient:
+    """An actor's end: asks about a row and learns which rows have been answered."""
+
+    def __init__(self, memory: RequestMemory, client: int, servers: Iterable[Doorbell]) -> None:
+        self._pending, self._answered = memory.pending, memory.answered[client]
+        self._ledger, self._rows = memory.ledger, memory.queue.num_rows
+        self._servers = tuple(servers)
+
+    def send(self, slot: Slot, row: int) -> None:
+        self._ledger.ask(slot.index, row)
+        self._pending.push(slot.index * self._rows + row)
+        for doorbell in self._servers:
+            doorbell.ring()
+
+    def answered(self) -> tuple[int, int] | None:
+        """(slot index, row) of the next answered request, or None."""
+        key = self._answered.pop()
+        if key is None:
+            return None
+        slot, row = divmod(key, self._rows)
+        if self._ledger.asked[slot] == row + 1:
+            self._ledger.withdraw(slot)
+        return slot, row
+
+
+class RequestServer:
+    """A server's end. Any number of servers may take from the same requests.
+
+    `clients` has the doorbells of the clients in other processes."""
+
+    def __init__(
+        self, memory: RequestMemory, clients: Mapping[int, Doorbell], holder: int = 1
+    ) -> None:
+        self._memory, self._clients, self._holder = memory, clients, holder
+        self._rows, self._ledger = memory.queue.num_rows, memory.ledger
+
+    def take(self) -> tuple[Slot, int] | None:
+        """The next request: a slot and the row to answer in it."""
+        while (key := self._memory.pending.pop()) is not None:
+            slot, row = divmod(key, self._rows)
+            if self._ledger.take(slot, row, self._holder):
+                return self._memory.queue.slots[slot], row
+        return None
+
+    def answer(self, slot: Slot, row: int, client: int) -> None:
+        """Notify `client` that the action is in its row."""
+        if not self._ledger.is_taken_by(slot.index, row, self._holder):
+            return  # the process that asked has died
+        self._memory.answered[client].push(slot.index * self._rows + row)
+        doorbell = self._clients.get(client)
+        if doorbell is not None:
             doorbell.ring()

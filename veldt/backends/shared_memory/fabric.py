@@ -1,30 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live side of a topology's channels where nodes share memory (serial and process backends)."""
+"""All channels of a topology as live objects, where nodes share memory."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from multiprocessing import current_process
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
 
 from veldt.backends.shared_memory.channels import (
     BoardMemory,
     BoardSink,
     BoardSource,
+    Ledger,
     QueueMemory,
     QueueSink,
     QueueSource,
-)
-from veldt.backends.shared_memory.memory import Block, PlainBlock, SharedBlock
-from veldt.backends.shared_memory.requests import (
-    Ledger,
     RequestClient,
     RequestMemory,
     RequestServer,
 )
-from veldt.backends.shared_memory.signals import Bell, Doorbell, IndexDeque, IndexPipe, Indices
-from veldt.backends.shared_memory.streams import Link, LocalLink, link_for, unix_link
+from veldt.backends.shared_memory.memory import (
+    Bell,
+    Block,
+    Doorbell,
+    IndexDeque,
+    IndexPipe,
+    Indices,
+    block,
+)
 from veldt.topology import (
     READING_SIDES,
     UPDATES_SUFFIX,
@@ -44,11 +57,126 @@ from veldt.topology import (
     Topology,
 )
 from veldt.types import Parameters
+from veldt.wire.protocol import LocalClient, StreamFormat, StreamServicer
+from veldt.wire.security import Security, from_environment
+
+_SOCKET_PREFIX = "veldt-streams-"
+
+
+class Link(Protocol):
+    """Makes the ports of one stream."""
+
+    def client(self, index: int) -> Any: ...
+
+    def server(self) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class LocalLink:
+    """A stream whose ends are nodes of one thread."""
+
+    def __init__(self, spec: StreamSpec) -> None:
+        self._spec = spec
+        format = StreamFormat(spec.request, spec.reply)
+        self._servicer = StreamServicer(format, spec.num_clients, spec.groups_per_client)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalLink, (self._spec,)
+
+    def client(self, index: int) -> LocalClient:
+        return LocalClient(self._servicer.format, index, self._servicer)
+
+    def server(self) -> StreamServicer:
+        return self._servicer
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class SocketLink:
+    """A stream over a Unix socket in a directory that only this user can read."""
+
+    spec: StreamSpec
+    directory: Path
+    security: Security = field(default_factory=Security)
+    """With a token of its own, which both ends know."""
+
+    def client(self, index: int) -> Any:
+        return stream_client(self.spec, index, f"unix:{self.directory}/socket", self.security)
+
+    def server(self) -> Any:
+        return stream_server(self.spec, f"unix:{self.directory}/socket", self.security)
+
+    def close(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class ExternalLink:
+    """A stream whose clients are external simulators; the server's node listens for them."""
+
+    spec: StreamSpec
+    security: Security
+
+    def client(self, index: int) -> Any:
+        raise AssertionError("external simulators are the clients")
+
+    def server(self) -> Any:
+        from veldt.wire.external import ExternalServer
+        from veldt.wire.external_format import ExternalFormat
+
+        endpoint = self.spec.external
+        assert endpoint is not None
+        format = ExternalFormat(endpoint.interface, learns=True, takes_masks=endpoint.takes_masks)
+        width = self.spec.request["first"].shape[0]
+        num_places = self.spec.num_clients * self.spec.groups_per_client
+        return ExternalServer(format, endpoint.address, self.security, num_places, width)
+
+    def close(self) -> None: ...
+
+
+def link_for(spec: StreamSpec, crosses: Callable[[StreamSpec], Link] | None) -> Link:
+    """What carries a stream; `crosses` makes it if the ends are in different processes."""
+    if spec.external is not None:
+        return ExternalLink(spec, from_environment(spec.external.address))
+    return LocalLink(spec) if crosses is None else crosses(spec)
+
+
+def unix_link(spec: StreamSpec) -> SocketLink:
+    remove_orphaned_sockets()
+    return SocketLink(spec, Path(tempfile.mkdtemp(prefix=f"{_SOCKET_PREFIX}{os.getpid()}-")))
+
+
+def stream_client(
+    spec: StreamSpec, index: int, address: str | Callable[[], str | None], security: Security
+) -> Any:
+    """Client number `index`, which connects to the server at `address`."""
+    from veldt.wire.transport import StreamClient  # imports gRPC
+
+    return StreamClient(StreamFormat(spec.request, spec.reply), index, address, security)
+
+
+def stream_server(spec: StreamSpec, address: str, security: Security) -> Any:
+    """The server, which listens at `address`."""
+    from veldt.wire.transport import StreamServer
+
+    format = StreamFormat(spec.request, spec.reply)
+    return StreamServer(format, spec.num_clients, spec.groups_per_client, address, security)
+
+
+def remove_orphaned_sockets() -> None:
+    """Remove the directories of supervisors that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_SOCKET_PREFIX}*"):
+        pid = path.name.removeprefix(_SOCKET_PREFIX).partition("-")[0]
+        with suppress(OSError, ValueError):
+            if path.stat().st_uid == os.getuid() and not psutil.pid_exists(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass
 class Fabric:
-    """Memory and doorbells of the channels; it travels to every process that uses them."""
+    """Memory and doorbells of the channels; each process that uses them receives its part."""
 
     queues: dict[str, QueueMemory] = field(default_factory=dict)
     boards: dict[str, BoardMemory] = field(default_factory=dict)
@@ -56,12 +184,12 @@ class Fabric:
     requests: dict[str, RequestMemory] = field(default_factory=dict)
     streams: dict[str, Link] = field(default_factory=dict)
     doorbells: dict[str, Doorbell] = field(default_factory=dict)
-    """By node name. Empty on the serial backend, where nobody sleeps."""
+    """By node name. Empty on the serial backend, where no node sleeps."""
     readers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     writers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """By channel name: the nodes at either end, to know whom to wake."""
+    """By channel name: the nodes at either end, which are woken by the other one."""
     remote_readers: dict[str, Bell] = field(default_factory=dict)
-    """By board name: what brings its versions to readers without a share in this memory."""
+    """By board name: what sends its versions to processes that do not share this memory."""
 
     def add_ends_of(self, nodes: Iterable[Node]) -> None:
         """Note which channels `nodes` read and write."""
@@ -113,18 +241,18 @@ class Fabric:
         return port
 
     def _bells(self, side: dict[str, list[str]], channel: str, node: Node) -> Iterable[Doorbell]:
-        # Nodes that take turns in one process share a doorbell and need not ring their own.
+        # Nodes that take turns in one thread share a doorbell and need not ring it.
         own = self.doorbells.get(node.name)
         bells = [self.doorbells[name] for name in side[channel] if name in self.doorbells]
         return list(dict.fromkeys(bell for bell in bells if bell is not own))
 
     def part_for(self, nodes: list[Node]) -> Fabric:
-        """What the process that runs `nodes` needs, and nothing else."""
+        """What the process that runs `nodes` needs."""
         names = {name for node in nodes for name in _channel_names(node)}
         part = Fabric(
             queues={name: memory for name, memory in self.queues.items() if name in names},
             boards={name: memory for name, memory in self.boards.items() if name in names},
-            shared={name: block for name, block in self.shared.items() if name in names},
+            shared={name: memory for name, memory in self.shared.items() if name in names},
             requests={
                 name: memory.part_for(_clients(nodes, name))
                 for name, memory in self.requests.items()
@@ -140,19 +268,19 @@ class Fabric:
         return part
 
     def _woken(self, end: End) -> list[str]:
-        """The nodes that whoever has `end` wakes: those at the other one."""
+        """The nodes that the user of `end` wakes: those at the other end."""
         if end.side == "both" or (isinstance(end.channel, BoardSpec) and end.side == "source"):
             return []
         others = self.readers if end.side in WRITING_SIDES else self.writers
         return others[end.channel.name]
 
     def close(self) -> None:
-        """Give up every descriptor; memory goes with its last view."""
+        """Close every descriptor; memory is freed with its last view."""
         for doorbell in set(self.doorbells.values()):
             doorbell.close()
         self.doorbells = {}
-        for block in self.shared.values():
-            block.close()
+        for memory in self.shared.values():
+            memory.close()
         for board in self.boards.values():
             board.block.close()
         for channels in (self.queues, self.requests, self.streams):
@@ -182,7 +310,7 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
 
 
 def bytes_of(topology: Topology) -> int:
-    """What the channels hold, and the batches that their slots are joined into."""
+    """Memory of the channels and of the batches that their slots are joined into."""
     queues = sum(QueueMemory.nbytes(queue.spec) for queue in topology.queues)
     boards = sum(BoardMemory.nbytes(board.spec) for board in topology.boards)
     shared = sum(memory.initial.nbytes for memory in topology.shared)
@@ -203,7 +331,7 @@ def descriptors_of(topology: Topology) -> int:
 
 
 def _channel_names(node: Node) -> Iterator[str]:
-    """The channels whose memory a node touches; whoever answers about a queue's rows sees them."""
+    """The channels whose memory a node uses, including the queues that its requests are about."""
     for _, end in node.ends():
         yield end.channel.name
         if isinstance(end.channel, RequestsSpec):
@@ -211,59 +339,72 @@ def _channel_names(node: Node) -> Iterator[str]:
 
 
 def _clients(nodes: list[Node], channel: str) -> set[int] | None:
-    """Those of a channel of requests that `nodes` are; None for a server, which answers all."""
+    """Which clients of a channel of requests `nodes` are; None for a server, which answers all."""
     ends = [end for node in nodes for _, end in node.ends() if end.channel.name == channel]
     return None if any(end.side == "server" for end in ends) else {end.client for end in ends}
 
 
 def _within_one_group(topology: Topology, channel: Handle) -> bool:
-    name = channel.spec.name
-    users = [
-        group
-        for group in topology.groups()
-        if any(name in _channel_names(node) for node in group.nodes)
-    ]
-    return len(users) <= 1
+    name, groups = channel.spec.name, topology.groups()
+    used = [any(name in _channel_names(node) for node in group.nodes) for group in groups]
+    return sum(used) <= 1
+
+
+def _indices(between_processes: bool) -> Indices:
+    return IndexPipe() if between_processes else IndexDeque()
 
 
 def request_memory(
     spec: RequestsSpec, queue: QueueMemory, between_processes: bool
 ) -> RequestMemory:
-    kind: type[Indices] = IndexPipe if between_processes else IndexDeque
     num_slots = queue.spec.num_slots
-    block = _block(Ledger.nbytes(num_slots), f"{spec.name}-ledger", between_processes)
-    answered = {client: kind() for client in range(spec.num_clients)}
-    return RequestMemory(queue, kind(), answered, Ledger(block, num_slots))
-
-
-def _block(nbytes: int, name: str, between_processes: bool) -> Block:
-    return SharedBlock(nbytes, name) if between_processes else PlainBlock(nbytes, name)
+    memory = block(Ledger.nbytes(num_slots), f"{spec.name}-ledger", between_processes)
+    answered = {client: _indices(between_processes) for client in range(spec.num_clients)}
+    return RequestMemory(queue, _indices(between_processes), answered, Ledger(memory, num_slots))
 
 
 def _queue_memory(spec: QueueSpec, between_processes: bool, verify: bool) -> QueueMemory:
-    block = _block(QueueMemory.nbytes(spec), spec.name, between_processes)
-    kind: type[Indices] = IndexPipe if between_processes else IndexDeque
-    memory = QueueMemory(spec, block, free=kind(), full=kind(), verify=verify)
+    slots = block(QueueMemory.nbytes(spec), spec.name, between_processes)
+    free, full = _indices(between_processes), _indices(between_processes)
     for index in range(spec.num_slots):
-        memory.free.push(index)
-    return memory
+        free.push(index)
+    return QueueMemory(spec, slots, free, full, verify)
 
 
 def board_memory(board: Board, between_processes: bool) -> BoardMemory:
     nbytes = BoardMemory.nbytes(board.spec)
-    memory = BoardMemory(board.spec, _block(nbytes, board.spec.name, between_processes))
+    memory = BoardMemory(board.spec, block(nbytes, board.spec.name, between_processes))
     memory.publish(Parameters(board.initial, board.version))
     return memory
 
 
 def shared_block(shared: Shared, between_processes: bool) -> Block:
-    block = _block(shared.initial.nbytes, shared.spec.name, between_processes)
-    block.array(shared.spec.dtype, shared.spec.size)[:] = shared.initial
-    return block
+    memory = block(shared.initial.nbytes, shared.spec.name, between_processes)
+    memory.array(shared.spec.dtype, shared.spec.size)[:] = shared.initial
+    return memory
+
+
+@dataclass(frozen=True)
+class SentFabric:
+    """A pickled fabric with more descriptors than one message carries; can be opened once.
+
+    The receiver fetches the descriptors one by one from a Unix socket of the sender."""
+
+    key: bytes
+    content: bytes
+
+    @staticmethod
+    def of(fabric: Fabric) -> SentFabric:
+        return SentFabric(bytes(current_process().authkey), bytes(ForkingPickler.dumps(fabric)))
+
+    def open(self) -> Fabric:
+        current_process().authkey = self.key
+        fabric: Fabric = ForkingPickler.loads(self.content)
+        return fabric
 
 
 class OverFabric:
-    """What a run asks about channels that all lie in one fabric here."""
+    """The part of a backend's interface that one fabric with all channels can answer."""
 
     _fabric: Fabric
     _topology: Topology
@@ -279,8 +420,10 @@ class OverFabric:
 
 
 def newest_parameters(fabric: Fabric, shared_memory: Iterable[Shared], name: str) -> Parameters:
-    """A copy of the newest weights on the board of this name, or of lock-free shared weights. Their
-    version is the sum of the counts beside them; the copy may mix updates that are under way."""
+    """A copy of the newest weights on the board `name`, or of lock-free shared weights.
+
+    The version of the latter is the sum of their counts, and the copy may contain part of an
+    update."""
     if name in fabric.boards:
         return fabric.boards[name].newest()
     arrays = {

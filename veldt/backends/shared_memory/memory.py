@@ -1,23 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that several processes see, and descriptors that travel to them.
+"""Memory that several processes see, and kernel objects that carry slot numbers and wake sleepers.
 
-memfd on Linux: it has no name to leak, is freed with its last reference (kill -9 included), and is
-not bound by the size of /dev/shm. Elsewhere an unlinked temporary file does the same job.
+Memory is a memfd on Linux: it has no name to leak, is freed with its last reference (kill -9
+included), and is not bound by the size of /dev/shm. Elsewhere it is an unlinked temporary file.
+
+A slot is handed over by a write to a pipe, never by a flag in shared memory: the system call orders
+memory between the two processes on every CPU, and a dead peer cannot leave a lock behind.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import select
+import struct
 import tempfile
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
 from multiprocessing import reduction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from veldt.resources import ShortageError, require_bytes
 
 _REMEDY = "lower the number of slots, environments per actor or trajectory steps"
+_INDEX = struct.Struct("=I")
 
 
 class Descriptor:
@@ -43,24 +52,28 @@ class SharedBlock:
     """`nbytes` of zeroed memory shared with every process it is passed to."""
 
     def __init__(self, nbytes: int, name: str = "veldt") -> None:
-        self.nbytes = max(nbytes, mmap.PAGESIZE)
-        require_bytes(self.nbytes, name, _REMEDY)
-        self._descriptor = Descriptor(_anonymous_file(name))
+        nbytes = max(nbytes, mmap.PAGESIZE)
+        require_bytes(nbytes, name, _REMEDY)
+        descriptor = Descriptor(_anonymous_file(name))
         try:
             # ftruncate alone would succeed, and the first write die with SIGBUS if memory is short.
-            os.ftruncate(self._descriptor.fd, self.nbytes)
+            os.ftruncate(descriptor.fd, nbytes)
             if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self._descriptor.fd, 0, self.nbytes)
+                os.posix_fallocate(descriptor.fd, 0, nbytes)
         except OSError as error:
-            self._descriptor.close()
+            descriptor.close()
             raise ShortageError(
-                f"'{name}' needs {self.nbytes:,} bytes of shared memory, but the system says:"
+                f"'{name}' needs {nbytes:,} bytes of shared memory, but the system says:"
                 f" {error.strerror}; {_REMEDY}"
             ) from error
-        self._map = mmap.mmap(self._descriptor.fd, self.nbytes)
+        self._attach(descriptor, nbytes)
+
+    def _attach(self, descriptor: Descriptor, nbytes: int) -> None:
+        self.nbytes, self._descriptor = nbytes, descriptor
+        self._map = mmap.mmap(descriptor.fd, nbytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _attach, (self._descriptor, self.nbytes)
+        return _attached, (self._descriptor, self.nbytes)
 
     @property
     def memory(self) -> memoryview:
@@ -70,15 +83,13 @@ class SharedBlock:
         return np.frombuffer(self._map, dtype=dtype, count=count, offset=offset)
 
     def close(self) -> None:
-        """Give up the descriptor; the mapping goes when the last view does."""
+        """Close the descriptor; the mapping is freed with its last view."""
         self._descriptor.close()
 
 
-def _attach(descriptor: Descriptor, nbytes: int) -> SharedBlock:
+def _attached(descriptor: Descriptor, nbytes: int) -> SharedBlock:
     block = SharedBlock.__new__(SharedBlock)
-    block.nbytes = nbytes
-    block._descriptor = descriptor
-    block._map = mmap.mmap(descriptor.fd, nbytes)
+    block._attach(descriptor, nbytes)
     return block
 
 
@@ -106,8 +117,118 @@ class PlainBlock:
     def array(self, dtype: str, count: int = -1, offset: int = 0) -> np.ndarray:
         return np.frombuffer(self._array.data, dtype=dtype, count=count, offset=offset)
 
-    def close(self) -> None:
-        pass
+    def close(self) -> None: ...
 
 
 Block = SharedBlock | PlainBlock
+
+
+def block(nbytes: int, name: str, between_processes: bool) -> Block:
+    """Zeroed memory for a channel."""
+    return SharedBlock(nbytes, name) if between_processes else PlainBlock(nbytes, name)
+
+
+class Indices(Protocol):
+    """A FIFO of slot numbers."""
+
+    def push(self, index: int) -> None: ...
+    def pop(self) -> int | None: ...
+    def __len__(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class IndexPipe:
+    """Slot numbers in a pipe, for any number of processes: writes of four bytes are atomic.
+
+    A pipe holds 16,384 numbers, far more than there are slots."""
+
+    def __init__(self, ends: tuple[Descriptor, Descriptor] | None = None) -> None:
+        self._reader, self._writer = ends or map(Descriptor, os.pipe())
+        os.set_blocking(self._reader.fd, False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IndexPipe, ((self._reader, self._writer),)
+
+    def push(self, index: int) -> None:
+        os.write(self._writer.fd, _INDEX.pack(index))
+
+    def pop(self) -> int | None:
+        try:
+            return int(_INDEX.unpack(os.read(self._reader.fd, 4))[0])
+        except BlockingIOError:
+            return None
+
+    def __len__(self) -> int:
+        import fcntl
+        import termios
+
+        waiting = fcntl.ioctl(self._reader.fd, termios.FIONREAD, b"\0\0\0\0")
+        return int(_INDEX.unpack(waiting)[0]) // _INDEX.size
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+class IndexDeque:
+    """Slot numbers within one process; append and popleft are atomic among its threads."""
+
+    def __init__(self, indices: Iterable[int] = ()) -> None:
+        self._indices = deque(indices)
+
+    def push(self, index: int) -> None:
+        self._indices.append(index)
+
+    def pop(self) -> int | None:
+        try:
+            return self._indices.popleft()
+        except IndexError:
+            return None
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def close(self) -> None: ...
+
+
+class Bell(Protocol):
+    """Something to notify of news."""
+
+    def ring(self) -> None: ...
+
+
+class Doorbell:
+    """Wakes one sleeping node. A notification before the sleep is not lost: it ends the sleep."""
+
+    def __init__(self, ends: tuple[Descriptor, Descriptor] | None = None) -> None:
+        if ends is not None:
+            self._reader, self._writer = ends
+        elif hasattr(os, "eventfd"):
+            self._reader = self._writer = Descriptor(os.eventfd(0, os.EFD_CLOEXEC))
+        else:
+            self._reader, self._writer = map(Descriptor, os.pipe())
+        os.set_blocking(self._reader.fd, False)
+        os.set_blocking(self._writer.fd, False)
+        self._poll = select.poll()
+        self._poll.register(self._reader.fd, select.POLLIN)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Doorbell, ((self._reader, self._writer),)
+
+    def ring(self) -> None:
+        with suppress(BlockingIOError):  # the counter is full: the sleeper wakes in any case
+            os.write(self._writer.fd, b"\1\0\0\0\0\0\0\0")
+
+    def watch(self, fd: int) -> None:
+        """Also wake when `fd` is readable."""
+        self._poll.register(fd, select.POLLIN)
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Sleep until notified, at most `timeout_seconds`."""
+        if self._poll.poll(timeout_seconds * 1000):
+            with suppress(BlockingIOError):  # a colocated thread took the same notification
+                os.read(self._reader.fd, 8)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()

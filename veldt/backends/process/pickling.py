@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks before the start that a topology's nodes can be sent to processes of their own."""
+"""Checks before the start that the nodes of a topology can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _REMEDY = "define it at the top level of a module, or use --backend serial"
 
 
 def check_can_be_sent(topology: Topology) -> None:
-    """Refuse what no other process could rebuild: a lambda, a local function, an open file."""
+    """Refuse what cannot be pickled, such as a lambda, a local function or an open file."""
     for node_name, argument, value in _distinct_arguments(topology):
         try:
             text = bytes(ForkingPickler.dumps(value))
-        except Exception as error:  # whatever a user's object raises, it cannot be sent
+        except Exception as error:  # a user's object may raise anything
             raise ConfigurationError(
                 f"{argument} of {node_name} cannot be sent to another process"
                 f" ({' '.join(str(error).split())}); {_REMEDY}"

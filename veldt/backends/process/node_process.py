@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node process: the code it runs, and the supervisor's handle on it.
+
+The kernel, not the fork server, reports whether it is alive: that one may be killed, and the node
+processes it started continue. A node process leads a process group, so that the programs of its
+environments end with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import torch
+
+from veldt.backends.base import (
+    NodeFailure,
+    RunningNode,
+    close_all,
+    construct,
+    run_in_threads,
+    run_until_stopped,
+)
+from veldt.backends.checkpoint_parts import captured_node, restore_role
+from veldt.backends.process.forkserver import keep_running, server_context
+from veldt.backends.shared_memory.fabric import Fabric, SentFabric
+from veldt.backends.shared_memory.memory import Descriptor, SharedBlock
+from veldt.checkpoints.store import CheckpointError, CheckpointStore, read_part
+from veldt.context import NodeContext
+from veldt.environments.processes import die_with, ignore_signals, kill_group, lead_group
+from veldt.resources import keep_freed_memory
+from veldt.telemetry.counters import NodeTelemetry
+from veldt.topology import Group, Node
+
+_REPORT_BYTES = 60_000  # below a pipe's capacity, so that reporting never blocks
+_LONGEST_CAUSE = 500
+_LAUNCHES = 3
+_EXIT_CODE_SECONDS = 1.0
+_DEATH_SECONDS = 5.0  # a killed process that still exists then is stuck in the kernel
+_STACK_SECONDS = 0.3
+_SERVER_GONE = 255  # multiprocessing's exit code of a process whose fork server has died
+
+
+@dataclass
+class Launch:
+    """Everything that a node process is given."""
+
+    nodes: list[Node]
+    threads: bool
+    fabric: Fabric | SentFabric
+    telemetry: dict[str, SharedBlock]
+    control: SharedBlock
+    """Byte 0: stop. Byte 1: pause. Bytes 8 to 15: number of the requested checkpoint."""
+    holder: int
+    seed: int
+    incarnation: int
+    run_dir: Path | None
+    checkpoint: Path | None
+    """Where this group resumes from, if anywhere."""
+    checkpoint_number: int
+    """The last checkpoint that this group need not save its part for."""
+    lifeline: Descriptor = field(default_factory=lambda: Descriptor(-1))
+    errors: Descriptor = field(default_factory=lambda: Descriptor(-1))
+
+
+def run_group(launch: Launch) -> None:
+    """Entry point of a node process."""
+    lead_group()
+    ignore_signals()
+    _die_with_parent(launch.lifeline.fd)
+    os.dup2(2, 1)  # standard output is the run's: an environment that prints must not spoil JSON
+    # The supervisor asks a silent process for its stack before it replaces it.
+    faulthandler.register(signal.SIGUSR1, file=launch.errors.fd, all_threads=True)
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    os.nice(min(node.role.niceness for node in launch.nodes))
+    try:
+        sent = launch.fabric
+        fabric = sent.open() if isinstance(sent, SentFabric) else sent
+        nodes = [_construct(launch, fabric, node) for node in launch.nodes]
+        _run(launch, fabric, nodes)
+        close_all(nodes)
+    except NodeFailure as failure:
+        _report_failure(launch.errors.fd, failure)
+        os._exit(1)
+    # No process depends on an orderly exit of the interpreter, and torch's takes a while.
+    os._exit(0)
+
+
+def _construct(launch: Launch, fabric: Fabric, node: Node) -> RunningNode:
+    context = NodeContext(
+        node.name,
+        node.index,
+        launch.seed,
+        NodeTelemetry(launch.telemetry[node.name].memory),
+        launch.incarnation,
+        launch.run_dir,
+        wake=fabric.doorbells[node.name].ring,
+    )
+    running = construct(node, context, lambda user, end: fabric.open(user, end, launch.holder))
+    if launch.checkpoint is not None:
+        restore_role(running, read_part(launch.checkpoint, node.name))
+    return running
+
+
+def _run(launch: Launch, fabric: Fabric, nodes: list[RunningNode]) -> None:
+    control, bells = launch.control.memory, fabric.doorbells
+
+    def stopped() -> bool:
+        return control[0] != 0
+
+    def paused() -> bool:
+        return control[1] != 0
+
+    if launch.threads:
+        run_in_threads(nodes, bells, stopped, lambda: SaveOnRequest(launch), paused)
+    else:
+        bell = bells[nodes[0].name]
+        run_until_stopped(nodes, bell, stopped, SaveOnRequest(launch), paused)
+
+
+def exchange_directory(run_dir: Path) -> Path:
+    """Where node processes write their parts of a checkpoint for the supervisor."""
+    return run_dir / ".exchange"
+
+
+def part_path(directory: Path, number: int, name: str) -> Path:
+    """The file of a node's part, which appears when it is complete."""
+    return directory / name / f"checkpoint-{number:012d}"
+
+
+class SaveOnRequest:
+    """Writes the nodes' parts when the supervisor has raised the number of the checkpoint.
+
+    If a part cannot be written, only the checkpoint is lost: the supervisor gets the cause."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._numbers = launch.control.memory[8:16].cast("q")
+        run_dir = launch.run_dir
+        self._directory = exchange_directory(run_dir) if run_dir is not None else None
+        self._seen, self._errors = launch.checkpoint_number, launch.errors.fd
+
+    def __call__(self, nodes: list[RunningNode]) -> None:
+        number = self._numbers[0]
+        if number == self._seen or self._directory is None:
+            return
+        self._seen = number
+        for node in nodes:
+            if part_path(self._directory, number, node.name).exists():
+                continue  # from a predecessor that died; the supervisor may have seen it
+            try:
+                # This can fail at a directory that the supervisor removes, as it needs no more.
+                store = CheckpointStore(self._directory / node.name, keep=1)
+                store.save(number, {node.name: captured_node(node)}, {})
+            except CheckpointError as error:
+                cause = str(error)[:_LONGEST_CAUSE]
+                _send(self._errors, {"number": number, "node": node.name, "cause": cause})
+
+
+def _die_with_parent(lifeline: int) -> None:
+    if die_with(lifeline):
+        return
+
+    def wait_for_end() -> None:
+        os.read(lifeline, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
+
+
+def _report_failure(errors: int, failure: NodeFailure) -> None:
+    report = {"node": failure.node, "cause": failure.cause[:2000], "trace": failure.trace}
+    while len(json.dumps(report).encode()) > _REPORT_BYTES:
+        report["trace"] = report["trace"][len(report["trace"]) // 2 :]  # its end says most
+    _send(errors, report)
+
+
+def _send(errors: int, report: Mapping[str, str | int]) -> None:
+    """Write one line without blocking; it is dropped if the supervisor does not read."""
+    os.set_blocking(errors, False)
+    with contextlib.suppress(BlockingIOError):
+        os.write(errors, json.dumps(report).encode() + b"\n")
+
+
+@dataclass(frozen=True)
+class Unsaved:
+    """A node that could not save its part of a checkpoint."""
+
+    number: int
+    node: str
+    cause: str
+
+
+class NodeProcess:
+    """The supervisor's handle on the process of one group."""
+
+    def __init__(self, group: Group, launch: Launch) -> None:
+        """`launch` without its pipes, which are made here."""
+        self.group, self.holder, self.incarnation = group, launch.holder, launch.incarnation
+        self.failure: NodeFailure | None = None
+        """What a role raised; set by `read`."""
+        self.unsaved: list[Unsaved] = []
+        for attempt in range(_LAUNCHES):
+            try:
+                self._start(launch)
+                break
+            except (EOFError, OSError) as error:  # the fork server died in these milliseconds
+                if attempt == _LAUNCHES - 1:
+                    cause = f"its process could not be started ({type(error).__name__}: {error})"
+                    raise NodeFailure(group.name, cause) from error
+        self.started = time.monotonic()
+
+    def _start(self, launch: Launch) -> None:
+        keep_running()
+        reader, self._lifeline = os.pipe()
+        self._errors, writer = os.pipe()
+        launch = replace(launch, lifeline=Descriptor(reader), errors=Descriptor(writer))
+        try:
+            self._process = _launched(launch, self.group.name)
+        except BaseException:
+            # Closing the lifeline also ends a process that was started without an answer.
+            os.close(self._lifeline)
+            os.close(self._errors)
+            raise
+        finally:
+            os.close(reader)
+            os.close(writer)
+        os.set_blocking(self._errors, False)
+        self._pidfd = _open_process(self.process_id)
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid or 0
+
+    @property
+    def end(self) -> int:
+        """A descriptor that is readable once the process has ended."""
+        return self._process.sentinel if self._pidfd is None else self._pidfd
+
+    def is_alive(self) -> bool:
+        return not connection.wait([self.end], timeout=0)
+
+    def kill(self) -> None:
+        """Kill it at once, with its process group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process_id, signal.SIGKILL)
+        connection.wait([self.end], timeout=_DEATH_SECONDS)
+        self.kill_descendants()
+
+    def kill_descendants(self) -> None:
+        """Kill what the environments of a dead node have left running."""
+        kill_group(self.process_id)
+
+    def cause_of_death(self) -> str:
+        self._process.join(_EXIT_CODE_SECONDS)
+        code = self._process.exitcode
+        if code is None or code == _SERVER_GONE:
+            return "an unknown exit code, as the fork server is gone too"
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def stack(self) -> str:
+        """The Python stack of its threads at this moment."""
+        self.read()
+        os.kill(self.process_id, signal.SIGUSR1)
+        time.sleep(_STACK_SECONDS)
+        return self.read() or "(no Python stack: the process does not react to signals)"
+
+    def read(self) -> str:
+        """Read what the process wrote: reports are kept, and the rest, a stack, is returned."""
+        try:
+            text = os.read(self._errors, 1 << 16).decode(errors="replace")
+        except BlockingIOError:
+            return ""
+        return "\n".join(line for line in text.splitlines() if not self._keep(line))
+
+    def _keep(self, line: str) -> bool:
+        try:
+            report = json.loads(line)
+            if "number" in report:
+                self.unsaved.append(Unsaved(**report))
+            else:
+                self.failure = NodeFailure(report["node"], report["cause"], report["trace"])
+        except (ValueError, TypeError, KeyError):
+            return False
+        return True
+
+    def close(self) -> None:
+        os.close(self._lifeline)
+        os.close(self._errors)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        with contextlib.suppress(ValueError):  # without its server, its end is not known there
+            self._process.close()
+
+
+def _launched(launch: Launch, name: str) -> ForkServerProcess:
+    process = server_context().Process(target=run_group, args=(launch,), name=name)
+    try:
+        process.start()
+    except ValueError:  # a fork server takes some 250 descriptors
+        if isinstance(launch.fabric, SentFabric):
+            raise
+        return _launched(replace(launch, fabric=SentFabric.of(launch.fabric)), name)
+    return process
+
+
+def _open_process(process_id: int) -> int | None:
+    """A descriptor of the process; None if the system has none, or it has ended."""
+    try:
+        return os.pidfd_open(process_id)
+    except (AttributeError, OSError):
+        return None
