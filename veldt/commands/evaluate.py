@@ -37,9 +37,9 @@ class EvaluationResult:
     frames: int | None = None
     """Frames of training before the checkpoint, where a step is several."""
     rules: str | None = None
-    """Under which an Atari score was made."""
+    """Rules of an Atari score."""
     human_normalized: float | None = None
-    """The mean where 0 is a random player and 1 a human, where both are known."""
+    """The mean on a scale where 0 is a random player and 1 a human, where both are known."""
 
     def text(self) -> str:
         """The result in a few lines."""
@@ -68,7 +68,7 @@ def evaluate_run(
     stochastic: bool = False,
     env: str | None = None,
 ) -> EvaluationResult:
-    """Play `episodes` episodes side by side; the video shows one more, in `run_dir`/videos."""
+    """Play `episodes` episodes; a video of one more is written to `run_dir`/videos."""
     if episodes < 1:
         raise ConfigurationError(f"episodes is {episodes}; use 1 or more")
     if seed < 0:

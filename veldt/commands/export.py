@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from veldt.environments import EnvironmentFactory
 from veldt.environments.resilience import EnvironmentFailure
 from veldt.errors import ConfigurationError
 from veldt.policy import TrainedPolicy
@@ -26,22 +25,18 @@ def export_run(
     policy: int | None = None,
     trust_code: bool = False,
 ) -> Exported:
-    """Write the policy of a checkpoint to `out`, and prove on observations of the run's environment
-    that it acts alike; where there is none to be had, on draws from its space."""
+    """Write the policy of a checkpoint to `out` and check that it acts alike."""
     found = loaded(run_dir, checkpoint, policy, 0, trust_code)
-    try:
-        environment = restored(run_dir, checkpoint, trust_code=trust_code).plan.problem.environment
-    except ConfigurationError:
-        environment = None
-    return export(found, format, out, _observations(found, environment), version)
+    observations = _observations(found, run_dir, checkpoint, trust_code)
+    return export(found, format, out, observations, version)
 
 
 def _observations(
-    policy: TrainedPolicy, environment: EnvironmentFactory | None
+    policy: TrainedPolicy, run_dir: Path, checkpoint: str | int, trust_code: bool
 ) -> list[Observation]:
-    if environment is not None:
-        try:
-            return recorded(policy, environment, _OBSERVATIONS)
-        except (ConfigurationError, EnvironmentFailure, ValueError):
-            pass  # an environment that only Veldt's own stepping understands
-    return drawn(policy, _OBSERVATIONS)
+    """Observations of the run's environment, or samples of its space where it cannot be used."""
+    try:
+        environment = restored(run_dir, checkpoint, trust_code=trust_code).plan.problem.environment
+        return recorded(policy, environment, _OBSERVATIONS)
+    except (ConfigurationError, EnvironmentFailure, ValueError):
+        return drawn(policy, _OBSERVATIONS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A person against a run's newest model, in a terminal."""
+"""`veldt play`: a person plays a game against a model of a run, in the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from veldt.games.registry import make_games
 from veldt.league.match import ModelPlayer
 from veldt.run.loading import LAST, restored
 
-_HERE = np.zeros(1, np.int64)
+_FIRST_GAME = np.zeros(1, np.int64)
+_ALWAYS_GREEDY = ("veldt:tic_tac_toe", "veldt:connect_four")
 
 
 def play_run(
@@ -26,7 +27,7 @@ def play_run(
     say: Callable[[str], None] = print,
     checkpoint: str | int = LAST,
 ) -> float:
-    """One game; what the person got. Every seat but `seat` is the model's."""
+    """Play one game and return the person's reward; the model plays every seat but `seat`."""
     found = restored(run_dir, checkpoint)
     plan, weights = found.plan, found.weights
     trained = plan.problem.environment
@@ -34,8 +35,8 @@ def play_run(
         raise ConfigurationError(f"{run_dir} has learned {trained.name}, not {env}")
     if not trained.is_game or plan.problem.spec.action.kind != "discrete":
         raise ConfigurationError(
-            f"nobody can be played against in {trained.name}; give a run on a game of several"
-            " players with one choice per move"
+            f"{trained.name} cannot be played against; give a run on a game of several players"
+            " with one choice per move"
         )
     game = make_games(trained.name, 1, seed, **dict(trained.options))
     if seat >= game.spec.num_players:
@@ -69,15 +70,15 @@ def _action_names(game: VectorGame) -> list[str]:
 def _legal(game: VectorGame, player: int) -> np.ndarray:
     if not game.spec.action_mask_size:
         return np.ones((1, game.spec.action.sizes[0]), bool)
-    return game.legal(np.array([player]), _HERE)
+    return game.legal(np.array([player]), _FIRST_GAME)
 
 
 def _chosen(game: VectorGame, player: int, model: ModelPlayer) -> int:
     legal = _legal(game, player) if game.spec.action_mask_size else None
-    seen = game.observe(np.array([player]), _HERE)
+    seen = game.observe(np.array([player]), _FIRST_GAME)
     logits, drawn_actions = model.probabilities(np.array([player]), seen, legal)
-    # In card games the likeliest action would be an open book.
-    if game.spec.id in ("veldt:tic_tac_toe", "veldt:connect_four"):
+    # In card games a deterministic player could be read.
+    if game.spec.id in _ALWAYS_GREEDY:
         return int(logits[0].argmax())
     return int(drawn_actions[0])
 
@@ -93,9 +94,9 @@ def _asked(
     allowed = [names[action] for action in np.flatnonzero(_legal(game, player)[0])]
     while True:
         try:
-            said = ask(f"your move ({', '.join(allowed)}): ").strip().lower()
+            answer = ask(f"your move ({', '.join(allowed)}): ").strip().lower()
         except EOFError:
-            raise ConfigurationError("the game was left before its end") from None
-        if said in allowed:
-            return names.index(said)
-        say(f"'{said}' is no move now")
+            raise ConfigurationError("the game was ended early") from None
+        if answer in allowed:
+            return names.index(answer)
+        say(f"'{answer}' is not a legal move")
