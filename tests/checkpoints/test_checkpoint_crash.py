@@ -1,26 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving is interrupted: by kill -9 at every system call, at random times, by a full disk."""
+"""Saving is interrupted: by kill -9 at every system call, and by a disk that fails."""
 
 from __future__ import annotations
 
 import errno
 import os
 import signal
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from checkpoint_contents import assert_whole, save, store_in
 
 from veldt.checkpoints.format import verify
 from veldt.checkpoints.store import CheckpointError, CheckpointStore
 
-NUM_RANDOM_KILLS = 40
 WRITES = ("mkdir", "write", "fsync", "link", "rename")
 DELETIONS = ("unlink", "rmdir")
 
@@ -86,31 +82,6 @@ def test_killed_at_every_system_call_of_a_save(tmp_path: Path) -> None:
     assert kills > 25
 
 
-def test_killed_at_random_times_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    newest = 0
-    save(store_in(tmp_path), newest)
-    for _ in range(NUM_RANDOM_KILLS):
-        reader, writer = os.pipe()
-
-        def save_for_ever(first: int = newest + 1, acknowledge: int = writer) -> None:
-            store = store_in(tmp_path)
-            for step in range(first, 10**9):
-                save(store, step)
-                os.write(acknowledge, step.to_bytes(8))
-
-        process = _forked(save_for_ever)
-        os.close(writer)
-        with os.fdopen(reader, "rb") as pipe:
-            first = pipe.read(8)
-            time.sleep(random.uniform(0, 0.02))
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
-            acknowledged = int.from_bytes((first + pipe.read())[-8:])
-        newest = assert_whole(store_in(tmp_path).newest())
-        assert newest >= acknowledged > 0
-
-
 def test_a_reader_beside_a_running_writer_always_finds_a_checkpoint(tmp_path: Path) -> None:
     save(store_in(tmp_path), 0)
 
@@ -149,7 +120,7 @@ def _save_with_failing_disk(store: CheckpointStore, step: int, working: int, cod
     return ""
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_a_disk_that_fails_from_any_call_on(tmp_path: Path, code: int) -> None:
     store = store_in(tmp_path)
     for step in range(3):
@@ -182,28 +153,3 @@ def test_an_old_checkpoint_that_cannot_be_deleted_does_not_fail_the_save(
     assert assert_whole(store.newest()) == 3
     save(store, 4)
     assert len(os.listdir(tmp_path)) == 3
-
-
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("mounting needs root")
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
-
-
-def test_a_disk_that_is_really_full(tiny_disk: Path) -> None:
-    store = CheckpointStore(tiny_disk, chunk_bytes=50_000)
-    random = np.random.default_rng(0)
-    for step in (1, 2):
-        store.save(step, {"replay": {"rows": random.random(50_000)}}, {})
-    for step in (3, 4):
-        with pytest.raises(CheckpointError, match="No space left on device"):
-            store.save(step, {"replay": {"rows": random.random(50_000)}}, {})
-        assert store.newest().step == 2
-        assert store.problems == []
-    store.save(5, {"replay": {"rows": random.random(5_000)}}, {})
-    assert store.newest().step == 5

@@ -12,7 +12,6 @@ import pytest
 import veldt
 from veldt.cli import main as cli
 from veldt.run.best import BestWeights, Score
-from veldt.telemetry.result import RunResult
 from veldt.types import Parameters
 
 SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4}
@@ -106,22 +105,6 @@ def test_where_both_evaluate_alike_nothing_has_collapsed(tmp_path):
     assert not result.collapsed
 
 
-def test_more_checkpoints_are_kept_where_they_are_asked_for(tmp_path):
-    path = tmp_path / "run"
-    veldt.train(
-        "impala",
-        "CartPole-v1",
-        total_env_steps=900,
-        checkpoint_options={"env_steps": 200, "keep": 4},
-        evaluation_episodes=0,
-        run_dir=str(path),
-        **SMALL,
-    )
-    steps = [int(entry.name[11:23]) for entry in (path / "checkpoints").glob("checkpoint-*")]
-    assert len(steps) == 4
-    assert [veldt.evaluate(path, 1, checkpoint=step).env_steps for step in steps] == steps
-
-
 def test_other_environments_of_the_same_spaces_can_be_played(collapsed, tmp_path):
     path, _ = collapsed
     other = veldt.evaluate(path, 2, env=f"{__name__}:Fading")
@@ -168,8 +151,3 @@ def test_noise_is_no_collapse(tmp_path):
     best.keep(Score(20.0, 3.0, False), Parameters(np.zeros(1, np.float32), 0), 10)
     assert not best.has_dropped(Score(10.0, 3.0, False))
     assert best.has_dropped(Score(-10.0, 3.0, False))
-
-
-def test_an_older_result_has_no_best(tmp_path):
-    old = {"architecture": "dqn", "env": "x", "backend": "serial", "seed": 0}
-    assert RunResult.from_mapping(old).best_return is None

@@ -80,7 +80,7 @@ def test_all_weights_and_statistics_come_along(source, tmp_path, backend):
     )
 
 
-@pytest.mark.parametrize("name", ["dqn", "gorila", "a3c", "sample_factory", "seed_rl"])
+@pytest.mark.parametrize("name", ["dqn", "sample_factory"])
 def test_an_encoder_serves_another_head_and_architecture(source, tmp_path, name):
     run, fresh = tmp_path / "run", tmp_path / "fresh"
     options = {"normalize_observations": True, "backend": "serial", "preset": "control", **STILL}
@@ -120,21 +120,11 @@ def test_a_resumed_run_does_not_look_back(source, tmp_path):
     ("arguments", "says"),
     [
         ("impala --env Acrobot-v1", "its observation is observation vector[4]"),
-        ("impala --env CartPole-v1", "observation normaliser differs"),
         ("impala --env CartPole-v1", "train with --normalize-observations"),
         ("dqn --env CartPole-v1", "its head is policy_value, here it is q;"),
-        ("dqn --env CartPole-v1", "or use --from RUN:best:encoder"),
-        (
-            "impala --env CartPole-v1 --network-options hidden_sizes=8x8",
-            "the encoder differs (encoder.mlp",
-        ),
         (
             "impala --env CartPole-v1 --network-options hidden_sizes=8x8",
             "--network-options hidden_sizes=64x64",
-        ),
-        (
-            "impala --env CartPole-v1 --network-options activation=relu",
-            "activation is tanh, here it is relu",
         ),
         ("impala --env CartPole-v1 --recurrent gru", "train with --recurrent none"),
     ],
@@ -144,7 +134,7 @@ def test_what_does_not_fit_is_named_before_anything_starts(
 ):
     monkeypatch.chdir(tmp_path)
     words = arguments.split()
-    if "normaliser" not in says and says != "train with --normalize-observations":
+    if says != "train with --normalize-observations":
         words.append("--normalize-observations")
     assert cli.main(["train", *words, "--from", str(source), "--backend", "serial"]) == 2
     printed = capsys.readouterr().err

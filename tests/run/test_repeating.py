@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shlex
 from pathlib import Path
@@ -84,11 +83,9 @@ def test_toml_yaml_json_and_a_runs_config_say_the_same(here, capsys):
     [
         ("a.toml", "learning_rat = 1.0", "a.toml: unknown option 'learning_rat'; did you mean"),
         ("a.toml", "hidden_sizes = [8]", "now a key of network_options: --network-options hidden"),
-        ("a.toml", "lr = 1.0", "a.toml: unknown option 'lr'; did you mean learning_rate?"),
         ("a.toml", "learning_rate = -1.0", "a.toml: learning_rate is -1.0; use 0 to 100"),
         ("a.toml", 'seed = "x"', "a.toml: seed is 'x', which this option cannot be"),
         ("a.toml", "seed = = 1", "a.toml is not valid toml"),
-        ("a.yaml", "seed: [", "a.yaml is not valid yaml"),
         ("a.json", "[1]", "a.json: there must be options by name"),
         ("a.ini", "seed=1", "is none of .toml, .json, .yaml, .yml"),
         ("b/a.toml", None, "cannot be read (No such file or directory)"),
@@ -129,11 +126,8 @@ def test_a_preset_beside_a_file_with_every_option_is_refused():
     [
         ("network_options", {"hidden_sizes": (64, 32), "last_action_and_reward": True}),
         ("target_return", -1e-3),
-        ("target_return", -200.0),
         ("wrappers", {"time_limit": 7}),
         ("dashboard", 8080),
-        ("dashboard", True),
-        ("quiet", False),
         ("env", "a b:$HOME'\"`x`;"),
         ("env_options", {"length": 0.7, "name": "it's", "on": True}),
         ("from_run", "runs/my run:best"),
@@ -158,8 +152,3 @@ def test_what_words_cannot_say_is_repeated_from_the_file():
     again = [*shlex.split(first.command)[1:], "--run-dir", "b", "--quiet"]
     assert cli.main(again) == 0
     assert saved("b")["parameters_sha256"] == first.parameters_sha256
-
-
-def test_an_environment_without_a_name_has_no_command():
-    make = functools.partial(make_pole, length=0.7)
-    assert veldt.train("impala", make, total_env_steps=50, **SMALL).command is None

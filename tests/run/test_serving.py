@@ -176,12 +176,6 @@ def _masked(address: str) -> None:
             raise Refused(error.details()) from None
 
 
-def test_a_port_is_served_by_one_only():
-    with served(policy_of("discrete")) as (_, address), pytest.raises(ConfigurationError) as error:
-        PolicyService(policy_of("discrete"), address)
-    assert f"cannot listen on {address}" in str(error.value)
-
-
 def test_a_token_is_asked_for_where_one_is_set(monkeypatch):
     monkeypatch.setenv("VELDT_TOKEN", "a secret")
     with served(policy_of("discrete")) as (_, address):
@@ -215,8 +209,8 @@ def run_dir(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_command_serves_a_client_without_torch_and_ends_cleanly(run_dir, number):
+@pytest.mark.slow
+def test_the_command_serves_a_client_without_torch_and_ends_cleanly(run_dir):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/client"}
     command = [sys.executable, "-m", "veldt", "serve", str(run_dir), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
@@ -228,6 +222,6 @@ def test_the_command_serves_a_client_without_torch_and_ends_cleanly(run_dir, num
         policy = veldt.load(run_dir)
         acts = [int(policy.act(np.array([0, 0.1 * k, 0, 0], np.float32))) for k in range(5)]
         assert done.stdout.strip() == f"{acts} {['int'] * 5}"
-        server.send_signal(number)
+        server.send_signal(signal.SIGTERM)
         assert json.loads(server.stdout.readline())["requests"] == 5
         assert server.wait(20) == 0

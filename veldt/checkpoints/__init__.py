@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What survives a run: a format that trusts nothing, and the store of its files."""
+"""Checkpoints: their files, which are verified before use, and the store of those of one run."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bytes of one checkpoint directory: safetensors, raw chunks, JSON, and a manifest of all.
+"""The files of one checkpoint: safetensors, raw chunks, JSON, and a manifest of all.
 
-The reader trusts nothing: names, counts, sizes, hashes and file types are checked before use, bytes
-are hashed and decoded from the same read, and nothing in a file can name code.
+The reader checks names, counts, sizes, hashes and file types before use. Bytes are hashed and
+decoded from the same read, and nothing in a file can name code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 META = "meta.json"
 MAX_ARRAYS = 10_000
-MAX_PARTS = 10_000
 MAX_JSON_BYTES = 16 * 2**20
 """Of one JSON file or safetensors header; parsing takes up to 20 times as much memory."""
 _MAX_NAME_LENGTH = 200
@@ -41,11 +40,11 @@ _DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"}
 _Arrays = dict[str, np.ndarray]
 
 DAMAGE = (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError, SafetensorError)
-"""What reading bytes of unknown origin can raise; each means that the checkpoint is not valid."""
+"""Exceptions of reading untrusted files; each means that the checkpoint is not valid."""
 
 
 def checked_arrays(part: str, arrays: Mapping[str, Any]) -> _Arrays:
-    """Contiguous little-endian arrays of a part, or ValueError naming what cannot be stored."""
+    """Contiguous little-endian arrays of a part; ValueError names what cannot be stored."""
     if not 0 < len(part) <= _MAX_NAME_LENGTH or ".." in part or re.search(r"[/\\\x00]", part):
         raise ValueError(f"'{part}' cannot name a part")
     if len(arrays) > MAX_ARRAYS:
@@ -65,6 +64,7 @@ def _checked_array(part: str, name: str, value: Any) -> np.ndarray:
 
 
 def json_bytes(value: Any) -> bytes:
+    """Indented JSON, within the limit of size."""
     encoded = json.dumps(value, indent=1).encode()
     if len(encoded) > MAX_JSON_BYTES:
         raise ValueError(f"{len(encoded)} bytes of JSON; at most {MAX_JSON_BYTES} fit")
@@ -87,8 +87,6 @@ class CheckpointWriter:
 
     def write(self, step: int, parts: Mapping[str, _Arrays], encoded_meta: bytes) -> None:
         """All files, each made durable, the manifest last."""
-        if len(parts) > MAX_PARTS:
-            raise ValueError(f"{len(parts)} parts; at most {MAX_PARTS} fit")
         entries = {
             part: self._add_part(f"{position:04d}-{_file_stem(part)}", arrays)
             for position, (part, arrays) in enumerate(parts.items())
@@ -141,7 +139,7 @@ def _write_durably(path: Path, content: bytes) -> None:
 
 
 def _linked(earlier: Path, path: Path, size: int) -> bool:
-    """False where the file system has no hard links or the earlier file is not what it was."""
+    """False where the file system has no hard links or the earlier file has changed."""
     try:
         status = os.lstat(earlier)
         if not stat.S_ISREG(status.st_mode) or status.st_size != size:
@@ -153,7 +151,7 @@ def _linked(earlier: Path, path: Path, size: int) -> bool:
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest, proven whole and well formed; raises one of DAMAGE."""
+    """The manifest, checked for completeness and form; raises one of DAMAGE."""
     with _open_file(directory, MANIFEST) as file:
         raw = file.read(MAX_JSON_BYTES + 1)
     if len(raw) > MAX_JSON_BYTES:
@@ -173,14 +171,16 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def verify(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Manifest and meta of a checkpoint, once every byte was checked; raises one of DAMAGE."""
+    """Manifest and meta of a checkpoint after checking every byte; raises one of DAMAGE."""
     if not stat.S_ISDIR(os.lstat(directory).st_mode):
         raise ValueError("not a directory")
     for name in os.listdir(directory):
         if stat.S_ISLNK(os.lstat(directory / name).st_mode):
             raise ValueError(f"{name} is a symbolic link")
     manifest = read_manifest(directory)
-    meta = json.loads(_read_file(directory, manifest, META, MAX_JSON_BYTES))
+    if manifest["files"][META]["size"] > MAX_JSON_BYTES:
+        raise ValueError(f"{META} is larger than {MAX_JSON_BYTES} bytes")
+    meta = json.loads(_read_file(directory, manifest, META))
     if type(meta) is not dict:
         raise ValueError(f"{META} is not an object")
     used = {META}
@@ -217,7 +217,7 @@ def load_part(directory: Path, manifest: dict[str, Any], part: str) -> _Arrays:
 def _checked_chunks(
     manifest: dict[str, Any], name: str, large: dict[str, Any]
 ) -> tuple[str, tuple[int, ...]]:
-    """dtype and shape of a chunked array, once they account for exactly the bytes on disk."""
+    """dtype and shape of a chunked array, which must account for exactly the bytes on disk."""
     dtype, shape = large["dtype"], tuple(large["shape"])
     if dtype not in _DTYPES.values() or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"'{name}' has dtype {dtype!r} and shape {shape!r}")
@@ -232,22 +232,14 @@ def _open_file(directory: Path, name: str, size: int | None = None) -> io.Buffer
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     file = os.fdopen(os.open(directory / name, flags), "rb")
     status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode):
-        problem = f"{name} is not a plain file"
-    elif size not in (None, status.st_size):
-        problem = f"{name} has {status.st_size} bytes, not {size}"
-    else:
+    if stat.S_ISREG(status.st_mode) and size in (None, status.st_size):
         return file
     file.close()
-    raise ValueError(problem)
+    raise ValueError(f"{name} has {status.st_size} bytes, not {size}, or is not a plain file")
 
 
-def _read_file(
-    directory: Path, manifest: dict[str, Any], name: str, limit: int | None = None
-) -> bytes:
+def _read_file(directory: Path, manifest: dict[str, Any], name: str) -> bytes:
     entry = manifest["files"][name]
-    if limit is not None and entry["size"] > limit:
-        raise ValueError(f"{name} is larger than {limit} bytes")
     with _open_file(directory, name, entry["size"]) as file:
         content = file.read(entry["size"])
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
@@ -258,7 +250,7 @@ def _read_file(
 def _hash_file(
     directory: Path, manifest: dict[str, Any], name: str, into: np.ndarray | None = None
 ) -> None:
-    """Check one chunk in a single pass; with `into`, keep the bytes that were checked."""
+    """Check one file in a single pass; with `into`, keep the bytes that were checked."""
     entry = manifest["files"][name]
     with _open_file(directory, name, entry["size"]) as file:
         if into is None:
