@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A script without a guard, stdin and a prompt's class end with one line before anything starts."""
+"""Signals of a run, and programs that its processes cannot import."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from veldt.run.process import Signals, Terminated
 
 ROOT = Path(__file__).parents[2]
 CALL = 'veldt.train("impala", {env}, total_env_steps=200, run_dir="run", num_actors=1)'
@@ -49,15 +52,15 @@ def test_a_script_without_a_guard_is_shown_the_fix(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_script_with_a_guard_trains(tmp_path):
     (tmp_path / "guarded.py").write_text(GUARDED)
     done = ran(tmp_path, "guarded.py")
     assert (done.returncode, done.stdout.strip()) == (0, "env_steps"), done.stderr
 
 
-@pytest.mark.parametrize("text", [BARE, OWN_CLASS], ids=["id", "class"])
-def test_a_program_from_standard_input_is_refused(tmp_path, text):
-    done = ran(tmp_path, "-", text=text)
+def test_a_program_from_standard_input_is_refused(tmp_path):
+    done = ran(tmp_path, "-", text=BARE)
     last = done.stderr.strip().splitlines()[-1]
     assert "this program comes from <stdin>" in last
     assert 'save it as a file, or use backend="serial"' in last
@@ -72,13 +75,30 @@ def test_a_class_from_a_prompt_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_own_networks_are_found_where_own_environments_are(tmp_path):
-    (tmp_path / "nets.py").write_text(
-        "from torch import nn\n"
-        "def small(spec):\n    return nn.Sequential(nn.Linear(4, 8), nn.Tanh())\n"
-    )
-    command = "train impala --env CartPole-v1 --network nets:small --backend serial --quiet"
-    start = "import sys; sys.path.remove(''); from veldt.cli.main import main;"
-    code = f"{start} sys.exit(main('{command} --total-env-steps 100'.split()))"
-    done = ran(tmp_path, "-c", code)
-    assert done.returncode == 0, done.stderr
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def wait_like_ray(signals: Signals) -> None:
+    with signals.interruptible():
+        try:
+            send(signal.SIGTERM)
+        except Terminated:
+            raise KeyboardInterrupt from None
+
+
+def test_a_library_that_raises_its_own_interrupt_does_not_hide_which_signal_came():
+    """Ray does: whatever a handler raised while it waited, its caller sees KeyboardInterrupt."""
+    with Signals() as signals, pytest.raises(Terminated):
+        wait_like_ray(signals)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_outside_of_what_may_be_left_anywhere_a_signal_is_only_noted(number, kind):
+    with Signals() as signals:
+        send(number)
+        with pytest.raises(KeyboardInterrupt) as raised:
+            signals.check()
+        assert type(raised.value) is kind

@@ -99,4 +99,4 @@ def _asked(
             raise ConfigurationError("the game was ended early") from None
         if answer in allowed:
             return names.index(answer)
-        say(f"'{answer}' is not a legal move")
+        say(f"'{answer}' is no move now")

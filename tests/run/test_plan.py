@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes, devices, threads and reward clips follow from options and the machine's size."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import veldt
+from veldt.architectures import ARCHITECTURES, load
+from veldt.environments import EnvironmentFactory
+from veldt.errors import ConfigurationError
+from veldt.families import preset_names
+from veldt.options import RunOptions
+from veldt.options.fields import flat
+from veldt.run import plan as planning
+from veldt.run.description import choices
+from veldt.run.plan import envs_per_actor, make_plan
+
+
+def plan(architecture, own=None, **options):
+    return make_plan(architecture, RunOptions(**{"env": "CartPole-v1", **options}), own or {})
+
+
+def chosen(architecture, env=None, **options):
+    return choices(
+        plan(architecture, env=env or ARCHITECTURES[architecture].example_env, **options)
+    )
+
+
+def test_however_slow_an_environment_is_the_sizes_stay(monkeypatch):
+    before = {name: chosen(name, "veldt/Memory-v0") for name in ("impala", "sample_factory")}
+    for name in ("monotonic", "perf_counter"):
+        real = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda real=real: 1_000.0 * real())
+    assert {name: chosen(name, "veldt/Memory-v0") for name in before} == before
+
+
+def test_the_number_of_cores_counts_but_not_for_a_ppo_batch(monkeypatch):
+    rows = {}
+    for cores in (2, 9):
+        monkeypatch.setattr(planning, "usable_cores", lambda count=cores: count)
+        found = chosen("sample_factory", "veldt/Memory-v0")
+        assert found["num_actors"] == cores - 1
+        rows[cores] = found["rows_per_update"]
+    assert set(rows.values()) == {2_048}
+
+
+@pytest.mark.parametrize(
+    ("num_actors", "num_learners", "rows"), [(3, 1, 640), (4, 1, 2_560), (15, 4, 2_560)]
+)
+def test_the_batch_of_impala_grows_with_its_actors(num_actors, num_learners, rows):
+    """One trajectory of each: a learner of small batches had lag 30 with 15 actors."""
+    found = plan("impala", {"num_learners": num_learners}, num_actors=num_actors)
+    assert found.rows_per_update() == rows
+    own = {"batch_trajectories": 2, "num_learners": num_learners}
+    assert plan("impala", own, num_actors=num_actors).rows_per_update() == 2 * 640
+
+
+@pytest.mark.parametrize(
+    ("architecture", "env", "num_actors", "width", "rows"),
+    [
+        ("sample_factory", "CartPole-v1", 1, 32, 2_048),
+        ("sample_factory", "CartPole-v1", 15, 16, 15_360),
+        ("sample_factory", "Acrobot-v1", 15, 2, 2_048),  # stepped one by one
+        ("ppo", "CartPole-v1", 16, 16, 16_384),
+        ("sac", "Pendulum-v1", 15, 1, 256),
+    ],
+)
+def test_sizes_grow_with_actors_where_environments_step_as_arrays(
+    architecture, env, num_actors, width, rows
+):
+    found = chosen(architecture, env, num_actors=num_actors)
+    assert (found["envs_per_actor"], found["rows_per_update"]) == (width, rows)
+
+
+@pytest.mark.parametrize("given", [{"num_envs": 30}, {"batch_rows": 2_048}])
+def test_sizes_that_are_given_do_not_grow(given):
+    found = plan("sample_factory", given, num_actors=15)
+    assert found.problem.envs_per_actor == 2
+    assert found.rows_per_update() == round(2_048 / 64) * 64
+
+
+@pytest.mark.parametrize(
+    ("architecture", "num_actors", "device", "num_envs", "rows"),
+    [
+        ("sample_factory", 1, "cpu", 16, 512),
+        ("sample_factory", 15, "cpu", 30, 512),
+        ("sample_factory", 15, "cuda", 240, 4_096),
+        ("ppo", 15, "cpu", 15, 480),
+        ("ppo", 16, "cuda", 128, 4_096),
+    ],
+)
+def test_atari_sizes_follow_from_actors_and_device(
+    architecture, num_actors, device, num_envs, rows
+):
+    """A batch made for a GPU would keep a core busy for most of a minute."""
+    module, environment = load(architecture), EnvironmentFactory("ALE/Pong-v5")
+    names = preset_names("atari", device=device)
+    config = flat(next(module.presets[name] for name in names if name in module.presets))
+    options = RunOptions(env="ALE/Pong-v5")
+    width = envs_per_actor(options, environment, config, num_actors, device == "cuda")
+    assert num_actors * width == num_envs
+    assert config.get("batch_rows", num_envs * config["trajectory_steps"]) == rows
+
+
+def test_choices_are_printed_and_recorded(tmp_path, capsys):
+    options = {"backend": "serial", "total_env_steps": 100, "evaluation_episodes": 0}
+    veldt.train("ppo", "CartPole-v1", quiet=False, run_dir=str(tmp_path / "run"), **options)
+    line = capsys.readouterr().out.splitlines()[0]
+    expected = "ppo on vectors: preset vectors, 2 actors x 16 environments, 2,048 rows per update"
+    assert line.startswith(expected)
+    for file in ("config.json", "result.json"):
+        recorded = json.loads((tmp_path / "run" / file).read_text(encoding="utf-8"))["chosen"]
+        assert recorded["family"] == recorded["preset"] == "vectors"
+        assert recorded["rows_per_update"] == 2_048
+
+
+@pytest.mark.parametrize(
+    ("architecture", "own", "device", "line"),
+    [
+        ("impala", {}, "cuda:7", "device is cuda:7, which is not on this machine"),
+        ("impala", {}, "tpu", "use auto, cpu, cuda, cuda:1"),
+        ("seed_rl", {}, "cpu,cpu,cpu", "then one for the inference server"),
+        ("impala", {"num_learners": 3}, "cpu,cpu", "2 devices, but impala has 3"),
+        ("ga3c", {}, "cpu,cpu,cpu,cpu,cpu", "shares one model on one device"),
+    ],
+)
+def test_devices_that_do_not_fit_are_refused_in_one_line(architecture, own, device, line):
+    with pytest.raises(ConfigurationError) as caught:
+        plan(architecture, own, backend="serial", device=device)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_each_learner_and_server_has_the_device_that_was_named():
+    found = plan("impala", {"num_learners": 2}, backend="serial", device="cpu,cpu")
+    assert [node.role.device() for node in found.topology.of("learner")] == ["cpu", "cpu"]
+    if torch.cuda.is_available():
+        found = plan("seed_rl", backend="serial", device="cuda:0,cpu")
+        devices = {node.kind: node.role.device() for node in found.topology.nodes}
+        assert (devices["learner"], devices["inference"]) == ("cuda:0", "cpu")
+
+
+def test_the_learner_has_as_many_threads_as_the_environment_variable_says(monkeypatch):
+    monkeypatch.setattr("veldt.run.plan.usable_cores", lambda: 2)
+    for value, threads in (("8", 8), ("9", 8), ("none", 1)):
+        monkeypatch.setenv("OMP_NUM_THREADS", value)
+        assert plan("impala", backend="process").problem.compute.threads == threads
+        assert plan("impala", backend="serial").problem.compute.threads == 1
+
+
+@pytest.mark.parametrize(
+    ("architecture", "env", "threads"),
+    [("ppo", "veldt/Catch-v0", 8), ("ppo", "CartPole-v1", 1), ("impala", "veldt/Catch-v0", 1)],
+)
+def test_a_learner_that_actors_wait_for_has_their_cores(architecture, env, threads, monkeypatch):
+    """Only for networks of images, and never on serial, which must not depend on the machine."""
+    monkeypatch.setattr("veldt.run.plan.usable_cores", lambda: 16)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    sizes = {"env": env, "num_actors": 1}
+    assert plan(architecture, backend="process", **sizes).problem.compute.threads == threads
+    assert plan(architecture, backend="serial", **sizes).problem.compute.threads == 1
+
+
+@pytest.mark.parametrize(("backend", "precision"), [("process", "auto"), ("serial", "float32")])
+def test_serial_computes_images_as_every_machine_does(backend, precision):
+    assert plan("impala", backend=backend).problem.shape.image_precision == precision
+
+
+class Pictures(gymnasium.Env):
+    """Large images that are not Atari."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((64, 64, 3), np.uint8), {}
+
+    def step(self, action):
+        return np.zeros((64, 64, 3), np.uint8), 10.0, True, False, {}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "own", "env", "wrappers", "clip"),
+    [
+        ("impala", {}, "ALE/Pong-v5", {}, 1.0),
+        ("impala", {}, "ALE/Pong-v5", {"reward_clip": 3.0}, 3.0),
+        ("r2d2", {"replay_sequences": 1000}, "ALE/Pong-v5", {}, None),
+        ("impala", {}, Pictures, {}, None),
+    ],
+)
+def test_rewards_are_clipped_in_atari_games_only(architecture, own, env, wrappers, clip):
+    planned = plan(architecture, own, env=env, backend="serial", wrappers=wrappers)
+    assert planned.problem.environment.reward_clip == clip
