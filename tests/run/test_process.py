@@ -75,6 +75,19 @@ def test_a_class_from_a_prompt_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
+def test_own_networks_are_found_where_own_environments_are(tmp_path):
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\n"
+        "def small(spec):\n    return nn.Sequential(nn.Linear(4, 8), nn.Tanh())\n"
+    )
+    command = "train impala --env CartPole-v1 --network nets:small --backend serial --quiet"
+    start = "import sys; sys.path.remove(''); from veldt.cli.main import main;"
+    code = f"{start} sys.exit(main('{command} --total-env-steps 100'.split()))"
+    done = ran(tmp_path, "-c", code)
+    assert done.returncode == 0, done.stderr
+
+
 def send(number: int) -> None:
     os.kill(os.getpid(), number)
 

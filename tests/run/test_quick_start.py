@@ -84,6 +84,7 @@ def opened(tmp_path_factory) -> dict[str, dict[str, list[str]]]:
     return {path.stem: json.loads(path.read_text()) for path in folder.glob("*-*-*.json")}
 
 
+@pytest.mark.slow
 def test_the_run_itself_opens_one_environment_to_learn_its_spaces(opened):
     per_process = Counter(name.rpartition("-")[0] for name in opened)
     own = [count for name, count in per_process.items() if name.startswith("run")]
@@ -91,6 +92,7 @@ def test_the_run_itself_opens_one_environment_to_learn_its_spaces(opened):
     assert sorted(per_process.values()) == [1, *[ENVS_PER_ACTOR] * NUM_ACTORS]
 
 
+@pytest.mark.slow
 def test_actors_are_started_together_and_import_nothing(opened, tmp_path):
     """They waited for each other, and found all that they need in the process they come from."""
     actors = [found for name, found in opened.items() if name.startswith("actor")]
