@@ -6,11 +6,13 @@ skipped. It may reach nothing but the page."""
 
 from __future__ import annotations
 
+import html
 import json
 import shutil
 import signal
 import socket
 import sys
+import urllib.request
 
 import psutil
 import pytest
@@ -111,7 +113,7 @@ def test_the_page_moves_survives_a_reload_and_shows_restarts_and_the_result(brow
         until(lambda: "/s" in text(browser, ".diagram svg"), "a rate")
         assert text(browser, ".state") == "running"
         assert text(browser, ".title") == "impala"
-        assert {"Sizes", "Speed: env steps per second"} <= titles(browser)
+        assert {"Env steps", "Busy share and restarts"} <= titles(browser)
 
         before = env_steps(browser)
         browser.refresh()
@@ -166,7 +168,7 @@ def test_runs_stand_side_by_side_on_a_desk_and_on_a_phone(browser, tmp_path):
         until(lambda: "2 runs" in text(browser, ".title"), "the first page")
         rows = "return [...document.querySelectorAll('tr[data-run] a')].map(a => a.textContent)"
         assert set(browser.execute_script(rows)) == {"a2c", "apex"}
-        assert {"Return over time", "Env steps per second"} <= titles(browser)
+        assert {"Return over time", "Return over env steps"} <= titles(browser)
         for window in (1280, 390):
             until_it_fits(browser, window)
         browser.find_element("css selector", "tr[data-run] a").click()
@@ -213,3 +215,33 @@ def test_without_the_extra_one_message_names_it(command, tmp_path, monkeypatch, 
 def test_only_a_run_directory_can_be_watched(tmp_path, capsys):
     assert cli.main(["watch", str(tmp_path)]) == 2
     assert "config.json" in capsys.readouterr().err
+
+
+EVIL = "<img src=x onerror=alert(1)>"
+HOSTILE_FILES = {
+    "config.json": {"architecture": "impala", "options": {"env": "a"}, "device": "cpu",
+                    "parameters": 1},
+    "status.json": {"state": "ended", "nodes": {EVIL: {"busy": 0.5, "restarts": 1}},
+                    "dropped": {EVIL: 1}},
+    "result.json": {"architecture": "a", "env": "b", "backend": "c", "seed": 1,
+                    "stopped_by": EVIL, "bottleneck": EVIL},
+    "events.jsonl": {"time": 1.0, "sort": EVIL, "text": EVIL},
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_files_of_a_stranger_are_escaped_and_never_an_error(tmp_path):
+    for name, content in HOSTILE_FILES.items():
+        for run in ("evil", "senseless"):
+            (tmp_path / run).mkdir(exist_ok=True)
+            (tmp_path / run / name).write_text(json.dumps(content) + "\n")
+    (tmp_path / "evil" / "metrics.jsonl").write_text('{"env_steps": 1\n[]\n\x00\n')
+    (tmp_path / "senseless" / "status.json").write_text('{"state": {}, "nodes": 3}')
+    with veldt_process("watch", "evil", "senseless", cwd=tmp_path) as process:
+        address = address_of(process, process.stdout)
+        for path in ("", "run/0", "run/1", "run/" + "9" * 20, "metrics"):
+            with urllib.request.urlopen(address + path, timeout=60) as answer:
+                assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+                assert "<img" not in html.unescape(answer.read().decode())
+        process.terminate()
+        assert "Traceback" not in process.stderr.read()

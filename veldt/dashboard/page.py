@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that visitors see, refreshed from run directories about once per second."""
+"""The pages, refreshed from run directories about once per second.
+
+A run directory may come from a stranger, so every text of it is escaped.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 from nicegui import ui
 
 from veldt.dashboard import charts
-from veldt.dashboard.overlay import compact, live_diagram
+from veldt.dashboard.charts import compact, live_diagram
 from veldt.dashboard.reading import RunView
 from veldt.telemetry.progress import clock, closing_lines, number
 
@@ -20,18 +23,10 @@ _STATES = {"starting": "starting", "running": "running", "lost": "stopped withou
 _CHARTS = {
     "Learning curve: mean return of the last 100 episodes": (charts.curve, "wide"),
     "Policy lag: updates between acting and learning": (charts.lag, "narrow"),
-    "Speed: env steps per second": (charts.speed, "narrow"),
 }
 _LEAGUE_CHARTS = {
     "Payoff: win rate of row against column": (charts.payoff, "narrow"),
-    "Family tree: frozen models by learning player": (charts.family, "narrow"),
 }
-_THEMES = (None, True, False)
-"""As the browser prefers, dark, light."""
-_SIZES = (
-    *("num_actors", "envs_per_actor", "rows_per_update", "trajectory_steps", "batch_size"),
-    *("batch_trajectories", "replay_transitions", "num_learners", "num_policies"),
-)
 _HEAD = ("", "run", "architecture", "environment", "state", "return", "steps", "steps/s", "time")
 
 
@@ -56,7 +51,7 @@ class RunPage:
 
     def __init__(self, view: RunView, is_one_of_several: bool = False) -> None:
         ui.add_css(_STYLE)
-        self._dark = ui.dark_mode(None)
+        ui.dark_mode(None)  # as the browser prefers
         with _div("page"):
             self._make_header(view, is_one_of_several)
             self._outcome = ui.html(sanitize=False)
@@ -84,8 +79,6 @@ class RunPage:
                 ui.label(text).classes("chip")
             _div("space")
             self._state = ui.label().classes("chip state")
-            button = ui.button(icon="contrast", on_click=self._change_theme)
-            button.props('flat round dense aria-label="light or dark"').classes("theme")
 
     def _make_charts(self, view: RunView) -> None:
         is_league = view.config["architecture"] == "league"
@@ -96,19 +89,13 @@ class RunPage:
                 self._charts[title] = ui.echart(draw(view)).classes("chart")
         with _card("Busy share and restarts", "narrow"):
             self._nodes = ui.html(sanitize=False).classes("events")
-        with _card("Sizes", "narrow"):
-            self._sizes = ui.html(sanitize=False).classes("events")
         with _card("Alarms and events", "narrow"):
             self._events = ui.html(sanitize=False).classes("events")
 
-    def _change_theme(self) -> None:
-        self._dark.value = _THEMES[(_THEMES.index(self._dark.value) + 1) % len(_THEMES)]
-
     def refresh(self, view: RunView) -> None:
         """Show `view`; only what changed is sent to the browser."""
-        outcome = view.result.stopped_by if view.result else view.state
         self._state.set_text("finished" if view.state == "ended" else _STATES[view.state])
-        self._state.classes(replace=f"chip state {outcome}")
+        self._state.classes(replace=f"chip state {_outcome_class(view)}")
         self._outcome.set_content(_outcome(view))
         for name, (value, note, share) in tiles(view).items():
             self._tiles[name].show(value, note, share)
@@ -116,7 +103,6 @@ class RunPage:
         for title, (draw, _) in self._drawn.items():
             _update(self._charts[title], draw(view))
         self._nodes.set_content(_nodes(view))
-        self._sizes.set_content(_sizes(view))
         self._events.set_content(_events(view))
 
 
@@ -174,12 +160,18 @@ def tiles(view: RunView) -> dict[str, tuple[str, str, float | None]]:
     }
 
 
+def _outcome_class(view: RunView) -> str:
+    """Class of the style sheet for how a run ended, or for its state."""
+    stopped_by = view.result.stopped_by if view.result else ""
+    return stopped_by if stopped_by in ("target", "failure") else view.state
+
+
 def _outcome(view: RunView) -> str:
     if view.result is not None:
         first, *others = closing_lines(view.result)
         more = "".join(f'<div class="more">{escape(line)}</div>' for line in others)
         return (
-            f'<div class="card result {escape(view.result.stopped_by)}"><div class="first">'
+            f'<div class="card result {_outcome_class(view)}"><div class="first">'
             f"{escape(first)}</div>{more}</div>"
         )
     if view.state == "lost":
@@ -194,7 +186,7 @@ def _nodes(view: RunView) -> str:
     nodes = view.status.get("nodes", {})
     rows = []
     for name, node in nodes.items():
-        busy, restarts = node["busy"], node["restarts"]
+        busy, restarts = node["busy"], int(node["restarts"])
         share = 0.0 if busy is None else busy
         mark = ' class="restarted"' if restarts else ""
         rows.append(
@@ -206,22 +198,6 @@ def _nodes(view: RunView) -> str:
         return '<div class="calm">Nothing yet.</div>'
     head = "<tr><th>node</th><th></th><th>busy</th><th>restarts</th></tr>"
     return f'<table class="roles">{head}{"".join(rows)}</table>'
-
-
-def _sizes(view: RunView) -> str:
-    """Sizes of the run by the names of the options."""
-    chosen, own = view.config.get("chosen", {}), view.config.get("config", {})
-    found = {name: chosen.get(name, own.get(name)) for name in _SIZES}
-    channels = view.topology.get("channels", {})
-    found |= {
-        f"slots of {name}": each["slots"] for name, each in channels.items() if "slots" in each
-    }
-    rows = "".join(
-        f"<tr><td>{escape(name.replace('_', ' '))}</td><td>{escape(str(value))}</td></tr>"
-        for name, value in found.items()
-        if value
-    )
-    return f'<table class="roles">{rows}</table>'
 
 
 _SORTS = {"node": "process", "alarm": "alarm", "checkpoint": "checkpoint", "end": "end"}
