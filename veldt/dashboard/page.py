@@ -24,9 +24,7 @@ _CHARTS = {
     "Learning curve: mean return of the last 100 episodes": (charts.curve, "wide"),
     "Policy lag: updates between acting and learning": (charts.lag, "narrow"),
 }
-_LEAGUE_CHARTS = {
-    "Payoff: win rate of row against column": (charts.payoff, "narrow"),
-}
+_LEAGUE_CHARTS = {"Payoff: win rate of row against column": (charts.payoff, "narrow")}
 _HEAD = ("", "run", "architecture", "environment", "state", "return", "steps", "steps/s", "time")
 
 
@@ -56,7 +54,7 @@ class RunPage:
             self._make_header(view, is_one_of_several)
             self._outcome = ui.html(sanitize=False)
             with _div("tiles"):
-                self._tiles = {name: _Tile(name) for name in _TILES}
+                self._tiles = {name: _tile(name) for name in tiles(view)}
             with _card("Topology: items per second, filled slots, busy share", "drawing"):
                 self._topology = ui.mermaid("flowchart LR").classes("diagram")
             with _div("charts"):
@@ -71,12 +69,9 @@ class RunPage:
             ui.label(view.config["architecture"]).classes("title")
             ui.label(str(view.option("env"))).classes("env")
             weights = f"{view.config['device']}, {view.config['parameters']:,} weights"
-            for text in (
-                f"{view.option('backend')} backend",
-                f"seed {view.option('seed')}",
-                weights,
-            ):
-                ui.label(text).classes("chip")
+            ui.label(f"{view.option('backend')} backend").classes("chip")
+            ui.label(f"seed {view.option('seed')}").classes("chip")
+            ui.label(weights).classes("chip")
             _div("space")
             self._state = ui.label().classes("chip state")
 
@@ -97,8 +92,9 @@ class RunPage:
         self._state.set_text("finished" if view.state == "ended" else _STATES[view.state])
         self._state.classes(replace=f"chip state {_outcome_class(view)}")
         self._outcome.set_content(_outcome(view))
-        for name, (value, note, share) in tiles(view).items():
-            self._tiles[name].show(value, note, share)
+        for name, texts in tiles(view).items():
+            for label, text in zip(self._tiles[name], texts, strict=True):
+                label.set_text(text)
         self._topology.set_content(live_diagram(view))
         for title, (draw, _) in self._drawn.items():
             _update(self._charts[title], draw(view))
@@ -106,28 +102,16 @@ class RunPage:
         self._events.set_content(_events(view))
 
 
-class _Tile:
-    def __init__(self, name: str) -> None:
-        with _div("card tile"):
-            ui.html(f"<h2>{name}</h2>", sanitize=False)
-            marker = name.lower().replace(" ", "-")
-            self._value = ui.label().classes("value").props(f'data-tile="{marker}"')
-            self._note = ui.label().classes("note")
-            with _div("meter") as self._meter:
-                self._bar = _div("")
-
-    def show(self, value: str, note: str, share: float | None) -> None:
-        self._value.set_text(value)
-        self._note.set_text(note)
-        self._meter.set_visibility(share is not None)
-        self._bar.style(f"width: {100 * min(1.0, max(0.0, share or 0.0)):.1f}%")
+def _tile(name: str) -> tuple[ui.label, ui.label]:
+    """Labels of the value and of the note."""
+    with _card(name, "tile"):
+        marker = name.lower().replace(" ", "-")
+        value = ui.label().classes("value").props(f'data-tile="{marker}"')
+        return value, ui.label().classes("note")
 
 
-_TILES = ("Return", "Env steps", "Steps per second", "Updates", "Policy lag", "Time")
-
-
-def tiles(view: RunView) -> dict[str, tuple[str, str, float | None]]:
-    """Value, note and progress by title."""
+def tiles(view: RunView) -> dict[str, tuple[str, str]]:
+    """Value and note by title."""
     status = view.status
     lag, seconds = status.get("policy_lag", {}), status.get("seconds", 0.0)
     steps, total = status.get("env_steps", 0), view.option("total_env_steps")
@@ -138,25 +122,17 @@ def tiles(view: RunView) -> dict[str, tuple[str, str, float | None]]:
     evaluation = view.result.evaluation_return if view.result else None
     if evaluation is not None:
         goal = f"evaluation {number(evaluation)}"
+    episodes = f"{status.get('episodes', 0):,} episodes"
     return {
-        "Return": (number(status.get("mean_return_100")), goal, None),
-        "Env steps": (
-            f"{steps:,}",
-            f"of {total:,}" if total else f"{status.get('episodes', 0):,} episodes",
-            steps / total if total else None,
-        ),
+        "Return": (number(status.get("mean_return_100")), goal),
+        "Env steps": (f"{steps:,}", f"of {total:,}" if total else episodes),
         "Steps per second": (
             "-" if rate is None else compact(rate),
             "over the run" if view.state == "ended" else "now",
-            None,
         ),
-        "Updates": (f"{status.get('updates', 0):,}", f"{compact(updates)}/s", None),
-        "Policy lag": (number(lag.get("mean")), f"mean; max {lag.get('max', 0)}", None),
-        "Time": (
-            clock(seconds),
-            f"of {clock(limit)}" if limit else f"restarts: {view.restarts}",
-            seconds / limit if limit else None,
-        ),
+        "Updates": (f"{status.get('updates', 0):,}", f"{compact(updates)}/s"),
+        "Policy lag": (number(lag.get("mean")), f"mean; max {lag.get('max', 0)}"),
+        "Time": (clock(seconds), f"of {clock(limit)}" if limit else f"restarts: {view.restarts}"),
     }
 
 
@@ -200,9 +176,6 @@ def _nodes(view: RunView) -> str:
     return f'<table class="roles">{head}{"".join(rows)}</table>'
 
 
-_SORTS = {"node": "process", "alarm": "alarm", "checkpoint": "checkpoint", "end": "end"}
-
-
 def _events(view: RunView) -> str:
     dropped = {why: n for why, n in view.status.get("dropped", {}).items() if n}
     lines = [
@@ -215,7 +188,7 @@ def _events(view: RunView) -> str:
         first, _, rest = event["text"].partition("\n")
         lines.append(
             f'<div class="event {escape(event["sort"])}" title="{escape(rest)}"><time>{at}</time>'
-            f'<span class="sort">{escape(_SORTS.get(event["sort"], event["sort"]))}</span>'
+            f'<span class="sort">{escape(event["sort"])}</span>'
             f'<span class="text">{escape(first)}</span></div>'
         )
     return "".join(lines) or '<div class="calm">None.</div>'

@@ -9,7 +9,6 @@ import os
 import re
 import socket
 import sys
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -32,7 +31,6 @@ from veldt.dashboard.reading import RunReader, RunView
 Page = TypeVar("Page", RunPage, Overview)
 
 _REFRESH_SECONDS = 1.0
-_CACHE_SECONDS = 0.5
 _NICENESS = 10
 _SECURITY_POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; base-uri 'none';"
@@ -46,53 +44,38 @@ _FAMILIES = ("info", "environment", "queue", "busy", "counter")
 """Metrics "family/name" whose names depend on the run: the name becomes a label."""
 
 
-class _CachedReader:
-    """Reads a run at most once per refresh, however many visitors there are."""
-
-    def __init__(self, reader: RunReader) -> None:
-        self._reader = reader
-        self._view: RunView | None = None
-        self._read_at = 0.0
-
-    def newest(self) -> RunView:
-        if self._view is None or time.monotonic() - self._read_at > _CACHE_SECONDS:
-            self._view, self._read_at = self._reader.read(), time.monotonic()
-        return self._view
-
-
 def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run: bool) -> None:
     """Serve until interrupted or, beside a run, until standard input closes.
 
     With several runs, the first page is an overview with links to the page of each."""
-    runs = {name: _CachedReader(reader) for name, reader in readers.items()}
 
-    def newest() -> list[tuple[str, RunView]]:
-        return [(name, run.newest()) for name, run in runs.items()]
+    def views() -> list[tuple[str, RunView]]:
+        return [(name, reader.read()) for name, reader in readers.items()]
 
     def show(number: int) -> None:
-        run = list(runs.values())[number]
-        _show(lambda: RunPage(run.newest(), len(runs) > 1), lambda page: page.refresh(run.newest()))
+        read = list(readers.values())[number].read
+        _show(lambda: RunPage(read(), len(readers) > 1), lambda page: page.refresh(read()))
 
     @ui.page("/")
     def first() -> None:
-        if len(runs) == 1:
+        if len(readers) == 1:
             show(0)
         else:
-            _show(lambda: Overview(newest()), lambda page: page.refresh(newest()))
+            _show(lambda: Overview(views()), lambda page: page.refresh(views()))
 
     @ui.page("/run/{number}")
     def one_of_several(number: int) -> None:
-        show(min(max(number, 0), len(runs) - 1))
+        show(min(max(number, 0), len(readers) - 1))
 
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @outer.get("/metrics")
     async def metrics() -> Response:
-        views = []
-        for name, run in runs.items():
+        found = []
+        for reader in readers.values():
             with suppress(Exception):  # files that make no sense
-                views.append((run.newest(), readers[name].run_dir))
-        return Response(exposition(views), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+                found.append((reader.read(), reader.run_dir))
+        return Response(exposition(found), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     @outer.middleware("http")
     async def restrict(
