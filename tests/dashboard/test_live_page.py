@@ -138,25 +138,6 @@ def test_the_page_moves_survives_a_reload_and_shows_restarts_and_the_result(brow
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_a_resumed_run_comes_back_to_the_same_page(browser, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
-    run_dir = str(tmp_path / "run")
-    page = ("--dashboard", port)
-    with veldt_process("train", "impala", *SMALL, "--run-dir", run_dir, *page) as process:
-        browser.get(address_of(process))
-        until(lambda: env_steps(browser) > 0, "steps on the page")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    stopped_at = json.loads((tmp_path / "run" / "result.json").read_text())["env_steps"]
-    with veldt_process("resume", run_dir, "--quiet") as process:
-        address_of(process)
-        until(lambda: env_steps(browser) > stopped_at, "steps after resuming, without a reload")
-        assert text(browser, ".state") == "running"
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_runs_stand_side_by_side_on_a_desk_and_on_a_phone(browser, tmp_path):
     for name in ("a2c", "apex"):
@@ -242,6 +223,8 @@ def test_files_of_a_stranger_are_escaped_and_never_an_error(tmp_path):
         for path in ("", "run/0", "run/1", "run/" + "9" * 20, "metrics"):
             with urllib.request.urlopen(address + path, timeout=60) as answer:
                 assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
-                assert "<img" not in html.unescape(answer.read().decode())
+                text_of_page = html.unescape(answer.read().decode())
+                assert "<img" not in text_of_page
+                assert "&lt;img" in text_of_page or path != "run/0"
         process.terminate()
         assert "Traceback" not in process.stderr.read()

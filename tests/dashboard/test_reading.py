@@ -17,12 +17,10 @@ from veldt.telemetry.record import EVENTS_FILE, STATUS_FILE, TOPOLOGY_FILE
 def finished(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("finished") / "run"
     result = veldt.train(
-        "apex",
+        "impala",
         env="CartPole-v1",
         backend="serial",
-        envs_per_actor=4,
-        total_env_steps=3000,
-        min_replay_transitions=200,
+        total_env_steps=1000,
         evaluation_episodes=2,
         run_dir=str(run_dir),
     )
@@ -39,7 +37,7 @@ def test_a_finished_run_shows_its_result(finished):
     assert view.status["policy_lag"] == result.policy_lag
     assert view.restarts == 0
     assert view.option("env") == "CartPole-v1"
-    assert set(view.status["nodes"]) == {"actor-0", "replay-0", "learner-0"}
+    assert set(view.status["nodes"]) == {"actor-0", "learner-0"}
     assert all(0 <= node["busy"] <= 1 for node in view.status["nodes"].values())
     assert [node["restarts"] for node in view.of_kind("learner")] == [0]
 
@@ -102,7 +100,7 @@ def test_events_are_read_as_they_come(finished):
     assert [event["text"] for event in reader.read().events[before:]] == ["odd"]
 
 
-@pytest.mark.parametrize("count", [0, 1, CURVE_POINTS, CURVE_POINTS + 1, 10 * CURVE_POINTS + 3])
+@pytest.mark.parametrize("count", [0, CURVE_POINTS, 10 * CURVE_POINTS + 3])
 def test_curves_are_thinned_to_their_end(count):
     lines = [{"env_steps": number} for number in range(count)]
     kept = thinned(lines)
