@@ -8,7 +8,7 @@ import json
 import pytest
 
 from veldt.architectures import ARCHITECTURES
-from veldt.dashboard.overlay import compact, live_diagram
+from veldt.dashboard.charts import compact, live_diagram
 from veldt.dashboard.reading import RunView
 from veldt.diagram import describe, mermaid
 from veldt.options import RunOptions
@@ -80,8 +80,10 @@ def test_a_run_without_any_numbers_yet_is_drawn():
 
 
 def test_names_of_a_run_directory_are_no_syntax():
-    odd = {"roles": {'a"] click x': ["a-0"]}, "channels": {}, "links": []}
-    assert live_diagram(RunView({"options": {}}, "running", topology=odd)) == "flowchart LR"
+    link = {"role": 'a"] click x', "channel": "b", "writes": True, "reads": False}
+    for odd in ({"roles": {link["role"]: ["a-0"]}}, {"roles": {"a": ["a-0"]}, "links": [link]}):
+        view = RunView({"options": {}}, "running", topology={"channels": {}, "links": [], **odd})
+        assert live_diagram(view) == "flowchart LR"
 
 
 @pytest.mark.parametrize(

@@ -49,16 +49,6 @@ def test_the_payoff_is_a_heat_map_of_all_players(view):
     assert all(abs(cells[i, j] + cells[j, i] - 1.0) < 2e-3 for i, j in cells)
 
 
-def test_every_frozen_model_is_in_the_family_tree_and_resets_begin_a_line(view):
-    options = charts.family(view)
-    models = [p[2] for line in options["series"] for p in line["data"] if len(p) == 3]
-    assert sorted(models) == sorted(f"model {entry['model']}" for entry in view.snapshots)
-    resets = sum(entry["reset"] for entry in view.snapshots)
-    assert resets > 0
-    gaps = [p for line in options["series"] for p in line["data"] if p[0] is None]
-    assert len(gaps) == resets
-
-
 def test_a_run_without_a_league_shows_none(view):
     other = RunView(config={**view.config, "architecture": "impala"}, state="running")
     assert charts.payoff(other)["series"][0]["data"] == []

@@ -94,6 +94,7 @@ assert "tensorboard.summary" not in sys.modules  # it imports clients of cloud s
 """
 
 
+@pytest.mark.slow
 def test_tensorboard_is_imported_late_and_tensorflow_never(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]

@@ -14,30 +14,6 @@ import pytest
 from veldt.telemetry.counters import LagSummary, NodeTelemetry
 from veldt.telemetry.result import RunResult, lag_entry
 
-DESIGN_FIELDS = {
-    "architecture", "env", "backend", "seed", "env_steps", "frames", "updates", "wall_seconds",
-    "start_seconds", "env_steps_per_second", "mean_return_100", "evaluation_return", "episodes",
-    "reached_target", "seconds_to_target", "policy_lag", "restarts", "dropped",
-}  # fmt: skip
-OWN_FIELDS = {
-    "command",
-    "run_dir",
-    "parameters_sha256",
-    "stopped_by",
-    "bottleneck",
-    "stage_shares",
-    "aborted_episodes",
-    "first_update_seconds",
-    "best_policy",
-    "chosen",
-    "env_steps_to_target",
-    "best_return",
-    "best_env_steps",
-    "collapsed",
-    "nash_conv",
-    "league",
-}
-
 
 def a_result() -> RunResult:
     node = NodeTelemetry()
@@ -48,23 +24,10 @@ def a_result() -> RunResult:
         backend="process",
         seed=3,
         env_steps=1000,
-        frames=4000,
-        updates=10,
-        wall_seconds=12.5,
-        start_seconds=0.8,
-        env_steps_per_second=123.5,
         mean_return_100=476.25,
-        evaluation_return=500.0,
-        episodes=77,
-        reached_target=True,
-        seconds_to_target=11.5,
         policy_lag=lag_entry(node.snapshot().lag),
-        restarts=1,
         dropped={"stale": 2},
-        run_dir="runs/1",
-        parameters_sha256="ab" * 32,
         stopped_by="target",
-        bottleneck="learner 93% busy",
         stage_shares={"actor": {"step": 0.5, "wait": 0.25}},
     )
 
@@ -73,7 +36,8 @@ def test_a_result_survives_the_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     a_result().save(path)
     assert RunResult.load(path) == a_result()
-    assert set(json.loads(path.read_text())) == DESIGN_FIELDS | OWN_FIELDS
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"from_the_future": 1}))
+    assert RunResult.load(path) == a_result()
 
 
 def test_lag_is_written_with_its_histogram() -> None:
@@ -112,10 +76,3 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(
         changed.save(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_fields_of_a_newer_version_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    stored = json.loads(a_result().to_json()) | {"from_the_future": 1}
-    path.write_text(json.dumps(stored))
-    assert RunResult.load(path) == a_result()

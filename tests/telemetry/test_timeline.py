@@ -24,13 +24,6 @@ def recorded(seconds=1.0):
     return NodeTelemetry(memoryview(bytearray(TELEMETRY_BYTES + span_bytes(seconds))))
 
 
-def test_without_a_ring_nothing_is_recorded():
-    node = NodeTelemetry()
-    node.stage("learn").add(1.0)
-    assert node.take_spans().start.size == 0
-    assert span_bytes(0.0) == 0
-
-
 def test_spans_are_what_the_stages_counted():
     node = recorded()
     learn, wait = node.stage("learn"), node.stage("wait")

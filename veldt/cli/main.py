@@ -212,8 +212,14 @@ def _serve(arguments: list[str], began: float) -> int:
 def _watch(arguments: list[str], began: float) -> int:
     """a live page of a run that goes on or has ended"""
     given = PARSERS["watch"]().parse(arguments)
-    from veldt.dashboard.command import watch
+    from veldt.dashboard.child import check_installed, watch
 
+    check_installed()
+    for place, run_dir in enumerate(given["run_dir"]):
+        if is_remote(run_dir):
+            from veldt.remote.download import follow_run
+
+            given["run_dir"][place] = str(follow_run(run_dir))
     return watch(**given)
 
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ECharts options of the page's charts: returns, speed, policy lag, and those of a league."""
+"""ECharts options of the page's charts, and the topology's diagram with live numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from veldt.dashboard.reading import RunView
-from veldt.telemetry.counters import LAG_BINS
+from veldt.diagram import mermaid
+from veldt.telemetry.counters import LAG_BINS, traffic_name
 
 Options = dict[str, Any]
 COLOURS = ("#2f9e6e", "#4c7fd1", "#d98a3d", "#a65fc0", "#c8473b", "#3aa6b9", "#8a6d3b", "#7a8791")
@@ -16,12 +18,15 @@ _SPLIT = {"lineStyle": {"color": "rgba(138,148,160,0.18)"}}
 _LEGEND = {"top": 0, "type": "scroll", "textStyle": _LABEL, "itemHeight": 8, "itemWidth": 14}
 _LOSS, _DRAW, _WIN = "#c4553d", "#e9e4d8", "#2f9e6e"
 _MOST_BARS = 40
+_NAME = re.compile(r"[\w .:+-]*")
+OVERVIEW = {"Return over env steps": "env steps", "Return over time": "seconds"}
+"""Charts with one line per run, by the name of their x axis."""
 
 
 def curve(view: RunView) -> Options:
     """Mean return of the last 100 episodes over env steps, with the target if there is one."""
-    points = [[p.env_steps, _short(p.mean_return)] for p in view.curve if p.mean_return is not None]
-    drawn = _line("mean return", points, COLOURS[0], area=True)
+    drawn = _line("mean return", _returns(view), COLOURS[0])
+    drawn["areaStyle"] = {"color": COLOURS[0], "opacity": 0.10}
     target = view.option("target_return")
     if target is not None:
         drawn["markLine"] = {
@@ -31,13 +36,6 @@ def curve(view: RunView) -> Options:
             "lineStyle": {"color": COLOURS[2], "type": "dashed"},
         }
     return _chart([drawn], "env steps", scale=True)
-
-
-def speed(view: RunView) -> Options:
-    """Env steps per second over seconds since the first point."""
-    start = view.curve[0].time if view.curve else 0.0
-    points = [[round(p.time - start, 1), round(p.env_steps_per_second)] for p in view.curve]
-    return _chart([_line("env steps/s", points, COLOURS[1], area=True)], "seconds")
 
 
 def lag(view: RunView) -> Options:
@@ -65,43 +63,25 @@ def _lag_name(start: int, width: int) -> str:
     return str(start) if width == 1 else f"{start}-{last}"
 
 
-Pairs = list[list[float]]
-
-
-def returns_over_steps(view: RunView) -> Pairs:
-    return [[p.env_steps, _short(p.mean_return)] for p in view.curve if p.mean_return is not None]
-
-
-def returns_over_time(view: RunView) -> Pairs:
-    start = view.curve[0].time if view.curve else 0.0
-    return [
-        [round(p.time - start, 1), _short(p.mean_return)]
-        for p in view.curve
-        if p.mean_return is not None
-    ]
-
-
-def speed_over_steps(view: RunView) -> Pairs:
-    return [[p.env_steps, round(p.env_steps_per_second)] for p in view.curve]
-
-
-OVERVIEW: dict[str, tuple[Callable[[RunView], Pairs], str]] = {
-    "Return over env steps": (returns_over_steps, "env steps"),
-    "Return over time": (returns_over_time, "seconds"),
-    "Env steps per second": (speed_over_steps, "env steps"),
-}
-"""Charts with one line per run: their points and the name of their x axis."""
-
-
 def overview(title: str, views: Iterable[tuple[str, RunView]]) -> Options:
-    points_of, x_name = OVERVIEW[title]
+    x_name = OVERVIEW[title]
     lines = [
-        _line(name, points_of(view), COLOURS[place % len(COLOURS)])
+        _line(name, _returns(view, x_name == "seconds"), COLOURS[place % len(COLOURS)])
         for place, (name, view) in enumerate(views)
     ]
     options = _chart(lines, x_name, scale=True)
     options["grid"] |= {"top": 30}
     return {**options, "legend": _LEGEND}
+
+
+def _returns(view: RunView, over_seconds: bool = False) -> list[list[float]]:
+    """Points of the learning curve, over env steps or seconds since the first point."""
+    start = view.curve[0]["time"] if view.curve else 0.0
+    return [
+        [round(p["time"] - start, 1) if over_seconds else p["env_steps"], float(f"{mean:.5g}")]
+        for p in view.curve
+        if (mean := p.get("return/mean_100")) is not None
+    ]
 
 
 def payoff(view: RunView) -> Options:
@@ -133,58 +113,21 @@ def payoff(view: RunView) -> Options:
     }
 
 
-def family(view: RunView) -> Options:
-    """Family tree of a league: a line per learning player, a point per frozen model; a player that
-    was reset begins a new line."""
-    learning = _learning_players(view)
-    lanes = {player: number for number, player in enumerate(learning)}
-    series = []
-    for player, name in learning.items():
-        points: list[list[Any]] = [[0, lanes[player]]]
-        for entry in view.snapshots:
-            if entry["parent"] != player:
-                continue
-            points.append([entry["env_steps"], lanes[player], f"model {entry['model']}"])
-            if entry["reset"]:
-                points += [[None, None], [entry["env_steps"], lanes[player]]]
-        drawn = _line(name, points, COLOURS[lanes[player] % len(COLOURS)])
-        series.append({**drawn, "showSymbol": True, "symbolSize": 7})
-    options = _chart(series, "env steps")
-    options["yAxis"] |= {
-        "type": "category",
-        "data": list(learning.values()),
-        "inverse": True,
-        "boundaryGap": True,
-    }
-    options["tooltip"] = {"trigger": "item", "confine": True}
-    return options
-
-
 def player_names(view: RunView) -> list[str]:
     """Names of all players of the newest snapshot: learning ones by kind, frozen ones by model."""
     if not view.snapshots:
         return []
-    frozen = {entry["player"]: f"model {entry['model']}" for entry in view.snapshots}
-    learning = _learning_players(view)
-    return [
-        frozen.get(player, learning.get(player, f"player {player}"))
-        for player in range(len(view.snapshots[-1]["elo"]))
-    ]
+    names = {0: "main"}
+    for entry in view.snapshots:
+        if entry["parent"] != 0:
+            names[entry["parent"]] = f"{entry['kind'].replace('_', ' ')} {entry['parent']}"
+    names |= {entry["player"]: f"model {entry['model']}" for entry in view.snapshots}
+    players = range(len(view.snapshots[-1]["elo"]))
+    return [names.get(player, f"player {player}") for player in players]
 
 
-def _learning_players(view: RunView) -> dict[int, str]:
-    """Names of the main player and of those with at least one frozen model."""
-    kinds = {entry["parent"]: entry["kind"].replace("_", " ") for entry in view.snapshots}
-    kinds.setdefault(0, "main")
-    repeated = [kind for kind in kinds.values() if list(kinds.values()).count(kind) > 1]
+def _line(name: str, points: list[list[float]], colour: str) -> Options:
     return {
-        player: f"{kind} {player}" if kind in repeated else kind
-        for player, kind in sorted(kinds.items())
-    }
-
-
-def _line(name: str, points: list[list[Any]], colour: str, area: bool = False) -> Options:
-    drawn: Options = {
         "type": "line",
         "name": name,
         "data": points,
@@ -192,7 +135,6 @@ def _line(name: str, points: list[list[Any]], colour: str, area: bool = False) -
         "lineStyle": {"width": 2, "color": colour},
         "itemStyle": {"color": colour},
     }
-    return drawn | ({"areaStyle": {"color": colour, "opacity": 0.10}} if area else {})
 
 
 def _chart(series: list[Options], x_name: str, scale: bool = False) -> Options:
@@ -214,5 +156,52 @@ def _chart(series: list[Options], x_name: str, scale: bool = False) -> Options:
     }
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.5g}")
+def live_diagram(view: RunView) -> str:
+    """The topology as Mermaid: items per second, filled slots, busy shares and restarts."""
+    description = view.topology
+    names = [*description.get("roles", ()), *description.get("channels", ())]
+    names += [str(link["role"]) for link in description.get("links", ())]
+    # A run directory may come from a stranger: its names must not become syntax of the diagram.
+    if not names or not all(map(_NAME.fullmatch, names)):
+        return "flowchart LR"
+    edges = {}
+    for link in description["links"]:
+        for is_writing in (True, False):
+            rate = _rate(view, link, is_writing)
+            if rate is not None:
+                edges[link["role"], link["channel"], is_writing] = f"{compact(rate)}/s"
+    filled = view.status.get("queues", {})
+    queues = {
+        name: f"{int(filled.get(name, 0))}/{int(entry['slots'])} filled"
+        for name, entry in description["channels"].items()
+        if entry["sort"] == "queue"
+    }
+    roles = {role: _role_note(view, role) for role in description["roles"]}
+    return mermaid(description, roles, queues, edges)
+
+
+def _rate(view: RunView, link: dict[str, Any], is_writing: bool) -> float | None:
+    if view.topology["channels"][link["channel"]]["sort"] == "shared":
+        return view.rate(link["role"], "updates") if is_writing else None
+    return view.rate(link["role"], traffic_name(link["channel"], is_writing))
+
+
+def _role_note(view: RunView, role: str) -> str:
+    nodes = view.of_kind(role)
+    busy = [node["busy"] for node in nodes if node["busy"] is not None]
+    text = f"{sum(busy) / len(busy):.0%} busy" if busy else "not timed yet"
+    if len(busy) > 1 and round(min(busy), 2) != round(max(busy), 2):
+        text += f" ({100 * min(busy):.0f} to {max(busy):.0%})"
+    restarts = sum(node["restarts"] for node in nodes)
+    if restarts:
+        text += f"<br>{restarts:d} restart{'s' if restarts > 1 else ''}"
+    return text
+
+
+def compact(value: float) -> str:
+    """A rate in few characters: 0.3, 42, 1.2k, 3.4M."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * size:
+            scaled = value / size
+            return f"{scaled:.0f}{unit}" if scaled >= 99.5 else f"{scaled:.1f}{unit}"
+    return f"{value:.0f}" if value >= 9.95 or value == 0 else f"{value:.1f}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live page beside a run: `veldt watch` in a process of its own, which ends with the run.
+"""The process that serves the live page: of a run, which it ends with, or `veldt watch`.
 
-This process listens and the child inherits the socket, so the address is known at once and a port
-that is taken is refused before anything starts.
+The run listens and its child inherits the socket, so the address is known at once, and a port that
+is taken is refused before anything starts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from veldt.callbacks import Sidecar
@@ -29,8 +29,8 @@ def check_installed() -> None:
         raise ConfigurationError('the live page needs an extra: pip install "veldt[dashboard]"')
 
 
-def listen(port: int) -> socket.socket:
-    """A listening socket that only this machine can reach; port 0 takes any that is free."""
+def _listen(port: int) -> socket.socket:
+    """A listening socket that only this machine can reach; port 0 takes any free one."""
     try:
         return socket.create_server((_LOOPBACK, port))
     except (OSError, OverflowError) as error:
@@ -39,27 +39,27 @@ def listen(port: int) -> socket.socket:
         ) from error
 
 
-def address(listener: socket.socket) -> str:
+def _address(listener: socket.socket) -> str:
     return f"http://{_LOOPBACK}:{listener.getsockname()[1]}/"
 
 
 class LivePage(Sidecar):
-    """Serves the live page of a run; does nothing if it is not wanted."""
+    """The page of a run; does nothing if it is not wanted."""
 
     def __init__(self, wanted: int | bool) -> None:
         """`wanted` is a port, True for any that is free, or False."""
-        port = 0 if wanted is True else wanted
-        self._listener = None if wanted is False else listen(port)
+        self._listener = None if wanted is False else _listen(0 if wanted is True else wanted)
 
     @contextmanager
     def running(self, run_dir: Path, note: Callable[[str], None]) -> Iterator[None]:
-        """Serve the page until the block is left. The child's standard input is its lifeline: it
-        closes with this process, however that ends."""
+        """Serve the page until the block ends.
+
+        The child ends when its standard input closes, however this process ends."""
         if self._listener is None:
             yield
             return
         with self._listener as listener:
-            print(f"live page: {address(listener)}", file=sys.stderr, flush=True)
+            print(f"live page: {_address(listener)}", file=sys.stderr, flush=True)
             descriptor = listener.fileno()
             child = subprocess.Popen(
                 [
@@ -69,21 +69,39 @@ class LivePage(Sidecar):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[descriptor],
-                process_group=0,  # Ctrl-C is for the run; the page shows its end
+                process_group=0,  # Ctrl-C ends the run first, whose end the page shows
             )
-            # A page may be late; a run must not be. Same session, as the kernel would otherwise
-            # share cores between the two as groups, whatever their priorities.
+            # A page may be late; a run must not be. Same session, because the kernel would
+            # otherwise share cores between the two as groups, whatever their priorities.
             os.setpriority(os.PRIO_PROCESS, child.pid, _NICENESS)
         try:
             yield
         finally:
-            _end(child)
+            try:
+                # Data and not only a close, because forked environments may hold the pipe open.
+                child.communicate(b"end", _GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.communicate()
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Written to before it is closed: processes forked by environments may still hold the pipe."""
-    try:
-        child.communicate(b"end", _GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.communicate()
+def watch(run_dir: list[str], port: int = 0, beside_run: int | None = None) -> int:
+    """Serve the page of runs until Ctrl-C.
+
+    Args:
+        run_dir: Run directories, or folders of them.
+        port: 0 takes any free port.
+        beside_run: The listening socket of the run that started this process and ends it.
+    """
+    from veldt.dashboard.reading import RunReader, runs_in
+
+    readers = {name: RunReader(path) for name, path in runs_in(run_dir).items()}
+    listener = _listen(port) if beside_run is None else socket.socket(fileno=beside_run)
+    from veldt.dashboard.server import serve
+
+    if beside_run is None:
+        names, address = ", ".join(readers), _address(listener)
+        print(f"live page of {names}: {address} (Ctrl-C ends it)", flush=True)
+    with suppress(KeyboardInterrupt):
+        serve(readers, listener, beside_run is not None)
+    return 0

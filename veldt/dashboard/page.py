@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that visitors see, refreshed from run directories about once per second."""
+"""The pages, refreshed from run directories about once per second.
+
+A run directory may come from a stranger, so every text of it is escaped.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 from nicegui import ui
 
 from veldt.dashboard import charts
-from veldt.dashboard.overlay import compact, live_diagram
+from veldt.dashboard.charts import compact, live_diagram
 from veldt.dashboard.reading import RunView
 from veldt.telemetry.progress import clock, closing_lines, number
 
@@ -20,18 +23,8 @@ _STATES = {"starting": "starting", "running": "running", "lost": "stopped withou
 _CHARTS = {
     "Learning curve: mean return of the last 100 episodes": (charts.curve, "wide"),
     "Policy lag: updates between acting and learning": (charts.lag, "narrow"),
-    "Speed: env steps per second": (charts.speed, "narrow"),
 }
-_LEAGUE_CHARTS = {
-    "Payoff: win rate of row against column": (charts.payoff, "narrow"),
-    "Family tree: frozen models by learning player": (charts.family, "narrow"),
-}
-_THEMES = (None, True, False)
-"""As the browser prefers, dark, light."""
-_SIZES = (
-    *("num_actors", "envs_per_actor", "rows_per_update", "trajectory_steps", "batch_size"),
-    *("batch_trajectories", "replay_transitions", "num_learners", "num_policies"),
-)
+_LEAGUE_CHARTS = {"Payoff: win rate of row against column": (charts.payoff, "narrow")}
 _HEAD = ("", "run", "architecture", "environment", "state", "return", "steps", "steps/s", "time")
 
 
@@ -56,12 +49,12 @@ class RunPage:
 
     def __init__(self, view: RunView, is_one_of_several: bool = False) -> None:
         ui.add_css(_STYLE)
-        self._dark = ui.dark_mode(None)
+        ui.dark_mode(None)  # as the browser prefers
         with _div("page"):
             self._make_header(view, is_one_of_several)
             self._outcome = ui.html(sanitize=False)
             with _div("tiles"):
-                self._tiles = {name: _Tile(name) for name in _TILES}
+                self._tiles = {name: _tile(name) for name in tiles(view)}
             with _card("Topology: items per second, filled slots, busy share", "drawing"):
                 self._topology = ui.mermaid("flowchart LR").classes("diagram")
             with _div("charts"):
@@ -76,16 +69,11 @@ class RunPage:
             ui.label(view.config["architecture"]).classes("title")
             ui.label(str(view.option("env"))).classes("env")
             weights = f"{view.config['device']}, {view.config['parameters']:,} weights"
-            for text in (
-                f"{view.option('backend')} backend",
-                f"seed {view.option('seed')}",
-                weights,
-            ):
-                ui.label(text).classes("chip")
+            ui.label(f"{view.option('backend')} backend").classes("chip")
+            ui.label(f"seed {view.option('seed')}").classes("chip")
+            ui.label(weights).classes("chip")
             _div("space")
             self._state = ui.label().classes("chip state")
-            button = ui.button(icon="contrast", on_click=self._change_theme)
-            button.props('flat round dense aria-label="light or dark"').classes("theme")
 
     def _make_charts(self, view: RunView) -> None:
         is_league = view.config["architecture"] == "league"
@@ -96,52 +84,34 @@ class RunPage:
                 self._charts[title] = ui.echart(draw(view)).classes("chart")
         with _card("Busy share and restarts", "narrow"):
             self._nodes = ui.html(sanitize=False).classes("events")
-        with _card("Sizes", "narrow"):
-            self._sizes = ui.html(sanitize=False).classes("events")
         with _card("Alarms and events", "narrow"):
             self._events = ui.html(sanitize=False).classes("events")
 
-    def _change_theme(self) -> None:
-        self._dark.value = _THEMES[(_THEMES.index(self._dark.value) + 1) % len(_THEMES)]
-
     def refresh(self, view: RunView) -> None:
         """Show `view`; only what changed is sent to the browser."""
-        outcome = view.result.stopped_by if view.result else view.state
         self._state.set_text("finished" if view.state == "ended" else _STATES[view.state])
-        self._state.classes(replace=f"chip state {outcome}")
+        self._state.classes(replace=f"chip state {_outcome_class(view)}")
         self._outcome.set_content(_outcome(view))
-        for name, (value, note, share) in tiles(view).items():
-            self._tiles[name].show(value, note, share)
+        for name, texts in tiles(view).items():
+            for label, text in zip(self._tiles[name], texts, strict=True):
+                label.set_text(text)
         self._topology.set_content(live_diagram(view))
         for title, (draw, _) in self._drawn.items():
             _update(self._charts[title], draw(view))
         self._nodes.set_content(_nodes(view))
-        self._sizes.set_content(_sizes(view))
         self._events.set_content(_events(view))
 
 
-class _Tile:
-    def __init__(self, name: str) -> None:
-        with _div("card tile"):
-            ui.html(f"<h2>{name}</h2>", sanitize=False)
-            marker = name.lower().replace(" ", "-")
-            self._value = ui.label().classes("value").props(f'data-tile="{marker}"')
-            self._note = ui.label().classes("note")
-            with _div("meter") as self._meter:
-                self._bar = _div("")
-
-    def show(self, value: str, note: str, share: float | None) -> None:
-        self._value.set_text(value)
-        self._note.set_text(note)
-        self._meter.set_visibility(share is not None)
-        self._bar.style(f"width: {100 * min(1.0, max(0.0, share or 0.0)):.1f}%")
+def _tile(name: str) -> tuple[ui.label, ui.label]:
+    """Labels of the value and of the note."""
+    with _card(name, "tile"):
+        marker = name.lower().replace(" ", "-")
+        value = ui.label().classes("value").props(f'data-tile="{marker}"')
+        return value, ui.label().classes("note")
 
 
-_TILES = ("Return", "Env steps", "Steps per second", "Updates", "Policy lag", "Time")
-
-
-def tiles(view: RunView) -> dict[str, tuple[str, str, float | None]]:
-    """Value, note and progress by title."""
+def tiles(view: RunView) -> dict[str, tuple[str, str]]:
+    """Value and note by title."""
     status = view.status
     lag, seconds = status.get("policy_lag", {}), status.get("seconds", 0.0)
     steps, total = status.get("env_steps", 0), view.option("total_env_steps")
@@ -152,26 +122,24 @@ def tiles(view: RunView) -> dict[str, tuple[str, str, float | None]]:
     evaluation = view.result.evaluation_return if view.result else None
     if evaluation is not None:
         goal = f"evaluation {number(evaluation)}"
+    episodes = f"{status.get('episodes', 0):,} episodes"
     return {
-        "Return": (number(status.get("mean_return_100")), goal, None),
-        "Env steps": (
-            f"{steps:,}",
-            f"of {total:,}" if total else f"{status.get('episodes', 0):,} episodes",
-            steps / total if total else None,
-        ),
+        "Return": (number(status.get("mean_return_100")), goal),
+        "Env steps": (f"{steps:,}", f"of {total:,}" if total else episodes),
         "Steps per second": (
             "-" if rate is None else compact(rate),
             "over the run" if view.state == "ended" else "now",
-            None,
         ),
-        "Updates": (f"{status.get('updates', 0):,}", f"{compact(updates)}/s", None),
-        "Policy lag": (number(lag.get("mean")), f"mean; max {lag.get('max', 0)}", None),
-        "Time": (
-            clock(seconds),
-            f"of {clock(limit)}" if limit else f"restarts: {view.restarts}",
-            seconds / limit if limit else None,
-        ),
+        "Updates": (f"{status.get('updates', 0):,}", f"{compact(updates)}/s"),
+        "Policy lag": (number(lag.get("mean")), f"mean; max {lag.get('max', 0)}"),
+        "Time": (clock(seconds), f"of {clock(limit)}" if limit else f"restarts: {view.restarts}"),
     }
+
+
+def _outcome_class(view: RunView) -> str:
+    """Class of the style sheet for how a run ended, or for its state."""
+    stopped_by = view.result.stopped_by if view.result else ""
+    return stopped_by if stopped_by in ("target", "failure") else view.state
 
 
 def _outcome(view: RunView) -> str:
@@ -179,7 +147,7 @@ def _outcome(view: RunView) -> str:
         first, *others = closing_lines(view.result)
         more = "".join(f'<div class="more">{escape(line)}</div>' for line in others)
         return (
-            f'<div class="card result {escape(view.result.stopped_by)}"><div class="first">'
+            f'<div class="card result {_outcome_class(view)}"><div class="first">'
             f"{escape(first)}</div>{more}</div>"
         )
     if view.state == "lost":
@@ -194,7 +162,7 @@ def _nodes(view: RunView) -> str:
     nodes = view.status.get("nodes", {})
     rows = []
     for name, node in nodes.items():
-        busy, restarts = node["busy"], node["restarts"]
+        busy, restarts = node["busy"], int(node["restarts"])
         share = 0.0 if busy is None else busy
         mark = ' class="restarted"' if restarts else ""
         rows.append(
@@ -206,25 +174,6 @@ def _nodes(view: RunView) -> str:
         return '<div class="calm">Nothing yet.</div>'
     head = "<tr><th>node</th><th></th><th>busy</th><th>restarts</th></tr>"
     return f'<table class="roles">{head}{"".join(rows)}</table>'
-
-
-def _sizes(view: RunView) -> str:
-    """Sizes of the run by the names of the options."""
-    chosen, own = view.config.get("chosen", {}), view.config.get("config", {})
-    found = {name: chosen.get(name, own.get(name)) for name in _SIZES}
-    channels = view.topology.get("channels", {})
-    found |= {
-        f"slots of {name}": each["slots"] for name, each in channels.items() if "slots" in each
-    }
-    rows = "".join(
-        f"<tr><td>{escape(name.replace('_', ' '))}</td><td>{escape(str(value))}</td></tr>"
-        for name, value in found.items()
-        if value
-    )
-    return f'<table class="roles">{rows}</table>'
-
-
-_SORTS = {"node": "process", "alarm": "alarm", "checkpoint": "checkpoint", "end": "end"}
 
 
 def _events(view: RunView) -> str:
@@ -239,7 +188,7 @@ def _events(view: RunView) -> str:
         first, _, rest = event["text"].partition("\n")
         lines.append(
             f'<div class="event {escape(event["sort"])}" title="{escape(rest)}"><time>{at}</time>'
-            f'<span class="sort">{escape(_SORTS.get(event["sort"], event["sort"]))}</span>'
+            f'<span class="sort">{escape(event["sort"])}</span>'
             f'<span class="text">{escape(first)}</span></div>'
         )
     return "".join(lines) or '<div class="calm">None.</div>'

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a run directory as plain data; files are read again only where they changed.
+"""Reads a run directory as plain data; files are read again only if they changed.
 
-The page has no other connection to the run, so it works during it, after it, and again when the
-run is resumed.
+The page has no other connection to the run, so it works during the run, after it, and again when
+the run is resumed.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+import psutil
 
 from veldt.errors import ConfigurationError
 from veldt.telemetry.log_files import METRICS_FILE, JsonLines
@@ -39,28 +40,18 @@ State = Literal["starting", "running", "ended", "lost"]
 
 
 @dataclass(frozen=True)
-class Point:
-    """The part of one line of metrics.jsonl that is drawn."""
-
-    time: float
-    env_steps: int
-    mean_return: float | None
-    env_steps_per_second: float
-
-
-@dataclass(frozen=True)
 class RunView:
-    """A run at one moment; what is not known yet is empty."""
+    """A run at one moment; unknown parts are empty."""
 
     config: dict[str, Any]
     state: State
-    """lost: its process is gone and left no result."""
+    """lost: its process ended without a result."""
     status: dict[str, Any] = field(default_factory=dict)
     topology: dict[str, Any] = field(default_factory=dict)
     result: RunResult | None = None
-    """None while `status` is about a run that was resumed since."""
-    curve: list[Point] = field(default_factory=list)
-    """At most CURVE_POINTS, evenly spaced."""
+    """None while the run continues after a result."""
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    """At most CURVE_POINTS lines of metrics.jsonl, evenly spaced."""
     latest: dict[str, Any] = field(default_factory=dict)
     """The newest line of metrics.jsonl."""
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -97,7 +88,8 @@ class RunReader:
         self._events_file = JsonLines(self.run_dir / EVENTS_FILE)
         self._league = _History(self.run_dir / LEAGUE_FOLDER / LEAGUE_LOG)
         self._events: list[dict[str, Any]] = []
-        if not self._read_json(CONFIG_FILE):
+        config = self._read_json(CONFIG_FILE)
+        if "architecture" not in config or not isinstance(config.get("options"), dict):
             raise ConfigurationError(
                 f"{self.run_dir} is not a run directory; give the folder that holds config.json"
             )
@@ -115,7 +107,7 @@ class RunReader:
             status=status,
             topology=self._read_json(TOPOLOGY_FILE),
             result=RunResult.from_mapping(result) if state == "ended" and result else None,
-            curve=[_point(line) for line in thinned(lines)],
+            curve=thinned(lines),
             latest=lines[-1] if lines else {},
             events=list(self._events),
             snapshots=list(self._league.read()),
@@ -131,7 +123,9 @@ class RunReader:
             if stamp == known_stamp:
                 return known
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
+            return known
+        if not isinstance(content, dict):
             return known
         self._json_files[name] = (stamp, content)
         return content
@@ -152,7 +146,7 @@ def runs_in(paths: Sequence[str | Path]) -> dict[str, Path]:
 class _History:
     """Lines of a growing file in order of env steps.
 
-    A resumed run continues from its checkpoint, so lines of later env steps are dropped."""
+    A resumed run continues from its checkpoint, which drops lines of later env steps."""
 
     def __init__(self, path: Path) -> None:
         self._file = JsonLines(path)
@@ -169,11 +163,6 @@ class _History:
         return self._lines
 
 
-def _point(line: dict[str, Any]) -> Point:
-    rate = line.get("rate/env_steps_per_second") or 0.0
-    return Point(line["time"], line["env_steps"], line.get("return/mean_100"), rate)
-
-
 def _state(status: dict[str, Any], result: dict[str, Any]) -> State:
     if not status:
         return "ended" if result else "starting"
@@ -188,13 +177,7 @@ def _is_alive(status: dict[str, Any]) -> bool:
     process = status["process"]
     if process["host"] != socket.gethostname():
         return time.time() - status["time"] < _SILENT_SECONDS
-    try:
-        os.kill(process["pid"], 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # a process of another user
-        return True
-    return True
+    return psutil.pid_exists(process["pid"])
 
 
 def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,13 +12,17 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
+from veldt.backends.background import Background
 from veldt.checkpoints.format import DAMAGE, verify
 from veldt.checkpoints.store import ordered_names
 from veldt.errors import ConfigurationError
 from veldt.files import held_folder, write_atomically
+from veldt.remote.places import local_copy
 from veldt.remote.store import RemoteStore, StoreError
 from veldt.remote.upload import (
     BEST,
@@ -31,10 +35,11 @@ from veldt.remote.upload import (
     commits_in,
     digest_of,
 )
+from veldt.telemetry.log_files import LogFn, log_to_stderr
 
 _READS = 3  # of a checkpoint that arrives damaged, or of a run whose files are being replaced
+_REFRESH_SECONDS = 5.0
 
-LogFn = Callable[[str], None]
 Listing = Mapping[str, int]
 
 
@@ -96,6 +101,25 @@ def _download_copy(
             store.download(CONFIG, local / CONFIG, listing.get(CONFIG, 0), grows=True)
         else:
             write_atomically(local / CONFIG, config)
+
+
+def follow_run(url: str) -> Path:
+    """Download a run to read it, and keep its files up to date until this process ends."""
+    store = RemoteStore(url)
+    local = local_copy(store.url, "copies")
+    try:
+        download_copy(store, local, log_to_stderr, None)
+    except StoreError as error:
+        raise ConfigurationError(str(error)) from error
+
+    def refresh() -> NoReturn:
+        while True:
+            time.sleep(_REFRESH_SECONDS)
+            with suppress(StoreError, OSError):  # readers then see the last state
+                refresh_files(store, local)
+
+    Background(refresh)
+    return local
 
 
 def refresh_files(store: RemoteStore, local: Path) -> None:

@@ -17,16 +17,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
 import re
 import shutil
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from veldt.backends.background import Background
 from veldt.callbacks import Callback
 from veldt.checkpoints.format import DAMAGE, MANIFEST, META, json_bytes
 from veldt.checkpoints.store import ordered_names, step_of
@@ -110,8 +112,8 @@ class RunUploader(Callback):
         self._uploaded: dict[str, tuple[int, int]] = {}
         """Size and time of change of the files in the store."""
         self._committed: dict[str, Commit] = {}
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._work: Background[None] | None = None
         self._is_ending = self._is_abandoned = False
         self._problem = ""
         self.successor: str | None = None
@@ -134,7 +136,7 @@ class RunUploader(Callback):
                 self._committed[folder] = commit
 
     def on_checkpoint(self, path: Path, env_steps: int) -> None:
-        self._wake.set()
+        self._wake.put(None)
 
     def on_progress(self, metrics: Mapping[str, float]) -> bool:
         """True once another process has taken over the run."""
@@ -144,15 +146,14 @@ class RunUploader(Callback):
     def finish(self) -> None:
         """Upload the rest. Raises UploadFailure if it takes longer than the store's patience."""
         self._is_ending = True
-        self._wake.set()
-        thread = self._start()
-        thread.join(self._store.patience_seconds)
+        self._wake.put(None)
+        has_ended = self._start().done(self._store.patience_seconds)
         if self.successor is not None:
             raise UploadFailure(
                 f"{self._store.url} was taken over by {self.successor}; this run has ended, and"
                 f" what it did since is in {self._run_dir} only"
             )
-        if thread.is_alive():
+        if not has_ended:
             self._is_abandoned = True
             raise UploadFailure(self._what_is_missing())
         shutil.rmtree(self._run_dir / _STAGE, ignore_errors=True)
@@ -167,18 +168,16 @@ class RunUploader(Callback):
             " the same command on this machine uploads it"
         )
 
-    def _start(self) -> threading.Thread:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, daemon=True)
-            self._thread.start()
-        return self._thread
+    def _start(self) -> Background[None]:
+        if self._work is None:
+            self._work = Background(self._upload_rounds)
+        return self._work
 
-    def _work(self) -> None:
-        """Upload round after round, on a thread of its own."""
+    def _upload_rounds(self) -> None:
         pause = 0.0
         while self.successor is None and not self._is_abandoned:
-            self._wake.wait(pause)
-            self._wake.clear()
+            with suppress(queue.Empty):
+                self._wake.get(timeout=pause)
             is_last = self._is_ending
             try:
                 self._upload()
