@@ -48,6 +48,7 @@ class Producer(Role):
 
     sink: ExperienceSink
     limit: int = 1 << 40
+    ends: tuple[object, ...] = ()
 
     def open(self, context: NodeContext) -> None:
         self._context = context
@@ -107,6 +108,7 @@ class Consumer(Role):
     restartable: ClassVar[bool] = False
     source: ExperienceSource
     stall_after: int = 1 << 40
+    ends: tuple[object, ...] = ()
 
     def open(self, context: NodeContext) -> None:
         self._received = context.telemetry.counter("received")
@@ -143,43 +145,6 @@ class Consumer(Role):
         self._next[actor] = (incarnation, sequence + 1)
         self._incarnation.set(max(incarnation, self._incarnation.value))
         self._order.set((self._order.value * 31 + actor + 1) % 1_000_003)
-
-
-@dataclass(eq=False)
-class Scatterer(Role):
-    """Commits numbered records to the last of many sinks."""
-
-    sinks: tuple[ExperienceSink, ...]
-
-    def open(self, context: NodeContext) -> None:
-        self._last = Producer(self.sinks[-1])
-        self._last.open(context)
-
-    def step(self) -> bool:
-        return self._last.step()
-
-
-@dataclass(eq=False)
-class Gatherer(Role):
-    """Takes records from the last of many sources."""
-
-    restartable: ClassVar[bool] = False
-    sources: tuple[ExperienceSource, ...]
-
-    def open(self, context: NodeContext) -> None:
-        self._last = Consumer(self.sources[-1])
-        self._last.open(context)
-
-    def step(self) -> bool:
-        return self._last.step()
-
-
-class SlowConsumer(Consumer):
-    """Ten times slower than any one producer."""
-
-    def step(self) -> bool:
-        time.sleep(0.002)
-        return super().step()
 
 
 @dataclass(eq=False)
@@ -259,28 +224,6 @@ class Idle(Role):
 
     def step(self) -> bool:
         return False
-
-
-@dataclass(eq=False)
-class TurnTaker(Role):
-    """Notices when its colocated peer does not step exactly once between two steps of its own."""
-
-    restartable: ClassVar[bool] = False
-    turns: ClassVar[list[str]] = []  # one list per process is the point
-    limit: int
-
-    def open(self, context: NodeContext) -> None:
-        self._name = context.name
-        self._steps = context.telemetry.counter("steps")
-        context.telemetry.counter("process_id").set(os.getpid())
-
-    def step(self) -> bool:
-        if self._steps.value >= self.limit:
-            return False
-        assert not self.turns or self.turns[-1] != self._name, "stepped twice in a row"
-        self.turns.append(self._name)
-        self._steps.add()
-        return True
 
 
 @dataclass(eq=False)

@@ -131,37 +131,6 @@ def test_a_burst_stops_the_run_with_the_last_good_weights(architecture, tmp_path
         assert np.isfinite(published(backend)).all()
 
 
-class RarePoison(Poison):
-    """Spoils one loss in a hundred, and makes another one a million times too large."""
-
-    def __init__(self, learner):
-        super().__init__(learner)
-        self._draw, self.huge = np.random.default_rng(1), 0
-
-    def __call__(self, batch):
-        loss, number = self._objective(batch), self._draw.random()
-        if number < 0.01:
-            self.injected += 1
-            return loss._replace(total=loss.total * torch.nan)
-        if number < 0.02:
-            self.huge += 1
-            return loss._replace(total=loss.total * 1e6)
-        return loss
-
-
-def test_a_hundredth_of_bad_losses_is_skipped_and_of_huge_ones_survived(tmp_path):
-    """Huge gradients are cut to the longest that is allowed."""
-    with serial_run("impala", tmp_path) as backend:
-        learner = learner_of(backend)
-        poison = RarePoison(learner)
-        learn_until(backend, lambda: total(backend, "updates") > 300)
-        skipped = total(backend, "dropped.not_finite")
-        assert skipped == poison.injected > 0
-        assert poison.huge > 0
-        assert np.isfinite(published(backend)).all()
-        assert learner._flat.vector[: learner._flat.num_trained].abs().max() < 100
-
-
 def test_weights_that_broke_are_put_back_before_the_run_ends(tmp_path):
     with serial_run("impala", tmp_path) as backend:
         learn_until(backend, lambda: total(backend, "updates") > 3)

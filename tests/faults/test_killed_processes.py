@@ -10,7 +10,6 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import commands
 import psutil
 import pytest
 
@@ -18,7 +17,6 @@ import veldt
 from veldt.backends.base import BackendOptions
 from veldt.backends.process.backend import ProcessBackend
 from veldt.backends.process.forkserver import warm_up
-from veldt.checkpoints.store import CheckpointStore
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 
@@ -145,36 +143,3 @@ def is_alive(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
-
-
-def test_preemption_costs_nothing_and_a_default_run_listens_to_nobody(tmp_path):
-    words = ("train", "impala", "--env", "CartPole-v1", "--envs-per-actor", "4", "--quiet")
-    process = commands.start(tmp_path, *words, "--num-actors", "2", "--run-dir", "run")
-    try:
-        commands.wait_for_training(tmp_path / "run", process)
-        family = [psutil.Process(process.pid)]
-        family += family[0].children(recursive=True)
-        listening = [
-            socket
-            for member in family
-            for socket in member.net_connections("inet")
-            if socket.status == psutil.CONN_LISTEN or socket.type == 2
-        ]
-        exposed = [each for each in listening if each.laddr.ip not in ("127.0.0.1", "::1")]
-        assert len(family) >= 4
-        assert exposed == []
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
-    finally:
-        commands.end(process)
-    assert process.returncode == 0, err
-    assert commands.left_after(process.pid, 10) == []
-    result, complete = commands.saved(tmp_path / "run")
-    assert complete
-    saved = CheckpointStore(tmp_path / "run/checkpoints").newest()
-    assert result["stopped_by"] == "interrupt"
-    # Actors step on while the others hand their state over: the checkpoint is not older.
-    more = veldt.resume(tmp_path / "run", total_env_steps=saved.step + 500, quiet=True)
-    assert more.stopped_by == "env_steps"
-    assert more.env_steps >= saved.step + 500
-    assert more.updates > saved.meta["version"]

@@ -29,9 +29,8 @@ def make():
     ("make", "words"),
     [
         (faulty.raising_factory, "FileNotFoundError: no such robot"),
-        (faulty.exiting_factory, "sys.exit('licence server not reached')"),
         (faulty.OldStep, "step() returned 4 values instead of 5"),
-        (faulty.NoObservation, "reset() returned None"),
+        (faulty.never_resetting, "does not stand up"),
         (faulty.WrongShape, "an observation of shape (5,) where its observation space is Box"),
     ],
 )

@@ -73,20 +73,10 @@ def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_pa
         assert result["stopped_by"] == "interrupt"
         assert complete
         assert commands.left_after(process.pid) == []
-
-
-def test_a_run_that_was_terminated_at_its_start_goes_on_where_it_was(tmp_path):
-    process = commands.start(tmp_path, *TRAIN)
-    try:
-        commands.wait_until_it_listens(process)
-        os.killpg(process.pid, signal.SIGTERM)
-        _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
-    finally:
-        commands.end(process)
-    assert process.returncode == 0, err
-    done = commands.run(tmp_path, "resume", "run", "--quiet", "--total-env-steps", "2000")
+    steps = result["env_steps"] + 2000
+    done = commands.run(folder, "resume", "run", "--quiet", "--total-env-steps", str(steps))
     assert done.returncode == 0, done.stderr
-    assert commands.saved(tmp_path / "run")[0]["env_steps"] >= 2000
+    assert commands.saved(folder / "run")[0]["env_steps"] >= steps
 
 
 def test_ctrl_c_twice_keeps_everything_and_says_so_in_the_exit_code(tmp_path):

@@ -90,26 +90,6 @@ def test_a_budget_that_is_over_before_the_first_reset_is_said_in_one_line(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_a_large_network_keeps_its_budget(tmp_path):
-    """4 million weights and their optimizer state are captured and written beside the loop."""
-    words = (
-        "train",
-        "impala",
-        "--env",
-        "CartPole-v1",
-        "--network-options",
-        "hidden_sizes=2000x2000",
-        *SMALL,
-    )
-    limits = ("--max-seconds", "25", "--checkpoint-options", "seconds=1", "--quiet")
-    done = commands.run(tmp_path, *words, "--run-dir", "run", *limits)
-    assert done.returncode == 0, done.stderr
-    result, complete = commands.saved(tmp_path / "run")
-    assert complete
-    assert result["stopped_by"] == "seconds"
-    assert result["wall_seconds"] < 25 + SLACK_SECONDS
-
-
 def test_a_run_that_was_suspended_goes_on_without_a_restart(tmp_path, monkeypatch):
     """As a scheduler does that lends its cores to another job: for longer than a node may be silent
     while somebody listens."""
