@@ -14,8 +14,6 @@ from veldt.backends.serial import SerialBackend
 from veldt.options import RunOptions
 from veldt.roles.learner import MOST_DROPS_IN_A_ROW, Learner
 from veldt.run.checkpoints import RunCheckpoints
-from veldt.run.description import describe_plan
-from veldt.run.directory import RunDirectory
 from veldt.run.plan import make_plan
 from veldt.telemetry.aggregate import RunTelemetry
 
@@ -24,26 +22,16 @@ ARCHITECTURES = ("impala", "a3c", "ga3c", "dqn", "gorila")
 
 @contextmanager
 def serial_run(architecture, tmp_path, **own):
-    options = RunOptions(
-        env="CartPole-v1",
-        backend="serial",
-        envs_per_actor=4,
-        num_actors=1,
-        run_dir=str(tmp_path / "run"),
-    )
+    options = RunOptions("CartPole-v1", backend="serial", envs_per_actor=4, num_actors=1)
     if architecture in ("dqn", "gorila"):
         own = {"min_replay_transitions": 100, "batch_size": 16, **own}
-    plan = make_plan(architecture, options, own)
-    directory = RunDirectory(options.run_dir, architecture, "CartPole-v1")
-    directory.write_config(describe_plan(plan))
-    backend = SerialBackend(plan.topology, seed=1)
-    backend.run_dir = directory.path
+    backend = SerialBackend(make_plan(architecture, options, own).topology, seed=1)
+    backend.run_dir = tmp_path
     backend.start()
     try:
         yield backend
     finally:
         backend.stop()
-        directory.close()
 
 
 def learner_of(backend):
