@@ -43,7 +43,6 @@ def many_to_one(
     num_producers: int = 3,
     num_slots: int = 5,
     limit: int = 1 << 40,
-    slots_per_batch: int = 1,
     stall_after: int = 1 << 40,
 ) -> Topology:
     """Producers first, then the consumer."""
@@ -51,7 +50,7 @@ def many_to_one(
     queue = topology.queue("records", roles.record_layout(), num_slots)
     for _ in range(num_producers):
         topology.add("producer", roles.Producer(queue.sink, limit))
-    topology.add("consumer", roles.Consumer(queue.source(slots_per_batch), stall_after))
+    topology.add("consumer", roles.Consumer(queue.source(), stall_after))
     return topology
 
 
@@ -77,16 +76,6 @@ def test_every_record_arrives_once_and_in_its_producers_order(
     if name != "serial":  # where an idle topology is reported as a deadlock
         advance_for(backend, 0.2)
     assert counter(backend, 3, "received") == 600
-
-
-@every_backend
-def test_batches_of_several_slots_join_along_each_fields_axis(
-    name: str, make_backend: MakeBackend
-) -> None:
-    backend = make_backend(name, many_to_one(num_producers=2, limit=50, slots_per_batch=5))
-    backend.start()
-    advance_until(backend, lambda: counter(backend, 2, "received") >= 100, "all batches")
-    assert counter(backend, 2, "batches") == 20
 
 
 @every_transport
