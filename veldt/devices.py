@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feeding an accelerator and waiting for it without wasting a core on it."""
+"""Copies between host and accelerator, and waiting for it without using a core."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _WORTH_LOCKING_BYTES = 1 << 20
 _PAGE = 4096
 
 RECORDING = threading.RLock()
-"""Held while a CUDA graph is recorded, and by whoever must not come in between: threads of one
-process share the device."""
+"""Held while a CUDA graph is recorded, and for work that must not be part of it.
+
+Threads of one process share the device."""
 
 
 class Completion:
-    """Sleeps until the work queued on a device is done.
+    """Sleeps until the work queued on a device is done; on the CPU it returns at once.
 
-    CUDA's own waits spin, which takes a whole core from the environments; a blocking event does
-    not. On the CPU there is nothing to wait for."""
+    CUDA's own waits spin, which takes a core from the environments; a blocking event does not."""
 
     def __init__(self, device: torch.device) -> None:
         self._event = torch.cuda.Event(blocking=True) if device.type == "cuda" else None
@@ -36,14 +36,15 @@ class Completion:
 
 
 def use_tensor_cores() -> None:
-    """Matrix products in float32 may round their factors to TF32 on CUDA: 10 bits of mantissa where
-    bfloat16, which images are convolved in, has 7."""
+    """Let float32 matrix products on CUDA round their factors to TF32, with 10 bits of mantissa."""
     torch.set_float32_matmul_precision("high")
 
 
 class Upload:
-    """Brings batches to a device. Memory that stays is page-locked when it first comes: the device
-    then reads it by itself, while from other memory a core copies everything once more."""
+    """Copies batches to a device.
+
+    Memory that stays allocated is page-locked on first use, so that the device reads it directly;
+    other memory is copied once more by a core."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -66,7 +67,7 @@ class Upload:
             return
         self._seen.add(address)
         pages = range(address // _PAGE, (address + tensor.nbytes - 1) // _PAGE + 1)
-        # A page cannot be locked twice; who shares one with a neighbour is copied as before.
+        # A page cannot be locked twice: an array that shares one with another is copied as before.
         if any(
             pages.start < other.stop and other.start < pages.stop for other in self._locked.values()
         ):
@@ -74,20 +75,21 @@ class Upload:
         try:
             torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(address, tensor.nbytes, 0))
             self._locked[address] = pages
-        except RuntimeError:  # it is copied as before; the next launch would report this as its own
+        except RuntimeError:  # copied as before; clear the error, or the next launch reports it
             with contextlib.suppress(RuntimeError):
                 torch.zeros(1, device=self._device)
 
     def close(self) -> None:
-        """Unlock everything, before its memory is given back."""
+        """Unlock everything, before the memory is freed."""
         for address in self._locked:
             torch.cuda.cudart().cudaHostUnregister(address)
         self._locked.clear()
 
 
 class Download:
-    """Brings a vector from a device to the host, into page-locked memory that is used again: what
-    it returns is valid until the next call. On the host it is the memory itself."""
+    """Copies a vector from a device to page-locked memory, valid until the next call.
+
+    A vector on the host is returned without a copy."""
 
     def __init__(self, device: torch.device) -> None:
         self._completion = Completion(device)
@@ -110,4 +112,4 @@ class Compute:
     device: str = "cpu"
     threads: int = 1
     gives_way: bool = False
-    """Whether one thread goes on alone while other programs want the cores, too."""
+    """Whether it uses a single thread while other programs need the cores."""

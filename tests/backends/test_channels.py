@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -30,12 +28,8 @@ LAYOUT = Layout.of(
 
 def queue_memory(num_slots: int = 3, verify: bool = True) -> QueueMemory:
     spec = QueueSpec("queue", LAYOUT, num_slots)
-    block = PlainBlock(QueueMemory.nbytes(spec))
-    memory = QueueMemory(spec, block, IndexDeque(), IndexDeque())
-    memory.verify = verify
-    for index in range(num_slots):
-        memory.free.push(index)
-    return memory
+    free = IndexDeque(range(num_slots))
+    return QueueMemory(spec, PlainBlock(QueueMemory.nbytes(spec)), free, IndexDeque(), verify)
 
 
 def put(sink: QueueSink, value: int) -> None:
@@ -54,14 +48,6 @@ def board_memory(history: int = 2, size: int = 5) -> BoardMemory:
 
 def publish(memory: BoardMemory, version: int) -> None:
     memory.publish(Parameters(np.full(memory.spec.size, version, np.float32), version))
-
-
-def test_slots_do_not_overlap_each_other_or_the_list_of_holders() -> None:
-    memory = queue_memory(num_slots=9)
-    for slot in memory.slots:
-        slot.raw[:] = slot.index + 1
-    assert not memory.holders.any()
-    assert all((slot.raw == slot.index + 1).all() for slot in memory.slots)
 
 
 def test_a_full_queue_refuses_and_a_released_slot_makes_room() -> None:
@@ -102,20 +88,14 @@ def test_reclaiming_frees_what_a_holder_had_and_nothing_else() -> None:
     dead.reserve()
     dead.reserve()
     alive.reserve()
-    memory.reclaim(1)
-    memory.reclaim(1)
-    assert len(memory.free) == 3
+    for _ in range(2):
+        memory.reclaim(1)
+        assert len(memory.free) == 3
     batch = QueueSource(memory, 3, ()).take_batch()
     assert batch is not None
     assert batch["row"][0, 0] == 1.0  # what it had committed still arrives
-
-
-def test_reclaiming_frees_what_a_dead_consumer_was_reading() -> None:
-    memory = queue_memory(num_slots=2)
-    put(QueueSink(memory, 1, ()), 1)
-    assert QueueSource(memory, 3, ()).take_batch() is not None
-    memory.reclaim(3)
-    assert len(memory.free) == 2
+    memory.reclaim(3)  # its consumer
+    assert len(memory.free) == 4
 
 
 @pytest.mark.parametrize("field", ["row", "flag", "provenance"])
@@ -188,22 +168,6 @@ def test_a_vector_that_does_not_match_its_checksum_is_never_returned() -> None:
     memory._vectors[1, 3] = 99.0
     with pytest.raises(RuntimeError, match="'board' changed faster"):
         memory.pull(vector, newer_than=-1)
-
-
-def test_a_reader_beside_a_writer_at_full_speed_sees_whole_growing_versions() -> None:
-    memory, versions = board_memory(size=5000), 4000
-    publish(memory, 0)
-    writer = threading.Thread(target=lambda: [publish(memory, v) for v in range(1, versions)])
-    writer.start()
-    vector, seen, reads = np.zeros(5000, np.float32), -1, 0
-    while seen < versions - 1:
-        version = memory.pull(vector, newer_than=seen)
-        if version is not None:
-            assert version > seen
-            assert (vector == version).all()
-            seen, reads = version, reads + 1
-    writer.join()
-    assert reads > 1
 
 
 class Announced:

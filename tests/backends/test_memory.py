@@ -1,20 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of memory: zeroed, shared where they should be, and an error instead of a SIGBUS."""
+"""Shared memory, FIFOs of slot numbers, and doorbells, within a process and between two."""
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
-import os
+import threading
+import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from veldt.backends.shared_memory.memory import Block, PlainBlock, SharedBlock
+from veldt.backends.shared_memory.memory import (
+    Doorbell,
+    IndexDeque,
+    IndexPipe,
+    Indices,
+    PlainBlock,
+    SharedBlock,
+)
 from veldt.resources import ShortageError, available_bytes
 
 
 @pytest.mark.parametrize("kind", [PlainBlock, SharedBlock])
-def test_arrays_are_zeroed_views_of_the_same_memory(kind: type[Block]) -> None:
+def test_arrays_are_zeroed_views_of_the_same_memory(kind: type[PlainBlock | SharedBlock]) -> None:
     block = kind(256)
     whole, tail = block.array("uint8", 256), block.array("float32", 4, offset=240)
     assert not whole.any()
@@ -22,21 +32,6 @@ def test_arrays_are_zeroed_views_of_the_same_memory(kind: type[Block]) -> None:
     assert whole[240:].view(np.float32).tolist() == [1.0] * 4
     block.memory[240:244] = b"\0\0\0\0"
     assert tail[0] == 0.0
-    block.close()
-
-
-def write_its_process_id(block: SharedBlock) -> None:
-    block.array("int64", 1)[0] = os.getpid()
-
-
-def test_another_process_writes_what_this_one_reads(fork_server: None) -> None:
-    block = SharedBlock(8)
-    child = multiprocessing.get_context("forkserver").Process(
-        target=write_its_process_id, args=(block,)
-    )
-    child.start()
-    child.join()
-    assert block.array("int64", 1)[0] == child.pid
     block.close()
 
 
@@ -62,3 +57,73 @@ def test_more_memory_than_there_is_names_amounts_and_remedy() -> None:
     message = r"'replay' needs 1,152,921,504,606,846,976 bytes .* [\d,]+ are available; lower the"
     with pytest.raises(ShortageError, match=message):
         SharedBlock(1 << 60, "replay")
+
+
+@pytest.fixture(params=[IndexPipe, IndexDeque])
+def indices(request: pytest.FixtureRequest) -> Iterator[Indices]:
+    made: Indices = request.param()
+    yield made
+    made.close()
+
+
+def test_numbers_come_out_in_order_and_only_once(indices: Indices) -> None:
+    numbers = [0, 7, 2**32 - 1, 7]
+    for number in numbers:
+        indices.push(number)
+    assert len(indices) == 4
+    assert [indices.pop() for _ in numbers] == numbers
+    assert indices.pop() is None
+    assert len(indices) == 0
+
+
+def test_each_number_goes_to_one_of_several_takers(indices: Indices) -> None:
+    taken: list[list[int]] = [[], [], []]
+
+    def take(into: list[int]) -> None:
+        while (number := indices.pop()) is not None:
+            into.append(number)
+
+    for number in range(4000):
+        indices.push(number)
+    threads = [threading.Thread(target=take, args=(into,)) for into in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(itertools.chain(*taken)) == list(range(4000))
+    assert all(into == sorted(into) for into in taken)
+
+
+def test_a_doorbell_rung_before_or_during_a_wait_ends_it() -> None:
+    bell = Doorbell()
+    bell.ring()
+    bell.ring()
+    started = time.monotonic()
+    bell.wait(60.0)
+    bell.wait(0.01)  # both were answered by one wait; this one times out
+    ringer = threading.Timer(0.05, bell.ring)
+    ringer.start()
+    bell.wait(60.0)
+    ringer.join()
+    assert time.monotonic() - started < 30.0
+    bell.close()
+
+
+def push_and_ring(bell: Doorbell, pipe: IndexPipe, block: SharedBlock) -> None:
+    block.array("int64", 1)[0] = 7
+    pipe.push(42)
+    bell.ring()
+
+
+def test_memory_pipes_and_doorbells_reach_another_process(fork_server: None) -> None:
+    bell, pipe, block = Doorbell(), IndexPipe(), SharedBlock(8)
+    context = multiprocessing.get_context("forkserver")
+    child = context.Process(target=push_and_ring, args=(bell, pipe, block))
+    child.start()
+    bell.wait(60.0)
+    assert pipe.pop() == 42
+    assert block.array("int64", 1)[0] == 7
+    child.join()
+    assert child.exitcode == 0
+    for each in (bell, pipe, block):
+        each.close()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 import requesting_roles as roles
-from driving import MakeBackend, advance_for, advance_until, bare_topology, counter, strike
+from driving import MakeBackend, advance_until, bare_topology, counter, strike
 
 from veldt.backends.base import Backend
 from veldt.errors import ConfigurationError
@@ -93,26 +93,6 @@ def test_one_who_asks_may_die_with_a_question_open(make_backend: MakeBackend) ->
         last = incarnation + 1
     advance_until(backend, lambda: counter(backend, JUDGE, "newest_incarnation") == last, "more")
     assert backend.restarts == last
-
-
-def test_the_successor_of_one_who_answers_gets_the_open_questions(
-    make_backend: MakeBackend,
-) -> None:
-    backend = make_backend("process", askers_and_answerers())
-    backend.start()
-    advance_until(backend, lambda: counter(backend, JUDGE, "received") > 10, "slots")
-    strike(backend, 2)
-    advance_until(backend, lambda: backend.restarts == 1, "a successor")
-    advance_for(backend, 0.2)
-    before = [counter(backend, asker, "answered") for asker in ASKERS]
-    advance_until(
-        backend,
-        lambda: all(
-            counter(backend, asker, "answered") > count + 20
-            for asker, count in zip(ASKERS, before, strict=True)
-        ),
-        "answers to both",
-    )
 
 
 def test_questions_that_a_dead_one_had_taken_are_asked_again(make_backend: MakeBackend) -> None:

@@ -48,6 +48,7 @@ class Producer(Role):
 
     sink: ExperienceSink
     limit: int = 1 << 40
+    ends: tuple[object, ...] = ()
 
     def open(self, context: NodeContext) -> None:
         self._context = context
@@ -107,27 +108,23 @@ class Consumer(Role):
     restartable: ClassVar[bool] = False
     source: ExperienceSource
     stall_after: int = 1 << 40
+    ends: tuple[object, ...] = ()
 
     def open(self, context: NodeContext) -> None:
         self._received = context.telemetry.counter("received")
-        self._batches = context.telemetry.counter("batches")
         self._incarnation = context.telemetry.counter("newest_incarnation")
         self._order = context.telemetry.counter("order_of_arrival")
         self._next: dict[int, tuple[int, int]] = {}
 
     def step(self) -> bool:
-        if self._batches.value >= self.stall_after:
+        if self._received.value >= self.stall_after:
             time.sleep(0.001)
             return True
         batch = self.source.take_batch()
         if batch is None:
             return False
-        for position, provenance in enumerate(batch["provenance"]):
-            columns = batch["payload"][:, position * COLUMNS : (position + 1) * COLUMNS]
-            self._check(provenance, columns)
-            self._received.add()
-        assert batch["payload"].shape[1] == COLUMNS * len(batch["provenance"])
-        self._batches.add()
+        self._check(batch["provenance"][0], batch["payload"])
+        self._received.add()
         self.source.release(batch)
         return True
 
@@ -143,43 +140,6 @@ class Consumer(Role):
         self._next[actor] = (incarnation, sequence + 1)
         self._incarnation.set(max(incarnation, self._incarnation.value))
         self._order.set((self._order.value * 31 + actor + 1) % 1_000_003)
-
-
-@dataclass(eq=False)
-class Scatterer(Role):
-    """Commits numbered records to the last of many sinks."""
-
-    sinks: tuple[ExperienceSink, ...]
-
-    def open(self, context: NodeContext) -> None:
-        self._last = Producer(self.sinks[-1])
-        self._last.open(context)
-
-    def step(self) -> bool:
-        return self._last.step()
-
-
-@dataclass(eq=False)
-class Gatherer(Role):
-    """Takes records from the last of many sources."""
-
-    restartable: ClassVar[bool] = False
-    sources: tuple[ExperienceSource, ...]
-
-    def open(self, context: NodeContext) -> None:
-        self._last = Consumer(self.sources[-1])
-        self._last.open(context)
-
-    def step(self) -> bool:
-        return self._last.step()
-
-
-class SlowConsumer(Consumer):
-    """Ten times slower than any one producer."""
-
-    def step(self) -> bool:
-        time.sleep(0.002)
-        return super().step()
 
 
 @dataclass(eq=False)
@@ -215,7 +175,6 @@ class Reader(Role):
     def open(self, context: NodeContext) -> None:
         self._vector = np.empty(self.size, np.float32)
         self._version = context.telemetry.counter("version")
-        self._pulls = context.telemetry.counter("pulls")
         self._version.set(-1)
 
     def step(self) -> bool:
@@ -225,7 +184,6 @@ class Reader(Role):
         assert version > self._version.value, "a version went back"
         assert (self._vector == version).all(), "weights of two versions in one vector"
         self._version.set(version)
-        self._pulls.add()
         return True
 
 
@@ -259,28 +217,6 @@ class Idle(Role):
 
     def step(self) -> bool:
         return False
-
-
-@dataclass(eq=False)
-class TurnTaker(Role):
-    """Notices when its colocated peer does not step exactly once between two steps of its own."""
-
-    restartable: ClassVar[bool] = False
-    turns: ClassVar[list[str]] = []  # one list per process is the point
-    limit: int
-
-    def open(self, context: NodeContext) -> None:
-        self._name = context.name
-        self._steps = context.telemetry.counter("steps")
-        context.telemetry.counter("process_id").set(os.getpid())
-
-    def step(self) -> bool:
-        if self._steps.value >= self.limit:
-            return False
-        assert not self.turns or self.turns[-1] != self._name, "stepped twice in a row"
-        self.turns.append(self._name)
-        self._steps.add()
-        return True
 
 
 @dataclass(eq=False)

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -40,12 +40,27 @@ def start(folder: Path, *words: str, **settings) -> subprocess.Popen:
 
 def run(folder: Path, *words: str, timeout: float = 100.0) -> subprocess.CompletedProcess:
     """The same, to its end."""
+    with started(folder, *words) as process:
+        out, err = process.communicate(timeout=timeout)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+@contextmanager
+def started(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
+    """The same, killed at the end of the block if it still runs."""
     process = start(folder, *words)
     try:
-        out, err = process.communicate(timeout=timeout)
+        yield process
     finally:
         end(process)
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def terminated(process: subprocess.Popen) -> str:
+    """Send SIGTERM; the run must end in order. Returns what it wrote to standard error."""
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, err
+    return err
 
 
 def end(process: subprocess.Popen, whole_group: bool = False) -> None:

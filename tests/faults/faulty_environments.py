@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from typing import Any
@@ -146,10 +145,6 @@ def raising_factory() -> Faulty:
     raise FileNotFoundError("no such robot: /dev/robot0")
 
 
-def exiting_factory() -> Faulty:
-    sys.exit("licence server not reached")
-
-
 class OldStep(Faulty):
     """Gym's interface before 2022."""
 
@@ -158,30 +153,22 @@ class OldStep(Faulty):
         return observation, reward, terminated, info
 
 
-class NoObservation(Faulty):
-    def reset(self, **settings: Any) -> Any:
-        super().reset(**settings)
-        return None, {}
-
-
 class WrongShape(Faulty):
     def step(self, action: Any) -> Any:
         _, *rest = super().step(action)
         return (np.zeros(5, np.float32), *rest)
 
 
-class Printing(Faulty):
-    def step(self, action: Any) -> Any:
-        print("debug: step")
-        return super().step(action)
-
-
-class Moving(Faulty):
-    """Works in a folder of its own."""
+class Rude(Faulty):
+    """Prints, and works in a folder of its own."""
 
     def __init__(self) -> None:
         super().__init__()
         os.chdir(tempfile.gettempdir())
+
+    def step(self, action: Any) -> Any:
+        print("debug: step")
+        return super().step(action)
 
 
 class Wider(Faulty):

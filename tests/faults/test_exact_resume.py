@@ -15,12 +15,7 @@ import pytest
 
 import veldt
 from veldt.architectures import ARCHITECTURES
-from veldt.backends.serial import SerialBackend
 from veldt.checkpoints.store import CheckpointStore
-from veldt.options import RunOptions
-from veldt.run.checkpoints import RunCheckpoints
-from veldt.run.plan import make_plan
-from veldt.telemetry.aggregate import RunTelemetry
 
 HALF = 500
 SMALL = {
@@ -125,40 +120,3 @@ def test_a_killed_run_resumes_to_the_same_bits(architecture, tmp_path):
     whole = train(architecture, tmp_path / "whole", end)
     assert resumed.env_steps == whole.env_steps
     assert resumed.parameters_sha256 == whole.parameters_sha256
-
-
-def test_a_failed_save_keeps_the_last_one_and_the_run(tmp_path):
-    """Something else holds the lock of the directory; a full disk ends in the same error."""
-    import fcntl
-
-    options = RunOptions("CartPole-v1", backend="serial", num_actors=1, envs_per_actor=4)
-    plan = make_plan("impala", options, {})
-    backend, notes = SerialBackend(plan.topology, seed=1), []
-    telemetry = RunTelemetry([(node.name, node.kind) for node in plan.topology.nodes])
-    checkpoints = RunCheckpoints(
-        tmp_path, backend, telemetry, every_seconds=None, every_env_steps=None, note=notes.append
-    )
-
-    def advance_and_save() -> Path | None:
-        backend.advance(0.0)
-        names = (node.name for node in plan.topology.nodes)
-        telemetry.update(dict(zip(names, backend.snapshots(), strict=True)), now=0.0)
-        return checkpoints.save(backend.parameters("weights"))
-
-    backend.start()
-    try:
-        first = advance_and_save()
-        with open(tmp_path / ".lock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            assert advance_and_save() is None
-        assert "no checkpoint was written: another process" in notes[0]
-        kept = CheckpointStore(tmp_path).newest()
-        assert kept is not None
-        assert kept.path == first
-        last = advance_and_save()
-        newest = CheckpointStore(tmp_path).newest()
-        assert newest is not None
-        assert newest.path == last != first
-        assert np.isfinite(newest.load("weights")["vector"]).all()
-    finally:
-        backend.stop()

@@ -10,20 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import veldt
 from veldt.backends.process.backend import ProcessBackend
-from veldt.backends.serial import SerialBackend
-from veldt.checkpoints.store import CheckpointStore
 from veldt.options import RunOptions
 from veldt.resources import ShortageError
-from veldt.run.checkpoints import RunCheckpoints
 from veldt.run.plan import make_plan
-from veldt.telemetry.aggregate import RunTelemetry
 
 ROOT = str(Path(veldt.__file__).parent.parent)
 TRAIN = ["train", "impala", "--env", "CartPole-v1", "--num-actors", "2", "--envs-per-actor", "2"]
@@ -76,46 +71,3 @@ def test_more_memory_than_there_is_is_refused(monkeypatch):
     monkeypatch.setattr("veldt.resources.available_bytes", lambda: 10**9)  # some have much more
     with pytest.raises(ShortageError, match="'replay' " + words + "lower --replay-transitions"):
         topology("apex", replay_transitions=10**9)
-
-
-@pytest.fixture
-def tiny_disk(tmp_path):
-    mount = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(tmp_path)]
-    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("mounting needs root")
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
-
-
-def test_a_disk_that_fills_stops_no_run_and_spoils_no_checkpoint(tiny_disk):
-    """Training goes on with the old checkpoint, says so, and saves again when there is room."""
-    nodes, notes = topology("impala"), []
-    backend = SerialBackend(nodes, seed=1)
-    telemetry = RunTelemetry([(node.name, node.kind) for node in nodes.nodes])
-    checkpoints = RunCheckpoints(
-        tiny_disk, backend, telemetry, every_seconds=None, every_env_steps=None, note=notes.append
-    )
-
-    def advance_and_save() -> Path | None:
-        backend.advance(0.0)
-        snapshots = zip((node.name for node in nodes.nodes), backend.snapshots(), strict=True)
-        telemetry.update(dict(snapshots), now=0.0)
-        return checkpoints.save(backend.parameters("weights"))
-
-    backend.start()
-    try:
-        first, filler = advance_and_save(), tiny_disk / "filler"
-        with suppress(OSError), open(filler, "wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-        for _ in range(3):
-            assert advance_and_save() is None
-            newest = CheckpointStore(tiny_disk).newest()
-            assert newest is not None
-            assert newest.path == first
-        assert all("No space left on device" in note for note in notes)
-        assert len(notes) == 3
-        filler.unlink()
-        assert advance_and_save() is not None
-    finally:
-        backend.stop()

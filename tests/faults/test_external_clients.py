@@ -19,7 +19,6 @@ import grpc
 import pytest
 from commands import PATIENCE_SECONDS, ROOT, end, run, start
 
-from veldt.cli.main import main
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
@@ -124,7 +123,6 @@ def test_a_run_that_nobody_comes_to_ends_in_time(tmp_path):
         ("seed_rl", "external:127.0.0.1:5000", {"backend": "serial"}, "use --backend process"),
         ("impala", "external:127.0.0.1:5000", {}, "only seed_rl takes external:"),
         ("seed_rl", "external:here", {}, "names no host and port; write external:HOST:PORT"),
-        ("seed_rl", "external:127.0.0.1:5000?width=3", {}, "'width=3' is not understood"),
         (
             "seed_rl",
             "external:127.0.0.1:5000",
@@ -137,11 +135,3 @@ def test_a_run_that_nobody_comes_to_ends_in_time(tmp_path):
 def test_what_cannot_be_is_said_in_one_line(architecture, env, options, message):
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         make_plan(architecture, RunOptions(env=env, **options), {})
-
-
-def test_a_file_of_spaces_that_is_none(tmp_path, capsys):
-    file = tmp_path / "spaces.json"
-    file.write_text('{"observations": 3}')
-    env = f"external:127.0.0.1:5000?spaces={file}"
-    assert main(["train", "seed_rl", "--env", env, "--run-dir", str(tmp_path / "run")]) == 2
-    assert "does not describe spaces; expected is" in capsys.readouterr().err

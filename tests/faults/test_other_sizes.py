@@ -8,6 +8,7 @@ import json
 
 import numpy as np
 import pytest
+import test_exact_resume as exact
 
 import veldt
 from veldt.architectures import ARCHITECTURES
@@ -16,31 +17,9 @@ from veldt.run.checkpoints import weights_in
 
 pytestmark = pytest.mark.slow
 
-SMALL = {
-    "backend": "serial",
-    "envs_per_actor": 4,
-    "evaluation_episodes": 0,
-    "network_options": {"hidden_sizes": (16,)},
-    "checkpoint_options": {"env_steps": 10_000},
-}
-REPLAY = {"min_replay_transitions": 50, "batch_size": 8}
-OWN = {
-    "gorila": REPLAY,
-    "apex": REPLAY,
-    "a2c": {"trajectory_steps": 8},
-    "ppo": {"trajectory_steps": 8},
-    "sac": REPLAY,
-    "td3": REPLAY,
-    "r2d2": {
-        "min_replay_sequences": 8,
-        "batch_sequences": 4,
-        "network_options": {"hidden_sizes": (16,), "recurrent_size": 8},
-    },
-    "sample_factory": {"trajectory_steps": 8, "batch_rows": 32},
-    "league": {"freeze_env_steps": 60, "max_frozen": 6},
-}
-CASES = {name: OWN.get(name, {}) for name in ARCHITECTURES if name != "dqn"}
-CASES["gorila, global"] = {**REPLAY, "replay": "global"}
+SMALL = {**exact.SMALL, "checkpoint_options": {"env_steps": 10_000}}
+CASES = {name: exact.OWN.get(name, {}) for name in ARCHITECTURES if name != "dqn"}
+CASES["gorila, global"] = {**exact.REPLAY, "replay": "global"}
 CASES["impala, recurrent"] = {
     "recurrent": "gru",
     "network_options": {"hidden_sizes": (16,), "recurrent_size": 8},
@@ -86,7 +65,7 @@ def test_dqn_has_one_actor_and_says_so(tmp_path):
 
 
 def test_what_a_lost_replay_held_is_named(tmp_path):
-    options = {**SMALL, **REPLAY, "run_dir": str(tmp_path)}
+    options = {**SMALL, **exact.REPLAY, "run_dir": str(tmp_path)}
     veldt.train("gorila", env="CartPole-v1", num_actors=3, total_env_steps=300, **options)
     veldt.resume(tmp_path, num_actors=1, total_env_steps=400)
     veldt.resume(tmp_path, num_actors=2, total_env_steps=500)

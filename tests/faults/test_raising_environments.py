@@ -83,19 +83,6 @@ def test_a_run_goes_on_when_environments_fail_now_and_then(tmp_path):
     assert result.mean_return_100 == 10.0
 
 
-def test_a_run_ends_with_the_name_and_the_trace_of_one_that_always_fails(tmp_path):
-    with pytest.raises(NodeFailure, match=r"actor-0 failed: EnvironmentFailure.*raising") as raised:
-        veldt.train("impala", faulty.raising, run_dir=str(tmp_path), **SMALL)
-    assert 'raise RuntimeError("the joint is stuck")' in raised.value.trace
-
-
-def test_one_that_cannot_be_reset_is_refused_before_anything_starts(tmp_path):
-    path = tmp_path / "run"
-    with pytest.raises(veldt.ConfigurationError, match=r"never_resetting.*does not stand up"):
-        veldt.train("impala", faulty.never_resetting, run_dir=str(path), **SMALL)
-    assert not path.exists()
-
-
 def test_bad_numbers_of_a_native_vector_are_never_handed_on(tmp_path):
     result = veldt.train(
         "impala", faulty.NativeNan, total_env_steps=1000, run_dir=str(tmp_path), **SMALL

@@ -41,9 +41,12 @@ def send(number: int, process, way: str) -> None:
             os.killpg(process.pid, number)
 
 
-def fork_server_of(process) -> psutil.Process:
-    children = psutil.Process(process.pid).children()
-    return next(each for each in children if "forkserver" in " ".join(each.cmdline()))
+def fork_server_of(process) -> psutil.Process | None:
+    for each in psutil.Process(process.pid).children():
+        with suppress(psutil.NoSuchProcess):
+            if "forkserver" in " ".join(each.cmdline()):
+                return each
+    return None
 
 
 def restarts(run_dir: Path) -> int:
@@ -58,14 +61,12 @@ def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_pa
     for number in range(SIGNALS):
         folder = tmp_path / str(number)
         folder.mkdir()
-        process = commands.start(folder, *TRAIN, "--checkpoint-options", "seconds=2")
-        try:
+        seconds = ("--checkpoint-options", "seconds=2")
+        with commands.started(folder, *TRAIN, *seconds) as process:
             commands.wait_until_it_listens(process)
             time.sleep(draw.uniform(0.0, 5.0))  # checkpoints are two seconds apart
             send(signal.SIGTERM, process, way)
             _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
-        finally:
-            commands.end(process)
         there = sorted(file.name for file in folder.rglob("*"))
         assert process.returncode == 0, (err, there)
         assert not err
@@ -73,59 +74,38 @@ def test_a_terminated_job_keeps_its_result_and_a_complete_checkpoint(way, tmp_pa
         assert result["stopped_by"] == "interrupt"
         assert complete
         assert commands.left_after(process.pid) == []
-
-
-def test_a_run_that_was_terminated_at_its_start_goes_on_where_it_was(tmp_path):
-    process = commands.start(tmp_path, *TRAIN)
-    try:
-        commands.wait_until_it_listens(process)
-        os.killpg(process.pid, signal.SIGTERM)
-        _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
-    finally:
-        commands.end(process)
-    assert process.returncode == 0, err
-    done = commands.run(tmp_path, "resume", "run", "--quiet", "--total-env-steps", "2000")
+    steps = result["env_steps"] + 2000
+    done = commands.run(folder, "resume", "run", "--quiet", "--total-env-steps", str(steps))
     assert done.returncode == 0, done.stderr
-    assert commands.saved(tmp_path / "run")[0]["env_steps"] >= 2000
+    assert commands.saved(folder / "run")[0]["env_steps"] >= steps
 
 
 def test_ctrl_c_twice_keeps_everything_and_says_so_in_the_exit_code(tmp_path):
-    process = commands.start(tmp_path, *TRAIN)
-    try:
+    with commands.started(tmp_path, *TRAIN) as process:
         commands.wait_for_training(tmp_path / "run", process)
         send(signal.SIGINT, process, "twice")
         _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
-    finally:
-        commands.end(process)
     assert process.returncode == 130, err
     assert commands.saved(tmp_path / "run")[1]
 
 
 def test_a_killed_fork_server_is_replaced_and_no_node_notices(tmp_path):
     """Its nodes go on; one that is killed later is made by the next fork server."""
-    process, run_dir = commands.start(tmp_path, *TRAIN, "--num-actors", "2"), tmp_path / "run"
-    try:
+    run_dir = tmp_path / "run"
+    with commands.started(tmp_path, *TRAIN, "--num-actors", "2") as process:
         commands.wait_for_training(run_dir, process)
         server = fork_server_of(process)
         nodes = server.children()
         assert len(nodes) == 3
         server.kill()
-        deadline = time.monotonic() + 10
-        while True:
-            with suppress(StopIteration, psutil.NoSuchProcess):
-                if fork_server_of(process).pid != server.pid:
-                    break
-            assert time.monotonic() < deadline, "there is no other fork server"
-            time.sleep(0.05)
+        commands.wait_until(
+            lambda: fork_server_of(process) not in (None, server), "another fork server", process
+        )
         assert all(node.is_running() for node in nodes)
         max(nodes, key=lambda node: node.pid).kill()
         commands.wait_until(lambda: restarts(run_dir) == 1, "its successor", process)
         commands.wait_for_more_steps(run_dir, process)
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
-    finally:
-        commands.end(process)
-    assert process.returncode == 0, err
+        commands.terminated(process)
     result, complete = commands.saved(run_dir)
     assert result["stopped_by"] == "interrupt"
     assert result["restarts"] == 1

@@ -1,29 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learners, replays and inference servers of real runs that are killed: they come back from their
-checkpoint while the others wait, and go on where they were."""
+"""Nodes of real runs that are killed or stopped: nothing is torn, late or learned from twice, and
+learners, replays and servers continue from their checkpoint while the others wait."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
-from test_killed_processes import advance_until, counter, running
 
+from veldt.backends.base import BackendOptions
+from veldt.backends.process.backend import ProcessBackend
+from veldt.backends.process.forkserver import warm_up
 from veldt.checkpoints.store import CheckpointStore
+from veldt.options import RunOptions
 from veldt.run.checkpoints import RunCheckpoints
+from veldt.run.plan import make_plan
 from veldt.telemetry.aggregate import RunTelemetry
 
 pytestmark = pytest.mark.slow
 
-REPLAY = {"min_replay_transitions": 200, "batch_size": 16, "env_steps_per_update": 8.0}
-KILLS = 3
+PATIENCE_SECONDS = 60.0
+ACTOR_KILLS = int(os.environ.get("VELDT_ACTOR_KILLS", 20))  # 1,000 at night
 REPLAY_KILLS = int(os.environ.get("VELDT_REPLAY_KILLS", 1))  # 50 at night
-PREFETCHED = 6  # batches that may have been under way when the replay died
+KILLS = 3
+HANG_SECONDS = 6.0
+PREFETCHED = 6  # batches that may have been in flight when the replay died
+REPLAY = {"min_replay_transitions": 200, "batch_size": 16, "env_steps_per_update": 8.0}
+
+
+@contextmanager
+def running(num_actors, architecture="impala", own=None, recurrent="none", run_dir=None, **watched):
+    """A run over processes, with a checksum in every slot."""
+    options = RunOptions(
+        "CartPole-v1", num_actors=num_actors, envs_per_actor=2, recurrent=recurrent
+    )
+    warm_up()
+    topology = make_plan(architecture, options, {"trajectory_steps": 5, **(own or {})}).topology
+    backend = ProcessBackend(topology, seed=1, options=BackendOptions(verify=True, **watched))
+    backend.run_dir = run_dir
+    try:
+        backend.start()
+        yield backend
+    finally:
+        backend.stop()
+
+
+def advance_until(backend, condition, what):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        backend.advance(0.02)
+
+
+def counter(backend, node, name):
+    names = [each.name for each in backend._topology.nodes]
+    return backend.snapshots()[names.index(node)].counters.get(name, 0.0)
+
+
+def kill(backend, node: str) -> None:
+    """Kill the process of a node."""
+    backend._policies.clear()  # each kill is measured by itself, without a backoff
+    groups = backend.process_ids()
+    os.kill(next(groups[name] for name in groups if node in name.split("+")), signal.SIGKILL)
 
 
 class Saving:
@@ -48,14 +94,72 @@ class Saving:
         return self.store.newest()
 
 
-def group_of(backend, node: str) -> str:
-    return next(name for name in backend.process_ids() if node in name.split("+"))
+def test_kills_of_actors_while_they_write_tear_nothing():
+    """The learner raises, which would end the run, when a slot does not match its checksum."""
+    draw, actors = random.Random(3), [f"actor-{index}" for index in range(4)]
+    with running(num_actors=4) as backend:
+
+        def delivered(actor: str) -> float:
+            return counter(backend, actor, "trajectories")
+
+        def updates() -> float:
+            return counter(backend, "learner-0", "updates")
+
+        advance_until(backend, lambda: min(map(delivered, actors)) > 0, "data of all")
+        for number in range(ACTOR_KILLS):
+            victim = actors[number % 4]
+            time.sleep(0.01 * draw.random())
+            kill(backend, victim)
+            before = delivered(victim)
+            advance_until(
+                backend, lambda v=victim, b=before: delivered(v) > b + 1, f"data after {number}"
+            )
+        before = updates()
+        advance_until(backend, lambda: updates() > before + 20, "learning")
+        assert backend.restarts == ACTOR_KILLS
+        stepped = sum(counter(backend, actor, "env_steps") for actor in actors)
+        assert counter(backend, "learner-0", "trained_env_steps") <= stepped
 
 
-def kill(backend, node: str) -> None:
-    """Kill the process of a node."""
-    backend._policies.clear()  # each kill is measured by itself, without a backoff
-    os.kill(backend.process_ids()[group_of(backend, node)], signal.SIGKILL)
+def test_a_stopped_actor_is_found_and_replaced_while_the_others_go_on():
+    with running(num_actors=2, hang_seconds=HANG_SECONDS) as backend:
+
+        def delivered(actor: str) -> float:
+            return counter(backend, actor, "trajectories")
+
+        advance_until(backend, lambda: delivered("actor-0") * delivered("actor-1") > 0, "data")
+        stopped = psutil.Process(backend.process_ids()["actor-0"])
+        stopped.suspend()
+        before, others = delivered("actor-0"), delivered("actor-1")
+        advance_until(backend, lambda: backend.restarts == 1, "its detection")
+        advance_until(backend, lambda: delivered("actor-0") > before + 1, "its successor")
+        assert backend.restarts == 1
+        assert any(note.startswith("actor-0 was silent for") for note in backend.notes)
+        assert delivered("actor-1") > others
+        with suppress(psutil.NoSuchProcess):
+            assert stopped.status() == psutil.STATUS_ZOMBIE, "it may still write"
+
+
+def test_a_killed_parameter_server_goes_on_from_what_it_had_published():
+    own = {"num_shards": 2, "min_replay_transitions": 100, "batch_size": 16}
+    with running(1, "gorila", own) as backend:
+        boards = backend._topology.weights
+
+        def versions() -> list[int]:
+            return [backend.parameters(board).version for board in boards]
+
+        advance_until(backend, lambda: min(versions()) > 20, "updates of both shards")
+        before = versions()
+        kill(backend, "parameter_server-1")
+        seen = []
+
+        def both_go_on() -> bool:
+            seen.append(versions()[1])
+            return min(versions()) > max(before) + 50
+
+        advance_until(backend, both_go_on, "more updates of both")
+        assert backend.restarts == 1
+        assert seen == sorted(seen), "a version went back"
 
 
 @pytest.mark.parametrize("architecture", ["impala", "dqn", "apex"])
@@ -123,7 +227,7 @@ def test_a_killed_replay_has_all_that_was_flushed_and_keeps_its_ratio(tmp_path):
 
 
 def ratio_error(inserted: int, sampled: int) -> float:
-    """How far from what the limiter is to keep, relative to all that was drawn."""
+    """Deviation from the ratio that the limiter keeps, relative to all that was drawn."""
     ratio = REPLAY["batch_size"] / REPLAY["env_steps_per_update"]
     return abs(ratio * (inserted - REPLAY["min_replay_transitions"]) - sampled) / sampled
 
