@@ -28,8 +28,7 @@ from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import trajectory_layout
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.external import ExternalServer
-from veldt.wire.external_format import METHOD, SERVICE, ExternalFormat
+from veldt.wire.external import METHOD, SERVICE, ExternalFormat, ExternalServer
 from veldt.wire.security import Security
 
 STEPS, WIDTH, PLACES = 5, 2, 6

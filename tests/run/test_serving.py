@@ -23,7 +23,7 @@ import veldt
 from veldt.errors import ConfigurationError
 from veldt.run.serving import PolicyService
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.external_format import METHOD, SERVICE
+from veldt.wire.external import METHOD, SERVICE
 from veldt.wire.security import from_environment
 
 ROOT = Path(veldt.__file__).parent.parent

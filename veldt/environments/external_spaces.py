@@ -19,6 +19,12 @@ from veldt.types import ACTION_MASK, EnvironmentSpec
 
 _REMEDY = "write external:HOST:PORT, such as external:127.0.0.1:5000, optionally with ?spaces=FILE"
 MOST_PORT = 65_535
+MOST_NUMBERS = 1 << 23
+"""Limit of numbers and choices in one described space; 1920 x 1080 pixels are below it."""
+_DTYPES = (
+    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("float16", "float32", "float64"),
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +37,7 @@ class ExternalAddress:
 
 @dataclass(frozen=True)
 class ExternalEndpoint:
-    """Where simulators connect to a stream of a topology, and what their environments are like.
-    They are no nodes of the run."""
+    """Where simulators, which are no nodes of the run, connect to a stream of its topology."""
 
     address: str
     interface: Interface
@@ -53,7 +58,7 @@ def external_address(name: str) -> ExternalAddress:
 
 def external_interface(observation: gymnasium.Space, action: gymnasium.Space) -> Interface:
     """The interface of these spaces; a top-level entry "action_mask" is a mask."""
-    has_mask = isinstance(observation, gymnasium.spaces.Dict) and ACTION_MASK in observation.spaces
+    has_mask = isinstance(observation, spaces.Dict) and ACTION_MASK in observation.spaces
     return Interface(observation, action, has_mask and action_spec(action).kind != "box")
 
 
@@ -72,12 +77,9 @@ def external_spec(name: str, interface: Interface, takes_masks: bool) -> Environ
     )
 
 
-def described(space: Any) -> dict[str, Any]:
-    """The space as plain JSON values; `veldt_client.described` writes the same. A description is
-    returned unchanged."""
+def described(space: gymnasium.Space) -> dict[str, Any]:
+    """The space as JSON values; `veldt_client.described` writes the same."""
     match space:
-        case dict():
-            return dict(space)
         case spaces.Dict():
             entries = {key: described(each) for key, each in space.spaces.items()}
             return {"type": "Dict", "spaces": entries}
@@ -86,12 +88,8 @@ def described(space: Any) -> dict[str, Any]:
         case spaces.Discrete():
             return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
         case spaces.MultiDiscrete():
-            starts = space.nvec * 0 + space.start
-            return {
-                "type": "MultiDiscrete",
-                "nvec": space.nvec.tolist(),
-                "start": starts.tolist(),
-            }
+            starts = (space.nvec * 0 + space.start).tolist()
+            return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": starts}
         case spaces.MultiBinary():
             return {"type": "MultiBinary", "shape": list(space.shape)}
         case spaces.Box():
@@ -108,36 +106,53 @@ def _bound(bound: np.ndarray) -> Any:
 
 
 def space_from(text: Any) -> gymnasium.Space:
-    """The reverse of `described`; ConfigurationError where it is no such description."""
+    """The reverse of `described`; its size is checked before anything is allocated."""
     try:
-        return _READERS[text["type"]](text)
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        numbers = _numbers(text)
+        if numbers > MOST_NUMBERS:
+            raise ValueError(f"it has {numbers:,} numbers and choices, more than {MOST_NUMBERS:,}")
+        return _space(text)
+    except (KeyError, TypeError, ValueError, OverflowError, AssertionError) as error:
         raise ConfigurationError(f"{text!r:.200} does not describe a space: {error}") from error
 
 
-def _box(text: Any) -> gymnasium.Space:
+def _numbers(text: Any) -> int:
+    """Numbers in a value of a described space, and choices where one of several is taken."""
+    match text:
+        case {"type": "Dict", "spaces": dict(entries)}:
+            return sum(map(_numbers, entries.values()))
+        case {"type": "Tuple", "spaces": list(entries)}:
+            return sum(map(_numbers, entries))
+        case {"type": "Discrete", "n": int(n), "start": int()}:
+            return n
+        case {"type": "MultiDiscrete", "nvec": list(nvec), "start": _}:
+            return sum(map(abs, np.array(nvec, np.int64).reshape(-1).tolist()))
+        case {"type": "MultiBinary", "shape": list(shape)}:
+            return math.prod(map(abs, shape))
+        case {"type": "Box", "shape": list(shape), "dtype": dtype} if dtype in _DTYPES:
+            return math.prod(map(abs, shape))
+    raise ValueError(f"no such space: {text!r:.80}")
+
+
+def _space(text: Any) -> gymnasium.Space:
+    match text["type"]:
+        case "Dict":
+            return spaces.Dict({key: _space(entry) for key, entry in text["spaces"].items()})
+        case "Tuple":
+            return spaces.Tuple([_space(entry) for entry in text["spaces"]])
+        case "Discrete":
+            return spaces.Discrete(text["n"], start=text["start"])
+        case "MultiDiscrete":
+            sizes, start = (np.array(text[key], np.int64) for key in ("nvec", "start"))
+            return spaces.MultiDiscrete(sizes, start=start)
+        case "MultiBinary":
+            shape = text["shape"]
+            return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     shape, dtype = tuple(text["shape"]), np.dtype(text["dtype"])
-    kind: Any = dtype.type
     low, high = (_array(text[end], shape, dtype) for end in ("low", "high"))
-    return spaces.Box(low, high, shape, kind)
+    return spaces.Box(low, high, shape, dtype.type)
 
 
 def _array(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    values = np.asarray(bound, np.float64)
-    return (np.full(shape, values) if values.ndim == 0 else values.reshape(shape)).astype(dtype)
-
-
-_READERS: dict[str, Any] = {
-    "Dict": lambda text: spaces.Dict(
-        {key: space_from(entry) for key, entry in text["spaces"].items()}
-    ),
-    "Tuple": lambda text: spaces.Tuple([space_from(entry) for entry in text["spaces"]]),
-    "Discrete": lambda text: spaces.Discrete(text["n"], start=text["start"]),
-    "MultiDiscrete": lambda text: spaces.MultiDiscrete(
-        np.asarray(text["nvec"], np.int64), start=np.asarray(text["start"], np.int64)
-    ),
-    "MultiBinary": lambda text: spaces.MultiBinary(
-        text["shape"][0] if len(text["shape"]) == 1 else text["shape"]
-    ),
-    "Box": _box,
-}
+    values = np.array(bound, np.float64).astype(dtype)
+    return np.broadcast_to(values, shape) if values.ndim == 0 else values.reshape(shape)

@@ -54,7 +54,7 @@ def declared(architecture: str, options: RunOptions, say: Callable[[str], None])
         return options
     if address.spaces_file is not None:
         return _with(options, _read(address.spaces_file), None)
-    from veldt.wire.declaration import first_declaration
+    from veldt.wire.external import first_declaration
     from veldt.wire.security import from_environment
 
     say(f"waiting for the first client at {address.listen}, which says what its spaces are")

@@ -21,8 +21,7 @@ from veldt.run.best import BEST
 from veldt.run.loading import loaded
 from veldt.telemetry.result import dumps
 from veldt.types import ACTION_MASK
-from veldt.wire.external import ExternalRow, ExternalServer
-from veldt.wire.external_format import ExternalFormat
+from veldt.wire.external import ExternalFormat, ExternalRow, ExternalServer
 from veldt.wire.security import from_environment
 
 _MOST_STREAMS, _MOST_ENVIRONMENTS = 256, 1024
