@@ -131,7 +131,7 @@ def test_bad_values_are_refused_at_once(settings):
 
 
 def test_a_factory_travels_with_what_it_has_learned():
-    factory = EnvironmentFactory("veldt/MaskedDict-v0", frame_stack=2)
+    factory = EnvironmentFactory("veldt/NestedDict-v0", frame_stack=2)
     spec = factory.spec()
     copy = pickle.loads(pickle.dumps(factory))  # noqa: S301
     assert copy == factory

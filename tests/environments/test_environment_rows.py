@@ -10,6 +10,7 @@ from counting_environments import (
     DEFAULT_LENGTHS,
     CountingEnvironment,
     CountingVectorEnvironment,
+    MaskedDictEnvironment,
 )
 
 from veldt.environments import EnvironmentFactory, VectorEnvironment
@@ -166,7 +167,7 @@ def test_reward_clip_changes_what_is_learned_from_but_not_what_is_reported():
     assert step.episode_returns.tolist() == [10.0]
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "veldt/MaskedDict-v0"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", MaskedDictEnvironment])
 def test_same_seed_same_observations_and_another_seed_others(env):
     def run(seed):
         environment = EnvironmentFactory(env, time_limit=9).make(3, seed)

@@ -8,8 +8,8 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from veldt.environments import EnvironmentFactory
-from veldt.environments.infos import numbers_of, read_episode_info
 from veldt.environments.small_tasks import StairsEnvironment
+from veldt.environments.vector import numbers_of, read_episode_info
 from veldt.telemetry.aggregate import EpisodeInfo
 from veldt.telemetry.counters import MAX_INFOS, NodeTelemetry
 

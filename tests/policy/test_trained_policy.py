@@ -154,7 +154,8 @@ RUNS = {
 def test_a_loaded_policy_plays_what_the_evaluator_plays(tmp_path, name):
     architecture, env, own = RUNS[name]
     path = tmp_path / "run"
-    options = {"total_env_steps": 60, "run_dir": str(path), "vectorization": "in_process"}
+    options = {"total_env_steps": 60, "run_dir": str(path)}
+    options["wrappers"] = {"vectorization": "in_process"}
     veldt.train(architecture, env, **options, **SMALL, **own)
     policy = veldt.load(path)
     assert (policy.architecture, policy.env) == (architecture, env)
@@ -188,7 +189,7 @@ def test_a_policy_needs_no_environment(tmp_path, monkeypatch):
 def test_spaces_survive_being_written_down():
     import json
 
-    from veldt.environments.external_spaces import described, space_from
+    from veldt.environments.spaces import described, space_from
 
     for _, observation, action, _, _ in CASES.values():
         for space in (observation, action):

@@ -18,7 +18,7 @@ from veldt_client import PolicyClient, Refused
 from wiring import counted, live, opened
 
 from veldt.context import NodeContext
-from veldt.environments.external_spaces import external_interface, external_spec
+from veldt.environments.spaces import external_interface, external_spec
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.inference.server import BatchRule

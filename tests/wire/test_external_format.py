@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from veldt_client import PolicyClient, described
 
-from veldt.environments.external_spaces import external_interface, external_spec, space_from
+from veldt.environments.spaces import external_interface, external_spec, space_from
 from veldt.wire import policy_pb2 as pb
 from veldt.wire.external import ExternalFormat, check_hello, declared_interface
 from veldt.wire.protocol import Refused

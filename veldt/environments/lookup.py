@@ -10,11 +10,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from veldt.environments.spaces import Interface
 from veldt.errors import ConfigurationError, extra_module, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
@@ -26,6 +28,7 @@ _RAW_ATARI = re.compile(
 )
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
 """The extra that installs a library, by a word in the error message."""
+MOST_PORT = 65_535
 
 
 def one_line(error: BaseException) -> str:
@@ -176,3 +179,35 @@ def missing_extra(name: str | Callable[..., Any], error: BaseException) -> str:
 def _entry_point(name: str | Callable[..., Any]) -> str:
     spec = gymnasium.registry.get(name) if isinstance(name, str) else None
     return "" if spec is None else str(spec.entry_point)
+
+
+@dataclass(frozen=True)
+class ExternalAddress:
+    """Where a run listens, and an optional file that describes the spaces."""
+
+    listen: str
+    spaces_file: str | None = None
+
+
+@dataclass(frozen=True)
+class ExternalEndpoint:
+    """Where simulators, which are no nodes of the run, connect to a stream of its topology."""
+
+    address: str
+    interface: Interface
+    takes_masks: bool
+
+
+def external_address(name: str) -> ExternalAddress:
+    """Parse the name of an external environment."""
+    remedy = (
+        "write external:HOST:PORT, such as external:127.0.0.1:5000, optionally with ?spaces=FILE"
+    )
+    listen, _, setting = name.removeprefix(EXTERNAL_PREFIX).partition("?")
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= MOST_PORT:
+        raise ConfigurationError(f"'{name}' names no host and port; {remedy}")
+    key, _, file = setting.partition("=")
+    if setting and (key != "spaces" or not file):
+        raise ConfigurationError(f"'{setting}' is not understood in '{name}'; {remedy}")
+    return ExternalAddress(listen, file or None)

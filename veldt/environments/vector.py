@@ -7,6 +7,8 @@ flags and observations have fixed names and types; episode returns are sums of r
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,7 +16,6 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from veldt.environments.infos import ABORTED, Found, read_episode_info
 from veldt.environments.parameters import Values, give
 from veldt.environments.spaces import (
     FrameStack,
@@ -26,6 +27,19 @@ from veldt.environments.spaces import (
     random_actions,
 )
 from veldt.types import ACTION_MASK, EnvironmentSpec
+
+EPISODE_INFO = "veldt.episode_info"
+"""Info entry of copies that Veldt makes: numbers by name where an episode has ended; in the info of
+their vector {row: {name: number}}."""
+ABORTED = "veldt.aborted"
+"""Info entry of copies that failed in this step; in the info of their vector a list of rows."""
+_FINAL = "final_info"
+_NO_METRICS = {
+    *("final_obs", ACTION_MASK, EPISODE_INFO, ABORTED, _FINAL),
+    *("env_id", "players", "elapsed_step", "frame_number", "lives", "reward", "terminated"),
+    *("TimeLimit.truncated", "episode/r", "episode/l", "episode/t"),
+}
+Found = dict[str, list[float]]
 
 _NO_RETURNS = np.zeros(0, dtype=np.float64)
 _NO_LENGTHS = np.zeros(0, dtype=np.int64)
@@ -351,3 +365,89 @@ class VectorEnvironment:
         if self._num_resetting:
             # The reset row that follows will add one that is no step.
             self._lengths[self._resetting] -= 1
+
+
+def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers in one environment's info, those of a dict in it as "dict/name"."""
+    found = {}
+    for name, value in _flat(info):
+        number = _number(value)
+        if number is not None:
+            found[name] = number
+    return found
+
+
+def read_episode_info(info: Mapping[str, Any], over: np.ndarray) -> Found:
+    """The numbers of the episodes that are `over`, bool [E], by name."""
+    rows: dict[int, dict[str, float]] | None = info.get(EPISODE_INFO)
+    if rows is not None:
+        return _joined(numbers for row, numbers in rows.items() if over[row])
+    final = info.get(_FINAL)
+    if isinstance(final, np.ndarray | list | tuple):
+        ended = (final[row] for row in np.flatnonzero(over))
+        return _joined(numbers_of(one) for one in ended if isinstance(one, Mapping))
+    found: Found = {}
+    for source in (info if final is None else {"episode": info.get("episode", {})}, final or {}):
+        for name, column, given in _columns(source, len(over)):
+            values = _values(column, over if given is None else over & given)
+            if values:
+                found[name] = values
+    return found
+
+
+def _joined(episodes: Iterator[dict[str, float]]) -> Found:
+    found: Found = {}
+    for numbers in episodes:
+        for name, number in numbers.items():
+            found.setdefault(name, []).append(number)
+    return found
+
+
+def _flat(info: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Entries, and entries of nested dicts, by name."""
+    for key, value in info.items():
+        if not isinstance(key, str) or key.startswith("_") or key in _NO_METRICS:
+            continue
+        if not isinstance(value, Mapping):
+            yield key, value
+            continue
+        for inner, entry in value.items():
+            name = f"{key}/{inner}"
+            if not str(inner).startswith("_") and name not in _NO_METRICS:
+                yield name, entry
+
+
+def _columns(
+    info: Mapping[str, Any], num_envs: int
+) -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
+    """Arrays with an entry per environment, and the mask of present entries."""
+    for name, value in _flat(info):
+        if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
+            continue
+        outer, _, inner = name.partition("/")
+        given = info[outer].get("_" + inner) if inner and outer in info else None
+        if given is None:
+            given = info.get("_" + outer)
+        if not isinstance(given, np.ndarray) or given.shape != (num_envs,):
+            given = None
+        yield name, value, None if given is None else given.astype(bool)
+
+
+def _values(column: np.ndarray, rows: np.ndarray) -> list[float]:
+    if column.dtype.kind not in "biufO":
+        return []
+    numbers = map(_number, column[rows].tolist())
+    return [number for number in numbers if number is not None]
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; None for anything else."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(-1)[0]
+    if not isinstance(value, bool | int | float | np.bool_ | np.number):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, OverflowError):  # complex numbers, and integers beyond all bounds
+        return None
+    return number if math.isfinite(number) else None

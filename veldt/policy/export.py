@@ -19,8 +19,8 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from veldt.environments import EnvironmentFactory
-from veldt.environments.adapters import open_vector
-from veldt.environments.external_spaces import described
+from veldt.environments.factory import open_vector
+from veldt.environments.spaces import described
 from veldt.errors import ConfigurationError
 from veldt.networks import Network
 from veldt.policy.module import ACTION, FIRST, REWARD, STATE, PolicyModule, remembered

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from veldt.environments import Interface
-from veldt.environments.external_spaces import described, space_from
-from veldt.environments.spaces import action_spec, leaf_readers, stacked
+from veldt.environments.spaces import action_spec, described, leaf_readers, space_from, stacked
 from veldt.errors import ConfigurationError
 from veldt.options.fields import flat, plain
 from veldt.run.directory import CONFIG_FILE

@@ -15,15 +15,8 @@ from typing import Any
 from veldt import architectures
 from veldt.architectures import Architecture
 from veldt.environments import EnvironmentFactory, Interface
-from veldt.environments.external_spaces import (
-    ExternalAddress,
-    described,
-    external_address,
-    external_interface,
-    external_spec,
-    space_from,
-)
-from veldt.environments.lookup import EXTERNAL_PREFIX
+from veldt.environments.lookup import EXTERNAL_PREFIX, ExternalAddress, external_address
+from veldt.environments.spaces import described, external_interface, external_spec, space_from
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.roles.inference.stream import CONNECTED

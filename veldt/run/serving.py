@@ -13,7 +13,7 @@ from types import FrameType
 import numpy as np
 import torch
 
-from veldt.environments.external_spaces import MOST_PORT
+from veldt.environments.lookup import MOST_PORT
 from veldt.errors import ConfigurationError
 from veldt.policy import PolicyState, TrainedPolicy
 from veldt.run import output

@@ -18,8 +18,14 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from veldt.environments import Interface
-from veldt.environments.external_spaces import described, external_interface, space_from
-from veldt.environments.spaces import action_offset, action_spec, bad_rows
+from veldt.environments.spaces import (
+    action_offset,
+    action_spec,
+    bad_rows,
+    described,
+    external_interface,
+    space_from,
+)
 from veldt.errors import ConfigurationError
 from veldt.policy.reading import Entry, ObservationReader
 from veldt.types import ACTION_MASK
