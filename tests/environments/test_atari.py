@@ -100,7 +100,6 @@ def test_a_lost_life_ends_the_episode_but_not_the_game(mode):
 @pytest.mark.parametrize(
     ("settings", "remedy"),
     [
-        ({"autoreset": "disabled"}, "same_step"),
         ({"vectorization": "in_process"}, "auto"),
         ({"options": {"colour": True}}, "colour"),
     ],

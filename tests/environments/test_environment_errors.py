@@ -3,9 +3,12 @@
 
 import pickle
 import sys
+from functools import partial
 
 import gymnasium
 import pytest
+from counting_environments import CountingVectorEnvironment
+from gymnasium.vector import AutoresetMode
 
 from veldt.environments import EnvironmentFactory, lookup
 from veldt.errors import ConfigurationError
@@ -20,6 +23,9 @@ def vector_without_mode(num_envs):
         metadata = {}  # noqa: RUF012
 
     return Silent()
+
+
+vector_without_resets = partial(CountingVectorEnvironment, autoreset_mode=AutoresetMode.DISABLED)
 
 
 def refusal(env, **settings) -> str:
@@ -105,6 +111,11 @@ def test_near_misses_of_minatar_games():
         (not_an_environment, {}, "gymnasium.Env"),
         (not_an_environment, {"vectorization": "native"}, "num_envs"),
         (vector_without_mode, {}, "metadata['autoreset_mode']"),
+        (
+            partial(CountingVectorEnvironment, autoreset_mode=AutoresetMode.DISABLED),
+            {},
+            "NEXT_STEP or SAME_STEP",
+        ),
         (vector_without_mode, {"vectorization": "subprocess"}, "auto"),
     ],
 )

@@ -16,7 +16,7 @@ from counting_environments import (
 from veldt.environments import EnvironmentFactory, VectorEnvironment
 
 NUM_ENVS, SEED, NUM_ROWS = 3, 5, 40
-MODES = ["default", "next_step", "same_step", "disabled"]
+MODES = ["default", "next_step", "same_step"]
 ADAPTERS = [
     ("tests/Counting-v0", "native"),
     ("tests/Counting-v0", "in_process"),
@@ -86,7 +86,7 @@ def assert_rows_right(environment: VectorEnvironment, sources: list[Iterator[Row
 @pytest.mark.parametrize(("env", "vectorization"), ADAPTERS)
 def test_no_row_is_wrong_missing_or_doubled(env, vectorization, mode):
     factory = EnvironmentFactory(env, vectorization=vectorization, autoreset=mode)
-    same_step = mode in ("same_step", "disabled")
+    same_step = mode == "same_step"
     assert factory.spec().same_step_reset == same_step
     environment = factory.make(NUM_ENVS, SEED)
     try:

@@ -27,7 +27,7 @@ def vector(make, num_envs=4, **settings):
     return made
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_only_the_one_that_raises_loses_its_episode(autoreset):
     """Copy 0 raises in step 9 of its first episode; the environment that takes over is sound."""
     environment = vector(faulty.rarely_raising, autoreset=autoreset)

@@ -31,7 +31,7 @@ from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec
 
 _CHOICES = {
     "vectorization": ("auto", "native", "in_process", "subprocess"),
-    "autoreset": ("default", "next_step", "same_step", "disabled"),
+    "autoreset": ("default", "next_step", "same_step"),
 }
 _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
@@ -59,7 +59,7 @@ class EnvironmentFactory:
         options: Keyword arguments of the environment, as a mapping or as pairs.
         vectorization: auto | native | in_process | subprocess. auto: the native vector environment
             where one is registered and offers the wanted autoreset mode, else in_process.
-        autoreset: default | next_step | same_step | disabled (Veldt resets; seen as same_step).
+        autoreset: default | next_step | same_step.
         frame_stack: How many of the last observations are joined into one. ALE/ ids stack 4 unless
             more than 1 is given; EnvPool's Atari has its own option stack_num instead.
         time_limit: Env steps after which an episode is truncated.
@@ -316,10 +316,6 @@ def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
             f"'{factory.name}' steps many games together and ends them by its own rules; leave"
             " vectorization at auto and time_limit out"
         )
-    if factory.autoreset not in ("default", "same_step", "next_step"):
-        raise ConfigurationError(
-            f"'{factory.name}' resets by itself; use autoreset same_step or next_step"
-        )
     same_step = factory.autoreset != "next_step"  # reset rows would waste a share of short games
     players = num_players(factory.name, **options)
     games = make_games(factory.name, -(-num_envs // players), same_step_reset=same_step, **options)
@@ -342,11 +338,11 @@ def _open_envpool(
         )
     if factory.time_limit is not None:
         options["max_episode_steps"] = factory.time_limit
-    envpool = lookup.envpool_module()
     task = factory.name.removeprefix(lookup.ENVPOOL_PREFIX)
-    lookup.check_envpool_task(envpool, task)
     arguments = {"num_threads": 1, **options}
-    env = envpool.make(task, env_type="gymnasium", num_envs=num_envs, seed=seed, **arguments)
+    env = lookup.envpool_with(task).make(
+        task, env_type="gymnasium", num_envs=num_envs, seed=seed, **arguments
+    )
     return OpenedVector(
         env,
         AutoresetMode.NEXT_STEP,
@@ -471,10 +467,11 @@ def _open_native(
             "it must return a gymnasium VectorEnv"
         )
     mode = env.metadata.get("autoreset_mode", wanted)
-    if mode is None:
+    if mode is None or mode == AutoresetMode.DISABLED:
+        found = "does not declare when it resets" if mode is None else "does not reset by itself"
         raise ConfigurationError(
-            f"'{factory.name}' does not declare when it resets; set metadata['autoreset_mode'] of"
-            " the vector environment, or the option autoreset"
+            f"'{factory.name}' {found}; set metadata['autoreset_mode'] of the vector environment to"
+            " NEXT_STEP or SAME_STEP"
         )
     if wanted is not None and mode != wanted:
         raise ConfigurationError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds an environment by its name, or explains what to do when it is unknown."""
+"""Names of environments: which kind they are, where they are registered, what to do if unknown."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,34 +86,26 @@ def _register_minatar() -> None:
     """Register MinAtar, whose plugin Gymnasium no longer loads."""
     if any(known.startswith(MINATAR_PREFIX) for known in gymnasium.registry):
         return
-    with _without_root_logging():  # it logs a warning where no plotting library is installed
-        minatar = extra_module("minatar.gym", "MinAtar environments need minatar", extra="minatar")
-        minatar.register_envs()
-
-
-@contextmanager
-def _without_root_logging() -> Iterator[None]:
-    """Suppress messages to the root logger, which would also install a handler for later ones."""
-    quiet = logging.NullHandler()
-    root = logging.getLogger()
-    before = root.level
+    # Without a plotting library it warns on the root logger, which would install a handler there.
+    root, quiet = logging.getLogger(), logging.NullHandler()
+    level = root.level
     root.addHandler(quiet)
     root.setLevel(logging.CRITICAL)
     try:
-        yield
+        minatar = extra_module("minatar.gym", "MinAtar environments need minatar", extra="minatar")
+        minatar.register_envs()
     finally:
-        root.setLevel(before)
+        root.setLevel(level)
         root.removeHandler(quiet)
 
 
-def envpool_module() -> Any:
-    return extra_module("envpool", "envpool: environments need EnvPool", extra="envpool")
-
-
-def check_envpool_task(envpool: Any, task: str) -> None:
+def envpool_with(task: str) -> Any:
+    """The module envpool, if it has the task."""
+    envpool = extra_module("envpool", "envpool: environments need EnvPool", extra="envpool")
     tasks = envpool.list_all_envs()
     if task not in tasks:
         raise _unknown(ENVPOOL_PREFIX + task, [ENVPOOL_PREFIX + known for known in tasks])
+    return envpool
 
 
 def _unknown(name: str, known: Iterable[str], reason: str = "") -> ConfigurationError:

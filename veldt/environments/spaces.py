@@ -203,18 +203,15 @@ class MaskReader:
             slice(int(end) - size, int(end)) for end, size in zip(ends, action.sizes, strict=True)
         ]
 
-    def read(
-        self, observation: Any, info: dict[str, Any], rows: np.ndarray | None = None
-    ) -> np.ndarray:
+    def read(self, observation: Any, info: dict[str, Any]) -> np.ndarray:
         """The masks of the current observations; the array is reused.
 
-        An environment without a mask in its info allows all actions. `rows`: the info is of these
-        environments only."""
+        An environment without a mask in its info allows all actions."""
         if not self._in_info:
             masks = observation[ACTION_MASK]
             self._mask[:] = np.concatenate(masks, axis=1) if isinstance(masks, tuple) else masks
         else:
-            self._mask[slice(None) if rows is None else rows] = True
+            self._mask[:] = True
             if ACTION_MASK in info:
                 self._write(info[ACTION_MASK], info.get("_" + ACTION_MASK))
         # A finished game allows no action; the policy still needs a distribution to draw from.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One interface over every kind of vector environment.
 
-The three autoreset modes of Gymnasium become two (see EnvironmentSpec.same_step_reset); rewards,
-flags and observations have fixed names and types; episode returns are sums of raw rewards.
+Rewards, flags and observations have fixed names and types; episode returns are sums of raw rewards.
+Numbers in the infos of ended episodes become metrics.
 """
 
 from __future__ import annotations
@@ -44,11 +44,9 @@ Found = dict[str, list[float]]
 _NO_RETURNS = np.zeros(0, dtype=np.float64)
 _NO_LENGTHS = np.zeros(0, dtype=np.int64)
 
-
 MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
     "same_step": AutoresetMode.SAME_STEP,
-    "disabled": AutoresetMode.DISABLED,
 }
 
 
@@ -145,7 +143,6 @@ class VectorEnvironment:
         self._mask = mask
         self._seed: int | None = None if opened.seeded else seed
         self._reward_clip = reward_clip
-        self._info_rows: np.ndarray | None = None
         self._action_offset = action_offset(env.single_action_space)
         self._buffers: dict[str, np.ndarray] = {}
         self._stacks = {
@@ -239,7 +236,7 @@ class VectorEnvironment:
         if self.spec.same_step_reset:
             self.first = ended
             if num_ended:
-                observation, info = self._finish_same_step(observation, info, ended)
+                self._keep_final_observations(info["final_obs"], np.flatnonzero(ended))
         else:
             self.first = ignored
             resetting = ended
@@ -298,23 +295,10 @@ class VectorEnvironment:
                 array = self._buffers[name]
             self.observations[name] = self._finite(array)
         if self._mask is not None:
-            self.observations[ACTION_MASK] = self._mask.read(observation, info, self._info_rows)
-            self._info_rows = None
+            self.observations[ACTION_MASK] = self._mask.read(observation, info)
 
-    def _finish_same_step(
-        self, observation: Any, info: dict[str, Any], ended: np.ndarray
-    ) -> tuple[Any, dict[str, Any]]:
-        """Copy the last observations; returns the first ones of the new episodes."""
-        rows = np.flatnonzero(ended)
-        if self._opened.autoreset == AutoresetMode.DISABLED:
-            self._keep_final(observation, rows, rows)
-            if self._mask is not None:
-                self._mask.read(observation, info)
-            # A new dictionary each time: Gymnasium removes the mask from it.
-            observation, info = self._env.reset(options={"reset_mask": ended})
-            self._info_rows = ended
-            return observation, info
-        final = info["final_obs"]
+    def _keep_final_observations(self, final: Any, rows: np.ndarray) -> None:
+        """Copy the last observations of `rows`, whose episodes have ended."""
         if isinstance(final, np.ndarray) and final.dtype == object:
             space = self._env.single_observation_space
             batch: Any = gymnasium.vector.utils.create_empty_array(space, n=len(rows))
@@ -323,7 +307,6 @@ class VectorEnvironment:
             self._keep_final(batch, np.arange(len(rows)), rows)
         else:
             self._keep_final(final, rows, rows)
-        return observation, info
 
     def _keep_final(self, source: Any, source_rows: np.ndarray, rows: np.ndarray) -> None:
         finals = self._step.final_observations
@@ -379,27 +362,21 @@ def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
 
 def read_episode_info(info: Mapping[str, Any], over: np.ndarray) -> Found:
     """The numbers of the episodes that are `over`, bool [E], by name."""
-    rows: dict[int, dict[str, float]] | None = info.get(EPISODE_INFO)
-    if rows is not None:
-        return _joined(numbers for row, numbers in rows.items() if over[row])
-    final = info.get(_FINAL)
-    if isinstance(final, np.ndarray | list | tuple):
-        ended = (final[row] for row in np.flatnonzero(over))
-        return _joined(numbers_of(one) for one in ended if isinstance(one, Mapping))
     found: Found = {}
+    if EPISODE_INFO in info:
+        for row, numbers in info[EPISODE_INFO].items():
+            for name, number in numbers.items() if over[row] else ():
+                found.setdefault(name, []).append(number)
+        return found
+    final = info.get(_FINAL)
+    final = final if isinstance(final, Mapping) else None
     for source in (info if final is None else {"episode": info.get("episode", {})}, final or {}):
         for name, column, given in _columns(source, len(over)):
-            values = _values(column, over if given is None else over & given)
-            if values:
-                found[name] = values
-    return found
-
-
-def _joined(episodes: Iterator[dict[str, float]]) -> Found:
-    found: Found = {}
-    for numbers in episodes:
-        for name, number in numbers.items():
-            found.setdefault(name, []).append(number)
+            rows = over if given is None else over & given
+            numbers = [_number(value) for value in column[rows].tolist()]
+            known = [number for number in numbers if number is not None]
+            if known:
+                found[name] = known
     return found
 
 
@@ -424,6 +401,8 @@ def _columns(
     for name, value in _flat(info):
         if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
             continue
+        if value.dtype.kind not in "biufO":
+            continue
         outer, _, inner = name.partition("/")
         given = info[outer].get("_" + inner) if inner and outer in info else None
         if given is None:
@@ -431,13 +410,6 @@ def _columns(
         if not isinstance(given, np.ndarray) or given.shape != (num_envs,):
             given = None
         yield name, value, None if given is None else given.astype(bool)
-
-
-def _values(column: np.ndarray, rows: np.ndarray) -> list[float]:
-    if column.dtype.kind not in "biufO":
-        return []
-    numbers = map(_number, column[rows].tolist())
-    return [number for number in numbers if number is not None]
 
 
 def _number(value: Any) -> float | None:
