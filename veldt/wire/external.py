@@ -27,7 +27,7 @@ from veldt.environments.spaces import (
     space_from,
 )
 from veldt.errors import ConfigurationError
-from veldt.policy.reading import Entry, ObservationReader
+from veldt.policy.trained import Entry, ObservationReader
 from veldt.types import ACTION_MASK
 from veldt.wire import policy_pb2 as pb
 from veldt.wire.protocol import Refused, Servicer, Session
