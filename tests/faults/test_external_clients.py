@@ -80,7 +80,7 @@ def test_clients_die_come_back_send_garbage_and_outlive_the_run(tmp_path):
         wait_for_steps(run_dir, 0, training)
         first.kill()
         first.wait()
-        wait_for_note(run_dir, f"no client is there: waiting at {address}")
+        wait_for_note(run_dir, f"no client is connected: waiting at {address}")
         with grpc.insecure_channel(address) as channel:
             call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(iter([b"\xff garbage"]))
             with pytest.raises(grpc.RpcError, match=r"no veldt\.Request"):
@@ -113,7 +113,7 @@ def test_a_run_that_nobody_comes_to_ends_in_time(tmp_path):
     env = f"external:127.0.0.1:{free_port()}?spaces=spaces.json"
     done = run(tmp_path, "train", "seed_rl", "--env", env, "--max-seconds", "4", "--run-dir", "run")
     assert done.returncode == 0, done.stderr
-    assert "no client is there: waiting at 127.0.0.1" in done.stdout
+    assert "no client is connected: waiting at 127.0.0.1" in done.stdout
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["stopped_by"], result["env_steps"]) == ("seconds", 0)
 

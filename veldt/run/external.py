@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs whose simulators are elsewhere: what their environments are like, and whether any is
-there."""
+"""Runs with external simulators: their spaces, places for them, and whether any is connected."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from typing import Any
 
 from veldt import architectures
 from veldt.architectures import Architecture
+from veldt.backends import BACKENDS
 from veldt.environments import EnvironmentFactory, Interface
 from veldt.environments.lookup import EXTERNAL_PREFIX, ExternalAddress, external_address
 from veldt.environments.spaces import described, external_interface, external_spec, space_from
@@ -26,7 +26,7 @@ from veldt.telemetry.record import EventSort
 from veldt.types import EnvironmentSpec
 
 DEFAULT_ENVIRONMENTS = 64
-"""All that may be connected at a time, where nothing else is said."""
+"""Environments that may be connected at a time, if the options do not say."""
 _SPACES, _ENVIRONMENTS = "spaces", "environments"
 _KEYS = ("observation_space", "action_space", "action_masks")
 _REMIND_SECONDS = 30.0
@@ -37,8 +37,9 @@ def is_external(options: RunOptions) -> bool:
 
 
 def declared(architecture: str, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-    """The options of a run with the spaces of its external environment in them: from a file, or
-    from the first client, which is waited for. Other runs' options stay as they are."""
+    """Add the spaces of an external environment to the options of a run, if it has one.
+
+    They come from a file, or from the first client, for which this waits."""
     if not is_external(options):
         return options
     address = _checked(options, architectures.load(architecture))
@@ -50,7 +51,7 @@ def declared(architecture: str, options: RunOptions, say: Callable[[str], None])
     from veldt.wire.external import first_declaration
     from veldt.wire.security import from_environment
 
-    say(f"waiting for the first client at {address.listen}, which says what its spaces are")
+    say(f"waiting for the first client at {address.listen}, which declares its spaces")
     security = from_environment(address.listen)
     found = first_declaration(address.listen, security, lambda: not is_ending())
     if found is None:
@@ -65,7 +66,7 @@ def declared(architecture: str, options: RunOptions, say: Callable[[str], None])
 
 
 def _check_free(listen: str) -> None:
-    """Refuse an address that cannot be listened on before anything starts."""
+    """Refuse an address that is in use, before anything starts."""
     host, _, port = listen.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -77,10 +78,10 @@ def _check_free(listen: str) -> None:
 
 
 def _with(options: RunOptions, spaces: Mapping[str, Any], environments: int | None) -> RunOptions:
-    told: dict[str, object] = {_SPACES: dict(spaces)}
+    declared: dict[str, object] = {_SPACES: dict(spaces)}
     if environments is not None:
-        told[_ENVIRONMENTS] = environments
-    return replace(options, env_options={**options.env_options, **told})
+        declared[_ENVIRONMENTS] = environments
+    return replace(options, env_options={**options.env_options, **declared})
 
 
 def _read(file: str) -> Mapping[str, Any]:
@@ -95,19 +96,19 @@ def _read(file: str) -> Mapping[str, Any]:
 
 
 _TAKES_NONE = {"frame_stack": 1, "time_limit": None, "vectorization": "auto"}
-"""Wrappers that have no meaning where a simulator drives, with their defaults."""
+"""Wrappers that do not apply to external simulators, with their defaults."""
 
 
 def _checked(options: RunOptions, system: Architecture) -> ExternalAddress:
-    """Where the run listens, if its options and the architecture go together."""
+    """The address of the run, whose options and architecture must allow external simulators."""
     if not system.takes_external:
         raise ConfigurationError(
             "only seed_rl takes external:, since its actors hold no weights; other architectures"
             " step their environments themselves"
         )
-    if options.backend == "serial":
+    if BACKENDS[options.backend].is_deterministic:
         raise ConfigurationError(
-            "clients come and go by the clock, and the serial backend repeats every bit of a run;"
+            "clients connect at any time, and the serial backend must repeat every bit of a run;"
             " use --backend process with external:"
         )
     for name, default in _TAKES_NONE.items():
@@ -127,8 +128,8 @@ def known(options: RunOptions, system: Architecture) -> tuple[EnvironmentSpec, I
     spaces = options.env_options.get(_SPACES)
     if not isinstance(spaces, dict):
         raise ConfigurationError(
-            f"what the environments of '{name}' are like is not known before a client comes; give"
-            " ?spaces=FILE behind it (docs/serving.md)"
+            f"the spaces of '{name}' are not known before a client connects; append ?spaces=FILE"
+            " (docs/serving.md)"
         )
     interface = external_interface(
         space_from(spaces.get("observation_space")), space_from(spaces.get("action_space"))
@@ -137,18 +138,19 @@ def known(options: RunOptions, system: Architecture) -> tuple[EnvironmentSpec, I
 
 
 def sized(options: RunOptions) -> RunOptions:
-    """With the number of places for clients, and of environments at each: as many as the first
-    client has, so that its stream takes one place. Other runs' options stay as they are."""
+    """Set the numbers of places for clients and of environments at each, if there are clients.
+
+    By default a place has as many environments as the first client, whose stream takes one."""
     if not is_external(options):
         return options
-    told = options.env_options.get(_ENVIRONMENTS, 1)
-    per_place = options.envs_per_actor or (told if isinstance(told, int) else 1)
+    found = options.env_options.get(_ENVIRONMENTS, 1)
+    per_place = options.envs_per_actor or (found if isinstance(found, int) else 1)
     num_places = options.num_actors or max(1, DEFAULT_ENVIRONMENTS // per_place)
     return replace(options, num_actors=num_places, envs_per_actor=per_place)
 
 
 class ClientWatch:
-    """Says when clients come and go, and from time to time that none is there."""
+    """Reports when clients connect or leave, and repeatedly if none is connected."""
 
     def __init__(
         self, environment: EnvironmentFactory, note: Callable[[EventSort, str], None]
@@ -157,7 +159,7 @@ class ClientWatch:
         self._note, self._before, self._next_reminder = note, -1, 0.0
 
     def look(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
-        """Nothing to see where actors step the environments."""
+        """Report changes; does nothing for runs whose actors step the environments."""
         if not self._listen:
             return
         now = sum(int(each.counters.get(CONNECTED, 0)) for each in snapshots.values())
@@ -167,4 +169,4 @@ class ClientWatch:
             self._note("clients", f"{now} environments of clients at {self._listen}")
         if not now and (changed or seconds >= self._next_reminder):
             self._next_reminder = seconds + _REMIND_SECONDS
-            self._note("clients", f"no client is there: waiting at {self._listen}")
+            self._note("clients", f"no client is connected: waiting at {self._listen}")

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`veldt serve`: the policy of a run answers simulators. Whatever has come in is answered with one
-forward pass; what a policy remembers of an episode stays here, with the stream it came from."""
+"""`veldt serve`: the policy of a run answers simulators.
+
+All waiting requests are answered with one forward pass. The memory of an episode is kept here, by
+stream.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from veldt.wire.external import ExternalFormat, ExternalRow, ExternalServer
 from veldt.wire.security import from_environment
 
 _MOST_STREAMS, _MOST_ENVIRONMENTS = 256, 1024
-"""Clients at a time, and environments that one of them steps together."""
+"""Clients at a time, and environments of one client."""
 _IDLE_MILLISECONDS = 100
 
 
@@ -44,21 +47,21 @@ class PolicyService:
         )
         self.port = self._server.port
         self._states: dict[int, PolicyState] = {}
-        """By stream, where the policy has a memory."""
+        """By stream, for policies with a memory."""
         self._streams: set[int] = set()
         self.clients = self.requests = self.forward_passes = 0
 
     @property
     def refused(self) -> dict[str, int]:
-        """Messages that were not taken, by reason."""
+        """Counts of refused messages, by reason."""
         return dict(self._server.refused)
 
     def fileno(self) -> int:
-        """Readable when something came in."""
+        """Readable when something was received."""
         return self._server.fileno()
 
     def step(self) -> bool:
-        """Answer what has come in; False when there was nothing."""
+        """Answer all waiting requests; False if there were none."""
         rows: list[ExternalRow] = []
         while (row := self._server.take()) is not None:
             if row.left:
@@ -99,7 +102,7 @@ class PolicyService:
         return actions
 
     def _mask(self, row: ExternalRow) -> np.ndarray:
-        """A client without masks may do anything."""
+        """The masks of a client; without masks all actions are allowed."""
         everything = np.ones((row.session.width, self._policy.num_choices), bool)
         return row.arrays.get(ACTION_MASK, everything)
 
@@ -140,7 +143,7 @@ def serve_run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)  # a few rows are computed sooner than threads agree on them
+        torch.set_num_threads(1)  # starting threads costs more than a few rows
     found = loaded(run_dir, checkpoint, policy, trust_code=trust_code)
     service = PolicyService(found, _address(host, port), not stochastic)
     address = _address(host, service.port)
