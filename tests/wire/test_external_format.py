@@ -130,6 +130,7 @@ def box(shape, dtype="float32"):
         ({"type": "Discrete", "n": 3, "start": 10**30}, "Discrete"),
         ({"type": "MultiDiscrete", "nvec": [10**30], "start": [0]}, "MultiDiscrete"),
         ({"type": "Dict"}, "Dict"),
+        ({"type": "Dict", "spaces": {}}, "no entries"),
         ({"type": "Dict", "spaces": [box([2])]}, "Dict"),
         ({"type": "Tuple", "spaces": 3}, "Tuple"),
         (box([2], "U100000000"), "U100000000"),
@@ -145,9 +146,11 @@ def test_a_hostile_description_is_refused_before_it_is_built(space, message, is_
     hello = pb.Hello(protocol=1, environments=1, action_space=json.dumps(described(ACTION)))
     hello.observation_space = json.dumps(space)
     tracemalloc.start()
-    with pytest.raises(Refused, match=message) as refusal:
-        FORMAT.check_spaces(hello) if is_known else declared_interface(hello)
-    assert tracemalloc.get_traced_memory()[1] < 2**20
-    tracemalloc.stop()
+    try:
+        with pytest.raises(Refused, match=message) as refusal:
+            FORMAT.check_spaces(hello) if is_known else declared_interface(hello)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
     assert refusal.value.reason == "other_spaces"
     assert len(str(refusal.value)) < 400

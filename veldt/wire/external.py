@@ -24,6 +24,7 @@ from veldt.environments.spaces import (
     bad_rows,
     described,
     external_interface,
+    external_spec,
     space_from,
 )
 from veldt.errors import ConfigurationError
@@ -241,7 +242,9 @@ def declared_interface(hello: pb.Hello, known: Interface | None = None) -> Inter
     try:
         observation = _declared(hello.observation_space, known.observation_space if known else None)
         action = _declared(hello.action_space, known.action_space if known else None)
-        return external_interface(observation, action)
+        interface = external_interface(observation, action)
+        external_spec("of a client", interface, hello.action_masks)  # refuses what cannot be read
+        return interface
     except (ValueError, RecursionError) as error:
         raise Refused("other_spaces", f"the declared spaces are invalid: {error}") from error
 
