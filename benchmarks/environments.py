@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from veldt.environments import EnvironmentFactory
-from veldt.environments.adapters import open_vector
+from veldt.environments.factory import open_vector
 
 SLEEPING = "benchmarks.environments:sleeping"
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kind of task this is, from its spaces: what a preset is chosen by.
+"""Task families, by which presets are chosen: read from the observation and action spaces.
 
-    vectors        numbers, digits, small tables; discrete actions
-    continuous     the same with Box actions
-    continuous_wide  the same with more than 10 numbers in observation and action together: bodies
-    grids          zeros and ones on grids below 36 x 36 and nothing else, such as MinAtar's
-    small_images   other images below 36 x 36, whatever stands beside them
-    atari          images of 36 x 36 or more
-    perfect_information  the shipped games in which nothing is hidden
-A network with memory adds "_recurrent": trajectories must then be as long as what it remembers.
+    vectors              numbers, digits, small tables; discrete actions
+    continuous           the same with Box actions
+    continuous_wide      the same with more than 10 numbers in observation and action: locomotion
+    grids                only zeros and ones on grids below 36 x 36, such as MinAtar's
+    small_images         other images below 36 x 36, with or without further entries
+    atari                images of 36 x 36 or more
+    perfect_information  the shipped games without hidden information
+A network with memory adds "_recurrent", because trajectories must be as long as its memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FAMILIES = (
 
 
 def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
-    """The family's name. Images decide before actions do: what is seen costs the most to learn."""
+    """The family's name. Images decide before actions, because they cost the most to learn from."""
     images = [leaf for leaf in spec.observation if leaf.kind == "image"]
     if any(is_large(leaf) for leaf in images):
         found = "atari"
@@ -53,11 +53,11 @@ def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
 
 
 def preset_names(found: str, device: str = "cuda") -> list[str]:
-    """Presets that would do for a family, the best first: its own, that without memory, those of
-    the broader family, then the paper's for large images and that of small control tasks for all
-    else. Where the learner's device is a CPU, large
-    images have sizes of their own: a batch that a GPU learns from in a moment takes a core half a
-    minute."""
+    """Names of suitable presets, the best first.
+
+    The family's own, that without memory, those of the broader family, then "paper" for large
+    images and "control" for all others. On a CPU large images have presets of their own, because a
+    batch for a GPU would take a core half a minute."""
     base = found.removesuffix(RECURRENT)
     names = list(dict.fromkeys((found, base)))
     if base in _BROADER:
@@ -73,5 +73,5 @@ def is_large(leaf: ObservationLeaf) -> bool:
 
 
 def num_numbers(spec: EnvironmentSpec) -> int:
-    """In an observation and a Box action together."""
+    """Numbers in an observation and a Box action together."""
     return sum(prod(leaf.shape) for leaf in spec.observation) + len(spec.action.low)

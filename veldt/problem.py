@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
-from veldt.environments.external_spaces import ExternalEndpoint, external_address
+from veldt.environments.lookup import ExternalEndpoint, external_address
 from veldt.errors import ConfigurationError
 from veldt.losses.options import LossOptions
 from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions

@@ -31,7 +31,7 @@ from veldt.role import EndLike, Role, leaves_of
 from veldt.types import Layout
 
 if TYPE_CHECKING:
-    from veldt.environments.external_spaces import ExternalEndpoint
+    from veldt.environments.lookup import ExternalEndpoint
     from veldt.networks import NetworkFactory
 
 

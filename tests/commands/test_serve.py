@@ -16,14 +16,14 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from policies import CASES, batches, policy_of, row_of
+from policies import CASES, batches, policy_of, rows_of
 from veldt_client import PolicyClient, Refused
 
 import veldt
 from veldt.commands.serve import PolicyService
 from veldt.errors import ConfigurationError
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.external_format import METHOD, SERVICE
+from veldt.wire.external import METHOD, SERVICE
 from veldt.wire.security import from_environment
 
 ROOT = Path(veldt.__file__).parent.parent
@@ -65,10 +65,8 @@ def test_actions_are_those_of_the_policy(name):
             flags = ended if step == 3 else [False] * 3
             rewards = np.array([0.5, -1.0, 2.0], np.float32) * (step > 0)
             mask = np.arange(4 * size).reshape(4, size) % 3 != step % 3 if size else None
-            parts = [
-                [row_of(policy.observation_space, batch, row) for row in rows]
-                for rows in ([0], [1, 2, 3])
-            ]
+            each = rows_of(policy, batch)
+            parts = [each[:1], each[1:]]
             if states[1] is not None:
                 states[1].reset(np.array(flags))
             expected = [

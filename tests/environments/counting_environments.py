@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments that count, so that every row of a trajectory can be checked by hand.
+"""Environments that count, so that every row can be checked by hand, and one with masks.
 
 The observation names the row: [episode, step in the episode, environment]. Wrong, missing or
 doubled rows, and observations of the wrong episode, show at once.
@@ -14,6 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+
+from veldt.environments.small_tasks import Task
 
 DEFAULT_LENGTHS = (3, 5, 1, 4)
 
@@ -102,6 +104,47 @@ class CountingEnvironment(gymnasium.Env):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self._vector.step(np.array([action]))
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
+
+
+class MaskedDictEnvironment(Task):
+    """Dict observation with an action mask: half of the actions are allowed, others raise.
+
+    The right action is `digit`, or the next one when the vector's first entry is negative. Best 20
+    (1 per step), chance among allowed actions 20/3."""
+
+    length = 20
+    num_actions = 6
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict(
+            {
+                "action_mask": spaces.MultiBinary(self.num_actions),
+                "digit": spaces.Discrete(self.num_actions),
+                "vector": spaces.Box(-1.0, 1.0, (2,), np.float32),
+            }
+        )
+        self.action_space = spaces.Discrete(self.num_actions)
+
+    def _begin(self) -> None:
+        self._advance()
+
+    def _advance(self) -> None:
+        self._digit = int(self.np_random.integers(self.num_actions))
+        self._vector = self.np_random.choice([-1.0, 1.0], size=2).astype(np.float32)
+        self._right = (self._digit + int(self._vector[0] < 0)) % self.num_actions
+        others = [action for action in range(self.num_actions) if action != self._right]
+        allowed = self.np_random.choice(others, size=self.num_actions // 2 - 1, replace=False)
+        self._mask = np.zeros(self.num_actions, dtype=np.int8)
+        self._mask[[self._right, *allowed]] = 1
+
+    def _observe(self) -> dict[str, Any]:
+        return {"action_mask": self._mask, "digit": self._digit, "vector": self._vector}
+
+    def _reward(self, action: Any) -> float:
+        if not self._mask[int(action)]:
+            allowed = np.flatnonzero(self._mask)
+            raise gymnasium.error.InvalidAction(f"action {action} is masked; allowed: {allowed}")
+        return float(int(action) == self._right)
 
 
 if "tests/Counting-v0" not in gymnasium.registry:

@@ -59,7 +59,7 @@ class Masked(gymnasium.Env):
 
 
 @pytest.mark.parametrize("where", ["observation", "observation_tuple", "info", "info_tuple"])
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_mask_belongs_to_the_current_observation(where, mode):
     factory = EnvironmentFactory(Masked, {"where": where}, autoreset=mode)
     spec = factory.spec()

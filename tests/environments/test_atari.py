@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Atari on ale-py's vector environment: standard preprocessing, each autoreset mode, lost lives."""
+"""Atari on ale-py's vector environment: preprocessing, resets, lost lives, groups and rules."""
+
+import json
 
 import numpy as np
 import pytest
 
+import veldt
+from veldt.cli.main import main
 from veldt.environments import EnvironmentFactory
+from veldt.environments.atari import atari_rules
 from veldt.errors import ConfigurationError
 
 pytest.importorskip("ale_py")
@@ -100,7 +105,6 @@ def test_a_lost_life_ends_the_episode_but_not_the_game(mode):
 @pytest.mark.parametrize(
     ("settings", "remedy"),
     [
-        ({"autoreset": "disabled"}, "same_step"),
         ({"vectorization": "in_process"}, "auto"),
         ({"options": {"colour": True}}, "colour"),
     ],
@@ -117,6 +121,89 @@ def test_render_shows_the_newest_frame():
     environment.close()
 
 
-def test_groups_take_turns_only_on_one_thread():
+def test_groups_that_take_turns_play_what_one_vector_plays():
+    """Two groups of two on one thread against one vector of four with the same seed and actions."""
+    factory = EnvironmentFactory("ALE/Pong-v5", time_limit=TIME_LIMIT)
+    actions = np.random.default_rng(0).integers(0, 6, size=(40, 4))
+    whole = factory.make(4, seed=5)
+    whole.reset()
+    expected = []
+    for action in actions:
+        shown = np.array(whole.observations["observation"])
+        step = whole.step(action)
+        answers = (np.array(step.reward), np.array(step.truncated), np.array(step.ignored))
+        expected += [
+            tuple(part[rows].tobytes() for part in (shown, *answers))
+            for rows in (slice(0, 2), slice(2, 4))
+        ]
+    whole.close()
+
+    groups = factory.make_groups(2, 2, seed=5)
+    groups[0].reset()
+    seen, sent = [], []
+    for number, action in enumerate(actions.reshape(-1, 2)):
+        group, following = groups[number % 2], groups[(number + 1) % 2]
+        sent.append(group.observations["observation"].tobytes())
+        group.send(action)
+        if number == 0:
+            following.reset()
+            continue
+        step = following.receive()
+        answers = tuple(part.tobytes() for part in (step.reward, step.truncated, step.ignored))
+        seen.append((sent.pop(0), *answers))
+    groups[0].close()
+    assert seen == expected[: len(seen)]
+    assert len(seen) == len(expected) - 1
+
+
+def test_groups_out_of_turn_are_refused():
+    first, second = EnvironmentFactory("ALE/Pong-v5").make_groups(2, 2, seed=5)
+    first.reset()
+    first.send(np.zeros(2, np.int64))
+    with pytest.raises(RuntimeError, match="out of order"):
+        first.receive()  # what comes next is the second group's reset
+    second.close()
     assert EnvironmentFactory("ALE/Pong-v5", {"num_threads": 2}).make_groups(2, 2, seed=5) is None
-    assert EnvironmentFactory("CartPole-v1").make_groups(2, 2, seed=5) is None
+
+
+def test_rules_are_those_of_the_environment_that_is_played():
+    rules = atari_rules(EnvironmentFactory("ALE/Pong-v5", reward_clip=1.0))
+    assert (rules.game, rules.sticky_actions, rules.frames_per_step) == ("pong", 0.25, 4)
+    assert not rules.life_loss_ends
+    assert "sticky actions 0.25" in rules.text()
+    assert "rewards clipped to 1" in rules.text()
+    paper = {"repeat_action_probability": 0.0, "episodic_life": True, "frameskip": 2}
+    rules = atari_rules(EnvironmentFactory("ALE/Breakout-v5", paper, time_limit=100))
+    assert (rules.sticky_actions, rules.life_loss_ends, rules.max_frames) == (0.0, True, 200)
+    assert atari_rules(EnvironmentFactory("CartPole-v1")) is None
+
+
+@pytest.mark.parametrize(("score", "expected"), [(-20.7, 0.0), (14.6, 1.0), (-3.05, 0.5)])
+def test_a_score_between_random_and_human(score, expected):
+    rules = atari_rules(EnvironmentFactory("ALE/Pong-v5"))
+    assert rules.human_normalized(score) == pytest.approx(expected)
+    assert atari_rules(EnvironmentFactory("ALE/Tetris-v5")).human_normalized(score) is None
+
+
+@pytest.mark.slow
+def test_evaluate_reports_all_of_it(tmp_path, capsys):
+    veldt.train(
+        "impala",
+        env="ALE/Freeway-v5",
+        backend="serial",
+        total_env_steps=64,
+        num_actors=1,
+        envs_per_actor=2,
+        wrappers={"time_limit": 40},
+        evaluation_episodes=0,
+        network="mlp",
+        run_dir=str(tmp_path / "run"),
+        quiet=True,
+    )
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["frames"] == 4 * found["env_steps"]
+    assert found["human_normalized"] == pytest.approx(found["mean"] / 29.6)
+    assert "rewards clipped to 1" in found["rules"]
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2"]) == 0
+    assert "human-normalised" in capsys.readouterr().out

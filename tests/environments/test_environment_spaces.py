@@ -95,7 +95,7 @@ def test_one_leaf(space, leaf, expected):
         environment.step(np.zeros(2, np.int64))
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_nested_dict_and_tuple(mode):
     environment, envs = make(NESTED, autoreset=mode)
     leaves = {leaf.name: leaf for leaf in environment.spec.observation}

@@ -8,8 +8,8 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from veldt.environments import EnvironmentFactory
-from veldt.environments.infos import numbers_of, read_episode_info
 from veldt.environments.small_tasks import StairsEnvironment
+from veldt.environments.vector import numbers_of, read_episode_info
 from veldt.telemetry.aggregate import EpisodeInfo
 from veldt.telemetry.counters import MAX_INFOS, NodeTelemetry
 
@@ -42,8 +42,6 @@ def test_numbers_of_one_environment():
         {"score": np.array([1, 5, 3]), "_score": np.array([True, True, True])},
         {"score": np.array([1.0, None, 3], object)},
         {"final_info": {"score": np.array([1.0, 0, 3])}, "score": np.array([8, 8, 8])},
-        {"final_info": np.array([{"score": 1.0}, None, {"score": 3}], object)},
-        {"final_info": [{"score": 1.0}, None, {"score": 3}], "_final_info": OVER},
         {"veldt.episode_info": {0: {"score": 1.0}, 1: {"score": 5.0}, 2: {"score": 3.0}}},
     ],
 )
@@ -70,7 +68,7 @@ class StairsVector(SyncVectorEnv):
         super().__init__([StairsEnvironment] * num_envs, autoreset_mode=autoreset_mode)
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize(
     ("env", "vectorization"),
     [

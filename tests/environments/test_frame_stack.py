@@ -46,7 +46,7 @@ def pairs(stack: np.ndarray, image: bool) -> list[tuple[int, int]]:
     return [(int(frame[0]), int(frame[1])) for frame in frames]
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("image", [False, True])
 def test_stacks_hold_the_last_frames_of_one_episode(mode, image):
     env = PaintedEnvironment if image else CountingEnvironment

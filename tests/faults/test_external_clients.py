@@ -22,7 +22,7 @@ from commands import PATIENCE_SECONDS, ROOT, end, run, start
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
-from veldt.wire.external_format import METHOD, SERVICE
+from veldt.wire.external import METHOD, SERVICE
 
 pytestmark = pytest.mark.slow
 

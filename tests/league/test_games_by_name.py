@@ -68,8 +68,6 @@ def test_a_league_plays_pettingzoo(env, tmp_path):
 def test_what_a_game_does_not_have_is_refused():
     with pytest.raises(ConfigurationError, match="vectorization at auto"):
         EnvironmentFactory("veldt:kuhn", vectorization="subprocess").spec()
-    with pytest.raises(ConfigurationError, match="autoreset same_step or next_step"):
-        EnvironmentFactory("veldt:kuhn", autoreset="disabled").spec()
     assert not EnvironmentFactory("veldt:kuhn", autoreset="next_step").spec().same_step_reset
 
 

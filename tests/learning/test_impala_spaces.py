@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counting_environments import MaskedDictEnvironment
 from gymnasium import spaces
 
 import veldt
@@ -49,7 +50,7 @@ def train(tmp_path, env, **options):
     ("env", "target", "options"),
     [
         (MultiDiscreteEnvironment, 12.0, {}),  # best 16, chance 5.8
-        ("veldt/MaskedDict-v0", 13.0, {}),  # best 20, chance 6.7
+        (MaskedDictEnvironment, 13.0, {}),  # best 20, chance 6.7
         (
             "veldt/Memory-v0",
             0.9,

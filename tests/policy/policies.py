@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, iterate
 
 from veldt.environments import Interface
 from veldt.environments.spaces import action_spec, leaf_readers, stacked
@@ -95,26 +96,13 @@ def policy_of(name: str) -> TrainedPolicy:
 
 def batches(policy: TrainedPolicy, count: int, width: int = 4) -> list:
     """Batched observations, drawn from the space."""
-    space = policy.observation_space
+    space = batch_space(policy.observation_space, width)
     space.seed(5)
-    return [_joined(space, [space.sample() for _ in range(width)]) for _ in range(count)]
+    return [space.sample() for _ in range(count)]
 
 
-def _joined(space, entries):
-    if isinstance(space, spaces.Dict):
-        return {key: _joined(space[key], [each[key] for each in entries]) for key in space.spaces}
-    if isinstance(space, spaces.Tuple):
-        each = range(len(space.spaces))
-        return tuple(_joined(space[key], [entry[key] for entry in entries]) for key in each)
-    return np.stack([np.asarray(entry) for entry in entries])
-
-
-def row_of(space, batch, row):
-    if isinstance(space, spaces.Dict):
-        return {key: row_of(space[key], batch[key], row) for key in space.spaces}
-    if isinstance(space, spaces.Tuple):
-        return tuple(row_of(each, part, row) for each, part in zip(space, batch, strict=True))
-    return batch[row]
+def rows_of(policy: TrainedPolicy, batch, width: int = 4) -> list:
+    return list(iterate(batch_space(policy.observation_space, width), batch))
 
 
 def mask_of(policy: TrainedPolicy, random: np.random.Generator, width: int) -> np.ndarray | None:

@@ -64,8 +64,6 @@ def test_the_command_writes_a_file_that_knows_what_it_is(run_dir, tmp_path, caps
     assert metadata["veldt_version"] == veldt.__version__
     assert metadata["action_space"] == {"type": "Discrete", "n": 2, "start": 0}
     assert metadata["inputs"] == {"observation": {"shape": [4], "dtype": "float32"}}
-    [moments] = metadata["normalization"].values() or [{"mean": [0] * 4}]
-    assert len(moments["mean"]) == 4
     policy, rows = veldt.load(run_dir), np.random.default_rng(0).standard_normal((3, 4))
     [action] = session.run(["action"], {"observation": rows.astype(np.float32)})
     assert action.tolist() == policy.act(rows).tolist()

@@ -18,7 +18,7 @@ from veldt_client import PolicyClient, Refused
 from wiring import counted, live, opened
 
 from veldt.context import NodeContext
-from veldt.environments.external_spaces import external_interface, external_spec
+from veldt.environments.spaces import external_interface, external_spec
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.roles.inference.batched_policy import BatchedPolicy
 from veldt.roles.inference.server import BatchRule
@@ -28,8 +28,7 @@ from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import trajectory_layout
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.external import ExternalServer
-from veldt.wire.external_format import METHOD, SERVICE, ExternalFormat
+from veldt.wire.external import METHOD, SERVICE, ExternalFormat, ExternalServer
 from veldt.wire.security import Security
 
 STEPS, WIDTH, PLACES = 5, 2, 6

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,6 +35,12 @@ PATIENCE_SECONDS = 30.0
 Found = TypeVar("Found")
 
 
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def row_bytes(value: float = 0.0, layout: Layout = FORMAT.request) -> bytes:
     buffer = np.zeros(layout.nbytes, np.uint8)
     layout.views(buffer)["observation"][:] = value
@@ -49,8 +56,7 @@ def answer_bytes(value: int) -> bytes:
 def wait_for(
     poll: Callable[[], Found | None], what: str, others: Callable[[], object] | None = None
 ) -> Found:
-    """The first thing that `poll` finds, while `others` get their turns; fails when there never is
-    one."""
+    """The first result of `poll`; calls `others` meanwhile and fails after a timeout."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (found := poll()) is None:
         assert time.monotonic() < deadline, f"waited in vain for {what}"
@@ -90,7 +96,7 @@ def calling(
 
 
 def exchange(server: StreamServer, client: StreamClient, value: float) -> None:
-    """One question and its answer, as an honest actor sees it."""
+    """One row of an actor and its answer."""
     client.send(0, row_bytes(value))
     request = wait_for(server.take, "a row", client.receive)
     assert (request.arrays["observation"] == np.float32(value)).all()
@@ -101,7 +107,7 @@ def exchange(server: StreamServer, client: StreamClient, value: float) -> None:
 
 
 def refusal(server: StreamServer, client: StreamClient) -> str:
-    """What an actor is told that may not come back."""
+    """The message with which the client gives up."""
     with pytest.raises(ConnectionError) as caught:
         wait_for(client.receive, "the refusal", server.take)
     return str(caught.value)
@@ -113,7 +119,7 @@ def raw_call(
     messages: list[bytes],
     token: str | None = SECURITY.token,
 ) -> grpc.StatusCode:
-    """Send bytes as nobody should, on a stream of one's own; how the server ended it."""
+    """Send raw messages on a stream of their own; returns its status."""
 
     def call() -> grpc.StatusCode:
         metadata = () if token is None else ((TOKEN_HEADER, token),)

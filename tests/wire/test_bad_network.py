@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network that delays, swallows and resets: streams over a proxy that misbehaves on demand."""
+"""A network that blocks, swallows and resets: streams over a proxy that misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 
 import pytest
-from streams import answer_bytes, calling, exchange, row_bytes, serving, wait_for
+from streams import answer_bytes, calling, exchange, free_port, row_bytes, serving, wait_for
 
-LATENCY_SECONDS, BLACKOUT_SECONDS = 0.2, 2.0
+BLACKOUT_SECONDS = 2.0
 MOST_DETECTION_SECONDS = 15.0 + 5.0  # keepalive and its timeout, and a connection after it
 
 
@@ -25,7 +25,6 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self.delay_seconds = 0.0
         self.passing = threading.Event()
         self.passing.set()
         self._swallowed: set[socket.socket] = set()
@@ -45,7 +44,6 @@ class Proxy:
         source.settimeout(0.02)
         with suppress(OSError):
             while data := _received(source):
-                time.sleep(self.delay_seconds)
                 self.passing.wait()
                 if source not in self._swallowed:
                     sink.sendall(data)
@@ -73,12 +71,6 @@ def _received(source: socket.socket) -> bytes:
             return source.recv(1 << 16)
 
 
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextmanager
 def behind_a_proxy(tmp_path) -> Iterator[tuple]:
     port = free_port()
@@ -91,15 +83,7 @@ def behind_a_proxy(tmp_path) -> Iterator[tuple]:
         yield server, proxy, client
 
 
-def test_delay_slows_answers_and_nothing_else(tmp_path):
-    with behind_a_proxy(tmp_path) as (server, proxy, client):
-        proxy.delay_seconds = LATENCY_SECONDS
-        for value in range(3):
-            exchange(server, client, float(value))
-        assert client.connections == 1
-        assert server.refused == {}
-
-
+@pytest.mark.slow
 def test_a_blackout_is_waited_out(tmp_path):
     with behind_a_proxy(tmp_path) as (server, proxy, client):
         client.send(0, row_bytes(2.0))
@@ -148,6 +132,7 @@ def answered(server, client) -> dict:
     return found[1]
 
 
+@pytest.mark.slow
 def test_a_peer_that_went_silent_is_noticed(tmp_path):
     """The connection stays open and carries nothing. Keepalive finds out; both ends go on over a
     new one."""

@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that mean harm: fuzzed frames, payloads that would run code, expired certificates."""
+"""Hostile clients: fuzzed frames, wrong tokens, an expired certificate."""
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
 import random
 import shutil
-import socket
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import grpc
-import numpy as np
 import psutil
 import pytest
 from streams import (
@@ -25,6 +20,7 @@ from streams import (
     answer_bytes,
     calling,
     exchange,
+    free_port,
     raw_call,
     refusal,
     row_bytes,
@@ -32,13 +28,11 @@ from streams import (
 )
 
 from veldt.types import Field, Layout
-from veldt.wire import inference_pb2 as pb
-from veldt.wire.protocol import Refused, StreamFormat, StreamServicer
-from veldt.wire.security import TOKEN_HEADER, Security, with_certificate
+from veldt.wire.protocol import StreamFormat
+from veldt.wire.security import TOKEN_HEADER, Security
 from veldt.wire.transport import METHOD, SERVICE
 
-AT_THE_DESK = int(os.environ.get("VELDT_FUZZED_FRAMES", 18_000))
-OVER_THE_WIRE = AT_THE_DESK // 9
+STREAMS = int(os.environ.get("VELDT_FUZZED_FRAMES", 18_000)) // 9
 OPEN = FORMAT.encode_open(1, 0)
 OTHER = StreamFormat(
     Layout((("observation", Field((4, 3), "float64")), *FORMAT.request.fields[1:])), FORMAT.reply
@@ -70,26 +64,6 @@ def fuzzed(draw: random.Random) -> list[bytes]:
     return [OPEN, FORMAT.encode_row(0, draw.randrange(1, 2**32), row_bytes())]
 
 
-def test_fuzzed_frames_are_refused_at_the_desk():
-    servicer, draw = StreamServicer(FORMAT, num_clients=2, groups_per_client=1), random.Random(1)
-    process, refused = psutil.Process(), 0
-    before = process.memory_info().rss
-    for _ in range(AT_THE_DESK):
-        session = servicer.connect(lambda _: None)
-        try:
-            for frame in fuzzed(draw):
-                session.receive(frame)
-        except Refused:
-            refused += 1
-        while (request := servicer.take()) is not None:
-            assert all(np.isfinite(request.arrays[name]).all() for name in ("observation",))
-    grown = (process.memory_info().rss - before) / 2**20
-    assert refused == sum(servicer.refused.values())
-    assert refused > 0.9 * AT_THE_DESK
-    assert set(servicer.refused) >= {"malformed", "not_finite", "wrong_format", "replayed"}
-    assert grown < 50
-
-
 def hostile(address: str, seed: int, count: int, codes: list[grpc.StatusCode]) -> None:
     draw = random.Random(seed)
     metadata = ((TOKEN_HEADER, SECURITY.token),)
@@ -114,6 +88,7 @@ def answer_all(server, client) -> None:
             server.answer(request, answer_bytes(1))
 
 
+@pytest.mark.slow
 def test_an_honest_actor_is_served_while_others_send_fuzzed_frames(tmp_path):
     codes: list[grpc.StatusCode] = []
     with serving(tmp_path) as (server, address), calling(address) as client:
@@ -126,7 +101,7 @@ def test_an_honest_actor_is_served_while_others_send_fuzzed_frames(tmp_path):
         process = psutil.Process()
         before = process.memory_info().rss
         with ThreadPoolExecutor(4) as pool:
-            each = OVER_THE_WIRE // 4
+            each = STREAMS // 4
             work = [pool.submit(hostile, address, seed, each, codes) for seed in range(4)]
             while not all(future.done() for future in work):
                 serve(20)
@@ -135,60 +110,12 @@ def test_an_honest_actor_is_served_while_others_send_fuzzed_frames(tmp_path):
         grown = (process.memory_info().rss - before) / 2**20
         exchange(server, client, 5.0)
         assert client.connections == 1
+        reasons = {"malformed", "not_finite", "wrong_format", "replayed"}
+        assert set(server.refused) >= reasons
     allowed = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "ABORTED", "OK", "UNAVAILABLE"}
     assert {code.name for code in codes} <= allowed
     assert sum(code is grpc.StatusCode.INVALID_ARGUMENT for code in codes) > 0.6 * len(codes)
     assert grown < 50
-
-
-class _Canary:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return (os.mkdir, (str(self.path),))
-
-
-def payloads(canary: Path) -> list[bytes]:
-    """What other frameworks would have run."""
-    pickled = pickle.dumps(_Canary(canary))
-    with closing(io.BytesIO()) as file:
-        np.save(file, np.array([_Canary(canary)], dtype=object), allow_pickle=True)
-        array = file.getvalue()
-    text = f"__import__('os').mkdir({str(canary)!r})".encode()
-    yaml = f"!!python/object/apply:os.mkdir [{str(canary)!r}]".encode()
-    return [pickled, array, text, yaml]
-
-
-def test_no_payload_runs_in_any_field_of_a_message(tmp_path):
-    canary = tmp_path / "canary"
-    messages = []
-    for payload in payloads(canary):
-        padded = payload.ljust(FORMAT.request.nbytes, b"\0")[: FORMAT.request.nbytes]
-        digest = payload[:32].ljust(32, b"\0")
-        messages += [
-            payload,
-            pb.Request(open=pb.Open(actor=1, incarnation=0, format=payload)).SerializeToString(),
-            pb.Request(open=pb.Open(actor=1, incarnation=0, format=digest)).SerializeToString(),
-            FORMAT.encode_row(0, 0, payload),
-            FORMAT.encode_row(0, 0, padded),
-        ]
-    with serving(tmp_path) as (server, address):
-        for message in messages:
-            raw_call(server, address, [message])
-            raw_call(server, address, [OPEN, message])
-        for payload in payloads(canary):
-            wanted = grpc.StatusCode.UNAUTHENTICATED
-            assert raw_call(server, address, [OPEN], payload.hex()) == wanted
-    assert not canary.exists()
-    pickle.loads(payloads(canary)[0])  # noqa: S301 - proves that the payload would have run
-    assert canary.exists()
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 CA = """[ca]
@@ -226,22 +153,12 @@ def expired(directory: Path) -> Security:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_who_is_not_let_in(tmp_path, monkeypatch):
-    """Without a token, with that of another run, in plain text, with an expired certificate."""
+    """Without a token, with that of another run, with an expired certificate."""
     monkeypatch.setattr("veldt.wire.transport._CONNECT_SECONDS", 2.0)
-    accepted, tried = 0, 0
-    good = with_certificate(SECURITY)
-    address = f"127.0.0.1:{free_port()}"
-    with serving(tmp_path, address, security=good) as (server, _):
-        for token in (None, "", Security().token, SECURITY.token[:-1], SECURITY.token + "x"):
-            accepted += raw_call(server, address, [OPEN], token) == grpc.StatusCode.OK
-            tried += 1
-        with calling(address, security=good.for_clients()) as client:
-            exchange(server, client, 1.0)
     plain = f"127.0.0.1:{free_port()}"
     with serving(tmp_path, plain) as (server, _), calling(plain) as client:
-        for token in (None, "", Security().token):
-            accepted += raw_call(server, plain, [OPEN], token) == grpc.StatusCode.OK
-            tried += 1
+        for token in (None, "", Security().token, SECURITY.token[:-1], SECURITY.token + "x"):
+            assert raw_call(server, plain, [OPEN], token) == grpc.StatusCode.UNAUTHENTICATED
         exchange(server, client, 1.0)
     old, address = expired(tmp_path), f"127.0.0.1:{free_port()}"
     with (
@@ -249,5 +166,3 @@ def test_who_is_not_let_in(tmp_path, monkeypatch):
         calling(address, security=old.for_clients(), give_up_seconds=0.0) as client,
     ):
         assert "no stream" in refusal(server, client)
-        tried += 1
-    assert accepted == 0

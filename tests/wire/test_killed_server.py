@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import pytest
 from streams import FORMAT, SECURITY, WIDTH, answer_bytes, calling, row_bytes
 
 import veldt
@@ -75,6 +76,7 @@ def start(address: str, journal: Path) -> subprocess.Popen:
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
 
 
+@pytest.mark.slow
 def test_every_question_is_answered_once_and_no_transition_handed_over_twice(tmp_path):
     address, journal = f"unix:{tmp_path}/socket", tmp_path / "journal"
     server = start(address, journal)

@@ -9,7 +9,7 @@ from veldt.environments.resilience import EnvironmentFailure
 from veldt.errors import ConfigurationError
 from veldt.policy import TrainedPolicy
 from veldt.policy.export import Exported, drawn, export, recorded
-from veldt.policy.reading import Observation
+from veldt.policy.trained import Observation
 from veldt.run.best import BEST
 from veldt.run.loading import loaded, restored
 

@@ -15,7 +15,7 @@ from types import FrameType
 import numpy as np
 import torch
 
-from veldt.environments.external_spaces import MOST_PORT
+from veldt.environments.lookup import MOST_PORT
 from veldt.errors import ConfigurationError
 from veldt.policy import PolicyState, TrainedPolicy
 from veldt.run.best import BEST
@@ -23,8 +23,7 @@ from veldt.run.loading import loaded
 from veldt.run.process import output_stream
 from veldt.telemetry.result import dumps
 from veldt.types import ACTION_MASK
-from veldt.wire.external import ExternalRow, ExternalServer
-from veldt.wire.external_format import ExternalFormat
+from veldt.wire.external import ExternalFormat, ExternalRow, ExternalServer
 from veldt.wire.security import from_environment
 
 _MOST_STREAMS, _MOST_ENVIRONMENTS = 256, 1024

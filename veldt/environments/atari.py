@@ -114,8 +114,6 @@ def atari_arguments(factory: EnvironmentFactory, options: dict[str, Any]) -> dic
     life_loss = bool(arguments.pop("episodic_life", False))
     arguments["life_loss_info"] = life_loss
     arguments["autoreset_mode"] = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
-    if arguments["autoreset_mode"] == AutoresetMode.DISABLED:
-        raise ConfigurationError("ale-py always resets by itself; use autoreset same_step instead")
     return arguments
 
 

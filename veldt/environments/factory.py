@@ -3,40 +3,37 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from veldt.environments import lookup, spaces
-from veldt.environments.adapters import open_vector
-from veldt.environments.atari import open_atari_groups
+from veldt.environments.atari import open_atari, open_atari_groups
 from veldt.environments.parameters import Accepted
-from veldt.environments.resilience import EnvironmentFailure
-from veldt.environments.spaces import MaskReader, joined_mask, stacked
-from veldt.environments.vector import OpenedVector, VectorEnvironment
+from veldt.environments.processes import SubprocessVector
+from veldt.environments.resilience import (
+    EnvironmentFailure,
+    InProcessVector,
+    ResilientEnvironment,
+    described,
+)
+from veldt.environments.spaces import Interface, MaskReader, joined_mask, stacked
+from veldt.environments.vector import MODES, OpenedVector, VectorEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec
 
 _CHOICES = {
     "vectorization": ("auto", "native", "in_process", "subprocess"),
-    "autoreset": ("default", "next_step", "same_step", "disabled"),
+    "autoreset": ("default", "next_step", "same_step"),
 }
 _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
-
-
-@dataclass(frozen=True)
-class Interface:
-    """The spaces of one environment, as Gymnasium has them."""
-
-    observation_space: gymnasium.Space
-    action_space: gymnasium.Space
-    mask_in_observation: bool = False
-    frame_stack: int = 1
-    """How many observations are joined into a network's input."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class EnvironmentFactory:
         options: Keyword arguments of the environment, as a mapping or as pairs.
         vectorization: auto | native | in_process | subprocess. auto: the native vector environment
             where one is registered and offers the wanted autoreset mode, else in_process.
-        autoreset: default | next_step | same_step | disabled (Veldt resets; seen as same_step).
+        autoreset: default | next_step | same_step.
         frame_stack: How many of the last observations are joined into one. ALE/ ids stack 4 unless
             more than 1 is given; EnvPool's Atari has its own option stack_num instead.
         time_limit: Env steps after which an episode is truncated.
@@ -270,3 +267,215 @@ def _try_step(opened: OpenedVector, action: ActionSpec, mask: np.ndarray | None)
     drawn = spaces.random_actions(action, 1, np.random.default_rng(0), allowed)
     offset = spaces.action_offset(opened.env.single_action_space)
     opened.env.step(drawn if offset is None else drawn + offset)
+
+
+def open_vector(
+    factory: EnvironmentFactory, num_envs: int, seed: int, render: bool = False
+) -> OpenedVector:
+    """The vector environment of `factory`; raises ConfigurationError with one line."""
+    if factory.is_external:
+        raise ConfigurationError(
+            f"the environment '{factory.name}' is a simulator that connects to a run of seed_rl;"
+            " name one of the same spaces with --env, or let it connect to 'veldt serve'"
+        )
+    options = dict(factory.options)
+    try:
+        if factory.is_atari:
+            return open_atari(factory, options, num_envs)
+        if factory.is_envpool:
+            return _open_envpool(factory, options, num_envs, seed)
+        if factory.is_game:
+            return _open_game(factory, options, num_envs)
+        if render:
+            options["render_mode"] = "rgb_array"
+        if isinstance(factory.env, str) and lookup.function_path(factory.env) is None:
+            return _open_registered(factory, factory.env, options, num_envs)
+        return _open_callable(factory, options, num_envs)
+    except ConfigurationError:
+        raise
+    except (TypeError, ImportError, gymnasium.error.Error) as error:
+        raise ConfigurationError(
+            f"cannot make the environment '{factory.name}': {lookup.one_line(error)}"
+            f"{lookup.missing_extra(factory.env, error)}"
+        ) from error
+    except EnvironmentFailure as error:
+        raise ConfigurationError(str(error)) from error
+    except (Exception, SystemExit) as error:  # a user's factory may raise anything
+        raise ConfigurationError(
+            f"cannot make the environment '{factory.name}': {described(error)}"
+        ) from error
+
+
+def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
+    """One policy plays all seats; every seat of every game is a column."""
+    from veldt.games.registry import make_games, num_players  # games import this package
+    from veldt.games.seats import SeatColumns
+
+    if factory.vectorization not in ("auto", "native") or factory.time_limit is not None:
+        raise ConfigurationError(
+            f"'{factory.name}' steps many games together and ends them by its own rules; leave"
+            " vectorization at auto and time_limit out"
+        )
+    same_step = factory.autoreset != "next_step"  # reset rows would waste a share of short games
+    players = num_players(factory.name, **options)
+    games = make_games(factory.name, -(-num_envs // players), same_step_reset=same_step, **options)
+    mode = AutoresetMode.SAME_STEP if same_step else AutoresetMode.NEXT_STEP
+    rows = 1 if games.spec.simultaneous else players
+    return OpenedVector(SeatColumns(games, num_envs), mode, rows_per_env_step=rows)
+
+
+def _open_envpool(
+    factory: EnvironmentFactory, options: dict[str, Any], num_envs: int, seed: int
+) -> OpenedVector:
+    """EnvPool always resets on the next step and receives its seed at construction."""
+    if factory.vectorization not in ("auto", "native") or factory.autoreset not in (
+        "default",
+        "next_step",
+    ):
+        raise ConfigurationError(
+            f"'{factory.name}' runs on EnvPool, which resets on the next step; "
+            "leave vectorization at auto and autoreset at default"
+        )
+    if factory.time_limit is not None:
+        options["max_episode_steps"] = factory.time_limit
+    task = factory.name.removeprefix(lookup.ENVPOOL_PREFIX)
+    arguments = {"num_threads": 1, **options}
+    env = lookup.envpool_with(task).make(
+        task, env_type="gymnasium", num_envs=num_envs, seed=seed, **arguments
+    )
+    return OpenedVector(
+        env,
+        AutoresetMode.NEXT_STEP,
+        frames_per_step=int(env.config.get("frame_skip", 1)),
+        seeded=True,
+        life_loss="resets" if arguments.get("episodic_life") else "none",
+    )
+
+
+def _open_registered(
+    factory: EnvironmentFactory, name: str, options: dict[str, Any], num_envs: int
+) -> OpenedVector:
+    spec = lookup.gymnasium_spec(name)
+    if factory.vectorization in ("auto", "native") and spec.vector_entry_point is not None:
+        creator = _native_creator(spec)
+        suits = factory.autoreset == "default" or _offers(creator, MODES[factory.autoreset])
+        if suits or factory.vectorization == "native":
+            return _open_native(factory, creator, options, num_envs)
+    if factory.vectorization == "native":
+        raise ConfigurationError(
+            f"'{name}' has no native vector entry point; use vectorization in_process or subprocess"
+        )
+    if factory.time_limit is not None:
+        options["max_episode_steps"] = factory.time_limit
+    return _open_copies(factory, functools.partial(_make_registered, name, options), num_envs)
+
+
+def _open_callable(
+    factory: EnvironmentFactory, options: dict[str, Any], num_envs: int
+) -> OpenedVector:
+    creator = _resolve(factory.env)
+    if "num_envs" in inspect.signature(creator).parameters:
+        if factory.vectorization not in ("auto", "native"):
+            raise ConfigurationError(
+                f"'{factory.name}' makes a whole vector environment; leave vectorization at auto"
+            )
+        return _open_native(factory, creator, options, num_envs)
+    if factory.vectorization == "native":
+        raise ConfigurationError(
+            f"'{factory.name}' takes no num_envs, so it cannot make a native vector environment; "
+            "use vectorization in_process or subprocess"
+        )
+    make = functools.partial(_make_called, factory.env, options, factory.time_limit)
+    return _open_copies(factory, make, num_envs)
+
+
+def _resolve(env: str | Callable[..., Any]) -> Callable[..., Any]:
+    return lookup.imported_function(env) if isinstance(env, str) else env
+
+
+def _make_registered(name: str, options: dict[str, Any]) -> gymnasium.Env:
+    lookup.gymnasium_spec(name)  # a fresh process may have to import what registers it
+    return gymnasium.make(name, disable_env_checker=True, **options)
+
+
+def _make_called(
+    env: str | Callable[..., Any], options: dict[str, Any], time_limit: int | None
+) -> gymnasium.Env:
+    made = _resolve(env)(**options)
+    if not isinstance(made, gymnasium.Env):
+        raise ConfigurationError(
+            f"{env} returned {type(made).__name__}; it must return a gymnasium.Env "
+            "(or take num_envs and return a gymnasium VectorEnv)"
+        )
+    return made if time_limit is None else gymnasium.wrappers.TimeLimit(made, time_limit)
+
+
+def _open_copies(
+    factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
+) -> OpenedVector:
+    follows = factory.autoreset in ("default", "next_step")
+    mode = AutoresetMode.NEXT_STEP if follows else AutoresetMode.SAME_STEP
+    if factory.vectorization == "subprocess":
+        return OpenedVector(SubprocessVector(make, factory.name, num_envs, mode), mode)
+    copies = [
+        functools.partial(ResilientEnvironment, make, factory.name, number)
+        for number in range(num_envs)
+    ]
+    return OpenedVector(InProcessVector(copies, copy=False, autoreset_mode=mode), mode)
+
+
+def _native_creator(spec: EnvSpec) -> Callable[..., Any]:
+    entry = spec.vector_entry_point
+    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    arguments = dict(spec.kwargs)
+    if spec.max_episode_steps is not None:
+        arguments.setdefault("max_episode_steps", spec.max_episode_steps)
+    assert creator is not None
+    return functools.partial(creator, **arguments)
+
+
+def _offers(creator: Callable[..., Any], mode: AutoresetMode) -> bool:
+    if "autoreset_mode" in inspect.signature(creator).parameters:
+        return True
+    metadata = getattr(getattr(creator, "func", creator), "metadata", {})
+    return metadata.get("autoreset_mode") == mode
+
+
+def _open_native(
+    factory: EnvironmentFactory,
+    creator: Callable[..., Any],
+    options: dict[str, Any],
+    num_envs: int,
+) -> OpenedVector:
+    accepted = inspect.signature(creator).parameters
+    if factory.time_limit is not None:
+        if "max_episode_steps" not in accepted:
+            raise ConfigurationError(
+                f"'{factory.name}' does not take max_episode_steps, so time_limit cannot be set; "
+                "use vectorization in_process or put the limit into the environment"
+            )
+        options["max_episode_steps"] = factory.time_limit
+    wanted = MODES.get(factory.autoreset)
+    if wanted is not None and "autoreset_mode" in accepted:
+        options["autoreset_mode"] = wanted
+    # Refuses unknown options before the constructor starts anything.
+    inspect.signature(creator).bind(num_envs=num_envs, **options)
+    env = creator(num_envs=num_envs, **options)
+    if not isinstance(env, gymnasium.vector.VectorEnv):
+        raise ConfigurationError(
+            f"'{factory.name}' takes num_envs but returned {type(env).__name__}; "
+            "it must return a gymnasium VectorEnv"
+        )
+    mode = env.metadata.get("autoreset_mode", wanted)
+    if mode is None or mode == AutoresetMode.DISABLED:
+        found = "does not declare when it resets" if mode is None else "does not reset by itself"
+        raise ConfigurationError(
+            f"'{factory.name}' {found}; set metadata['autoreset_mode'] of the vector environment to"
+            " NEXT_STEP or SAME_STEP"
+        )
+    if wanted is not None and mode != wanted:
+        raise ConfigurationError(
+            f"'{factory.name}' resets in mode {AutoresetMode(mode).name.lower()}, not "
+            f"{factory.autoreset}; leave autoreset at default or use vectorization in_process"
+        )
+    return OpenedVector(env, AutoresetMode(mode))

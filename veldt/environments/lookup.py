@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds an environment by its name, or explains what to do when it is unknown."""
+"""Names of environments: which kind they are, where they are registered, what to do if unknown."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from veldt.environments.spaces import Interface
 from veldt.errors import ConfigurationError, extra_module, nearest
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
@@ -26,6 +27,7 @@ _RAW_ATARI = re.compile(
 )
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "classic"}
 """The extra that installs a library, by a word in the error message."""
+MOST_PORT = 65_535
 
 
 def one_line(error: BaseException) -> str:
@@ -84,34 +86,26 @@ def _register_minatar() -> None:
     """Register MinAtar, whose plugin Gymnasium no longer loads."""
     if any(known.startswith(MINATAR_PREFIX) for known in gymnasium.registry):
         return
-    with _without_root_logging():  # it logs a warning where no plotting library is installed
-        minatar = extra_module("minatar.gym", "MinAtar environments need minatar", extra="minatar")
-        minatar.register_envs()
-
-
-@contextmanager
-def _without_root_logging() -> Iterator[None]:
-    """Suppress messages to the root logger, which would also install a handler for later ones."""
-    quiet = logging.NullHandler()
-    root = logging.getLogger()
-    before = root.level
+    # Without a plotting library it warns on the root logger, which would install a handler there.
+    root, quiet = logging.getLogger(), logging.NullHandler()
+    level = root.level
     root.addHandler(quiet)
     root.setLevel(logging.CRITICAL)
     try:
-        yield
+        minatar = extra_module("minatar.gym", "MinAtar environments need minatar", extra="minatar")
+        minatar.register_envs()
     finally:
-        root.setLevel(before)
+        root.setLevel(level)
         root.removeHandler(quiet)
 
 
-def envpool_module() -> Any:
-    return extra_module("envpool", "envpool: environments need EnvPool", extra="envpool")
-
-
-def check_envpool_task(envpool: Any, task: str) -> None:
+def envpool_with(task: str) -> Any:
+    """The module envpool, if it has the task."""
+    envpool = extra_module("envpool", "envpool: environments need EnvPool", extra="envpool")
     tasks = envpool.list_all_envs()
     if task not in tasks:
         raise _unknown(ENVPOOL_PREFIX + task, [ENVPOOL_PREFIX + known for known in tasks])
+    return envpool
 
 
 def _unknown(name: str, known: Iterable[str], reason: str = "") -> ConfigurationError:
@@ -176,3 +170,35 @@ def missing_extra(name: str | Callable[..., Any], error: BaseException) -> str:
 def _entry_point(name: str | Callable[..., Any]) -> str:
     spec = gymnasium.registry.get(name) if isinstance(name, str) else None
     return "" if spec is None else str(spec.entry_point)
+
+
+@dataclass(frozen=True)
+class ExternalAddress:
+    """Where a run listens, and an optional file that describes the spaces."""
+
+    listen: str
+    spaces_file: str | None = None
+
+
+@dataclass(frozen=True)
+class ExternalEndpoint:
+    """Where simulators, which are no nodes of the run, connect to a stream of its topology."""
+
+    address: str
+    interface: Interface
+    takes_masks: bool
+
+
+def external_address(name: str) -> ExternalAddress:
+    """Parse the name of an external environment."""
+    remedy = (
+        "write external:HOST:PORT, such as external:127.0.0.1:5000, optionally with ?spaces=FILE"
+    )
+    listen, _, setting = name.removeprefix(EXTERNAL_PREFIX).partition("?")
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= MOST_PORT:
+        raise ConfigurationError(f"'{name}' names no host and port; {remedy}")
+    key, _, file = setting.partition("=")
+    if setting and (key != "spaces" or not file):
+        raise ConfigurationError(f"'{setting}' is not understood in '{name}'; {remedy}")
+    return ExternalAddress(listen, file or None)

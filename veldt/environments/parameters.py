@@ -11,14 +11,16 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorWrapper
 
 from veldt.errors import ConfigurationError, did_you_mean
-from veldt.ports import ParameterSource
+
+if TYPE_CHECKING:
+    from veldt.ports import ParameterSource
 
 ENVIRONMENT = "environment"
 """The board's name."""
@@ -67,18 +69,14 @@ class Accepted:
 
     def check(self, values: Values, environment: str) -> None:
         """Refuse unknown names, and values that are missing."""
+        method = f"set_parameters of the environment '{environment}'"
         for name in values:
             if name not in self.names and not self.takes_any:
-                raise ConfigurationError(
-                    f"set_parameters of the environment '{environment}' does not take '{name}';"
-                    f" {did_you_mean(name, self.names)}"
-                )
-        missing = [name for name in self.required if name not in values]
+                remedy = did_you_mean(name, self.names)
+                raise ConfigurationError(f"{method} does not take '{name}'; {remedy}")
+        missing = ", ".join(name for name in self.required if name not in values)
         if missing:
-            raise ConfigurationError(
-                f"set_parameters of the environment '{environment}' also needs"
-                f" {', '.join(missing)}; set it too, or give it a default"
-            )
+            raise ConfigurationError(f"{method} also needs {missing}; set it, or give it a default")
 
 
 def _layers(env: object) -> Iterator[object]:
@@ -94,17 +92,15 @@ def give(env: object, values: Values) -> None:
     """Set the parameters of an environment, a copy of one, or a vector of them."""
     for layer in _layers(env):
         if isinstance(layer, PassesOn):
-            layer.pass_on(values)
-            return
+            return layer.pass_on(values)
         if isinstance(layer, TakesParameters):
-            layer.set_parameters(**values)
-            return
+            return layer.set_parameters(**values)
 
 
 def to_vector(values: Values) -> np.ndarray:
-    """JSON, one byte per float32: exact for every number and string."""
+    """The values as JSON, one byte per float32: exact for every number and string."""
     try:
-        text = json.dumps(dict(values), default=_plain, allow_nan=False).encode()
+        text = json.dumps(dict(values), default=_from_numpy, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
             f"environment parameters are finite numbers, strings and lists of them ({error})"
@@ -119,13 +115,14 @@ def to_vector(values: Values) -> np.ndarray:
     return vector
 
 
-def _plain(value: object) -> object:
+def _from_numpy(value: object) -> object:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is none of these")
 
 
 def from_vector(vector: np.ndarray) -> dict[str, Any]:
+    """The reverse of `to_vector`."""
     text = vector[1 : 1 + int(vector[0])].astype(np.uint8).tobytes()
     found: dict[str, Any] = json.loads(text)
     return found
@@ -141,7 +138,7 @@ class ParameterReader:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Whether there are new ones."""
+        """Pull the newest values; False if there are none."""
         version = self._board.pull(self._vector, newer_than=self.version)
         if version is None:
             return False

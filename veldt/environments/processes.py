@@ -28,9 +28,9 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
-from veldt.environments.infos import ABORTED, EPISODE_INFO
 from veldt.environments.parameters import Values
 from veldt.environments.resilience import Copies, Failures, ResilientEnvironment
+from veldt.environments.vector import ABORTED, EPISODE_INFO
 from veldt.types import ACTION_MASK
 
 _MARK = "veldt-"

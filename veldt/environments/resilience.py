@@ -19,9 +19,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from veldt.environments.infos import ABORTED, EPISODE_INFO, numbers_of
 from veldt.environments.parameters import Values, give
 from veldt.environments.spaces import cleared, is_finite
+from veldt.environments.vector import ABORTED, EPISODE_INFO, numbers_of
 from veldt.types import ACTION_MASK
 
 _MOST_FAILURES = 10

@@ -44,36 +44,32 @@ class Task(gymnasium.Env):
         raise NotImplementedError
 
 
-class CatchEnvironment(gymnasium.Env):
+class CatchEnvironment(Task):
     """bsuite's Catch: a ball falls down a board of 10 x 5; the paddle in the last row moves.
 
     Best 1 (caught), missed -1; chance about -0.6."""
 
     rows, columns = 10, 5
+    length = rows - 1
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(0.0, 1.0, (self.rows, self.columns, 1), bool)
         self.action_space = spaces.Discrete(3)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._ball = [0, int(self.np_random.integers(self.columns))]
+    def _begin(self) -> None:
+        self._ball = int(self.np_random.integers(self.columns))
         self._paddle = self.columns // 2
-        return self._observe(), {}
-
-    def step(self, action: Any) -> StepResult:
-        self._paddle = min(max(self._paddle + int(action) - 1, 0), self.columns - 1)
-        self._ball[0] += 1
-        over = self._ball[0] == self.rows - 1
-        reward = (1.0 if self._ball[1] == self._paddle else -1.0) if over else 0.0
-        return self._observe(), reward, over, False, {}
 
     def _observe(self) -> np.ndarray:
         board = np.zeros((self.rows, self.columns, 1), bool)
-        board[self._ball[0], self._ball[1]] = board[-1, self._paddle] = True
+        board[self._elapsed, self._ball] = board[-1, self._paddle] = True
         return board
+
+    def _reward(self, action: Any) -> float:
+        self._paddle = min(max(self._paddle + int(action) - 1, 0), self.columns - 1)
+        if self._elapsed < self.length - 1:
+            return 0.0
+        return 1.0 if self._ball == self._paddle else -1.0
 
 
 class MemoryEnvironment(Task):
@@ -98,47 +94,6 @@ class MemoryEnvironment(Task):
         if self._elapsed < self.length - 1:
             return 0.0
         return 1.0 if int(action) == self._cue else -1.0
-
-
-class MaskedDictEnvironment(Task):
-    """Dict observation with an action mask: half of the actions are allowed, others raise.
-
-    The right action is `digit`, or the next one when the vector's first entry is negative. Best 20
-    (1 per step), chance among allowed actions 20/3."""
-
-    length = 20
-    num_actions = 6
-
-    def __init__(self) -> None:
-        self.observation_space = spaces.Dict(
-            {
-                "action_mask": spaces.MultiBinary(self.num_actions),
-                "digit": spaces.Discrete(self.num_actions),
-                "vector": spaces.Box(-1.0, 1.0, (2,), np.float32),
-            }
-        )
-        self.action_space = spaces.Discrete(self.num_actions)
-
-    def _begin(self) -> None:
-        self._advance()
-
-    def _advance(self) -> None:
-        self._digit = int(self.np_random.integers(self.num_actions))
-        self._vector = self.np_random.choice([-1.0, 1.0], size=2).astype(np.float32)
-        self._right = (self._digit + int(self._vector[0] < 0)) % self.num_actions
-        others = [action for action in range(self.num_actions) if action != self._right]
-        allowed = self.np_random.choice(others, size=self.num_actions // 2 - 1, replace=False)
-        self._mask = np.zeros(self.num_actions, dtype=np.int8)
-        self._mask[[self._right, *allowed]] = 1
-
-    def _observe(self) -> dict[str, Any]:
-        return {"action_mask": self._mask, "digit": self._digit, "vector": self._vector}
-
-    def _reward(self, action: Any) -> float:
-        if not self._mask[int(action)]:
-            allowed = np.flatnonzero(self._mask)
-            raise gymnasium.error.InvalidAction(f"action {action} is masked; allowed: {allowed}")
-        return float(int(action) == self._right)
 
 
 class NestedDictEnvironment(Task):
@@ -215,7 +170,6 @@ def register_small_tasks() -> None:
     """Make the tasks known to Gymnasium; safe to call again."""
     for task in (
         CatchEnvironment,
-        MaskedDictEnvironment,
         MemoryEnvironment,
         NestedDictEnvironment,
         StairsEnvironment,

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """One interface over every kind of vector environment.
 
-The three autoreset modes of Gymnasium become two (see EnvironmentSpec.same_step_reset); rewards,
-flags and observations have fixed names and types; episode returns are sums of raw rewards.
+Rewards, flags and observations have fixed names and types; episode returns are sums of raw rewards.
+Numbers in the infos of ended episodes become metrics.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,7 +16,6 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from veldt.environments.infos import ABORTED, Found, read_episode_info
 from veldt.environments.parameters import Values, give
 from veldt.environments.spaces import (
     FrameStack,
@@ -27,14 +28,25 @@ from veldt.environments.spaces import (
 )
 from veldt.types import ACTION_MASK, EnvironmentSpec
 
+EPISODE_INFO = "veldt.episode_info"
+"""Info entry of copies that Veldt makes: numbers by name where an episode has ended; in the info of
+their vector {row: {name: number}}."""
+ABORTED = "veldt.aborted"
+"""Info entry of copies that failed in this step; in the info of their vector a list of rows."""
+_FINAL = "final_info"
+_NO_METRICS = {
+    *("final_obs", ACTION_MASK, EPISODE_INFO, ABORTED, _FINAL),
+    *("env_id", "players", "elapsed_step", "frame_number", "lives", "reward", "terminated"),
+    *("TimeLimit.truncated", "episode/r", "episode/l", "episode/t"),
+}
+Found = dict[str, list[float]]
+
 _NO_RETURNS = np.zeros(0, dtype=np.float64)
 _NO_LENGTHS = np.zeros(0, dtype=np.int64)
-
 
 MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
     "same_step": AutoresetMode.SAME_STEP,
-    "disabled": AutoresetMode.DISABLED,
 }
 
 
@@ -131,7 +143,6 @@ class VectorEnvironment:
         self._mask = mask
         self._seed: int | None = None if opened.seeded else seed
         self._reward_clip = reward_clip
-        self._info_rows: np.ndarray | None = None
         self._action_offset = action_offset(env.single_action_space)
         self._buffers: dict[str, np.ndarray] = {}
         self._stacks = {
@@ -225,7 +236,7 @@ class VectorEnvironment:
         if self.spec.same_step_reset:
             self.first = ended
             if num_ended:
-                observation, info = self._finish_same_step(observation, info, ended)
+                self._keep_final_observations(info["final_obs"], np.flatnonzero(ended))
         else:
             self.first = ignored
             resetting = ended
@@ -284,23 +295,10 @@ class VectorEnvironment:
                 array = self._buffers[name]
             self.observations[name] = self._finite(array)
         if self._mask is not None:
-            self.observations[ACTION_MASK] = self._mask.read(observation, info, self._info_rows)
-            self._info_rows = None
+            self.observations[ACTION_MASK] = self._mask.read(observation, info)
 
-    def _finish_same_step(
-        self, observation: Any, info: dict[str, Any], ended: np.ndarray
-    ) -> tuple[Any, dict[str, Any]]:
-        """Copy the last observations; returns the first ones of the new episodes."""
-        rows = np.flatnonzero(ended)
-        if self._opened.autoreset == AutoresetMode.DISABLED:
-            self._keep_final(observation, rows, rows)
-            if self._mask is not None:
-                self._mask.read(observation, info)
-            # A new dictionary each time: Gymnasium removes the mask from it.
-            observation, info = self._env.reset(options={"reset_mask": ended})
-            self._info_rows = ended
-            return observation, info
-        final = info["final_obs"]
+    def _keep_final_observations(self, final: Any, rows: np.ndarray) -> None:
+        """Copy the last observations of `rows`, whose episodes have ended."""
         if isinstance(final, np.ndarray) and final.dtype == object:
             space = self._env.single_observation_space
             batch: Any = gymnasium.vector.utils.create_empty_array(space, n=len(rows))
@@ -309,7 +307,6 @@ class VectorEnvironment:
             self._keep_final(batch, np.arange(len(rows)), rows)
         else:
             self._keep_final(final, rows, rows)
-        return observation, info
 
     def _keep_final(self, source: Any, source_rows: np.ndarray, rows: np.ndarray) -> None:
         finals = self._step.final_observations
@@ -351,3 +348,78 @@ class VectorEnvironment:
         if self._num_resetting:
             # The reset row that follows will add one that is no step.
             self._lengths[self._resetting] -= 1
+
+
+def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers in one environment's info, those of a dict in it as "dict/name"."""
+    found = {}
+    for name, value in _flat(info):
+        number = _number(value)
+        if number is not None:
+            found[name] = number
+    return found
+
+
+def read_episode_info(info: Mapping[str, Any], over: np.ndarray) -> Found:
+    """The numbers of the episodes that are `over`, bool [E], by name."""
+    found: Found = {}
+    if EPISODE_INFO in info:
+        for row, numbers in info[EPISODE_INFO].items():
+            for name, number in numbers.items() if over[row] else ():
+                found.setdefault(name, []).append(number)
+        return found
+    final = info.get(_FINAL)
+    final = final if isinstance(final, Mapping) else None
+    for source in (info if final is None else {"episode": info.get("episode", {})}, final or {}):
+        for name, column, given in _columns(source, len(over)):
+            rows = over if given is None else over & given
+            numbers = [_number(value) for value in column[rows].tolist()]
+            known = [number for number in numbers if number is not None]
+            if known:
+                found[name] = known
+    return found
+
+
+def _flat(info: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Entries, and entries of nested dicts, by name."""
+    for key, value in info.items():
+        if not isinstance(key, str) or key.startswith("_") or key in _NO_METRICS:
+            continue
+        if not isinstance(value, Mapping):
+            yield key, value
+            continue
+        for inner, entry in value.items():
+            name = f"{key}/{inner}"
+            if not str(inner).startswith("_") and name not in _NO_METRICS:
+                yield name, entry
+
+
+def _columns(
+    info: Mapping[str, Any], num_envs: int
+) -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
+    """Arrays with an entry per environment, and the mask of present entries."""
+    for name, value in _flat(info):
+        if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
+            continue
+        if value.dtype.kind not in "biufO":
+            continue
+        outer, _, inner = name.partition("/")
+        given = info[outer].get("_" + inner) if inner and outer in info else None
+        if given is None:
+            given = info.get("_" + outer)
+        if not isinstance(given, np.ndarray) or given.shape != (num_envs,):
+            given = None
+        yield name, value, None if given is None else given.astype(bool)
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; None for anything else."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(-1)[0]
+    if not isinstance(value, bool | int | float | np.bool_ | np.number):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, OverflowError):  # complex numbers, and integers beyond all bounds
+        return None
+    return number if math.isfinite(number) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was trained, outside of the run that trained it."""
+"""A trained policy outside its run: acting, as a module, exported."""
 
 from veldt.policy.module import PolicyModule
 from veldt.policy.trained import Action, PolicyState, TrainedPolicy

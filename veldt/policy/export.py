@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A policy in a file that needs no Veldt: ONNX or torch.export, with what a player must know, and a
-proof that it acts as the policy does."""
+"""Writes a policy to a file that needs no Veldt (ONNX or torch.export) and checks its actions.
+
+The file includes the metadata that a player needs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import copy
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,21 +21,19 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from veldt.environments import EnvironmentFactory
-from veldt.environments.adapters import open_vector
-from veldt.environments.external_spaces import described
+from veldt.environments.factory import open_vector
+from veldt.environments.spaces import described
 from veldt.errors import ConfigurationError
-from veldt.networks import Network
 from veldt.policy.module import ACTION, FIRST, REWARD, STATE, PolicyModule, remembered
-from veldt.policy.reading import Observation
-from veldt.policy.trained import TrainedPolicy
+from veldt.policy.trained import Observation, TrainedPolicy
 from veldt.types import ACTION_MASK
 
 Format = Literal["onnx", "torch"]
 FORMATS: tuple[str, ...] = get_args(Format)
 METADATA = "veldt"
-"""Under this name the metadata lies in an ONNX file, and as veldt.json in one of torch.export."""
+"""Name of the metadata in an ONNX file; veldt.json in one of torch.export."""
 _WIDTH = 10
-_ENDS = 0.05  # share of the rows where an episode is made to begin anew
+_NEW_EPISODES = 0.05  # share of the rows at which a new episode begins
 _TOLERANCE = 1e-4
 
 Program = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
@@ -42,14 +42,14 @@ Rows = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """A file that was written."""
 
     path: Path
     format: str
     observations: int
-    """On so many observations its actions were equal to the policy's."""
+    """Number of observations on which its actions equal the policy's."""
     checked_with: str
-    """"onnxruntime", "torch", or "" where nothing is installed that could check."""
+    """"onnxruntime", "torch", or "" where neither is installed."""
 
     def text(self) -> str:
         proof = f"actions equal on {self.observations:,} observations ({self.checked_with})"
@@ -61,19 +61,20 @@ class Exported:
 def export(
     policy: TrainedPolicy, format: str, path: Path, observations: list[Observation], version: str
 ) -> Exported:
-    """Write `policy` and prove on batches of `observations` that what was written acts alike.
-    Nothing is left behind if it does not."""
+    """Write `policy` and check on batches of `observations` that the file acts the same.
+
+    The file is removed if it does not."""
     if format not in FORMATS:
         raise ConfigurationError(f"format is unknown: '{format}'; use {' or '.join(FORMATS)}")
     module = policy.module().eval()
     metadata = {**metadata_of(policy, module), "veldt_version": version}
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter's about itself
+            warnings.simplefilter("ignore")
             write = _write_onnx if format == "onnx" else _write_torch
             write(module, metadata, path)
         play = _onnx_program(path) if format == "onnx" else _torch_program(path)
-        checked = 0 if play is None else _prove(policy, module, play, observations)
+        checked = 0 if play is None else _check(policy, module, play, observations)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
     except BaseException:
@@ -84,7 +85,7 @@ def export(
 
 
 def metadata_of(policy: TrainedPolicy, module: PolicyModule) -> dict[str, Any]:
-    """What a player must know, as JSON has it."""
+    """What a player needs to know, as JSON values."""
     inputs = module.inputs(1)
     return {
         "architecture": policy.architecture,
@@ -98,17 +99,6 @@ def metadata_of(policy: TrainedPolicy, module: PolicyModule) -> dict[str, Any]:
             for name, entry in inputs.items()
         },
         "state": [name for name in inputs if name.startswith(STATE)],
-        "normalization": _normalization(module.network),
-    }
-
-
-def _normalization(network: Network) -> dict[str, Any]:
-    """Moments of vectors, for people: the graph already has them inside."""
-    if network.normalizer is None:
-        return {}
-    return {
-        name: {"mean": part.mean.tolist(), "variance": part.variance.tolist()}
-        for name, part in network.normalizer.vector_moments().items()
     }
 
 
@@ -166,35 +156,20 @@ def _torch_program(path: Path) -> Program:
     return play
 
 
-def _prove(
+def _check(
     policy: TrainedPolicy, module: PolicyModule, play: Program, observations: list[Observation]
 ) -> int:
-    """The number of observations on which both act alike; ConfigurationError where they do not."""
+    """Play the same episodes with file and policy; returns the number of equal actions."""
     scale = 1.0
     if module.network.spec.action.kind == "box":
         bounds = np.asarray([module.high.numpy(), -module.low.numpy()])
         scale = max(1.0, float(bounds[np.isfinite(bounds)].max(initial=1.0)))
-    count = 0
-    for theirs, ours in _both(policy, module, play, observations):
-        if not np.allclose(theirs, ours, atol=_TOLERANCE * scale, rtol=_TOLERANCE):
-            raise ConfigurationError(
-                f"the exported policy acts otherwise: {theirs.tolist()} where it should be"
-                f" {ours.tolist()} after {count} equal ones; nothing was kept"
-            )
-        count += len(ours)
-    return count
-
-
-def _both(
-    policy: TrainedPolicy, module: PolicyModule, play: Program, observations: list[Observation]
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Actions of the file and of the policy, through the same episodes."""
     width = len(module.entries[0].array(observations[0]))
     state, random = policy.initial_state(width), np.random.default_rng(0)
     blank = {name: entry.numpy() for name, entry in module.inputs(width).items()}
     memory = {name: entry for name, entry in blank.items() if name.startswith(STATE)}
-    for batch in observations:
-        state.reset(random.random(width) < _ENDS)
+    for number, batch in enumerate(observations):
+        state.reset(random.random(width) < _NEW_EPISODES)
         given = {entry.name: entry.array(batch) for entry in module.entries}
         given |= {FIRST: state.first, REWARD: random.standard_normal(width)}
         mask = _any_mask(module, random, width)
@@ -205,12 +180,18 @@ def _both(
         }
         outputs = play(inputs | memory)
         memory = remembered(outputs)
-        reward = given[REWARD].astype(np.float32)
-        yield outputs[ACTION], np.asarray(policy.act(batch, state, mask, reward=reward))
+        theirs, reward = outputs[ACTION], given[REWARD].astype(np.float32)
+        ours = np.asarray(policy.act(batch, state, mask, reward=reward))
+        if not np.allclose(theirs, ours, atol=_TOLERANCE * scale, rtol=_TOLERANCE):
+            raise ConfigurationError(
+                f"the exported policy acts otherwise: {theirs.tolist()} where it should be"
+                f" {ours.tolist()} after {number * width} equal ones; nothing was kept"
+            )
+    return len(observations) * width
 
 
 def _any_mask(module: PolicyModule, random: np.random.Generator, width: int) -> np.ndarray | None:
-    """Half of the actions, in every choice at least one."""
+    """A random mask: half of the actions, at least one of each choice."""
     spec = module.network.spec
     if not spec.action_mask_size:
         return None
@@ -220,7 +201,7 @@ def _any_mask(module: PolicyModule, random: np.random.Generator, width: int) -> 
 
 
 def drawn(policy: TrainedPolicy, count: int) -> list[Observation]:
-    """Batches of observations from the space, where no environment can be asked."""
+    """Batches of observations drawn from the space."""
     space = batch_space(policy.observation_space, _WIDTH)
     space.seed(0)
     return [space.sample() for _ in range(-(-count // _WIDTH))]
@@ -229,7 +210,7 @@ def drawn(policy: TrainedPolicy, count: int) -> list[Observation]:
 def recorded(
     policy: TrainedPolicy, environment: EnvironmentFactory, count: int
 ) -> list[Observation]:
-    """Batches of observations that the policy meets in the environment."""
+    """Batches of observations of the policy's episodes in the environment."""
     opened = open_vector(environment, _WIDTH, seed=0)
     env, state, found = opened.env, policy.initial_state(_WIDTH), []
     reward: np.ndarray = np.zeros(_WIDTH, np.float32)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trained policy as one nn.Module: what an environment returns in, its action out, and on the way
-everything that was learned. It can be trained on, and it is what gets exported."""
+"""A trained policy as one nn.Module from observations to actions, for training and export."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -25,8 +24,10 @@ from veldt.networks import (
     QOutput,
     TanhGaussian,
 )
-from veldt.policy.reading import Entry
 from veldt.types import ACTION_MASK, ObservationLeaf
+
+if TYPE_CHECKING:
+    from veldt.policy.trained import Entry
 
 T = TypeVar("T")
 ACTION, FIRST, REWARD = "action", "first", "reward"
@@ -34,7 +35,7 @@ STATE, FRAMES, NEXT = "state.", "state.frames.", "next_"
 
 
 def remembered(outputs: Mapping[str, T]) -> dict[str, T]:
-    """Of what a call returned, what the next one takes."""
+    """The outputs of a call that are inputs of the next one."""
     return {name.removeprefix(NEXT): entry for name, entry in outputs.items() if NEXT in name}
 
 
@@ -42,10 +43,10 @@ class PolicyModule(nn.Module):
     """`forward` takes and returns tensors [N, ...] by name.
 
     Inputs: the observation ("observation", or "observation.<key>" for each entry of a Dict or
-    Tuple) as the environment gives it; "action_mask" where there is one; for policies with a memory
-    "first" (an episode begins), "state.*" (what the last call returned; anything where `first`)
-    and, if they read it, "reward". Outputs: "action" without exploration, what the head said
-    ("logits" and "value", "q_values", "params"), and "next_state.*"."""
+    Tuple) as the environment returns it; "action_mask" where there is one; for policies with a
+    memory "first" (an episode begins), "state.*" (what the last call returned; anything where
+    `first`) and, if they read it, "reward". Outputs: "action" without exploration, the outputs of
+    the head ("logits" and "value", "q_values", "params"), and "next_state.*"."""
 
     low: Tensor
     high: Tensor
@@ -66,7 +67,7 @@ class PolicyModule(nn.Module):
         self._past = tuple(network.input_fields())
 
     def inputs(self, batch: int = 2) -> dict[str, Tensor]:
-        """A possible value for every input, in their order."""
+        """A valid value for every input, in their order."""
         spec = self.network.spec
         found: dict[str, Tensor] = {}
         for entry in self.entries:
@@ -92,7 +93,7 @@ class PolicyModule(nn.Module):
         return found
 
     def _stacked(self) -> list[tuple[ObservationLeaf, Entry]]:
-        """Leaves of which several frames are joined."""
+        """Leaves whose last frames are joined."""
         pairs = [(reader.leaf, entry) for entry in self.entries for reader in entry.readers]
         return [pair for pair in pairs if self._depth > 1 and pair[0].kind != "discrete"]
 
@@ -121,11 +122,11 @@ class PolicyModule(nn.Module):
         memory = {NEXT + name: entry for name, entry in memory.items()}
         if self._past:
             memory[NEXT + STATE + LAST_ACTION] = action
-        said = {name: entry for name, entry in outputs._asdict().items() if name != ACTION}
-        return {ACTION: self._for_environment(action), **said, **memory}
+        head = {name: entry for name, entry in outputs._asdict().items() if name != ACTION}
+        return {ACTION: self._for_environment(action), **head, **memory}
 
     def _pushed(self, frames: Tensor, newest: Tensor, first: Tensor) -> Tensor:
-        """The stack with one more frame; where an episode begins, filled with it."""
+        """The stack with one more frame, which fills it where an episode begins."""
         moved = torch.cat((frames[:, newest.shape[1] :], newest), dim=1)
         filled = torch.cat([newest] * self._depth, dim=1)
         return torch.where(first.reshape(-1, *[1] * (moved.dim() - 1)), filled, moved)

@@ -13,8 +13,7 @@ from typing import Any
 
 from veldt import architectures
 from veldt.environments import Interface
-from veldt.environments.external_spaces import described, space_from
-from veldt.environments.spaces import action_spec, leaf_readers, stacked
+from veldt.environments.spaces import action_spec, described, leaf_readers, space_from, stacked
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import flat, option_fields, plain

@@ -15,15 +15,8 @@ from veldt import architectures
 from veldt.architectures import Architecture
 from veldt.backends import BACKENDS
 from veldt.environments import EnvironmentFactory, Interface
-from veldt.environments.external_spaces import (
-    ExternalAddress,
-    described,
-    external_address,
-    external_interface,
-    external_spec,
-    space_from,
-)
-from veldt.environments.lookup import EXTERNAL_PREFIX
+from veldt.environments.lookup import EXTERNAL_PREFIX, ExternalAddress, external_address
+from veldt.environments.spaces import described, external_interface, external_spec, space_from
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.roles.inference.stream import CONNECTED
@@ -59,10 +52,10 @@ def with_declared_spaces(
     if address.spaces_file is not None:
         declared: dict[str, object] = {_SPACES: _read(address.spaces_file)}
         return replace(options, env_options={**options.env_options, **declared})
-    from veldt.wire.declaration import first_declaration
+    from veldt.wire.external import first_declaration
     from veldt.wire.security import from_environment
 
-    say(f"waiting for the first client at {address.listen} to declare its spaces")
+    say(f"waiting for the first client at {address.listen}, which declares its spaces")
     security = from_environment(address.listen)
     found = first_declaration(address.listen, security, lambda: not is_ending())
     if found is None:
@@ -107,7 +100,7 @@ def _checked(options: RunOptions, system: Architecture) -> ExternalAddress:
         )
     if BACKENDS[options.backend].is_deterministic:
         raise ConfigurationError(
-            "clients come and go by the clock, and the serial backend repeats every bit of a run;"
+            "clients connect at any time, and the serial backend must repeat every bit of a run;"
             " use --backend process with external:"
         )
     for name, default in _WITHOUT_MEANING.items():
@@ -128,8 +121,8 @@ def declared_spec(
     name, spaces = str(options.env), options.env_options.get(_SPACES)
     if not isinstance(spaces, dict):
         raise ConfigurationError(
-            f"the spaces of '{name}' are not known before a client connects; give"
-            " ?spaces=FILE behind it (docs/serving.md)"
+            f"the spaces of '{name}' are not known before a client connects; append"
+            " ?spaces=FILE (docs/serving.md)"
         )
     interface = external_interface(
         space_from(spaces.get("observation_space")), space_from(spaces.get("action_space"))

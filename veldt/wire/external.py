@@ -1,67 +1,336 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams of simulators elsewhere: who is connected, which places they hold, what they wait for."""
+"""Streams of external simulators: what they send, which places they hold, what they wait for.
+
+Messages that do not fit the spaces are refused with what was expected.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable
+import json
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
 
+import gymnasium
 import numpy as np
+from google.protobuf.message import DecodeError
 
+from veldt.environments import Interface
+from veldt.environments.spaces import (
+    action_offset,
+    action_spec,
+    bad_rows,
+    described,
+    external_interface,
+    external_spec,
+    space_from,
+)
+from veldt.errors import ConfigurationError
+from veldt.policy.trained import Entry, ObservationReader
+from veldt.types import ACTION_MASK
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.external_format import METHOD, SERVICE, Arrays, ExternalFormat, check_hello, parsed
-from veldt.wire.protocol import Refused
+from veldt.wire.protocol import Refused, Servicer, Session
 from veldt.wire.security import Security
 from veldt.wire.transport import RpcServer
+
+# Clients have the same numbers: client/veldt_client/policy_client.py.
+SERVICE, METHOD = "veldt.Policy", "Act"
+PROTOCOL = 1
+TERMINATED, TRUNCATED = 1, 2
+_DTYPES = (
+    "bool",
+    *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("float32", "float64"),
+)
+_ENVELOPE_BYTES = 4096  # bound of the tags, lengths and numbers around the arrays
+_HELLO_BYTES = 1 << 20  # spaces with bounds for every number
+_UNDECLARED_STREAMS = 16
+_POLL_SECONDS = 0.02
+Arrays = dict[str, np.ndarray]
+
+
+class ExternalFormat:
+    """The messages of a stream, for environments of these spaces.
+
+    With `learns`, rewards, ends and final observations are read too."""
+
+    def __init__(
+        self,
+        interface: Interface,
+        *,
+        learns: bool,
+        reads_reward: bool = False,
+        takes_masks: bool = True,
+    ) -> None:
+        self.learns, self._interface, self._reads_reward = learns, interface, reads_reward
+        self._reader = ObservationReader(interface)
+        self.entries: Sequence[Entry] = self._reader.entries
+        self.action = action_spec(interface.action_space)
+        self._offset = action_offset(interface.action_space)
+        self.mask_size = sum(self.action.sizes) if takes_masks else 0
+
+    @property
+    def action_dtype(self) -> np.dtype:
+        """The dtype of the actions that environments receive."""
+        return np.dtype(self._interface.action_space.dtype or np.int64)
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Most bytes of one environment in a Step."""
+        observation = sum(prod(entry.shape) * _dtype(entry).itemsize for entry in self.entries)
+        return 2 * observation + self.mask_size + 8
+
+    def max_request_bytes(self, environments: int) -> int:
+        return max(_HELLO_BYTES, self.row_bytes * environments + _ENVELOPE_BYTES)
+
+    def welcome(self) -> bytes:
+        interface = self._interface
+        reply = pb.Welcome(
+            observation=[
+                pb.Entry(
+                    name=entry.name,
+                    path=map(str, entry.path),
+                    dtype=_dtype(entry).name,
+                    shape=entry.shape,
+                )
+                for entry in self.entries
+            ],
+            action=pb.Entry(name="action", dtype=self.action_dtype.name, shape=self.action.shape),
+            action_mask_size=self.mask_size,
+            learns=self.learns,
+            reads_reward=self._reads_reward,
+            observation_space=json.dumps(described(interface.observation_space)),
+            action_space=json.dumps(described(interface.action_space)),
+        )
+        return pb.Reply(welcome=reply).SerializeToString()
+
+    def check_spaces(self, hello: pb.Hello) -> None:
+        """Refuse a client that declares other spaces; those it leaves out are not compared."""
+        found = declared_interface(hello, self._interface)
+        theirs = [_words(entry) for entry in ObservationReader(found).entries]
+        ours = [_words(entry) for entry in self.entries]
+        if theirs != ours:
+            expected, given = ", ".join(ours), ", ".join(theirs)
+            raise Refused("other_spaces", f"observations are {expected} here, yours are {given}")
+        if action_spec(found.action_space) != self.action:
+            raise Refused(
+                "other_spaces",
+                f"actions are {self._interface.action_space} here, yours are {found.action_space}",
+            )
+
+    def read(self, step: pb.Step, width: int, is_first: bool) -> Arrays:
+        """The arrays of a step of `width` environments.
+
+        Rewards and ends in the first step of a stream are ignored: they follow from actions of an
+        earlier stream."""
+        given = self._given(step.observation, width, "observation")
+        arrays = self._rows(given)
+        if step.action_mask or (self.mask_size and self.learns):
+            arrays[ACTION_MASK] = self._mask(step.action_mask, width)
+        ended = _ends(step.ended, width) if not is_first else np.zeros(width, np.uint8)
+        reward = _rewards(step.reward, width) if not is_first else np.zeros(width, np.float32)
+        arrays["first"] = np.ones(width, bool) if is_first else ended > 0
+        arrays["reward"] = reward
+        if self.learns:
+            arrays["terminated"], arrays["truncated"] = ended == TERMINATED, ended == TRUNCATED
+            arrays["ignored"] = np.zeros(width, bool)
+            arrays |= self._finals(step, given, arrays["truncated"])
+        return arrays
+
+    def _finals(self, step: pb.Step, given: list[np.ndarray], truncated: np.ndarray) -> Arrays:
+        width = len(truncated)
+        finals = given
+        if truncated.any():
+            finals = self._given(step.final_observation, width, "final observation", truncated)
+            for final, observation in zip(finals, given, strict=True):
+                final[~truncated] = observation[~truncated]
+        return {f"final_{name}": rows for name, rows in self._rows(finals).items()}
+
+    def _given(
+        self, data: Sequence[bytes], width: int, what: str, only: np.ndarray | None = None
+    ) -> list[np.ndarray]:
+        if len(data) != len(self.entries):
+            names = ", ".join(map(_words, self.entries))
+            raise Refused(
+                "malformed", f"{len(data)} arrays of the {what} came, expected were {names}"
+            )
+        arrays = []
+        for entry, content in zip(self.entries, data, strict=True):
+            dtype, shape = _dtype(entry), (width, *entry.shape)
+            if len(content) != prod(shape) * dtype.itemsize:
+                raise Refused(
+                    "malformed",
+                    f"{len(content):,} bytes came of the {what} '{entry.name}', expected were"
+                    f" {prod(shape) * dtype.itemsize:,}: {dtype.name} {shape}, of which"
+                    f" {width} environments",
+                )
+            array = np.frombuffer(content, dtype.newbyteorder("<")).reshape(shape)
+            array = array.astype(dtype) if only is not None else array
+            bad = bad_rows(array)
+            if bad is not None and (only is None or (bad & only).any()):
+                raise Refused("not_finite", f"the {what} '{entry.name}' is not finite")
+            arrays.append(array)
+        return arrays
+
+    def _rows(self, given: list[np.ndarray]) -> Arrays:
+        rows: Arrays = {}
+        try:
+            for entry, array in zip(self.entries, given, strict=True):
+                rows |= entry.rows(array)
+        except ConfigurationError as error:
+            raise Refused("malformed", str(error)) from error
+        return rows
+
+    def _mask(self, data: bytes, width: int) -> np.ndarray:
+        if not data:
+            return np.ones((width, self.mask_size), bool)
+        if not self.mask_size:
+            raise Refused("malformed", "an action mask came, but none is read here; leave it out")
+        if len(data) != width * self.mask_size:
+            raise Refused(
+                "malformed",
+                f"{len(data):,} bytes of action masks came, expected were {width} x"
+                f" {self.mask_size}",
+            )
+        mask = np.frombuffer(data, np.uint8).reshape(width, self.mask_size)
+        try:
+            found = self._reader.mask(self.action, None, mask, width)
+        except ConfigurationError as error:
+            raise Refused("malformed", str(error)) from error
+        assert found is not None
+        return found
+
+    def encode_actions(self, actions: np.ndarray) -> bytes:
+        """Actions as the environments receive them; a learner's start at zero."""
+        if self.learns and self._offset is not None:
+            actions = actions + self._offset
+        dtype = self.action_dtype.newbyteorder("<")
+        answer = pb.Actions(action=actions.astype(dtype, copy=False).tobytes())
+        return pb.Reply(actions=answer).SerializeToString()
+
+
+def parsed(message: bytes, most_bytes: int) -> pb.Request:
+    """One message of a client."""
+    if len(message) > most_bytes:
+        raise Refused("oversized", f"{len(message):,} bytes, {most_bytes:,} allowed")
+    try:
+        request = pb.Request.FromString(message)
+    except DecodeError as error:
+        raise Refused("malformed", "the bytes are no veldt.Request (policy.proto)") from error
+    if request.WhichOneof("kind") is None:
+        raise Refused("malformed", "the message is empty; a Hello or a Step was expected")
+    return request
+
+
+def check_hello(hello: pb.Hello) -> None:
+    if hello.protocol != PROTOCOL:
+        raise Refused("malformed", f"protocol {hello.protocol} came, this server speaks {PROTOCOL}")
+    if hello.environments < 1:
+        raise Refused("malformed", "Hello.environments is 0, expected was 1 or more")
+
+
+def declared_interface(hello: pb.Hello, known: Interface | None = None) -> Interface:
+    """The spaces that a client declares; those it leaves out are as `known`."""
+    if known is None and not (hello.observation_space and hello.action_space):
+        raise Refused(
+            "other_spaces",
+            "Hello.observation_space and Hello.action_space are needed: this run takes them from"
+            " its first client",
+        )
+    try:
+        observation = _declared(hello.observation_space, known.observation_space if known else None)
+        action = _declared(hello.action_space, known.action_space if known else None)
+        interface = external_interface(observation, action)
+        external_spec("of a client", interface, hello.action_masks)  # refuses what cannot be read
+        return interface
+    except (ValueError, RecursionError) as error:
+        raise Refused("other_spaces", f"the declared spaces are invalid: {error}") from error
+
+
+def _declared(text: str, known: gymnasium.Space | None) -> gymnasium.Space:
+    """The declared space, which is built only where its text differs from that of `known`."""
+    if known is None:
+        return space_from(json.loads(text))
+    if not text or (found := json.loads(text)) == described(known):
+        return known
+    return space_from(found)
+
+
+def _dtype(entry: Entry) -> np.dtype:
+    """The dtype of an entry in messages."""
+    return np.dtype(entry.dtype if entry.dtype in _DTYPES else "float32")
+
+
+def _words(entry: Entry) -> str:
+    return f"{entry.name} {_dtype(entry).name} {entry.shape}"
+
+
+def _rewards(rewards: Sequence[float], width: int) -> np.ndarray:
+    if not rewards:
+        return np.zeros(width, np.float32)
+    if len(rewards) != width:
+        raise Refused("malformed", f"{len(rewards)} rewards came, expected were {width}")
+    found = np.array(rewards, np.float32)
+    if not np.isfinite(found).all():
+        raise Refused("not_finite", "a reward is not finite")
+    return found
+
+
+def _ends(ended: bytes, width: int) -> np.ndarray:
+    if not ended:
+        return np.zeros(width, np.uint8)
+    if len(ended) != width or max(ended) > TRUNCATED:
+        raise Refused(
+            "malformed",
+            f"{len(ended)} bytes of `ended` came, expected were {width} of 0 (goes on),"
+            " 1 (terminated) or 2 (truncated)",
+        )
+    return np.frombuffer(ended, np.uint8)
 
 
 @dataclass(frozen=True)
 class ExternalRow:
-    """One step of the environments of one place. `connection` is another one for each stream."""
+    """One step of the environments of one place."""
 
     client: int
     """The place."""
     connection: int
+    """The number of the stream."""
     session: ExternalSession
     part: slice
-    """Of the stream's environments."""
+    """The rows of this place among the stream's environments."""
     arrays: Arrays = field(default_factory=dict)
     leaves: bool = False
-    """No answer is wanted."""
+    """The client expects no answer."""
     left: bool = False
-    """The stream has ended: there is no step in this."""
+    """The stream has ended; there are no arrays."""
     group: int = 0
     incarnation: int = 0
 
 
-class ExternalSession:
-    """One stream. It may ask again only after it was answered."""
+class ExternalSession(Session):
+    """One stream, which may send a Step only after the last one was answered."""
+
+    _servicer: ExternalServicer
 
     def __init__(
         self, servicer: ExternalServicer, number: int, send: Callable[[bytes], None]
     ) -> None:
-        self._servicer, self.number, self._send = servicer, number, send
+        super().__init__(servicer, number, send)
         self.width = 0
         self.places: list[int] = []
         self._steps = 0
         self._unanswered = 0
         self._has_left = self.has_ended = False
 
-    def receive(self, message: bytes) -> None:
-        """Take one message; raises Refused, after which the stream must end."""
-        try:
-            if len(message) > self._servicer.max_request_bytes:
-                limit = self._servicer.max_request_bytes
-                raise Refused("oversized", f"{len(message):,} bytes, {limit:,} allowed")
-            request = parsed(message)
-            if request.WhichOneof("kind") == "hello":
-                self._open(request.hello)
-            else:
-                self._take(request.step)
-        except Refused as refusal:
-            self._servicer.refuse(refusal.reason)
-            raise
+    def _receive(self, message: bytes) -> None:
+        request = parsed(message, self._servicer.max_request_bytes)
+        if request.WhichOneof("kind") == "hello":
+            self._open(request.hello)
+        else:
+            self._take(request.step)
 
     def _open(self, hello: pb.Hello) -> None:
         if self.width:
@@ -102,15 +371,16 @@ class ExternalSession:
             self._send(self._servicer.format.encode_actions(self._actions))
 
     def close(self) -> None:
-        """The stream has ended, in whatever way; its places are free once that was read."""
+        """The stream has ended; `take` frees its places when it reads these rows."""
         self.has_ended = True
         for place, part in self._parts():
             self._servicer.put(ExternalRow(place, self.number, self, part, left=True))
 
 
-class ExternalServicer:
-    """All streams of a server. With `group_width` every stream holds one of `num_places` places for
-    each so many of its environments; without, one place however many it has."""
+class ExternalServicer(Servicer[ExternalRow]):
+    """All streams of a server, which hold `num_places` places among them.
+
+    A stream holds one place for each `group_width` of its environments; None: one for all."""
 
     def __init__(
         self,
@@ -119,33 +389,22 @@ class ExternalServicer:
         group_width: int | None,
         max_environments: int,
     ) -> None:
+        super().__init__(ExternalSession)
         self.format, self._group_width = format, group_width
         self._max_environments = max_environments
         self.max_request_bytes = format.max_request_bytes(max_environments)
         self._free = list(reversed(range(num_places)))
         self._num_places = num_places
-        self._inbox: deque[ExternalRow] = deque()
-        self._connections = 0
-        self.refused: Counter[str] = Counter()
-        """Messages refused so far, by reason."""
 
     @property
     def reply_dtype(self) -> np.dtype:
-        """Of actions as they are answered: a learner's, or the environment's."""
+        """The dtype of the actions in an answer: a learner's, or the environment's."""
         if self.format.learns:
             return np.dtype(self.format.action.field_dtype)
         return self.format.action_dtype
 
-    def connect(self, send: Callable[[bytes], None]) -> ExternalSession:
-        """A new stream; `send` must not block."""
-        self._connections += 1
-        return ExternalSession(self, self._connections, send)
-
-    def refuse(self, reason: str) -> None:
-        self.refused[reason] += 1
-
     def admit(self, environments: int) -> list[int]:
-        """The places of a stream of so many environments, or Refused."""
+        """The places of a stream of `environments`, or Refused."""
         width = self._group_width or environments
         if environments % width:
             raise Refused(
@@ -168,27 +427,21 @@ class ExternalServicer:
             )
         return [self._free.pop() for _ in range(wanted)]
 
-    def put(self, row: ExternalRow) -> None:
-        self._inbox.append(row)
-
     def take(self) -> ExternalRow | None:
-        """The next row, or None. The place of a client that left is free from here on."""
-        if not self._inbox:
-            return None
-        row = self._inbox.popleft()
-        if row.left:
+        """The next row, or None. Frees the place of a client that has left."""
+        row = super().take()
+        if row is not None and row.left:
             self._free.append(row.client)
         return row
 
-    def answer(self, row: ExternalRow, data: bytes) -> None:
-        """Send the actions on the stream that asked; nobody reads them if that one is gone."""
-        shape = (row.part.stop - row.part.start, *self.format.action.shape)
-        actions = np.frombuffer(data, self.reply_dtype, int(np.prod(shape)))
-        row.session.answer(row.part, actions.reshape(shape))
+    def answer(self, received: ExternalRow, data: bytes) -> None:
+        shape = (received.part.stop - received.part.start, *self.format.action.shape)
+        actions = np.frombuffer(data, self.reply_dtype, prod(shape))
+        received.session.answer(received.part, actions.reshape(shape))
 
 
 class ExternalServer(RpcServer[ExternalRow]):
-    """Listens for simulators at an address."""
+    """Accepts simulators at an address."""
 
     def __init__(
         self,
@@ -205,8 +458,46 @@ class ExternalServer(RpcServer[ExternalRow]):
             servicer,
             (SERVICE, METHOD),
             servicer.max_request_bytes,
-            # A new stream may come before the old one is known to be dead.
+            # A client may open a new stream before the old one is known to be dead.
             2 * num_places + 8,
             address,
             security,
         )
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """The environments of a client."""
+
+    interface: Interface
+    action_masks: bool
+    environments: int
+
+
+class _FirstHello(Session):
+    """Reads the Hello of a stream, then ends it; the client will connect again."""
+
+    def _receive(self, message: bytes) -> None:
+        request = parsed(message, _HELLO_BYTES)
+        if request.WhichOneof("kind") != "hello":
+            raise Refused("malformed", "a stream begins with Hello")
+        hello = request.hello
+        check_hello(hello)
+        interface = declared_interface(hello)
+        self._servicer.put(Declaration(interface, hello.action_masks, hello.environments))
+        raise Refused("no_place", "the run begins with these spaces; connect again")
+
+
+def first_declaration(
+    address: str, security: Security, is_wanted: Callable[[], bool]
+) -> Declaration | None:
+    """Listen until a client has declared its spaces; None once `is_wanted` returns False."""
+    servicer = Servicer[Declaration](_FirstHello)
+    method, streams = (SERVICE, METHOD), _UNDECLARED_STREAMS
+    server = RpcServer(servicer, method, _HELLO_BYTES, streams, address, security)
+    try:
+        while (found := server.take()) is None and is_wanted():
+            time.sleep(_POLL_SECONDS)
+        return found
+    finally:
+        server.close()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams without any transport: what the bytes mean, who is connected, whose turn it is. gRPC and
-the serial backend put the same bytes in here.
+"""Streams without a transport: formats of messages, connected clients and the order of rows.
 
-A message that is not exactly what the layouts promise is refused before anything else sees it.
+gRPC and the serial backend pass the same bytes in. A message that does not match the layouts
+exactly is refused before anything else reads it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -21,11 +21,11 @@ from veldt.types import Layout
 from veldt.wire import inference_pb2 as pb
 
 _PROTOCOL = 1
-_ENVELOPE_BYTES = 256  # tags, lengths and numbers around `data`, generously
+_ENVELOPE_BYTES = 256  # bound of the tags, lengths and numbers around `data`
 
 
-class Refused(Exception):  # noqa: N818 - it reads as what happened
-    """A message that must not be acted upon. `reason` is one word, for counting."""
+class Refused(Exception):  # noqa: N818
+    """A message that is rejected. `reason` is one word, for counting."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -40,14 +40,14 @@ Row = tuple[int, int, dict[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class StreamFormat:
-    """The layouts of both directions, and the bytes that carry them."""
+    """The layouts of both directions and their encoding."""
 
     request: Layout
     reply: Layout
 
     @cached_property
     def digest(self) -> bytes:
-        """Equal on two ends only if they mean the same by the same bytes."""
+        """Equal on both ends only if they use the same layouts."""
         return hashlib.sha256(repr((_PROTOCOL, self.request, self.reply)).encode()).digest()
 
     @cached_property
@@ -128,8 +128,9 @@ def _parse(kind: type[Message], message: bytes) -> Message:
 
 
 class _Reader:
-    """Turns the bytes of a layout into arrays, and refuses what no honest end would send. Fields of
-    one type that lie side by side are checked at once."""
+    """Reads the arrays of a layout; refuses numbers that are not finite and invalid flags.
+
+    Adjacent fields of one type are checked together."""
 
     def __init__(self, layout: Layout) -> None:
         self._nbytes, self._fields = layout.nbytes, []
@@ -161,72 +162,95 @@ class _Reader:
         }
 
 
-class Session(Protocol):
-    """One stream, as a servicer sees it."""
+Received = TypeVar("Received")
+
+
+class Session:
+    """One stream of a servicer; `send` must not block."""
+
+    def __init__(self, servicer: Servicer[Any], number: int, send: Callable[[bytes], None]) -> None:
+        self._servicer, self.number, self._send = servicer, number, send
 
     def receive(self, message: bytes) -> None:
-        """Take one message; raises Refused, after which the stream must end."""
+        """Process one message; raises Refused, after which the stream must end."""
+        try:
+            self._receive(message)
+        except Refused as refusal:
+            self._servicer.refuse(refusal.reason)
+            raise
+
+    def _receive(self, message: bytes) -> None:
+        raise NotImplementedError
 
     def close(self) -> None:
         """The stream has ended."""
 
 
-Request = TypeVar("Request")
+class Servicer(Generic[Received]):
+    """All streams of a server, without a transport; used by one thread only."""
 
+    def __init__(self, session_type: Callable[..., Session]) -> None:
+        self._session_type = session_type
+        self.refused: Counter[str] = Counter()
+        """Messages refused so far, by reason."""
+        self._inbox: deque[Received] = deque()
+        self._connections = 0
 
-class Servicer(Protocol[Request]):
-    """What happens on the streams, without any transport."""
+    def connect(self, send: Callable[[bytes], None]) -> Session:
+        self._connections += 1
+        return self._session_type(self, self._connections, send)
 
-    @property
-    def refused(self) -> dict[str, int]: ...
+    def refuse(self, reason: str) -> None:
+        self.refused[reason] += 1
 
-    def connect(self, send: Callable[[bytes], None]) -> Session: ...
+    def put(self, received: Received) -> None:
+        self._inbox.append(received)
 
-    def refuse(self, reason: str) -> None: ...
+    def take(self) -> Received | None:
+        """The next message that waits for the server, or None."""
+        return self._inbox.popleft() if self._inbox else None
 
-    def take(self) -> Request | None: ...
-
-    def answer(self, request: Request, data: bytes) -> None: ...
+    def answer(self, received: Received, data: bytes) -> None:
+        """Send the answer on the stream that asked; ignored if that one has ended."""
 
 
 @dataclass(frozen=True)
 class InferenceRequest:
-    """One row of one group of environments, whose actions are wanted. `connection` grows whenever
-    an actor connects anew: what was begun under an older one will not be continued."""
+    """One row of one group of environments that needs actions."""
 
     client: int
     group: int
     incarnation: int
     connection: int
+    """Grows with each stream; trajectories of an older stream are not continued."""
     arrays: dict[str, np.ndarray]
     session: StreamSession
     sequence: int
 
 
-class StreamSession:
-    """One stream. A group may ask again only after it was answered, which bounds what a client
-    can make the server hold."""
+class StreamSession(Session):
+    """One stream of an actor.
+
+    A group may send a row only after the last one was answered, which bounds the server's memory.
+    """
+
+    _servicer: StreamServicer
 
     def __init__(
         self, servicer: StreamServicer, number: int, send: Callable[[bytes], None]
     ) -> None:
-        self._servicer, self.number, self._send = servicer, number, send
+        super().__init__(servicer, number, send)
         self._client = -1
         self._incarnation = 0
         self._next_sequence = 0
         self._asked = [False] * servicer.groups_per_client
 
-    def receive(self, message: bytes) -> None:
-        """Take one message; raises Refused, after which the stream must end."""
-        try:
-            request = self._servicer.format.decode_request(message)
-            if isinstance(request, pb.Open):
-                self._open(request)
-            else:
-                self._take(*request)
-        except Refused as refusal:
-            self._servicer.refuse(refusal.reason)
-            raise
+    def _receive(self, message: bytes) -> None:
+        request = self._servicer.format.decode_request(message)
+        if isinstance(request, pb.Open):
+            self._open(request)
+        else:
+            self._take(*request)
 
     def _open(self, opening: pb.Open) -> None:
         if self._client >= 0:
@@ -252,34 +276,19 @@ class StreamSession:
             )
         )
 
-    def close(self) -> None:
-        """Who comes back opens a new stream; until then there is nothing to be done."""
-
     def answer(self, request: InferenceRequest, data: bytes) -> None:
         self._asked[request.group] = False
         self._send(self._servicer.format.encode_answer(request.sequence, request.group, data))
 
 
-class StreamServicer:
-    """Serves the streams of all actors: rows wait here until the inference server takes them. It
-    belongs to the server's thread."""
+class StreamServicer(Servicer[InferenceRequest]):
+    """The streams of all actors."""
 
     def __init__(self, format: StreamFormat, num_clients: int, groups_per_client: int) -> None:
+        super().__init__(StreamSession)
         self.format, self.groups_per_client = format, groups_per_client
-        self._inbox: deque[InferenceRequest] = deque()
         self._current: list[StreamSession | None] = [None] * num_clients
         self._incarnations = [0] * num_clients
-        self._connections = 0
-        self.refused: Counter[str] = Counter()
-        """Messages refused so far, by reason."""
-
-    def connect(self, send: Callable[[bytes], None]) -> StreamSession:
-        """A new stream; `send` must not block."""
-        self._connections += 1
-        return StreamSession(self, self._connections, send)
-
-    def refuse(self, reason: str) -> None:
-        self.refused[reason] += 1
 
     def admit(self, session: StreamSession, client: int, incarnation: int) -> None:
         """Make `session` the one stream of `client`, or raise Refused."""
@@ -293,32 +302,28 @@ class StreamServicer:
     def is_current(self, session: StreamSession, client: int) -> bool:
         return self._current[client] is session
 
-    def put(self, request: InferenceRequest) -> None:
-        self._inbox.append(request)
-
     def take(self) -> InferenceRequest | None:
-        """The next row, or None. Rows of a stream that was replaced are left out."""
+        """The next row, or None. Rows of a stream that was replaced are skipped."""
         while self._inbox:
             request = self._inbox.popleft()
             if self._current[request.client] is request.session:
                 return request
         return None
 
-    def answer(self, request: InferenceRequest, data: bytes) -> None:
-        """Send the answer on the stream that asked; nobody reads it if that one is gone."""
-        request.session.answer(request, data)
+    def answer(self, received: InferenceRequest, data: bytes) -> None:
+        received.session.answer(received, data)
 
     def close(self) -> None:
-        """Nothing listens here: both ends are in this process."""
+        """Nothing to close: both ends are in this process."""
 
 
 class LocalClient:
-    """The client's end of a stream whose servicer is in the same thread."""
+    """The client end of a stream whose servicer is in the same thread."""
 
     def __init__(self, format: StreamFormat, actor: int, servicer: StreamServicer) -> None:
         self._format, self._actor, self._servicer = format, actor, servicer
         self._answers: deque[bytes] = deque()
-        self._session: StreamSession | None = None
+        self._session: Session | None = None
         self._next_sequence = 0
 
     def connect(self, incarnation: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may connect: a token for everybody, TLS wherever bytes leave the machine."""
+"""Access to streams: a token for every client, and TLS between machines."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from veldt.errors import ConfigurationError
 
 TOKEN_HEADER = "veldt-token"
 TLS_NAME = "veldt"
-"""The name in the certificate; server addresses change, so it has none."""
+"""The name in the certificate, which holds no address because server addresses change."""
 _CURVE = "ec_paramgen_curve:P-256"
 
 
 @dataclass(frozen=True)
 class Security:
-    """A run's secret, and its certificate where TLS is used. Printing it shows neither."""
+    """A run's token, and its certificate where TLS is used; its repr shows neither."""
 
     token: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     certificate: bytes | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)
     admits_all: bool = False
-    """Without a token: only where nobody but this machine can connect."""
+    """No token is needed: only for addresses that other machines cannot reach."""
 
     @property
     def uses_tls(self) -> bool:
         return self.certificate is not None
 
     def for_clients(self) -> Security:
-        """Without the server's private key."""
+        """A copy without the server's private key."""
         return Security(self.token, self.certificate)
 
     def admits(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
-        """Whether a caller knows the token; takes equally long for every wrong one."""
+        """Whether a caller sent the token; compared in constant time."""
         if self.admits_all:
             return True
         given = next((value for name, value in metadata if name == TOKEN_HEADER), "")
@@ -62,7 +62,7 @@ def is_on_this_machine(address: str) -> bool:
 
 
 def check_address(address: str, security: Security) -> None:
-    """Refuse to listen where others could listen in or take part."""
+    """Refuse an address that other machines can reach without token and TLS."""
     if is_on_this_machine(address):
         return
     if not security.token or not (security.certificate and security.key):
@@ -73,8 +73,9 @@ def check_address(address: str, security: Security) -> None:
 
 
 def from_environment(address: str) -> Security:
-    """What $VELDT_TOKEN, $VELDT_CERTIFICATE and $VELDT_KEY (files) ask of whoever connects to
-    `address`. Beyond this machine all three are needed."""
+    """The security of external clients: $VELDT_TOKEN, $VELDT_CERTIFICATE and $VELDT_KEY (files).
+
+    All three are required where other machines can reach `address`."""
     token = os.environ.get("VELDT_TOKEN", "")
     files = [os.environ.get(name) for name in ("VELDT_CERTIFICATE", "VELDT_KEY")]
     if not is_on_this_machine(address) and not (token and all(files)):
@@ -90,8 +91,7 @@ def from_environment(address: str) -> Security:
 
 
 def with_certificate(security: Security) -> Security:
-    """`security` with a new key and a certificate that it signed itself. Clients of the run trust
-    exactly this one, so no authority is needed."""
+    """`security` with a new key and a self-signed certificate, the only one its clients trust."""
     with tempfile.TemporaryDirectory(prefix="veldt-") as directory:
         key, certificate = Path(directory, "key"), Path(directory, "certificate")
         command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", _CURVE, "-nodes"]

@@ -1,27 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both ends of a stream over gRPC: the server of central inference and of simulators elsewhere, and
-an actor's client. One event loop serves all streams, so that idle or hostile connections cost no
-thread. What a client was not answered it asks again on a new stream, and the server begins anew.
+"""Both ends of a stream over gRPC: servers of central inference and external simulators, and an
+actor's client.
+
+One event loop serves all streams, so idle or hostile connections cost no thread. After a broken
+connection the client sends its unanswered rows again on a new stream.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import select
+import selectors
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Generic
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 import grpc
 import numpy as np
 
 from veldt.errors import ConfigurationError
-from veldt.wire.event_loop import PolledEventLoop
 from veldt.wire.protocol import (
     InferenceRequest,
+    Received,
     Refused,
-    Request,
     Servicer,
     StreamFormat,
     StreamServicer,
@@ -31,8 +34,8 @@ from veldt.wire.security import TLS_NAME, TOKEN_HEADER, Security, check_address
 SERVICE, METHOD = "veldt.wire.CentralInference", "Infer"
 _GRACE_SECONDS = 0.2
 _COUNTED_EXCESS_BYTES = 4 << 20
-"""Messages larger than allowed by up to this reach us to be refused and counted. Beyond, gRPC
-itself ends the stream before it holds the message, and does not tell."""
+"""Messages that exceed the limit by up to this are received, to be refused and counted. For larger
+ones gRPC ends the stream without reading the message or reporting it."""
 _CODES = {
     "oversized": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "out_of_turn": grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -44,12 +47,12 @@ _CODES = {
 
 
 def keepalive_options(max_receive_bytes: int) -> list[tuple[str, int]]:
-    """A dead peer is noticed within 15 s by either end; both must agree that pings are welcome."""
+    """Options by which either end notices a dead peer within 15 s; both ends must set them."""
     return [
         ("grpc.max_receive_message_length", max_receive_bytes),
         ("grpc.keepalive_time_ms", 10_000),
         ("grpc.keepalive_timeout_ms", 5_000),
-        # Pings that measure bandwidth put keepalive off while they wait, a minute by default.
+        # A pending bandwidth ping delays keepalive, by default for a minute.
         ("grpc.http2.ping_timeout_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
@@ -58,13 +61,57 @@ def keepalive_options(max_receive_bytes: int) -> list[tuple[str, int]]:
     ]
 
 
-class RpcServer(Generic[Request]):
-    """The server's end of all streams: `take` a row, `answer` it. Listens from its construction on;
-    what comes in is looked at when `take` finds nothing waiting."""
+Result = TypeVar("Result")
+_TIMER_SECONDS = 0.01
+
+
+class PolledEventLoop:
+    """An asyncio event loop that runs only in short calls, in the caller's thread.
+
+    With a thread for the loop beside the role's thread, the two would pass the interpreter lock to
+    each other several times per row, which costs more than the row itself. gRPC's own threads do
+    the network I/O. `fileno()` is readable when there is something to run."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self.asyncio_loop = asyncio.SelectorEventLoop(self._selector)
+        self._readable = select.poll()
+        self._readable.register(self._selector.fileno(), select.POLLIN)
+        self._next_timers = 0.0
+
+    def fileno(self) -> int:
+        return self._selector.fileno()
+
+    def run_once(self) -> None:
+        """Process what was received: the first round wakes tasks, the second one runs them."""
+        self.asyncio_loop.call_soon(self._stop_after_next_round)
+        self.asyncio_loop.run_forever()
+
+    def _stop_after_next_round(self) -> None:
+        self.asyncio_loop.call_soon(self.asyncio_loop.stop)
+
+    def run_if_ready(self) -> None:
+        """Run if something was received, or if a timer may have expired since the last run."""
+        now = time.monotonic()
+        if self._readable.poll(0) or now >= self._next_timers:
+            self._next_timers = now + _TIMER_SECONDS
+            self.run_once()
+
+    def run_until_complete(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self.asyncio_loop.run_until_complete(work)
+
+    def close(self) -> None:
+        self.asyncio_loop.close()
+
+
+class RpcServer(Generic[Received]):
+    """The server end of all streams, which listens from its construction on.
+
+    `take` processes received messages when no row is waiting."""
 
     def __init__(
         self,
-        servicer: Servicer[Request],
+        servicer: Servicer[Received],
         method: tuple[str, str],
         max_request_bytes: int,
         max_streams: int,
@@ -80,14 +127,14 @@ class RpcServer(Generic[Request]):
 
     @property
     def refused(self) -> dict[str, int]:
-        """Messages and callers refused so far, by reason."""
+        """Counts of refused messages and callers, by reason."""
         return self._servicer.refused
 
     def fileno(self) -> int:
-        """Readable when something came in."""
+        """Readable when something was received."""
         return self._loop.fileno()
 
-    def take(self) -> Request | None:
+    def take(self) -> Received | None:
         request = self._servicer.take()
         if request is None:
             if self._answered:
@@ -98,13 +145,13 @@ class RpcServer(Generic[Request]):
             request = self._servicer.take()
         return request
 
-    def answer(self, request: Request, data: bytes) -> None:
-        """The answer leaves with the next `take` that finds nothing waiting."""
+    def answer(self, request: Received, data: bytes) -> None:
+        """Queue the answer; the next `take` without a waiting row sends it."""
         self._answered = True
         self._servicer.answer(request, data)
 
     def close(self) -> None:
-        """End all streams; actors see it as a lost connection."""
+        """End all streams; actors see a lost connection."""
         if not self._loop.asyncio_loop.is_closed():
             self._loop.run_until_complete(self._server.stop(_GRACE_SECONDS))
             self._loop.close()
@@ -160,7 +207,7 @@ class RpcServer(Generic[Request]):
 
 
 class StreamServer(RpcServer[InferenceRequest]):
-    """The server's end of the streams of all actors."""
+    """The server end of the streams of all actors."""
 
     def __init__(
         self,
@@ -174,7 +221,7 @@ class StreamServer(RpcServer[InferenceRequest]):
             StreamServicer(format, num_clients, groups_per_client),
             (SERVICE, METHOD),
             format.max_request_bytes,
-            # A new stream may come before the old one is known to be dead: two for each actor.
+            # An actor may open a new stream before the old one is known to be dead.
             2 * num_clients + 8,
             address,
             security,
@@ -200,15 +247,15 @@ _FINAL = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
 )
-"""Answers that trying again would not change."""
+"""Status codes for which a retry is useless."""
 
 Answer = tuple[int, dict[str, np.ndarray]]
 
 
 class StreamClient:
-    """The client's end of a stream. `send` and `receive` never block; the event loop runs in them.
+    """The client end of a stream. `send` and `receive` never block; they run the event loop.
 
-    `address` may be a function that looks it up before each attempt; None: not known yet."""
+    `address` may be a function that is called before each attempt; None: not known yet."""
 
     def __init__(
         self,
@@ -223,34 +270,34 @@ class StreamClient:
         self._inbox: deque[Answer] = deque()
         self._unanswered: dict[int, bytes] = {}
         self._asked: dict[int, int] = {}
-        """Sequence -> group of the rows under way on this stream."""
+        """Sequence -> group of the rows in flight on this stream."""
         self._next_sequence = 0
         self._outgoing: asyncio.Queue[bytes] | None = None
-        """What waits to be written on the stream; None while there is no stream."""
+        """Messages to be written on the stream; None while there is no stream."""
         self._loop = PolledEventLoop()
         self.connections = 0
-        """Streams opened so far; more than one: the connection broke in between."""
+        """Streams opened so far; each one after the first follows a broken connection."""
 
     def connect(self, incarnation: int) -> None:
-        """Begin to connect. Not done by the constructor: environments may fork processes, which
-        must happen before gRPC has threads."""
+        """Begin to connect, separate from the constructor because environments may fork processes,
+        which must happen before gRPC has threads."""
         opening = self._format.encode_open(self._actor, incarnation)
         self._task = self._loop.asyncio_loop.create_task(self._stay_connected(opening))
         self._loop.run_once()
 
     def fileno(self) -> int:
-        """Readable when something came in."""
+        """Readable when something was received."""
         return self._loop.fileno()
 
     def send(self, group: int, data: bytes) -> None:
-        """Ask about one row of `group`, whose last question must have been answered."""
+        """Send one row of `group`, whose last row must have been answered."""
         self._unanswered[group] = data
         if self._outgoing is not None:
             self._ask(self._outgoing, group, data)
         self._loop.run_once()
 
     def receive(self) -> Answer | None:
-        """Group and arrays of the next answer. Raises ConnectionError when there is no hope."""
+        """Group and arrays of the next answer, or None. ConnectionError: retries are over."""
         if not self._inbox:
             self._loop.run_if_ready()
         if self._inbox:
@@ -260,7 +307,7 @@ class StreamClient:
         return None
 
     def close(self) -> None:
-        """Leave; the server sees a connection that ended."""
+        """End the stream."""
         if not self._loop.asyncio_loop.is_closed():
             self._task.cancel()
             self._loop.run_until_complete(asyncio.wait([self._task]))
@@ -275,15 +322,15 @@ class StreamClient:
                 pause, alive_at = _FIRST_PAUSE_SECONDS, time.monotonic()
             if time.monotonic() - alive_at > self._give_up_seconds:
                 raise ConnectionError(f"no stream for {self._give_up_seconds:.0f} s: {cause}")
-            # Spread out, so that all actors of a run do not come back in the same instant.
+            # Random, so that the actors of a run do not all reconnect at the same time.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     async def _attend(self, opening: bytes) -> str:
-        """One stream from its beginning to its end; why it ended, if another one may help."""
+        """Run one stream to its end; returns why it ended, if a retry may help."""
         address = self._address() if callable(self._address) else self._address
         if address is None:
-            return "the server has not said where it is"
+            return "the address of the server is not known yet"
         try:
             async with self._channel(address) as channel:
                 await asyncio.wait_for(channel.channel_ready(), _CONNECT_SECONDS)
@@ -303,7 +350,7 @@ class StreamClient:
         except (TimeoutError, asyncio.InvalidStateError) as error:
             return f"{type(error).__name__}: {error}"
         except Refused as refusal:
-            raise ConnectionError(f"its answer makes no sense, {refusal}") from refusal
+            raise ConnectionError(f"invalid answer, {refusal}") from refusal
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         options: list[tuple[str, int | str]] = [
@@ -350,6 +397,6 @@ class StreamClient:
     def _take(self, message: bytes) -> None:
         sequence, group, arrays = self._format.decode_answer(message)
         if self._asked.pop(sequence, None) != group:
-            raise Refused("replayed", f"an answer to row {sequence}, which is not under way")
+            raise Refused("replayed", f"an answer to row {sequence}, which is not in flight")
         del self._unanswered[group]
         self._inbox.append((group, arrays))

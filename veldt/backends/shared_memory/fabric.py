@@ -123,8 +123,7 @@ class ExternalLink:
         raise AssertionError("external simulators are the clients")
 
     def server(self) -> Any:
-        from veldt.wire.external import ExternalServer
-        from veldt.wire.external_format import ExternalFormat
+        from veldt.wire.external import ExternalFormat, ExternalServer
 
         endpoint = self.spec.external
         assert endpoint is not None

@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 
 from veldt.context import NodeContext
-from veldt.environments.external_spaces import ExternalEndpoint
+from veldt.environments.lookup import ExternalEndpoint
 from veldt.ports import ExperienceSink, ExternalRow, ExternalServer, ReceivedRow, StreamServer
 from veldt.roles.actor import Actor
 from veldt.roles.inference.batched_policy import BatchedPolicy
