@@ -222,7 +222,7 @@ def _watch(arguments: list[str], began: float) -> int:
 def _compare(arguments: list[str], began: float) -> int:
     """several architectures and seeds under one budget, with a report"""
     given = PARSERS["compare"]().parse(arguments)
-    from veldt.compare.settings import Comparison
+    from veldt.compare.runs import Comparison
 
     comparison = Comparison(**given)
     from veldt.compare.command import compare

@@ -244,7 +244,7 @@ def watch_parser() -> Parser:
 
 
 def compare_parser() -> Parser:
-    from veldt.compare.settings import Comparison
+    from veldt.compare.runs import Comparison
 
     parser = Parser("veldt compare", "Compare several architectures and seeds under one budget")
     parser.usage = "veldt compare --env ID --out DIR [--architectures a,b|all] [options]"
