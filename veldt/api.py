@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
     from veldt.run.evaluation import EvaluationResult
-    from veldt.sweeps.report import SweepResult
+    from veldt.sweeps.study import SweepResult
 
 _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
 _COMMON = {entry.name for entry in fields(RunOptions)}
@@ -126,7 +126,7 @@ def sweep(
     >>> result = sweep("impala", "CartPole-v1", words, max_seconds=20)  # doctest: +SKIP
     """
     from veldt.sweeps.command import sweep as run_sweep
-    from veldt.sweeps.options import take_sweep_options
+    from veldt.sweeps.search import take_sweep_options
 
     settings = take_sweep_options(options)
     file = None if config is None else read_config(config, trust_code)

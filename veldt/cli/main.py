@@ -29,7 +29,7 @@ from veldt.run import output
 from veldt.run.config_files import read_config, with_config
 from veldt.run.signals import Terminated, process_start
 from veldt.run.trust import FLAG
-from veldt.sweeps.options import take_sweep_options
+from veldt.sweeps.search import take_sweep_options
 from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -123,14 +123,14 @@ def _sweep(arguments: list[str], began: float) -> int:
     as_json, quiet = options.pop("json", False), options.pop("quiet", False)
     search = options.pop("search", [])
     settings = take_sweep_options(options)
-    from veldt.sweeps.command import plain, sweep
+    from veldt.sweeps.command import sweep
 
     def say(text: str) -> None:
         if not quiet:
             print(text, file=sys.stderr if as_json else output.stream(), flush=True)
 
     result = sweep(name, options, search, settings, say, trust_code)
-    _say(dumps(plain(result)) if as_json else result.text())
+    _say(dumps(asdict(result)) if as_json else result.text())
     return EXIT_FAILURE if result.best is None else 0
 
 

@@ -18,7 +18,7 @@ from veldt.options.text import whole_number
 from veldt.run.changing import MAY_CHANGE
 from veldt.run.saved_options import saved_options
 from veldt.run.trust import FLAG
-from veldt.sweeps.options import SweepOptions
+from veldt.sweeps.search import SweepOptions
 
 SHELLS = ("bash", "zsh", "fish")
 _TRUST = "run Python files that config.json names, also if they have changed since"

@@ -95,8 +95,8 @@ def draw(records: Records, path: Path) -> None:
 
 def _draw_curves(axis: Any, runs: list[Record], over: str, color: Any, label: str) -> None:
     curves = [run.curve(over) for run in runs]
-    for curve in curves if len(curves) > 1 else ():
-        axis.plot(*curve, color=color, alpha=0.25, linewidth=0.8, zorder=1)
+    for each in curves if len(curves) > 1 else ():
+        axis.plot(*each, color=color, alpha=0.25, linewidth=0.8, zorder=1)
     # Wall time passes after a run has ended, env steps do not.
     held = [over == "seconds" or run.result.reached_target for run in runs]
     joint = joint_curve(curves, held)
