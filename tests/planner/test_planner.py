@@ -11,8 +11,8 @@ from veldt.cli.main import main
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.planner.command import trials_of
-from veldt.planner.engine import Engine, Signal, Sleep, Work
 from veldt.planner.predict import Planner, bottleneck_of
+from veldt.planner.simulation import Engine, Event, Sleep, Work
 from veldt.planner.times import Times, spans
 from veldt.run.plan import make_plan
 
@@ -56,7 +56,7 @@ def test_cores_are_shared_and_the_urgent_go_first():
 
 
 def test_sleeping_needs_no_core_and_signals_wake_all():
-    engine, signal, woken = Engine(cores=1), Signal(), []
+    engine, signal, woken = Engine(cores=1), Event(), []
 
     def waiter():
         yield signal
@@ -192,9 +192,9 @@ def test_a_thousand_actors_are_simulated_in_seconds():
 
 
 def test_words_say_what_to_add():
-    assert bottleneck_of({"learner": 0.99}, 0.5, 64, 43.0).startswith("the learner: beyond 43")
-    assert bottleneck_of({"learner": 0.5, "actor": 1.0}, 0.99, 4, 9.0).startswith("cores")
-    assert bottleneck_of({"learner": 0.2, "actor": 1.0}, 0.4, 4, 9.0).startswith("the actors")
+    assert bottleneck_of({"learner": 0.99}, 0.5, 43.0).startswith("the learner: beyond 43")
+    assert bottleneck_of({"learner": 0.5, "actor": 1.0}, 0.99, 9.0).startswith("cores")
+    assert bottleneck_of({"learner": 0.2, "actor": 1.0}, 0.4, 9.0).startswith("the actors")
 
 
 def test_the_command_prints_json_and_words(tmp_path, capsys):
