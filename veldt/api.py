@@ -15,8 +15,7 @@ from veldt.callbacks import Callback
 from veldt.dashboard.child import check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.fields import with_values
-from veldt.options.text import format_value
+from veldt.options.fields import format_value, with_values
 from veldt.run import output
 from veldt.run.changing import MAY_CHANGE
 from veldt.run.config_files import read_config, with_config

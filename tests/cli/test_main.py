@@ -16,10 +16,9 @@ import pytest
 
 from veldt.architectures import ARCHITECTURES, load
 from veldt.cli import main as cli
-from veldt.cli.options import Parser, add_fields
+from veldt.cli.parsers import Parser, add_fields
 from veldt.options import ENCODERS, NetworkDetails, RunOptions, Wrappers
-from veldt.options.fields import flat, option_fields
-from veldt.options.text import read_mapping
+from veldt.options.fields import flat, option_fields, read_mapping
 
 CARTPOLE = ("--env", "CartPole-v1")
 ENVIRONMENT = {

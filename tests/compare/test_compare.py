@@ -222,7 +222,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path, capsys):
 
 
 def test_the_command_in_the_report_makes_the_same_comparison():
-    from veldt.cli.options import Parser, add_fields
+    from veldt.cli.parsers import Parser, add_fields
 
     parser = Parser("veldt compare")
     add_fields(parser, Comparison)

@@ -10,8 +10,7 @@ from typing import Any
 
 from veldt import architectures
 from veldt.options import RunOptions
-from veldt.options.fields import flat, option_fields
-from veldt.options.text import cli_args
+from veldt.options.fields import cli_args, flat, option_fields
 from veldt.run.config_files import NOT_REPEATED
 from veldt.run.description import choices, describe_plan
 from veldt.run.fine_tuning import ORIGIN, origin, recorded_origin

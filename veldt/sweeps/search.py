@@ -12,8 +12,7 @@ from veldt import architectures
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.options import RunOptions
 from veldt.options.checked import Bounds, Count, Options, is_keyed, validation_error
-from veldt.options.fields import OptionField, option_fields
-from veldt.options.text import format_value, reader
+from veldt.options.fields import OptionField, format_value, option_fields, reader
 
 if TYPE_CHECKING:
     from optuna.trial import Trial

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veldt.errors import extra_module
-from veldt.options.text import format_value
+from veldt.options.fields import format_value
 from veldt.sweeps.search import Dimension, SweepOptions
 from veldt.telemetry.log_files import JsonLog
 from veldt.telemetry.record import RESULT_FILE
