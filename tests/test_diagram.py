@@ -48,12 +48,8 @@ def test_every_role_channel_and_link_is_drawn(name):
     assert drawn.count(" --> ") == uses > 0
     text = topology.describe("text")
     assert all(f"[{queue.spec.name}]" in text for queue in topology.queues)
-
-
-def test_channels_of_one_kind_are_merged():
-    channels = describe(topology_of("gorila"))["channels"]
-    assert channels["gradients"] == {"sort": "queue", "count": 2, "slots": 12}
-    assert "replay-batches" in channels
+    if name == "gorila":  # channels of one kind are merged
+        assert description["channels"]["gradients"] == {"sort": "queue", "count": 2, "slots": 12}
 
 
 def test_a_role_and_a_channel_may_have_the_same_name():
@@ -90,8 +86,3 @@ def test_names_of_a_run_directory_are_no_syntax():
 )
 def test_rates_are_short(value, text):
     assert compact(value) == text
-
-
-def test_other_formats_are_refused():
-    with pytest.raises(ValueError, match="text or mermaid"):
-        topology_of("dqn").describe("svg")

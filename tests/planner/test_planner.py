@@ -11,7 +11,7 @@ from veldt.cli.main import main
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.planner.command import trials_of
-from veldt.planner.predict import Planner, bottleneck_of
+from veldt.planner.predict import Planner
 from veldt.planner.simulation import Engine, Event, Sleep, Work
 from veldt.planner.times import Times, spans
 from veldt.run.plan import make_plan
@@ -156,15 +156,6 @@ def test_an_update_after_a_wait_says_nothing_about_a_learner_that_never_waits():
     assert set(one_by_one["learner/learn"]) == {2.0, 3.0}
 
 
-def test_times_that_know_nothing_of_batches_are_read(tmp_path):
-    path = tmp_path / "times.json"
-    path.write_text(json.dumps({"samples": {"learner/learn": [LEARN]}}), encoding="utf-8")
-    assert Times.load(str(path)).growth("learner/learn", 10**6) == 1.0
-    path.write_text("{}", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="--save-times writes one"):
-        Times.load(str(path))
-
-
 def test_a_barrier_keeps_the_lag_at_zero():
     assert planner("a2c", envs_per_actor=8).predict(4).policy_lag == 0.0
 
@@ -191,12 +182,6 @@ def test_a_thousand_actors_are_simulated_in_seconds():
     assert found.actors == 1000
 
 
-def test_words_say_what_to_add():
-    assert bottleneck_of({"learner": 0.99}, 0.5, 43.0).startswith("the learner: beyond 43")
-    assert bottleneck_of({"learner": 0.5, "actor": 1.0}, 0.99, 9.0).startswith("cores")
-    assert bottleneck_of({"learner": 0.2, "actor": 1.0}, 0.4, 9.0).startswith("the actors")
-
-
 def test_the_command_prints_json_and_words(tmp_path, capsys):
     path = tmp_path / "times.json"
     TIMES.save(path)
@@ -214,7 +199,7 @@ def test_the_command_prints_json_and_words(tmp_path, capsys):
 
 def test_bad_input_is_refused_in_one_line(tmp_path, capsys):
     (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match="--save-times"):
+    with pytest.raises(ConfigurationError, match="--save-times writes one"):
         Times.load(str(tmp_path / "bad.json"))
     assert main(["plan", "impala", "--env", "CartPole-v1", "--actors", "0"]) == 2
     assert main(["plan", "impola", "--env", "CartPole-v1"]) == 2
