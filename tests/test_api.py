@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -19,7 +15,6 @@ import veldt
 from veldt.architectures import load
 from veldt.options import RunOptions
 from veldt.run import plan as resolve
-from veldt.run.directory import RunDirectory
 from veldt.telemetry.result import RunResult
 
 SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 2}
@@ -118,34 +113,6 @@ def test_a_lambda_is_refused_where_it_would_have_to_travel(tmp_path):
     assert "--backend serial" in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not path.exists()
-
-
-@pytest.mark.slow
-def test_a_function_of_the_prompt_is_refused_where_it_would_have_to_travel(tmp_path):
-    code = (
-        "import gymnasium, veldt\n"
-        "def make(): return gymnasium.make('CartPole-v1')\n"
-        "try: veldt.train('impala', make, envs_per_actor=4)\n"
-        "except veldt.ConfigurationError as error: print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(veldt.api.__file__).parent.parent)},
-        timeout=100,
-    )
-    assert "prompt" in done.stdout, done.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_run_directory_has_one_owner(tmp_path):
-    first = RunDirectory(str(tmp_path / "run"), "impala", "X")
-    with pytest.raises(veldt.ConfigurationError, match="in use"):
-        RunDirectory(str(tmp_path / "run"), "impala", "X")
-    first.close()
-    RunDirectory(str(tmp_path / "run"), "impala", "X").close()
 
 
 @pytest.mark.parametrize(

@@ -75,29 +75,6 @@ def test_python_refuses_it_with_one_line_that_names_it(owner: str, entry: Option
     assert "\n" not in str(caught.value)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ",".join(f"{key}={_text(entry)}" for key, entry in value.items())
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-@pytest.mark.parametrize(
-    ("owner", "entry", "bad"),
-    list({case.values[1].name: case for case in CASES if case.values[2] != "many"}.values()),
-)
-def test_the_command_line_refuses_it_and_writes_nothing(
-    owner: str, entry: OptionField, bad: Any, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    name = "impala" if owner == "run" else owner
-    words = ["train", name, "--env", "CartPole-v1", "--backend", "serial"]
-    code = main([*words, f"--{entry.name.replace('_', '-')}={_text(bad)}"])
-    printed = capsys.readouterr()
-    assert code == 2
-    assert len(printed.err.strip().splitlines()) == 1
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("name", architectures.ARCHITECTURES)
 def test_options_go_flat_and_come_back(name):
     for preset in architectures.load(name).presets.values():

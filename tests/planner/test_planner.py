@@ -175,6 +175,7 @@ def test_bands_widen_beyond_what_was_measured():
     assert width[256] > 3 * width[2]
 
 
+@pytest.mark.slow
 def test_a_thousand_actors_are_simulated_in_seconds():
     began = time.monotonic()
     found = planner("impala", envs_per_actor=8).predict(1000)

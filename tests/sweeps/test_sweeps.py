@@ -61,9 +61,9 @@ def test_a_sweep_needs_a_budget_something_to_search_and_its_own_folder(tmp_path,
     with pytest.raises(veldt.ConfigurationError, match="nothing is searched"):
         veldt.sweep("impala", "CartPole-v1", max_seconds=1)
     Path("sweeps/impala-CartPole-v1").mkdir(parents=True)
-    held = {"search": {"gamma": "0.5,0.6"}, "options": {}}
+    held = {"search gamma": "0.5,0.6"}
     Path("sweeps/impala-CartPole-v1/sweep.json").write_text(json.dumps(held))
-    with pytest.raises(veldt.ConfigurationError, match=r"holds a sweep with gamma 0\.5,0\.6, not"):
+    with pytest.raises(veldt.ConfigurationError, match=r"a sweep with search gamma 0\.5,0\.6, not"):
         veldt.sweep("impala", "CartPole-v1", ["gamma=0.9,0.99"], max_seconds=1)
 
 

@@ -76,10 +76,10 @@ def _dispatch(arguments: list[str], began: float) -> int:
         return _say(_overview())
     if name == "--version":
         return _say(f"veldt {veldt.__version__}")
-    if name in _OF_PARSED_OPTIONS:
-        return _OF_PARSED_OPTIONS[name](PARSERS[name]().parse(rest))
-    if name in _OF_RUNS:
-        return _OF_RUNS[name](rest, began)
+    if name in _NEED_ARGUMENTS:
+        return COMMANDS[name](rest, began)
+    if name in COMMANDS:
+        return COMMANDS[name](PARSERS[name]().parse(rest))
     if name.startswith("-"):
         raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
     raise ConfigurationError(f"unknown command '{name}'; {did_you_mean(name, COMMANDS)}")
@@ -234,9 +234,12 @@ def _completion(given: dict[str, Any]) -> int:
     return _say(script(given["shell"], summaries))
 
 
-_OF_RUNS = {"describe": _describe, "train": _train, "sweep": _sweep, "resume": _resume}
-_OF_PARSED_OPTIONS = {
+COMMANDS: dict[str, Callable[..., int]] = {
     "list": _list,
+    "describe": _describe,
+    "train": _train,
+    "sweep": _sweep,
+    "resume": _resume,
     "evaluate": _evaluate,
     "exploit": _exploit,
     "play": _play,
@@ -247,7 +250,8 @@ _OF_PARSED_OPTIONS = {
     "plan": _plan,
     "completion": _completion,
 }
-COMMANDS: dict[str, Callable[..., int]] = {"list": _list, **_OF_RUNS, **_OF_PARSED_OPTIONS}
+"""Those of _NEED_ARGUMENTS take them and the time of the start, the others their parsed options."""
+_NEED_ARGUMENTS = ("describe", "train", "sweep", "resume")
 
 
 def _training_options(command: str, arguments: list[str]) -> tuple[str, dict[str, Any], bool]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
-import json
 import os
 import shlex
 import subprocess
@@ -23,7 +22,7 @@ from typing import Any
 from veldt.architectures import ARCHITECTURES, ON_ONE_PLAYER, check, label
 from veldt.environments.lookup import GAME_PREFIXES
 from veldt.errors import ConfigurationError
-from veldt.files import write_atomically
+from veldt.files import keep_conditions
 from veldt.options import Backend, Steps
 from veldt.options.checked import Count, Options, Positive
 from veldt.telemetry.record import RESULT_FILE
@@ -102,18 +101,10 @@ def prepare_output_dir(comparison: Comparison) -> Path:
                 f'veldt compare draws its report with {library}; run: pip install "veldt[plots]"'
             )
     out = Path(comparison.out)
-    path = out / SETTINGS_FILE
     conditions = {n: value for n, value in asdict(comparison).items() if n not in _MAY_GROW}
     try:
         out.mkdir(parents=True, exist_ok=True)
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        for name, value in conditions.items():
-            if known and known.get(name) != value:
-                raise ConfigurationError(
-                    f"{out} holds runs with {name} {known.get(name)}, not {value}; choose another"
-                    " --out"
-                )
-        write_atomically(path, json.dumps(conditions, indent=2) + "\n", durable=True)
+        keep_conditions(out / SETTINGS_FILE, "runs", conditions)
     except OSError as error:
         raise ConfigurationError(
             f"cannot write to {out} ({error.strerror}); choose another --out"

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,11 @@ import psutil
 
 from veldt.architectures import label
 from veldt.errors import ConfigurationError
-from veldt.files import held_folder, write_atomically
+from veldt.files import held_folder, keep_conditions, write_atomically
 from veldt.options.fields import flat
 from veldt.run.fine_tuning import first_weights
 from veldt.run.plan import Plan, make_plan
-from veldt.run.signals import Terminated
+from veldt.run.signals import Signals
 from veldt.sweeps.search import Dimension, SweepOptions, search_space, with_keys
 from veldt.sweeps.study import (
     NOTE,
@@ -72,7 +72,9 @@ def sweep(
     folder = Path(settings.out or _default_folder(architecture, plan))
     every = {"architecture": architecture, **fixed, "env": plan.problem.environment.name}
     with held_folder(folder, "sweep", "--out"):
-        _store_conditions(folder, every, dimensions, settings)
+        search_texts = {f"search {each.name}": each.text for each in dimensions}
+        keep_conditions(folder / SETTINGS_FILE, "a sweep", {**search_texts, **every})
+        (folder / "trials").mkdir(exist_ok=True)
         study = open_study(folder, settings)
         defaults = _default_proposal(plan, dimensions)
         if not study.trials and len(defaults) == len(dimensions):
@@ -80,10 +82,12 @@ def sweep(
         _recover(study, folder, log)
         log(f"{folder}: {settings.trials} trials, {settings.parallel} at a time, seed and budget"
             f" the same for all; pruner {settings.pruner}")  # fmt: skip
-        with _Trials(study, folder, dimensions, every, log, trust_code).interruptible() as trials:
+        with Signals() as signals:
+            trials = _Trials(study, folder, dimensions, every, log, trust_code, signals)
             left = settings.trials - num_counted(study)
             if left > 0:
                 study.optimize(trials, left, n_jobs=settings.parallel, catch=RunFailure)
+            signals.check()  # Optuna drops what its threads raise
         result = sweep_result(study, dimensions, folder, every, settings.pruner)
         write_atomically(folder / SWEEP_RESULT_FILE, dumps(asdict(result)) + "\n", durable=True)
     return result
@@ -104,26 +108,7 @@ class _Trials:
     """Of every run."""
     log: LogFn
     trust_code: bool
-    stop_requested: type[KeyboardInterrupt] | None = None
-
-    @contextmanager
-    def interruptible(self) -> Iterator[_Trials]:
-        """Make Ctrl-C and SIGTERM end all runs before they end the sweep."""
-
-        def request(number: int, frame: object) -> None:
-            self.stop_requested = Terminated if number == signal.SIGTERM else KeyboardInterrupt
-
-        before = {}
-        with suppress(ValueError):  # signals belong to the main thread
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before[number] = signal.signal(number, request)
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        if self.stop_requested is not None:  # Optuna drops what its threads raise
-            raise self.stop_requested
+    signals: Signals
 
     def __call__(self, trial: Trial) -> float:
         values = {each.name: each.suggest(trial) for each in self.dimensions}
@@ -149,9 +134,11 @@ class _Trials:
         """Wait for the end of the run; raises where it should end early."""
         rungs = Rungs(trial)
         while run.process.poll() is None:
-            if self.stop_requested is not None:
+            try:
+                self.signals.check()
+            except KeyboardInterrupt:
                 self.study.enqueue_trial(trial.params)
-                raise self.stop_requested
+                raise
             progress = run.progress()
             if progress is not None and rungs.should_prune(*progress):
                 spent, score = progress
@@ -187,29 +174,6 @@ def _default_proposal(plan: Plan, dimensions: Sequence[Dimension]) -> dict[str, 
 def _default_folder(architecture: str, plan: Plan) -> str:
     tidy = re.sub(r"[^A-Za-z0-9.-]+", "-", plan.problem.environment.name).strip("-")
     return f"sweeps/{label(architecture)}-{tidy}"
-
-
-def _store_conditions(
-    folder: Path,
-    options: Mapping[str, Any],
-    dimensions: Sequence[Dimension],
-    settings: SweepOptions,
-) -> None:
-    """Write SETTINGS_FILE, or check that the folder's sweep has the same conditions."""
-    search = {each.name: each.text for each in dimensions}
-    wanted = {"options": dict(options), "search": search, "pruner": settings.pruner}
-    wanted = json.loads(dumps(wanted))
-    path = folder / SETTINGS_FILE
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else wanted
-    for part in ("search", "options"):
-        for name in dict.fromkeys([*wanted[part], *known.get(part, {})]):
-            before, now = known.get(part, {}).get(name), wanted[part].get(name)
-            if before != now:
-                raise ConfigurationError(
-                    f"{folder} holds a sweep with {name} {before}, not {now}; choose another --out"
-                )
-    (folder / "trials").mkdir(exist_ok=True)
-    write_atomically(path, dumps(wanted) + "\n", durable=True)
 
 
 def _recover(study: Study, folder: Path, log: LogFn) -> None:
