@@ -68,13 +68,6 @@ def test_live_numbers_are_in_the_labels():
     assert f"1/{description['channels']['batches']['slots']} filled" in drawn
 
 
-def test_a_run_without_any_numbers_yet_is_drawn():
-    description = describe(topology_of("impala"))
-    drawn = live_diagram(RunView({"options": {}}, "starting", topology=description))
-    assert "not timed yet" in drawn
-    assert "/s" not in drawn
-
-
 def test_names_of_a_run_directory_are_no_syntax():
     odd = {"roles": {'a"] click x': ["a-0"]}, "channels": {}, "links": []}
     assert live_diagram(RunView({"options": {}}, "running", topology=odd)) == "flowchart LR"

@@ -173,7 +173,6 @@ def test_runs_of_other_conditions_are_not_mixed(tmp_path):
         (("--total-env-steps", "9"), "--out"),
         (("--out", "o"), "--max-seconds or --total-env-steps"),
         (("--out", "o", "--total-env-steps", "9", "--seeds", "0"), "use 1 to"),
-        (("--out", "o", "--max-seconds", "9", "--architectures", "impla"), "did you mean impala?"),
         (("--out", "o", "--max-seconds", "9", "--architectures", "dqn,dqn"), "have the same name"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

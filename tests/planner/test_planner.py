@@ -12,7 +12,7 @@ from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.planner.command import trials_of
 from veldt.planner.predict import Planner
-from veldt.planner.simulation import Engine, Event, Sleep, Work
+from veldt.planner.simulation import Engine, Work
 from veldt.planner.times import Times, spans
 from veldt.run.plan import make_plan
 
@@ -53,24 +53,6 @@ def test_cores_are_shared_and_the_urgent_go_first():
     engine.run(10.0, 100)
     assert done == [("d", 1.0), ("a", 1.0), ("b", 2.0), ("c", 2.0)]
     assert engine.busy == dict.fromkeys("abcd", 1.0)
-
-
-def test_sleeping_needs_no_core_and_signals_wake_all():
-    engine, signal, woken = Engine(cores=1), Event(), []
-
-    def waiter():
-        yield signal
-        woken.append(engine.now)
-
-    def waker():
-        yield Sleep(3.0)
-        engine.fire(signal)
-
-    for process in (waiter(), waiter(), waker()):
-        engine.spawn(process)
-    engine.run(10.0, 100)
-    assert woken == [3.0, 3.0]
-    assert engine.busy == {}
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -120,10 +102,8 @@ def test_larger_batches_take_longer_to_learn_from():
     [
         # Two actors fill the same batch as one, eight do not.
         ("impala", 8, {"batch_trajectories": 8, "queue_trajectories": 16}),
-        ("impala", 2, None),
         ("seed_rl", 8, {"batch_trajectories": 8}),  # a trajectory of each actor
         ("a2c", 8, {"envs_per_actor": 32}),  # always one of each actor: four times as wide
-        ("a2c", 4, None),
         ("apex", 8, None),  # always of one size
         ("dqn", 1, None),
     ],

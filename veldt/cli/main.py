@@ -134,7 +134,7 @@ def _sweep(arguments: list[str], began: float) -> int:
 
 def _resume(arguments: list[str], began: float) -> int:
     """continue a run from its newest checkpoint; budgets may change"""
-    run_dir = next((word for word in arguments if not word.startswith("-")), None)
+    run_dir = next((each for each in arguments if not each.startswith("-")), None)
     known = None if run_dir is None or set(arguments) & set(HELP) else _local_run(run_dir, None)
     changes = resume_parser(known, FLAG in arguments).parse(arguments)
     path = changes.pop("run")

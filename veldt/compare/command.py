@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import fields
 from functools import partial
 
 from veldt.architectures import label
 from veldt.compare.runs import ALL, Comparison, prepare_output_dir, run_all, tasks
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
+from veldt.options.fields import cli_args, option_fields
 from veldt.run.plan import Plan, make_plan
 
 COSTS_FILE = "evidence.json"
@@ -46,13 +46,12 @@ def compare(comparison: Comparison) -> int:
 
 def command_line(comparison: Comparison) -> str:
     """The command that makes this comparison."""
-    words = ["veldt", "compare"]
-    for entry in fields(comparison):
-        value = getattr(comparison, entry.name)
-        if value != entry.default:
-            words.append(f"--{entry.name.replace('_', '-')}")
-            words.append(",".join(value) if isinstance(value, tuple) else str(value))
-    return shlex.join(words)
+    arguments = ["veldt", "compare"]
+    for name, option in option_fields(Comparison).items():
+        value = getattr(comparison, name)
+        if value != option.entry.default:
+            arguments += cli_args(option, value) or []
+    return shlex.join(arguments)
 
 
 def _plans(comparison: Comparison) -> tuple[list[Plan], dict[str, str]]:

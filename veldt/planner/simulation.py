@@ -50,6 +50,7 @@ class Event:
     """Wakes the processes that wait for it."""
 
     waiting: list[Process] = field(default_factory=list)
+    has_fired: bool = False
 
 
 class Engine:
@@ -69,6 +70,7 @@ class Engine:
         self._ready.append(process)
 
     def fire(self, event: Event) -> None:
+        event.has_fired = True
         self._ready.extend(event.waiting)
         event.waiting.clear()
 
@@ -124,11 +126,11 @@ class QueueState:
 
 @dataclass
 class ServerState:
-    """Requests that wait for a forward pass: the event of each client, and its answer flag."""
+    """Requests that wait for a forward pass, each an event that its answer fires."""
 
     enough: int
     patience: float
-    open: list[tuple[Event, list[bool]]] = field(default_factory=list)
+    open: list[Event] = field(default_factory=list)
     came: Event = field(default_factory=Event)
 
 
@@ -244,10 +246,10 @@ class Simulation:
         return [work, Sleep((1.0 - share) * stepping)] if share < 1.0 else [work]
 
     def _ask(self, channel: str) -> Process:
-        server, answered, done = self._servers[channel], Event(), [False]
-        server.open.append((answered, done))
+        server, answered = self._servers[channel], Event()
+        server.open.append(answered)
         self.engine.fire(server.came)
-        while not done[0]:
+        while not answered.has_fired:
             yield answered
 
     def _inference(self, node: Node) -> Process:
@@ -264,8 +266,7 @@ class Simulation:
             taken, server.open = server.open, []
             seconds = constant + slope * len(taken) + self._cost(node, "assemble", len(taken))
             yield from self._locks[node.name].held(Work(seconds, node.kind))
-            for answered, done in taken:
-                done[0] = True
+            for answered in taken:
                 self.engine.fire(answered)
 
     def _alarm(self, server: ServerState) -> Process:
