@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from veldt.architectures import ARCHITECTURES, load
+from veldt.architectures import ARCHITECTURES, OTHER_NAMES, load
 from veldt.cli import main as cli
-from veldt.cli.parsers import Parser, add_fields
+from veldt.cli.parsers import Parser, add_fields, run_parser
 from veldt.options import RunOptions
 from veldt.options.fields import flat, option_fields, read_mapping
 
@@ -87,6 +88,12 @@ def refused(tmp_path, monkeypatch, capsys):
         (("train", "dqn", "--env", "Pendulum-v1", *SERIAL), "discrete"),
         (("train", "impala", *CARTPOLE, *SERIAL, "--batch-trajectories", "50"), "queue_traj"),
         (("train", "impala", *CARTPOLE, *SERIAL, "--run-dir", "/etc/passwd/run"), "--run-dir"),
+        (("train", "a2c", *CARTPOLE, "--epochs", "4"), "a2c learns once from a batch; use ppo"),
+        (("train", "apex", *CARTPOLE, "--algorithm", "sac"), "use sac or td3"),
+        (("train", "rainbow", *CARTPOLE), "use apex, which has its double, dueling, n-step"),
+        (("train", "impala", "--env", "Pong-ramNoFrameskip-v4", *SERIAL), "use ALE/Pong-v5"),
+        (("train", "impala", "--env", "BreakoutDeterministic-v4", *SERIAL), "use ALE/Breakout-v5"),
+        (("train", "impala", *CARTPOLE, "--network", "nets:big", *SERIAL), "cannot be imported"),
         (("resume", "missing"), "not a run directory"),
         (("evaluate", "."), "not a run directory"),
         (("evaluate", ".", "--episodes", "0"), "1 or more"),
@@ -100,7 +107,11 @@ def test_bad_input_is_one_line_with_the_remedy(refused, arguments, remedy):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "env", "extra"),
-    [("ale_py", "ALE/Pong-v5", "veldt[atari]"), ("mujoco", "Hopper-v5", "veldt[mujoco]")],
+    [
+        ("ale_py", "ALE/Pong-v5", "veldt[atari]"),
+        ("ale_py", "PongNoFrameskip-v4", 'pip install "veldt[atari]", and use ALE/Pong-v5'),
+        ("mujoco", "Hopper-v5", "veldt[mujoco]"),
+    ],
 )
 def test_a_missing_extra_is_named(tmp_path, module, env, extra):
     without = f"sys.modules['{module}'] = None"
@@ -123,6 +134,22 @@ def test_what_needs_no_torch_does_not_import_it(tmp_path):
         start = [sys.executable, "-c", code, *arguments]
         done = subprocess.run(start, capture_output=True, cwd=tmp_path, env=ENVIRONMENT)
         assert done.returncode == 0, arguments
+
+
+@pytest.mark.slow
+def test_a_video_without_what_draws_it_names_the_extra(tmp_path):
+    sizes = ("--total-env-steps", "100", "--evaluation-episodes", "0", "--run-dir", "run")
+    assert veldt("train", "impala", *CARTPOLE, *SERIAL, *sizes, cwd=tmp_path).returncode == 0
+    without = "sys.modules['pygame'] = None"
+    done = veldt("evaluate", "run", "--episodes", "1", "--video", cwd=tmp_path, code=without)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert 'pip install "veldt[classic]"' in done.stderr
+
+
+@pytest.mark.parametrize("method", OTHER_NAMES)
+def test_the_architecture_that_a_method_is_answered_with_exists(method):
+    found = re.match(r"(\w+)((?: --\w+ \w+)*)", OTHER_NAMES[method])
+    run_parser("train", found[1]).parse([found[1], "--env", "X", *found[2].split()])
 
 
 def test_list(capsys):
