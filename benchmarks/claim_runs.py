@@ -15,7 +15,7 @@ from claims.claim import Claim, criterion_cells
 from claims.runner import draw, judge, run_cases
 from measuring import machine, save
 
-from veldt.cli.options import Parser, add_fields
+from veldt.cli.parsers import Parser, add_fields
 from veldt.errors import ConfigurationError
 
 

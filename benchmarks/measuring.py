@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from veldt.compare.machine import cpu_model, versions
+from veldt.compare.records import cpu_model, versions
 from veldt.telemetry.aggregate import steady_rate
 from veldt.telemetry.log_files import metric_rows
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -19,7 +15,6 @@ import veldt
 from veldt.architectures import load
 from veldt.options import RunOptions
 from veldt.run import plan as resolve
-from veldt.run.directory import RunDirectory
 from veldt.telemetry.result import RunResult
 
 SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 2}
@@ -46,21 +41,6 @@ def test_train_returns_what_it_writes(run_dir):
     config = json.loads((run_dir / "config.json").read_text())
     assert config["options"]["envs_per_actor"] == 4
     assert config["config"]["gamma"] == 0.99
-
-
-def test_the_same_seed_gives_the_same_weights(tmp_path):
-    hashes = [
-        veldt.train(
-            "impala",
-            "CartPole-v1",
-            total_env_steps=200,
-            run_dir=str(tmp_path / name),
-            seed=seed,
-            **SMALL,
-        ).parameters_sha256
-        for name, seed in (("a", 1), ("b", 1), ("c", 2))
-    ]
-    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_evaluate_plays_the_saved_weights(run_dir):
@@ -135,51 +115,14 @@ def test_a_lambda_is_refused_where_it_would_have_to_travel(tmp_path):
     assert not path.exists()
 
 
-def test_a_function_of_the_prompt_is_refused_where_it_would_have_to_travel(tmp_path):
-    code = (
-        "import gymnasium, veldt\n"
-        "def make(): return gymnasium.make('CartPole-v1')\n"
-        "try: veldt.train('impala', make, envs_per_actor=4)\n"
-        "except veldt.ConfigurationError as error: print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(veldt.api.__file__).parent.parent)},
-        timeout=100,
-    )
-    assert "prompt" in done.stdout, done.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_unknown_options_are_met_with_the_nearest(tmp_path):
-    with pytest.raises(veldt.ConfigurationError, match="did you mean learning_rate"):
-        veldt.train(
-            "impala", "CartPole-v1", learning_rat=1.0, run_dir=str(tmp_path / "run"), **SMALL
-        )
-
-
-def test_a_run_directory_has_one_owner(tmp_path):
-    first = RunDirectory(str(tmp_path / "run"), "impala", "X")
-    with pytest.raises(veldt.ConfigurationError, match="in use"):
-        RunDirectory(str(tmp_path / "run"), "impala", "X")
-    first.close()
-    RunDirectory(str(tmp_path / "run"), "impala", "X").close()
-
-
 @pytest.mark.parametrize(
     ("options", "is_image", "device"),
     [
         ({}, False, "cpu"),
-        ({"network": "mlp"}, False, "cpu"),
-        ({"network_options": {"recurrent_size": 1024}}, False, "cpu"),  # there is no recurrent core
         ({}, True, "cuda"),
         ({"network": "module:function"}, False, "cuda"),
         ({"network_options": {"hidden_sizes": (64, 512)}}, False, "cuda"),
         ({"recurrent": "lstm", "network_options": {"recurrent_size": 1024}}, False, "cuda"),
-        ({"device": "cuda"}, False, "cuda"),
         ({"device": "cpu"}, True, "cpu"),
     ],
 )
@@ -193,12 +136,8 @@ def test_auto_uses_a_gpu_where_it_pays(monkeypatch, options, is_image, device):
     ("architecture", "env", "device", "envs"),
     [
         ("sample_factory", "ALE/Pong-v5", "cuda", 16),
-        ("seed_rl", "ALE/Pong-v5", "cuda", 64),
-        ("ga3c", "ALE/Pong-v5", "cuda", 64),
-        ("impala", "ALE/Pong-v5", "cuda", 8),
         ("impala", "ALE/Pong-v5", "cpu", 8),
         ("impala", "CartPole-v1", "cpu", 64),
-        ("impala", "Acrobot-v1", "cpu", 16),
         ("ppo", "Pendulum-v1", "cpu", 2),
     ],
 )
@@ -211,19 +150,12 @@ def test_the_width_of_an_actor_is_known_before_any_clock_is_asked(
     assert resolve.make_plan(architecture, options, {}).problem.envs_per_actor == envs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_a_budget_ends_where_it_says(backend, tmp_path):
-    result = veldt.train(
-        "impala",
-        env="CartPole-v1",
-        backend=backend,
-        total_env_steps=2000,
-        num_actors=2,
-        envs_per_actor=8,
-        evaluation_episodes=0,
-        run_dir=str(tmp_path / "run"),
-        quiet=True,
-    )
+    sizes = {"num_actors": 2, "envs_per_actor": 8, "evaluation_episodes": 0, "backend": backend}
+    run_dir = str(tmp_path / "run")
+    result = veldt.train("impala", "CartPole-v1", total_env_steps=2000, run_dir=run_dir, **sizes)
     assert result.stopped_by == "env_steps"
     most = 8 if backend == "serial" else 800  # what two actors do until it is noticed
     assert 2000 <= result.env_steps < 2000 + most

@@ -48,12 +48,8 @@ def test_every_role_channel_and_link_is_drawn(name):
     assert drawn.count(" --> ") == uses > 0
     text = topology.describe("text")
     assert all(f"[{queue.spec.name}]" in text for queue in topology.queues)
-
-
-def test_channels_of_one_kind_are_merged():
-    channels = describe(topology_of("gorila"))["channels"]
-    assert channels["gradients"] == {"sort": "queue", "count": 2, "slots": 12}
-    assert "replay-batches" in channels
+    if name == "gorila":  # channels of one kind are merged
+        assert description["channels"]["gradients"] == {"sort": "queue", "count": 2, "slots": 12}
 
 
 def test_a_role_and_a_channel_may_have_the_same_name():
@@ -72,13 +68,6 @@ def test_live_numbers_are_in_the_labels():
     assert f"1/{description['channels']['batches']['slots']} filled" in drawn
 
 
-def test_a_run_without_any_numbers_yet_is_drawn():
-    description = describe(topology_of("impala"))
-    drawn = live_diagram(RunView({"options": {}}, "starting", topology=description))
-    assert "not timed yet" in drawn
-    assert "/s" not in drawn
-
-
 def test_names_of_a_run_directory_are_no_syntax():
     link = {"role": 'a"] click x', "channel": "b", "writes": True, "reads": False}
     for odd in ({"roles": {link["role"]: ["a-0"]}}, {"roles": {"a": ["a-0"]}, "links": [link]}):
@@ -92,8 +81,3 @@ def test_names_of_a_run_directory_are_no_syntax():
 )
 def test_rates_are_short(value, text):
     assert compact(value) == text
-
-
-def test_other_formats_are_refused():
-    with pytest.raises(ValueError, match="text or mermaid"):
-        topology_of("dqn").describe("svg")

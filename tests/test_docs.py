@@ -156,7 +156,7 @@ def _parse(command: list[str]) -> None:
     elif command[0] in ("evaluate", "export", "serve"):
         parsers.PARSERS[command[0]]().parse(command[1:])
     elif command[0] == "compare":
-        from veldt.compare.settings import Comparison
+        from veldt.compare.runs import Comparison
 
         Comparison(**parsers.compare_parser().parse(command[1:]))
 

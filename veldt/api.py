@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python interface: the same runs as the command line's, with the same results."""
+"""The Python interface: the same runs and results as on the command line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from veldt.callbacks import Callback, Sidecar
 from veldt.dashboard.child import LivePage, check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.fields import with_values
-from veldt.options.text import format_value
+from veldt.options.fields import format_value, with_values
 from veldt.run.config_files import RESUMABLE, read_config, saved_options, with_config
 from veldt.run.process import check_main_is_guarded, output_stream
 from veldt.telemetry.result import RunResult, dumps
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from veldt.networks import FirstWeights
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
-    from veldt.sweeps.report import SweepResult
+    from veldt.sweeps.study import SweepResult
 
 _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
 _COMMON = {entry.name for entry in fields(RunOptions)}
@@ -42,10 +41,19 @@ def train(
     trust_code: bool = False,
     **options: object,
 ) -> RunResult:
-    """Train `architecture` on `env`; options by name, the common ones and the architecture's own.
-    `callbacks` hear of the run while it goes on, and can end it. `config`: a file with options, or
-    config.json of a run, for what is not given here. `trust_code` as in resume, for that file and
-    for `from_run`.
+    """Train an architecture on an environment.
+
+    Args:
+        architecture: name of an architecture, or path of a Python file with one.
+        env: Gymnasium id, ALE/..., envpool:..., veldt:..., pettingzoo:..., module:function, or a
+            function that makes an environment.
+        callbacks: receive the events of the run, and can end it.
+        config: file with options, or config.json of a run, for options that are not given here.
+        trust_code: run the Python files that `config` or `from_run` name, even if they changed.
+        **options: options of every run (veldt.options.RunOptions) and of the architecture.
+
+    Returns:
+        The result, which is also in RUN_DIR/result.json.
 
     >>> result = train("impala", env="CartPole-v1", target_return=475)  # doctest: +SKIP
     """
@@ -62,7 +70,7 @@ def train_from(
     callbacks: Sequence[Callback] = (),
     trust_code: bool = False,
 ) -> RunResult:
-    """Train with all options in one mapping; `began` is when the process started."""
+    """Train with all options in one mapping; `began`: time.monotonic() at the program's start."""
     if "env" not in options:
         raise ConfigurationError(f"name an environment: veldt train {architecture} --env ID")
     if options.get("dashboard", False) is not False:
@@ -138,15 +146,25 @@ def sweep(
     trust_code: bool = False,
     **options: Any,
 ) -> SweepResult:
-    """Search options: `search` has words such as "learning_rate=1e-5..1e-1:log". Options by name:
-    `trials`, `parallel`, `pruner`, `startup_trials`, `out`, and those of every run. A sweep whose
-    folder exists goes on. `config` and `trust_code` as in train.
+    """Search options over many runs with Optuna; a sweep whose folder exists continues.
 
-    >>> words = ["learning_rate=1e-5..1e-1:log"]
-    >>> result = sweep("impala", "CartPole-v1", words, max_seconds=20)  # doctest: +SKIP
+    Args:
+        architecture: as in `train`.
+        env: as in `train`, but not a function: each run is a process of its own.
+        search: options and their values, NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C.
+        config: as in `train`.
+        trust_code: as in `train`.
+        **options: `trials`, `parallel`, `pruner`, `startup_trials`, `sampler_seed`, `out`, and
+            the options of each run.
+
+    Returns:
+        All trials and the best one, also in result.json of the sweep's folder.
+
+    >>> search = ["learning_rate=1e-5..1e-1:log"]
+    >>> result = sweep("impala", "CartPole-v1", search, max_seconds=20)  # doctest: +SKIP
     """
     from veldt.sweeps.command import sweep as run_sweep
-    from veldt.sweeps.options import take_sweep_options
+    from veldt.sweeps.search import take_sweep_options
 
     settings = take_sweep_options(options)
     file = None if config is None else read_config(config, trust_code)
@@ -164,10 +182,17 @@ def resume(
     callbacks: Sequence[Callback] = (),
     **changes: object,
 ) -> RunResult:
-    """Go on with a run from its newest valid checkpoint; budgets may change, nothing else.
-    `run_dir`: a directory, or the URL of a run that lives in a store, as everywhere here.
-    `trust_code`: run the Python files that config.json names even if they have changed.
-    `callbacks` as in train."""
+    """Resume a run from its newest valid checkpoint.
+
+    Args:
+        run_dir: directory of the run, or its URL in a store.
+        began: time.monotonic() at the start of the program; the run's time counts from there.
+        trust_code: run the Python files that config.json names, even if they changed.
+        callbacks: as in `train`.
+        **changes: budgets and other options that may change.
+
+    Returns:
+        The result of the whole run."""
     from veldt.remote.location import run_location
 
     base = Path.cwd()
@@ -213,7 +238,7 @@ def _planned(
     began: float | None,
     weights: FirstWeights | None = None,
 ) -> Any:
-    """The plan of a run, within the run's own time: an environment may take long to be made."""
+    """The plan of a run, made within its max_seconds: environments may take long to start."""
     from veldt.run.external import with_declared_spaces
     from veldt.run.plan import make_plan
     from veldt.run.process import OutOfTime, time_limit
@@ -240,7 +265,7 @@ def _planned(
 
 
 def split_options(options: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
-    """The common options, and the architecture's own fields by name."""
+    """The options of every run, and the architecture's own by name."""
     own = {name: value for name, value in options.items() if name not in _COMMON}
     common = {name: value for name, value in options.items() if name in _COMMON}
     return RunOptions(**common), own
@@ -257,25 +282,26 @@ def evaluate(
     stochastic: bool = False,
     env: str | None = None,
 ) -> EvaluationResult:
-    """Play `episodes` fresh episodes with a checkpoint of a run; their returns. `checkpoint`:
-    "last", "best" or the env steps of one that is kept. `policy`: one of several that were trained
-    side by side; without it, the best. `stochastic`: draw actions instead of taking the likeliest.
-    `env`: play another environment of the same spaces. `trust_code` as in resume."""
+    """Play fresh episodes with a checkpoint of a run.
+
+    Args:
+        run_dir: directory of the run, or its URL in a store.
+        episodes: number of episodes.
+        seed: seed of the episodes.
+        video: also record one more episode in the run directory.
+        policy: index of one of several policies; the best by default.
+        trust_code: as in `resume`.
+        checkpoint: "last", "best", or the env steps of a checkpoint that is kept.
+        stochastic: draw actions instead of taking the most likely ones.
+        env: another environment with the same spaces.
+
+    Returns:
+        The returns of the episodes, and their statistics."""
     from veldt.commands.evaluate import evaluate_run
     from veldt.remote.location import local_run
 
     run = local_run(run_dir, checkpoint)
-    return evaluate_run(
-        run,
-        episodes,
-        seed,
-        video,
-        policy,
-        trust_code,
-        checkpoint,
-        stochastic,
-        env,
-    )
+    return evaluate_run(run, episodes, seed, video, policy, trust_code, checkpoint, stochastic, env)
 
 
 def load(
@@ -285,8 +311,17 @@ def load(
     seed: int = 0,
     trust_code: bool = False,
 ) -> TrainedPolicy:
-    """The policy of a run, to act with. `checkpoint` and `policy` as in evaluate; `seed` fixes what
-    is drawn with `deterministic=False`. The environment need not be installed.
+    """Load the policy of a run. The environment need not be installed.
+
+    Args:
+        run_dir: directory of the run, or its URL in a store.
+        checkpoint: as in `evaluate`.
+        policy: as in `evaluate`.
+        seed: seed of the actions that are drawn with `deterministic=False`.
+        trust_code: as in `resume`.
+
+    Returns:
+        The policy, whose `act` maps observations to actions.
 
     >>> policy = load("runs/first")  # doctest: +SKIP
     >>> action = policy.act(observation)  # doctest: +SKIP
@@ -305,8 +340,18 @@ def export(
     policy: int | None = None,
     trust_code: bool = False,
 ) -> Exported:
-    """Write the policy of a run to `out`, for ONNX Runtime or torch.export.load, once it is proved
-    to act as the policy does on 1,000 observations."""
+    """Write the policy of a run to a file, after checking it on 1,000 observations.
+
+    Args:
+        run_dir: directory of the run, or its URL in a store.
+        out: path of the file.
+        format: "onnx" for ONNX Runtime, "torch" for torch.export.load.
+        checkpoint: as in `evaluate`.
+        policy: as in `evaluate`.
+        trust_code: as in `resume`.
+
+    Returns:
+        What was written, and how it was checked."""
     from veldt import __version__
     from veldt.commands.export import export_run
     from veldt.remote.location import local_run

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a topology as text, as Mermaid and as plain data, from its real wiring."""
+"""A topology as text, as a Mermaid flowchart and as JSON values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHAPES = {
     "shared": '{{{{"{}"}}}}',
 }
 EdgeNotes = Mapping[tuple[str, str, bool], str]
-"""By role, channel, and whether the role writes."""
+"""Labels of arrows, by role, channel, and whether the role writes."""
 
 
 def describe(topology: Topology) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def text(topology: Topology) -> str:
 
 
 def _channels(topology: Topology) -> Iterator[Channel]:
-    """Every channel, those of one sort together."""
+    """Every channel, grouped by sort."""
     yield from (handle.spec for handle in topology.queues)
     yield from (handle.spec for handle in topology.boards)
     yield from (handle.spec for handle in topology.requests)
@@ -139,5 +139,5 @@ def _label(name: str, count: int, note: str | None) -> str:
 
 
 def _identifier(sort: str, name: str) -> str:
-    """Roles and channels may have the same name; dots and dashes mean something in Mermaid."""
+    """A name that is unique and valid in Mermaid, where dots and dashes have a meaning."""
     return f"{sort}_{name}".replace("-", "_").replace(".", "_").replace(" ", "_")

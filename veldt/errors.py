@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with what a user asked for, said before anything starts."""
+"""Errors in the input of a user, and their messages."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from types import ModuleType
 
 
 class ConfigurationError(ValueError):
-    """Bad input. The message names the remedy; the command line prints it and exits with 2."""
+    """Invalid input. The message names the remedy; the command line exits with code 2."""
 
 
-class UploadFailure(RuntimeError):  # noqa: N818 - it reads as what it is
-    """A run has ended, and the store it lives in does not have all of it."""
+class UploadFailure(RuntimeError):  # noqa: N818 - a public name
+    """A run has ended, and its store does not contain all of it."""
 
 
 def extra_module(module: str, need: str, extra: str) -> ModuleType:
-    """A library that an extra of Veldt brings. Where it is missing, `need` says what for."""
+    """Import a library of an extra of Veldt; `need` says what for, if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -26,7 +26,7 @@ def extra_module(module: str, need: str, extra: str) -> ModuleType:
 
 
 def nearest(given: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """The known names that look most like this one; none if none is near."""
+    """The known names that are most similar to `given`; empty if none is."""
     return difflib.get_close_matches(given, list(known), n=most)
 
 
@@ -49,15 +49,10 @@ _ALSO_CALLED = {
 
 
 def did_you_mean(given: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """The remedy for a name that is not known: the one nearest to it, or `otherwise`."""
+    """The remedy for an unknown name: the nearest known one, or `otherwise`."""
     known = list(known)
-    near = _by_another_name(given, known) or nearest(given, known)
-    if near:
+    synonym = _ALSO_CALLED.get(given.lstrip("-").replace("-", "_"), "")
+    same = [name for name in known if name in (synonym, "--" + synonym.replace("_", "-"))]
+    if near := same or nearest(given, known):
         return f"did you mean {near[0]}?"
     return otherwise or f"there are {', '.join(known)}"
-
-
-def _by_another_name(given: str, known: list[str]) -> list[str]:
-    found = _ALSO_CALLED.get(given.lstrip("-").replace("-", "_"))
-    flag = None if found is None else "--" + found.replace("_", "-")
-    return [name for name in known if name in (found, flag)][:1]

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from veldt.errors import ConfigurationError
 
@@ -70,3 +72,18 @@ def held_folder(folder: Path, user: str, option: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def keep_conditions(path: Path, content: str, conditions: Mapping[str, Any]) -> None:
+    """Write the conditions under which a folder's content is made.
+
+    Raises ConfigurationError if others are stored there; `content` is named in the message."""
+    wanted = json.loads(json.dumps(conditions))
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else wanted
+    for name in dict.fromkeys([*wanted, *known]):
+        if known.get(name) != wanted.get(name):
+            raise ConfigurationError(
+                f"{path.parent} holds {content} with {name} {known.get(name)}, not"
+                f" {wanted.get(name)}; choose another --out"
+            )
+    write_atomically(path, json.dumps(wanted, indent=2) + "\n", durable=True)

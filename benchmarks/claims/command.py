@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from veldt.compare.machine import machine
+from veldt.compare.records import machine
 from veldt.errors import ConfigurationError
 from veldt.files import held_folder, write_atomically
 from veldt.telemetry.result import dumps

@@ -104,7 +104,7 @@ def draw(claim: Claim, rows: list[Row], path: Path) -> None:
     """The claim's figure as a PNG."""
     from matplotlib.figure import Figure
 
-    from veldt.compare.figures import save_png
+    from veldt.compare.report import save_png
 
     figure = Figure(figsize=(9.0, 3.6), dpi=120, layout="constrained")
     claim.draw(rows, figure)

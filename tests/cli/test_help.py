@@ -9,11 +9,9 @@ import pytest
 
 from veldt.architectures import ARCHITECTURES, load
 from veldt.cli import main as cli
-from veldt.cli.help import USUAL, USUAL_OWN, common_groups, own_groups
-from veldt.cli.parsers import run_parser
+from veldt.cli.parsers import COMMON_GROUPS, USUAL, USUAL_OWN, run_parser
 from veldt.options import RunOptions
 from veldt.options.fields import option_fields
-from veldt.options.text import flag_of
 
 
 def flags(text: str) -> set[str]:
@@ -24,7 +22,7 @@ def flags(text: str) -> set[str]:
 def test_the_short_help_fits_a_screen_and_the_long_one_has_everything(name):
     short = run_parser("train", name).format_help()
     known = [*option_fields(RunOptions).values(), *option_fields(load(name).config).values()]
-    everything = {flag_of(leaf).removeprefix("--") for leaf in known} | {"config", "trust-code"}
+    everything = {leaf.flag.removeprefix("--") for leaf in known} | {"config", "trust-code"}
     assert 17 <= len(flags(short)) <= 25
     assert {"env", "learning-rate", "total-env-steps"} <= flags(short)
     assert f"veldt train {name} --help all" in short
@@ -56,7 +54,5 @@ def test_the_names_in_the_lists_are_options():
     own = {name for each in ARCHITECTURES for name in option_fields(load(each).config)}
     assert set(option_fields(RunOptions)) >= USUAL
     assert own >= USUAL_OWN
-    grouped = [name for names in common_groups().values() for name in names]
+    grouped = [name for names in COMMON_GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(option_fields(RunOptions))
-    grouped = [name for names in own_groups(load("apex").config, "apex").values() for name in names]
-    assert sorted(grouped) == sorted(option_fields(load("apex").config))

@@ -13,8 +13,7 @@ import pytest
 import veldt
 from veldt.cli import main as cli
 from veldt.options import RunOptions
-from veldt.options.fields import option_fields
-from veldt.options.text import cli_args
+from veldt.options.fields import cli_args, option_fields
 from veldt.run.config_files import read_config
 
 SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
@@ -134,7 +133,7 @@ def test_a_preset_beside_a_file_with_every_option_is_refused():
     ],
 )
 def test_words_survive_the_shell_and_the_parser(option, value):
-    from veldt.cli.options import Parser, add_fields
+    from veldt.cli.parsers import Parser, add_fields
 
     parser = Parser("veldt train")
     add_fields(parser, RunOptions, required=False)

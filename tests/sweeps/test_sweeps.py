@@ -16,10 +16,8 @@ import pytest
 
 import veldt
 from veldt.cli import main as cli
-from veldt.sweeps.options import SweepOptions
-from veldt.sweeps.report import sweep_result
-from veldt.sweeps.search import search_space
-from veldt.sweeps.study import Rungs, num_counted, open_study, retry
+from veldt.sweeps.search import SweepOptions, search_space
+from veldt.sweeps.study import Rungs, num_counted, open_study, sweep_result
 
 TrialState = pytest.importorskip("optuna").trial.TrialState
 RUN = ("--env", "CartPole-v1", "--backend", "serial", "--num-actors", "1", "--envs-per-actor", "8")
@@ -40,8 +38,8 @@ ROOT = str(Path(veldt.__file__).parent.parent)
         ("learning_rate=few..many", "'few' is not a finite number"),
         ("learning_rate", "has no values; use NAME=LOW..HIGH"),
         ("trajectory_steps=1.5..3", "'1.5' is not a whole number"),
-        ("optimizer=adam,foo", "'foo' is none of adam"),
-        ("optimizer=a..b", "has no range; list its values"),
+        ("optimizer=adam,foo", "optimizer is unknown: 'foo'; use adam"),
+        ("decay_learning_rate=on..off", "has no range; list its values"),
         ("decay_learning_rate=yes,no", "'yes' is not true or false"),
         ("hidden_sizes=64,64", "has one value; name several: NAME=64,64/256,256"),
         ("env=a,b", "it must be the same for all trials"),
@@ -63,9 +61,9 @@ def test_a_sweep_needs_a_budget_something_to_search_and_its_own_folder(tmp_path,
     with pytest.raises(veldt.ConfigurationError, match="nothing is searched"):
         veldt.sweep("impala", "CartPole-v1", max_seconds=1)
     Path("sweeps/impala-CartPole-v1").mkdir(parents=True)
-    held = {"search": {"gamma": "0.5,0.6"}, "options": {}}
+    held = {"search gamma": "0.5,0.6"}
     Path("sweeps/impala-CartPole-v1/sweep.json").write_text(json.dumps(held))
-    with pytest.raises(veldt.ConfigurationError, match=r"holds a sweep with gamma 0\.5,0\.6, not"):
+    with pytest.raises(veldt.ConfigurationError, match=r"a sweep with search gamma 0\.5,0\.6, not"):
         veldt.sweep("impala", "CartPole-v1", ["gamma=0.9,0.99"], max_seconds=1)
 
 
@@ -75,7 +73,7 @@ def test_values_have_the_type_of_their_option():
     assert sizes.value("256,256") == (256, 256)
     assert sizes.proposal((64, 64)) == "64,64"
     assert recurrent.value("none") == "none"
-    assert (seed.whole, gamma.whole, gamma.proposal(0.5)) == (True, False, None)
+    assert (type(seed.low), type(gamma.low), gamma.proposal(0.5)) == (int, float, None)
     [decay] = search_space(["decay-learning-rate=on,off"], "a2c")
     assert (decay.value("False"), decay.proposal(True)) == (False, "True")
 
@@ -105,9 +103,8 @@ def test_a_killed_trial_is_repeated_and_its_torn_line_cut(tmp_path):
         file.write('{"op_code": 6, "trial')  # as kill -9 leaves it
     (tmp_path / "journal.jsonl.lock").symlink_to("journal.jsonl")
     study = open_study(tmp_path, SweepOptions())
-    for _ in range(2):  # a second recovery adds nothing
-        retry(study, study.trials[trial.number])
     study.tell(trial.number, state=TrialState.FAIL)
+    study.enqueue_trial(study.trials[trial.number].params)
     assert num_counted(study) == 0
     assert space[0].suggest(study.ask()) == value
     options = {"architecture": "impala", "env": "CartPole-v1"}
@@ -158,8 +155,8 @@ def test_a_sweep_survives_kill_9(tmp_path, monkeypatch, capsys):
     assert len(states) - states.count("lost") == 2
     lost = [trial for trial in result["trials"] if trial["state"] == "lost"]
     for trial in lost:
-        again = [t for t in result["trials"] if t["note"] == f"repeats trial {trial['number']}"]
-        assert [t["values"] for t in again] == [trial["values"]]
+        again = [t for t in result["trials"] if t["number"] > trial["number"]]
+        assert trial["values"] in [t["values"] for t in again]
     # The first trial is what would have been without a search.
     assert result["trials"][0]["values"] == {"learning_rate": 0.005, "trajectory_steps": 10}
     assert result["command"].startswith("veldt train impala --env CartPole-v1")

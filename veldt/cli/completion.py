@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion scripts, made by shtab from the real parsers. All words are in the script, so that
-pressing Tab starts no Python."""
+"""Completion scripts, made by shtab from the parsers. The script contains all words, so that
+completing starts no Python."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def script(shell: str, summaries: Mapping[str, str]) -> str:
 
 
 def _program(summaries: Mapping[str, str]) -> argparse.ArgumentParser:
-    """The whole command line as one parser. `train`, `sweep` and `describe` have a level more,
-    since their options depend on the architecture."""
+    """The command line as one parser. In train, sweep and describe each architecture is a
+    subcommand, because the options depend on it."""
     values = {
         "network": ENCODERS,
         "env": environment_ids(),
@@ -48,8 +48,9 @@ def _program(summaries: Mapping[str, str]) -> argparse.ArgumentParser:
 
 
 def _offer(parser: argparse.ArgumentParser, values: Mapping[str, tuple[str, ...]]) -> None:
-    """Say which values can follow an option. They are not argparse's own choices because more is
-    accepted than can be listed: a file, module:function, several names."""
+    """Set the values that completion offers.
+
+    They are no choices of the real parser, which also accepts files, module:function and lists."""
     for action in parser._actions:
         if action.dest in values:
             action.choices = values[action.dest]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: every command of COMMANDS, each with its own options.
 
-Nothing heavy is imported before it is needed, and while this process imports torch the fork server
+Heavy modules are imported where they are needed. While this process imports torch, the fork server
 or Ray's workers do the same on another core.
 """
 
@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -20,28 +21,35 @@ import veldt
 from veldt import architectures
 from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
-from veldt.cli.help import all_wanted
-from veldt.cli.options import Parser, unknown_option
-from veldt.cli.parsers import PARSERS, common_parser, resume_parser, run_parser
+from veldt.cli.parsers import (
+    HELP,
+    PARSERS,
+    Parser,
+    common_parser,
+    resume_parser,
+    run_parser,
+    unknown_option,
+    wants_all_options,
+)
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean
 from veldt.remote.places import is_remote
 from veldt.run.config_files import TRUST_FLAG, read_config, with_config
 from veldt.run.process import Terminated, output_stream, process_start, reserve_stdout
-from veldt.sweeps.options import take_sweep_options
 from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
-_HELP = ("-h", "--help")
 _TRACE_LINES = 40
+_PRINT_RESULTS = ("train", "sweep", "resume", "evaluate", "serve")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; the exit code. Without `arguments`, this process is the command."""
-    # A program's run begins when the program did: importing Python is part of the wait.
+    """Run one command; returns the exit code. Without `arguments`, those of this process."""
+    # A run of the program begins when the process did: importing Python is part of the wait.
     began = process_start() if arguments is None else time.monotonic()
     if arguments is None:
         arguments = sys.argv[1:]
-        _prepare_process(arguments)
+        if arguments[:1] and arguments[0] in _PRINT_RESULTS and "--json" in arguments:
+            reserve_stdout()
     try:
         return _dispatch(arguments, began)
     except ConfigurationError as error:
@@ -50,47 +58,36 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader has seen enough: veldt list | head -1
+    except BrokenPipeError:  # the reader has ended: veldt list | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     finally:
-        _give_up_what_was_prepared()
-
-
-def _give_up_what_was_prepared() -> None:
-    """Bad input leaves nothing behind; most commands have prepared nothing to leave."""
-    if "veldt.backends.preparing" in sys.modules:
-        sys.modules["veldt.backends.preparing"].give_up()
-
-
-def _prepare_process(arguments: list[str]) -> None:
-    """What is changed for the whole process, which is nobody else's."""
-    command = arguments[0] if arguments else ""
-    answers = ("train", "sweep", "resume", "evaluate", "serve")
-    if command in answers and "--json" in arguments:
-        reserve_stdout()
+        # Bad input leaves nothing behind; most commands have prepared nothing.
+        if "veldt.backends.preparing" in sys.modules:
+            sys.modules["veldt.backends.preparing"].give_up()
 
 
 def _dispatch(arguments: list[str], began: float) -> int:
     if not arguments:
         raise ConfigurationError(f"choose a command: {', '.join(COMMANDS)}; see veldt --help")
     name, rest = arguments[0], arguments[1:]
-    if name in _HELP:
+    if name in HELP:
         return _say(_overview())
     if name == "--version":
         return _say(f"veldt {veldt.__version__}")
-    if name not in COMMANDS:
-        if name.startswith("-"):
-            raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
-        hint = did_you_mean(name, COMMANDS)
-        raise ConfigurationError(f"unknown command '{name}'; {hint}")
-    return COMMANDS[name](rest, began)
+    if name in _NEED_ARGUMENTS:
+        return COMMANDS[name](rest, began)
+    if name in COMMANDS:
+        return COMMANDS[name](PARSERS[name]().parse(rest))
+    if name.startswith("-"):
+        raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
+    raise ConfigurationError(f"unknown command '{name}'; {did_you_mean(name, COMMANDS)}")
 
 
-def _list(arguments: list[str], began: float) -> int:
+def _list(given: dict[str, Any]) -> int:
     """the architectures: year, paper, what is new"""
     rows = list(ARCHITECTURES.values())
-    if PARSERS["list"]().parse(arguments)["json"]:
+    if given["json"]:
         return _say(dumps([{**asdict(row), "file": row.file} for row in rows]))
     width = max(len(row.name) for row in rows)
     for row in rows:
@@ -117,42 +114,44 @@ def _train(arguments: list[str], began: float) -> int:
 
 def _sweep(arguments: list[str], began: float) -> int:
     """search options over many runs; bad ones are ended early"""
+    from veldt.sweeps.command import sweep
+    from veldt.sweeps.search import take_sweep_options
+
     name, options, trust_code = _training_options("sweep", arguments)
     as_json, quiet = options.pop("json", False), options.pop("quiet", False)
     search = options.pop("search", [])
     settings = take_sweep_options(options)
-    from veldt.sweeps.command import plain, sweep
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         if not quiet:
             print(text, file=sys.stderr if as_json else output_stream(), flush=True)
 
-    result = sweep(name, options, search, settings, say, trust_code)
-    _say(dumps(plain(result)) if as_json else result.text())
+    result = sweep(name, options, search, settings, log, trust_code)
+    _say(dumps(asdict(result)) if as_json else result.text())
     return EXIT_FAILURE if result.best is None else 0
 
 
 def _resume(arguments: list[str], began: float) -> int:
-    """go on with a run from its newest checkpoint; budgets may change"""
-    run_dir = next((word for word in arguments if not word.startswith("-")), None)
-    if set(arguments) & set(_HELP):
-        run_dir = None
-    if is_remote(run_dir):
-        from veldt.remote.location import local_run
-
-        known: str | None = str(local_run(str(run_dir)))
-    else:
-        known = run_dir
+    """continue a run from its newest checkpoint; budgets may change"""
+    run_dir = next((each for each in arguments if not each.startswith("-")), None)
+    known = None if run_dir is None or set(arguments) & set(HELP) else _local_run(run_dir, None)
     changes = resume_parser(known, TRUST_FLAG in arguments).parse(arguments)
     path = changes.pop("run")
     return _finish(lambda: resume(path, began, **changes))
 
 
+def _local_run(run_dir: str, checkpoint: str | None) -> Path:
+    """The directory of a run; one in a store is copied first."""
+    from veldt.remote.location import local_run
+
+    return local_run(run_dir, checkpoint)
+
+
 def _finish(run: Callable[[], object]) -> int:
-    """Train to the end; the exit code."""
+    """Train to the end; returns the exit code."""
     from veldt.backends.base import NodeFailure
 
-    gc.freeze()  # imports are done, and what they made stays
+    gc.freeze()  # what imports have made is never garbage
     gc.enable()
     try:
         run()
@@ -165,53 +164,43 @@ def _finish(run: Callable[[], object]) -> int:
     return 0
 
 
-def _evaluate(arguments: list[str], began: float) -> int:
+def _evaluate(given: dict[str, Any]) -> int:
     """play fresh episodes with a checkpoint of a run"""
-    given = PARSERS["evaluate"]().parse(arguments)
-    as_json = given.pop("json")
-    result = evaluate(**given)
+    as_json, result = given.pop("json"), evaluate(**given)
     return _say(dumps(vars(result)) if as_json else result.text())
 
 
-def _exploit(arguments: list[str], began: float) -> int:
+def _exploit(given: dict[str, Any]) -> int:
     """train a fresh exploiter against a run's frozen main player"""
-    given = PARSERS["exploit"]().parse(arguments)
-    as_json = given.pop("json")
     from veldt.commands.exploit import exploit_run
-    from veldt.remote.location import local_run
 
-    result = exploit_run(local_run(given.pop("run_dir"), "last"), **given)
+    as_json = given.pop("json")
+    result = exploit_run(_local_run(given.pop("run_dir"), "last"), **given)
     return _say(dumps(vars(result)) if as_json else result.text())
 
 
-def _play(arguments: list[str], began: float) -> int:
+def _play(given: dict[str, Any]) -> int:
     """play a game against a model of a run, in the terminal"""
-    given = PARSERS["play"]().parse(arguments)
     from veldt.commands.play import play_run
-    from veldt.remote.location import local_run
 
-    play_run(local_run(given.pop("run_dir"), given["checkpoint"]), **given)
+    play_run(_local_run(given.pop("run_dir"), given["checkpoint"]), **given)
     return 0
 
 
-def _export(arguments: list[str], began: float) -> int:
+def _export(given: dict[str, Any]) -> int:
     """write the policy of a run as ONNX or for torch, with a proof that it acts alike"""
-    given = PARSERS["export"]().parse(arguments)
     return _say(export(**given).text())
 
 
-def _serve(arguments: list[str], began: float) -> int:
+def _serve(given: dict[str, Any]) -> int:
     """answer the observations of simulators with the policy of a run, over gRPC"""
-    given = PARSERS["serve"]().parse(arguments)
     from veldt.commands.serve import serve_run
-    from veldt.remote.location import local_run
 
-    return serve_run(local_run(given.pop("run_dir"), given["checkpoint"]), **given)
+    return serve_run(_local_run(given.pop("run_dir"), given["checkpoint"]), **given)
 
 
-def _watch(arguments: list[str], began: float) -> int:
-    """a live page of a run that goes on or has ended"""
-    given = PARSERS["watch"]().parse(arguments)
+def _watch(given: dict[str, Any]) -> int:
+    """a live page of runs, running or ended"""
     from veldt.dashboard.child import check_installed, watch
 
     check_installed()
@@ -223,10 +212,9 @@ def _watch(arguments: list[str], began: float) -> int:
     return watch(**given)
 
 
-def _compare(arguments: list[str], began: float) -> int:
+def _compare(given: dict[str, Any]) -> int:
     """several architectures and seeds under one budget, with a report"""
-    given = PARSERS["compare"]().parse(arguments)
-    from veldt.compare.settings import Comparison
+    from veldt.compare.runs import Comparison
 
     comparison = Comparison(**given)
     from veldt.compare.command import compare
@@ -234,25 +222,24 @@ def _compare(arguments: list[str], began: float) -> int:
     return compare(comparison)
 
 
-def _plan(arguments: list[str], began: float) -> int:
+def _plan(given: dict[str, Any]) -> int:
     """what an architecture would do with other numbers of actors and cores"""
-    given = PARSERS["plan"]().parse(arguments)
-    name = given.pop("architecture")
-    architectures.check(name)
     from veldt.planner.command import PlanOptions, plan
 
+    name = given.pop("architecture")
+    architectures.check(name)
     return plan(name, PlanOptions(**given))
 
 
-def _completion(arguments: list[str], began: float) -> int:
+def _completion(given: dict[str, Any]) -> int:
     """a completion script for bash, zsh or fish"""
-    shell = PARSERS["completion"]().parse(arguments)["shell"]
     from veldt.cli.completion import script
 
-    return _say(script(shell, {name: run.__doc__ or "" for name, run in COMMANDS.items()}))
+    summaries = {name: run.__doc__ or "" for name, run in COMMANDS.items()}
+    return _say(script(given["shell"], summaries))
 
 
-COMMANDS: dict[str, Callable[[list[str], float], int]] = {
+COMMANDS: dict[str, Callable[..., int]] = {
     "list": _list,
     "describe": _describe,
     "train": _train,
@@ -268,10 +255,12 @@ COMMANDS: dict[str, Callable[[list[str], float], int]] = {
     "plan": _plan,
     "completion": _completion,
 }
+"""Those of _NEED_ARGUMENTS take them and the time of the start, the others their parsed options."""
+_NEED_ARGUMENTS = ("describe", "train", "sweep", "resume")
 
 
 def _training_options(command: str, arguments: list[str]) -> tuple[str, dict[str, Any], bool]:
-    """The architecture, all options, those of a file among them, and whether code is trusted."""
+    """The architecture, all options with those of a file, and whether code is trusted."""
     config = _config_in(arguments)
     file = None if config is None else read_config(config, TRUST_FLAG in arguments)
     if file is not None and file.architecture and _architecture_in(arguments) is None:
@@ -293,18 +282,19 @@ def _config_in(arguments: list[str]) -> str | None:
 
 
 def _options_of(
-    command: str, arguments: list[str], written: Mapping[str, Any] = MappingProxyType({})
+    command: str, arguments: list[str], in_file: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[str, dict[str, Any]]:
-    """The architecture and the options of a command that has those of `train`. What needs no torch
-    is checked first, and answered at once. `written`: what a file says."""
-    wants_help = bool({word.partition("=")[0] for word in arguments} & set(_HELP))
+    """The architecture and the options of train, sweep or describe; `in_file` are those of a file.
+
+    What needs no torch is checked before it is imported."""
+    wants_help = bool({each.partition("=")[0] for each in arguments} & set(HELP))
     name = _architecture_in(arguments)
     if name is None and not wants_help:
         raise ConfigurationError(f"name an architecture: veldt {command} {'|'.join(ARCHITECTURES)}")
     if name is None or not wants_help:
-        parser = common_parser(command, show_all=all_wanted(arguments))
+        parser = common_parser(command, show_all=wants_all_options(arguments))
         known, _ = parser.parse_known_args(arguments)
-        common = {**written, **vars(known)}
+        common = {**in_file, **vars(known)}
         if command != "describe" and "env" not in common:
             example = architectures.example_env(name or "")
             raise ConfigurationError(f"name an environment with --env, such as --env {example}")
@@ -314,7 +304,7 @@ def _options_of(
             backend, modules = common.get("backend", "process"), architectures.modules_of(name)
             prepare(backend, common.get("num_actors"), modules)
     assert name is not None  # help without one has been printed
-    given = run_parser(command, name, all_wanted(arguments)).parse(arguments)
+    given = run_parser(command, name, wants_all_options(arguments)).parse(arguments)
     del given["architecture"]
     return name, given
 

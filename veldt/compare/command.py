@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`veldt compare`: plans, runs, figures, report."""
+"""`veldt compare`: plans, runs, report."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import fields
+from functools import partial
 
 from veldt.architectures import label
-from veldt.compare.runs import run_all, tasks
-from veldt.compare.settings import ALL, Comparison, prepare_output_dir
+from veldt.compare.runs import ALL, Comparison, prepare_output_dir, run_all, tasks
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
+from veldt.options.fields import cli_args, option_fields
 from veldt.run.plan import Plan, make_plan
 
 COSTS_FILE = "evidence.json"
@@ -22,49 +22,36 @@ def compare(comparison: Comparison) -> int:
     plans, left_out = _plans(comparison)
     out = prepare_output_dir(comparison)
     todo = tasks(comparison, [plan.architecture for plan in plans], out)
-    failures = run_all(todo, _log)
+    log = partial(print, flush=True)
+    failures = run_all(todo, log)
 
-    # Imported late, so that bad input is refused without matplotlib.
-    from veldt.compare.figures import draw_all
-    from veldt.compare.machine import machine
-    from veldt.compare.records import collect, costs, env_ceiling, write_csv
-    from veldt.compare.report import Report, write_report
+    # Imported here so that bad input is refused without matplotlib.
+    from veldt.compare.records import collect, costs, env_only_speed, machine, write_csv
+    from veldt.compare.report import write_report
 
     records, command = collect(todo), command_line(comparison)
     width = max(plan.problem.envs_per_actor for plan in plans)
-    ceiling = env_ceiling(plans[0].problem.environment, width, comparison.ceiling_seconds)
+    ceiling = env_only_speed(plans[0].problem.environment, width, comparison.ceiling_seconds)
     topologies = {label(plan.architecture): plan.topology for plan in plans}
     found = costs(records, topologies)
     write_csv(out / "results.csv", records)
     document = {"env": comparison.env, "command": command, "machine": machine(), "systems": found}
     (out / COSTS_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    pictures = draw_all(records, out)
-    report = Report(
-        comparison,
-        command,
-        records,
-        todo,
-        topologies,
-        found,
-        pictures,
-        ceiling,
-        left_out,
-        failures,
-    )
-    write_report(out / "report.html", report)
-    _log(f"report: {out / 'report.html'}")
+    missing = [f"{name} does not fit: {why}" for name, why in left_out.items()]
+    missing += [f"{name} failed: {why}" for name, why in failures.items()]
+    write_report(out, comparison, command, records, todo, topologies, found, ceiling, missing)
+    log(f"report: {out / 'report.html'}")
     return 1 if failures else 0
 
 
 def command_line(comparison: Comparison) -> str:
     """The command that makes this comparison."""
-    words = ["veldt", "compare"]
-    for entry in fields(comparison):
-        value = getattr(comparison, entry.name)
-        if value != entry.default:
-            words.append(f"--{entry.name.replace('_', '-')}")
-            words.append(",".join(value) if isinstance(value, tuple) else str(value))
-    return shlex.join(words)
+    arguments = ["veldt", "compare"]
+    for name, option in option_fields(Comparison).items():
+        value = getattr(comparison, name)
+        if value != option.entry.default:
+            arguments += cli_args(option, value) or []
+    return shlex.join(arguments)
 
 
 def _plans(comparison: Comparison) -> tuple[list[Plan], dict[str, str]]:
@@ -80,7 +67,3 @@ def _plans(comparison: Comparison) -> tuple[list[Plan], dict[str, str]]:
     if not plans:
         raise ConfigurationError(next(iter(left_out.values())))
     return plans, left_out
-
-
-def _log(text: str) -> None:
-    print(text, flush=True)

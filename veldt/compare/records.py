@@ -1,30 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What finished runs left behind, read from result.json and metrics.jsonl."""
+"""Finished runs read from their files, the speed of the environment alone, and the machine."""
 
 from __future__ import annotations
 
 import csv
 import json
+import os
+import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
+import veldt
 from veldt.architectures import label
 from veldt.compare.runs import RunTask, finished
 from veldt.compare.statistics import Estimate, estimate
 from veldt.environments import EnvironmentFactory
+from veldt.resources import usable_cores
 from veldt.telemetry.aggregate import actor_traffic
+from veldt.telemetry.counters import LAG_BINS
 from veldt.telemetry.log_files import metric_rows
 from veldt.telemetry.record import STATUS_FILE
 from veldt.telemetry.result import RunResult
 from veldt.topology import Topology
 
 _RETURN, _TRAINED = "return/mean_100", "counter/trained_env_steps"
-_WIDTHS = (8, 64, 256)
+_LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "envpool", "ray")
 _CSV_NAMES = (
     *("architecture", "seed", "env", "backend", "env_steps", "updates", "episodes"),
     *("wall_seconds", "start_seconds", "env_steps_per_second", "mean_return_100"),
@@ -53,17 +61,18 @@ class Record:
 
     @property
     def replay_ratio(self) -> float:
-        """Mean number of times an env step was learned from; about 1 without a replay."""
+        """How often an env step was trained on, on average; about 1 without a replay."""
         trained = _number(self.rows[-1].get(_TRAINED)) if self.rows else np.nan
         return trained / self.result.env_steps if self.result.env_steps else np.nan
 
     @property
     def lag_histogram(self) -> np.ndarray:
-        return np.asarray(self.result.policy_lag.get("histogram") or [], dtype=float)
+        found = self.result.policy_lag.get("histogram") or []
+        return np.pad(np.asarray(found, dtype=float), (0, LAG_BINS - len(found)))
 
 
 Records = dict[str, list[Record]]
-"""Finished runs by label of their architecture, in the order of the comparison."""
+"""Finished runs by the label of their architecture, in the order of the comparison."""
 
 
 def collect(todo: list[RunTask]) -> Records:
@@ -85,42 +94,40 @@ def over_seeds(runs: list[Record], value: Callable[[Record], float | None]) -> E
 
 def write_csv(path: Path, records: Records) -> None:
     """One line per run."""
-    lines = [_csv_line(run) for runs in records.values() for run in runs]
+    lines = [
+        {
+            **{name: getattr(run.result, name) for name in _CSV_NAMES},
+            "policy_lag_mean": run.result.policy_lag.get("mean"),
+            "policy_lag_max": run.result.policy_lag.get("max"),
+            "replay_ratio": run.replay_ratio if np.isfinite(run.replay_ratio) else None,
+            "command": run.task.command,
+        }
+        for runs in records.values()
+        for run in runs
+    ]
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(lines[0]) if lines else ["architecture"])
         writer.writeheader()
         writer.writerows(lines)
 
 
-def _csv_line(run: Record) -> dict[str, Any]:
-    return {
-        **{name: getattr(run.result, name) for name in _CSV_NAMES},
-        "policy_lag_mean": run.result.policy_lag.get("mean"),
-        "policy_lag_max": run.result.policy_lag.get("max"),
-        "replay_ratio": run.replay_ratio if np.isfinite(run.replay_ratio) else None,
-        "command": run.task.command,
-    }
-
-
 def costs(records: Records, topologies: dict[str, Topology]) -> dict[str, dict[str, Any]]:
     """Bytes per env step, waiting and lag of each system, counted in its first seed's run."""
-    return {name: _costs(runs[0], topologies[name]) for name, runs in records.items() if runs}
-
-
-def _costs(run: Record, topology: Topology) -> dict[str, Any]:
-    result = run.result
-    status = json.loads((run.task.run_dir / STATUS_FILE).read_text(encoding="utf-8"))
-    rates = status.get("rates", {})
-    counters = {nodes[0].name: rates.get(kind, {}) for kind, nodes in topology.kinds().items()}
-    up, down = actor_traffic(topology, counters)
-    return {
-        "bytes_up_per_env_step": up,
-        "bytes_down_per_env_step": down,
-        "waits": {kind: shares.get("wait") for kind, shares in result.stage_shares.items()},
-        "policy_lag": result.policy_lag.get("mean"),
-        "env_steps_per_second": result.env_steps_per_second,
-        "command": run.task.command,
-    }
+    found = {}
+    for name, (run, *_) in records.items():
+        result, kinds = run.result, topologies[name].kinds()
+        status = json.loads((run.task.run_dir / STATUS_FILE).read_text(encoding="utf-8"))
+        counters = {nodes[0].name: status["rates"].get(kind, {}) for kind, nodes in kinds.items()}
+        up, down = actor_traffic(topologies[name], counters)
+        found[name] = {
+            "bytes_up_per_env_step": up,
+            "bytes_down_per_env_step": down,
+            "waits": {kind: shares.get("wait") for kind, shares in result.stage_shares.items()},
+            "policy_lag": result.policy_lag.get("mean"),
+            "env_steps_per_second": result.env_steps_per_second,
+            "command": run.task.command,
+        }
+    return found
 
 
 def cost_cells(name: str, row: dict[str, Any]) -> list[str]:
@@ -139,30 +146,16 @@ def cost_cells(name: str, row: dict[str, Any]) -> list[str]:
     ]
 
 
-def env_ceiling(factory: EnvironmentFactory, width: int, seconds: float) -> dict[str, float]:
-    """Env steps per second of one process that only steps environments with random actions.
-
-    The best of a few numbers of environments and of `width`, the number that actors have."""
-    widths = sorted({width, *_WIDTHS})
-    rates = {each: _env_rate(factory, each, seconds / len(widths)) for each in widths}
-    best = max(rates, key=lambda each: rates[each])
-    return {"envs": best, "env_steps_per_second": rates[best]}
-
-
-def _env_rate(factory: EnvironmentFactory, width: int, seconds: float) -> float:
+def env_only_speed(factory: EnvironmentFactory, width: int, seconds: float) -> float:
+    """Env steps per second of one process that steps `width` environments with random actions."""
     environment = factory.make(width, seed=0)
     random = np.random.default_rng(0)
     try:
         environment.reset()
-        actions = [environment.random_actions(random) for _ in range(16)]
-        environment.step(actions[0])
-        steps, calls, begun = 0, 0, time.perf_counter()
+        environment.step(environment.random_actions(random))
+        steps, begun = 0, time.perf_counter()
         while (elapsed := time.perf_counter() - begun) < seconds or not steps:
-            # Old actions may be masked now, so those are drawn again.
-            masked = environment.spec.action_mask_size > 0
-            action = environment.random_actions(random) if masked else actions[calls % 16]
-            steps += environment.step(action).env_steps
-            calls += 1
+            steps += environment.step(environment.random_actions(random)).env_steps
     finally:
         environment.close()
     return steps / max(elapsed, 1e-9)
@@ -170,3 +163,37 @@ def _env_rate(factory: EnvironmentFactory, width: int, seconds: float) -> float:
 
 def _number(value: float | None) -> float:
     return float("nan") if value is None else float(value)
+
+
+def machine() -> dict[str, Any]:
+    """Hardware and versions of libraries."""
+    import torch
+
+    return {
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+        "system": f"{platform.system()} {platform.release()}",
+        "load average": f"{os.getloadavg()[0]:.2f} when the report was made",
+        "python": platform.python_version(),
+        "veldt": veldt.__version__,
+        **versions(_LIBRARIES),
+    }
+
+
+def versions(libraries: tuple[str, ...]) -> dict[str, str]:
+    """Versions of the libraries that are installed."""
+    found = {}
+    for library in libraries:
+        with suppress(metadata.PackageNotFoundError):
+            found[library] = metadata.version(library)
+    return found
+
+
+def cpu_model() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()

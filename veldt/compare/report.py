@@ -1,70 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fills report.html, one self-contained file, from the records of a comparison."""
+"""Fills html, one self-contained file, and draws its figure. Needs the extra `plots`."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
-from veldt.compare.figures import Picture
-from veldt.compare.machine import machine
-from veldt.compare.records import COST_COLUMNS, Record, Records, cost_cells, over_seeds
-from veldt.compare.runs import RunTask
-from veldt.compare.settings import Comparison
-from veldt.compare.statistics import FEWEST_FOR_AN_INTERVAL, Estimate
+from veldt.compare.records import COST_COLUMNS, Record, Records, cost_cells, machine, over_seeds
+from veldt.compare.runs import Comparison, RunTask
+from veldt.compare.statistics import FEWEST_FOR_AN_INTERVAL, Estimate, joint_curve
 from veldt.files import write_atomically
 from veldt.topology import Topology
 
 TEMPLATES = Path(__file__).with_name("templates")
+FIGURE_FILE = "figure.png"
+_COLOURS = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+_LIMITS = {
+    "max_seconds": "{:g} seconds",
+    "total_env_steps": "{:,} environment steps",
+    "target_return": "a confirmed return of {:g}",
+}
+_CURVES = {"env_steps": "environment steps", "seconds": "wall seconds since the program started"}
 
 
-@dataclass(frozen=True)
-class Report:
-    """The contents of a report."""
+def write_report(
+    out: Path,
+    given: Comparison,
+    command: str,
+    records: Records,
+    tasks: list[RunTask],
+    topologies: dict[str, Topology],
+    costs: dict[str, dict[str, Any]],
+    ceiling: float,
+    missing: list[str],
+) -> None:
+    """Write FIGURE_FILE and html into the folder `out`.
 
-    comparison: Comparison
-    command: str
-    records: Records
-    tasks: list[RunTask]
-    topologies: dict[str, Topology]
-    """By label."""
-    costs: dict[str, dict[str, Any]]
-    pictures: list[Picture]
-    ceiling: dict[str, float]
-    left_out: dict[str, str]
-    """Architectures that do not fit, and why."""
-    failures: dict[str, str]
-
-
-def write_report(path: Path, report: Report) -> None:
-    given, columns = report.comparison, _columns(report.ceiling["env_steps_per_second"])
+    `topologies` and `costs` are by label; `ceiling` is env steps per second of the environment
+    alone; `missing` says which architectures have no row, and why."""
+    columns = _columns(ceiling)
+    draw(records, out / FIGURE_FILE)
     write_page(
-        path,
+        out / "report.html",
         TEMPLATES / "compare.html",
-        title=f"{given.env}: {len(report.topologies)} architectures compared",
+        title=f"{given.env}: {len(topologies)} architectures compared",
         comparison=given,
-        limits=_limits(given),
+        limits=[
+            text.format(getattr(given, name))
+            for name, text in _LIMITS.items()
+            if getattr(given, name) is not None
+        ],
         columns=["method", *columns, "reached", "seeds"],
-        rows=[_row(name, runs, columns, given) for name, runs in report.records.items()],
-        ceiling=report.ceiling,
-        missing=[f"{name} does not fit: {why}" for name, why in report.left_out.items()]
-        + [f"{name} failed: {why}" for name, why in report.failures.items()],
-        pictures=report.pictures,
-        diagrams={name: each.describe("text") for name, each in report.topologies.items()},
-        costs=[COST_COLUMNS, *(cost_cells(name, row) for name, row in report.costs.items())],
+        rows=[_row(name, runs, columns, given) for name, runs in records.items()],
+        ceiling=ceiling,
+        missing=missing,
+        picture=out / FIGURE_FILE,
+        diagrams={name: each.describe("text") for name, each in topologies.items()},
+        costs=[COST_COLUMNS, *(cost_cells(name, row) for name, row in costs.items())],
         machine=machine(),
-        command=report.command,
-        run_commands=[task.command for task in report.tasks],
+        command=command,
+        run_commands=[task.command for task in tasks],
     )
 
 
+def draw(records: Records, path: Path) -> None:
+    """Draw returns over env steps and over seconds, and the distribution of the policy lag."""
+    figure = Figure(figsize=(8.0, 10.5), dpi=120, layout="constrained")
+    by_steps, by_seconds, lags = figure.subplots(3)
+    for number, (name, runs) in enumerate(records.items()):
+        colour = _COLOURS[number % len(_COLOURS)]
+        for axis, over in ((by_steps, "env_steps"), (by_seconds, "seconds")):
+            _draw_curves(axis, runs, over, color=colour, label=name)
+        rows = np.trim_zeros(np.sum([run.lag_histogram for run in runs], axis=0), "b")
+        if rows.size:
+            lags.stairs(rows / rows.sum(), color=colour, label=name)
+    for axis, label in zip((by_steps, by_seconds), _CURVES.values(), strict=True):
+        axis.set(xlabel=label, ylabel="mean return of 100 episodes")
+        axis.set_xlim(left=0)
+    lags.set(xlabel="policy lag in updates", ylabel="share of trained rows")
+    for axis in (by_steps, by_seconds, lags):
+        axis.spines[["top", "right"]].set_visible(False)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize="small")
+    save_png(figure, path)
+
+
+def _draw_curves(axis: Any, runs: list[Record], over: str, color: Any, label: str) -> None:
+    curves = [run.curve(over) for run in runs]
+    for each in curves if len(curves) > 1 else ():
+        axis.plot(*each, color=color, alpha=0.25, linewidth=0.8, zorder=1)
+    # Wall time passes after a run has ended, env steps do not.
+    held = [over == "seconds" or run.result.reached_target for run in runs]
+    joint = joint_curve(curves, held)
+    if joint is None:
+        return
+    grid, curve = joint
+    axis.plot(grid, curve.value, color=color, label=label)
+    if len(runs) >= FEWEST_FOR_AN_INTERVAL:
+        axis.fill_between(grid, curve.low, curve.high, color=color, alpha=0.2, linewidth=0)
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write a PNG without metadata, so that equal figures are equal files."""
+    FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
+
+
 def write_page(path: Path, template: Path, **content: Any) -> None:
-    """Fill a template, which may extend those of this package, and write the page."""
+    """Fill a template, which may extend those of this package; write the page."""
     templates = Environment(
         loader=FileSystemLoader([TEMPLATES, template.parent]),
         autoescape=True,
@@ -78,15 +128,6 @@ def write_page(path: Path, template: Path, **content: Any) -> None:
 
 def _data_url(png: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(png.read_bytes()).decode("ascii")
-
-
-def _limits(given: Comparison) -> list[str]:
-    limits = [
-        f"{given.max_seconds:g} seconds" if given.max_seconds else "",
-        f"{given.total_env_steps:,} environment steps" if given.total_env_steps else "",
-        f"a confirmed return of {given.target_return:g}" if given.target_return else "",
-    ]
-    return [limit for limit in limits if limit]
 
 
 Column = tuple[Callable[[Record], float | None], int, str]

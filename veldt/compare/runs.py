@@ -1,30 +1,115 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what is missing of a comparison, each run a `veldt train` process of its own.
+"""The options and runs of a comparison; each run is a `veldt train` process.
 
-A run is finished when its result.json says that it reached a budget or the target. Anything else
-found under its name is moved aside, and the run begins again.
+A run is finished when its result.json says that it reached a budget or the target. An unfinished
+run directory is moved aside, and the run is repeated.
 """
 
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from veldt.architectures import label
-from veldt.compare.settings import Comparison
-from veldt.run.directory import RESULT_FILE
+from veldt.architectures import ARCHITECTURES, ON_ONE_PLAYER, check, label
+from veldt.environments.lookup import GAME_PREFIXES
+from veldt.errors import ConfigurationError
+from veldt.files import keep_conditions
+from veldt.options import Backend, Steps
+from veldt.options.checked import Count, Options, Positive
+from veldt.telemetry.record import RESULT_FILE
 from veldt.telemetry.result import RunResult
 
+ALL = "all"
+SETTINGS_FILE = "compare.json"
+_MAY_GROW = ("architectures", "seeds", "out", "ceiling_seconds")
+_OF_EVERY_RUN = (
+    *("env", "backend", "total_env_steps", "max_seconds", "target_return", "num_actors"),
+    *("envs_per_actor", "network", "evaluation_episodes"),
+)
 _FINISHED = ("target", "env_steps", "seconds")
 LogFn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Comparison(Options):
+    """Options of `veldt compare`: one environment and one budget for all runs."""
+
+    env: str
+    """Gymnasium id, ALE/..., envpool:..., or module:function that makes an environment."""
+    out: str
+    """Folder of the runs, report.html, results.csv and figure; the same call continues there."""
+    architectures: tuple[str, ...] = (ALL,)
+    """Names or own files, comma separated; all: every one that fits the environment."""
+    seeds: Count = 3
+    """Runs of each architecture, with seeds 0, 1, ..."""
+    max_seconds: Positive | None = None
+    """Budget of each run in seconds."""
+    total_env_steps: Steps | None = None
+    """Budget of each run in environment steps."""
+    target_return: float | None = None
+    """End a run when it reaches this score; the report then compares times to it."""
+    backend: Backend = "process"
+    """Where nodes run: serial, process or ray."""
+    num_actors: Count | None = None
+    """Actors of each run; default: from the number of cores."""
+    envs_per_actor: Count | None = None
+    """Environments per actor; default: as in veldt train."""
+    network: str = "auto"
+    """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
+    evaluation_episodes: Count = 20
+    """Fresh episodes at the end of each run, whose mean return is its score."""
+    ceiling_seconds: Positive = 3.0
+    """Seconds for which the environments alone are measured."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_seconds is None and self.total_env_steps is None:
+            raise ConfigurationError("give every run a budget: --max-seconds or --total-env-steps")
+        for name in self.names:
+            check(name)
+        labels = [label(name) for name in self.names]
+        if len(set(labels)) < len(labels):
+            raise ConfigurationError(f"two architectures have the same name: {', '.join(labels)}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        if self.architectures != (ALL,):
+            return self.architectures
+        return tuple(ARCHITECTURES) if str(self.env).startswith(GAME_PREFIXES) else ON_ONE_PLAYER
+
+    @property
+    def run_options(self) -> dict[str, Any]:
+        """The options that every run receives."""
+        given = {name: getattr(self, name) for name in _OF_EVERY_RUN}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def prepare_output_dir(comparison: Comparison) -> Path:
+    """Make the output folder, or check that its runs have the same conditions."""
+    for library in ("matplotlib", "jinja2"):
+        if importlib.util.find_spec(library) is None:
+            raise ConfigurationError(
+                f'veldt compare draws its report with {library}; run: pip install "veldt[plots]"'
+            )
+    out = Path(comparison.out)
+    conditions = {n: value for n, value in asdict(comparison).items() if n not in _MAY_GROW}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        keep_conditions(out / SETTINGS_FILE, "runs", conditions)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write to {out} ({error.strerror}); choose another --out"
+        ) from error
+    return out
 
 
 @dataclass(frozen=True)
@@ -55,7 +140,7 @@ class RunTask:
 
 
 def tasks(comparison: Comparison, architectures: Iterable[str], out: Path) -> list[RunTask]:
-    """All runs, seed by seed, so that an interrupted comparison has every architecture once."""
+    """All runs, seed by seed, so that an interrupted comparison covers every architecture."""
     names, options = list(architectures), comparison.run_options
     return [
         RunTask(name, seed, out / "runs" / f"{label(name)}-seed{seed}", options)
@@ -98,9 +183,9 @@ def run_all(todo: list[RunTask], log: LogFn) -> dict[str, str]:
 
 @contextmanager
 def task_lock(task: RunTask, notice: str, log: LogFn) -> Iterator[int]:
-    """Hold the lock of a task and yield its descriptor, which the run's process inherits.
+    """Hold the lock of a task; yields its descriptor, which the run's process inherits.
 
-    A second comparison thus waits, after logging `notice`, for a run that outlived the first."""
+    So a second comparison waits, after logging `notice`, for a run that outlived the first."""
     task.run_dir.parent.mkdir(parents=True, exist_ok=True)
     path = task.run_dir.with_name(f"{task.run_dir.name}.lock")
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
@@ -117,12 +202,9 @@ def task_lock(task: RunTask, notice: str, log: LogFn) -> Iterator[int]:
 
 def move_aside(run_dir: Path) -> None:
     """Rename an unfinished run's directory; nothing is deleted."""
-    if not run_dir.exists():
-        return
-    number = 1
-    while (target := run_dir.with_name(f"{run_dir.name}.unfinished-{number}")).exists():
-        number += 1
-    run_dir.rename(target)
+    if run_dir.exists():
+        number = len(list(run_dir.parent.glob(f"{run_dir.name}.unfinished-*"))) + 1
+        run_dir.rename(run_dir.with_name(f"{run_dir.name}.unfinished-{number}"))
 
 
 def _run(task: RunTask, lock: int) -> str:

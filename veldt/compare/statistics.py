@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Averages over seeds that one odd seed does not rule, and how sure one can be of them.
-
-Interquartile mean and percentile bootstrap over seeds (Agarwal et al., 2021). Pure NumPy.
-"""
+"""Interquartile means and percentile bootstrap intervals over seeds (Agarwal et al., 2021)."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ CONFIDENCE = 0.95
 RESAMPLES = 2000
 GRID_POINTS = 100
 FEWEST_FOR_AN_INTERVAL = 3
-"""Resampling two seeds gives their range, which is no interval of confidence."""
+"""Resampling two seeds gives their range, which is not a confidence interval."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +25,10 @@ class Estimate:
 
 
 def interquartile_weights(count: int) -> np.ndarray:
-    """Weight of each of `count` sorted values: how much of its share lies in the middle half.
+    """Weight of each of `count` sorted values in the interquartile mean.
 
-    With w_i = |[i, i+1] cut with [n/4, 3n/4]| / (n/2) the mean is exact for any n, where cutting
-    whole values would keep all of three seeds."""
+    w_i = |[i, i+1] cut with [n/4, 3n/4]| / (n/2) is exact for any n; cutting whole values would
+    keep all of three seeds."""
     ranks = np.arange(count)
     low, high = count / 4, 3 * count / 4
     return np.clip(np.minimum(ranks + 1, high) - np.maximum(ranks, low), 0.0, None) / (count / 2)
@@ -46,8 +43,8 @@ def interquartile_mean(values: np.ndarray) -> np.ndarray:
 def estimate(values: np.ndarray, seed: int = 0) -> Estimate:
     """Interquartile mean of [..., seeds] and the interval from resampling seeds.
 
-    The same resamples serve all points of a curve: a seed is drawn as a whole. One seed gives an
-    interval of no width, which says nothing."""
+    All points of a curve use the same resamples, because a seed is drawn as a whole. The interval
+    of one seed has no width."""
     values = np.asarray(values, dtype=np.float64)
     count = values.shape[-1]
     drawn = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
@@ -67,10 +64,9 @@ def step_values(x: np.ndarray, y: np.ndarray, grid: np.ndarray) -> np.ndarray:
 def joint_curve(
     curves: Sequence[tuple[np.ndarray, np.ndarray]], held: Sequence[bool]
 ) -> tuple[np.ndarray, Estimate] | None:
-    """Grid and estimate over seeds where all of them are known.
+    """Grid and estimate over the range that all curves cover; None where there is no such range.
 
-    A curve that is `held` keeps its last value; the shortest of the others is the end. None when
-    the seeds have no stretch in common."""
+    A curve that is `held` keeps its last value; the shortest of the others ends the grid."""
     curves = [(x[known], y[known]) for x, y in curves for known in [np.isfinite(y)]]
     if not curves or any(x.size == 0 for x, _ in curves):
         return None

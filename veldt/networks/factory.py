@@ -18,7 +18,7 @@ from veldt.networks.heads import make_network
 from veldt.networks.network import Network
 from veldt.networks.options import NetworkOptions
 from veldt.options import NetworkDetails
-from veldt.options.text import format_keys, format_value
+from veldt.options.fields import format_keys, format_value
 from veldt.resources import require_bytes
 from veldt.types import EnvironmentSpec
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: frozen dataclasses whose values are checked when they are made.
+"""Options: frozen dataclasses that check their values when they are made.
 
-What a field may be is said by its type: Literal for choices, Annotated with Bounds for numbers. So
-the same rule holds for the command line, for Python and for files, before anything starts.
+The type of a field is its rule: Literal for choices, Annotated with Bounds for numbers. The same
+rules hold on the command line, in Python and in files, before anything starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from veldt.errors import ConfigurationError, did_you_mean
 
 @dataclass(frozen=True)
 class Bounds:
-    """Numbers from `low` to `high`; `above` and `below` leave out the ends themselves."""
+    """Numbers from `low` to `high`; `above` and `below` exclude the ends."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -42,11 +42,11 @@ class Bounds:
         return f"{low} and {high}" if self.above or self.below else f"{first} to {last}"
 
 
-_MOST = 1e9  # more of anything than fits into a machine
+_MOST = 1e9  # of anything, this is more than fits into a machine
 
 Count = Annotated[int, Bounds(1, _MOST)]
 Nodes = Annotated[int, Bounds(1, 1024)]
-"""Of one kind in a run: more than a machine or a cluster of them has cores for."""
+"""Nodes of one kind in a run."""
 CountOrNone = Annotated[int, Bounds(0, _MOST)]
 Positive = Annotated[float, Bounds(0, 1e12, above=True)]
 NotNegative = Annotated[float, Bounds(0, 1e12)]
@@ -56,7 +56,7 @@ Decay = Annotated[float, Bounds(0, 1, below=True)]
 
 @dataclass(frozen=True)
 class Options:
-    """Base of all groups of options."""
+    """Base class of groups of options."""
 
     def __post_init__(self) -> None:
         kinds = type_hints_of(type(self))  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ class KeyedOptions(Options):
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """The options of a dict; keys that are not given keep their defaults."""
+        """The options from a dict; other keys have their defaults."""
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
@@ -88,23 +88,23 @@ class KeyedOptions(Options):
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})
 
     def merged(self, value: object) -> Self:
-        """The same with the keys of a dict replaced."""
+        """These options with the keys of a dict replaced."""
         return self.of({**asdict(self), **value} if isinstance(value, Mapping) else value)
 
 
 def is_keyed(kind: object) -> bool:
-    """Whether a field of this type takes KEY=VALUE,... instead of naming a group of options."""
+    """Whether a field of this type is one option with keys, not a group of options."""
     return isinstance(kind, type) and issubclass(kind, KeyedOptions)
 
 
 @cache
 def type_hints_of(options: Any) -> dict[str, Any]:
-    """Field name -> its type, with what it is annotated with."""
+    """Types of the fields by name, with their annotations."""
     return get_type_hints(options, include_extras=True)
 
 
 def validation_error(value: object, kind: Any) -> str | None:
-    """What is wrong with `value` where `kind` is asked for; None if nothing is."""
+    """Why `value` is no valid `kind`; None if it is."""
     if is_keyed(kind):
         try:
             kind.of(value)

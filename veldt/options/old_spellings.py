@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of earlier versions, and what to write instead."""
+"""Options of earlier versions, and their replacements."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _INSTEAD = {
 
 
 def unknown_option(given: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """One line about an option that does not exist: its new spelling, or the nearest name."""
+    """A message about an option that does not exist: its replacement, or the nearest name."""
     name = given.lstrip("-").replace("-", "_").removeprefix("no_")
     if name in _KEYS:
         option, example = _KEYS[name]

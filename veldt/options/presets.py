@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Presets: named values of an architecture's options, as tables of one TOML file.
 
-They are data, so that an architecture's file shows its structure and its constants can be read
-beside each other. A table may be `like` an earlier one; "none" is the option's None.
+They are data, so that an architecture's file shows its structure and the constants of presets can
+be compared. A table may be `like` an earlier one; "none" stands for None.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ def presets(name: str | Path, defaults: C) -> dict[str, C]:
     """Read the presets of an architecture.
 
     Args:
-        name: an architecture of Veldt, or the path of a TOML file.
+        name: name of an architecture of Veldt, or path of a TOML file.
         defaults: values of the options that a table does not name.
+
+    Returns:
+        The options of each preset, by its name.
     """
     file = name if isinstance(name, Path) else _FOLDER / f"{name}.toml"
     found: dict[str, C] = {}

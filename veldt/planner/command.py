@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`veldt plan` from the first check to the table."""
+"""`veldt plan`: calibrate, simulate, print a table."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import Bounds, Count, Options, Positive
+from veldt.options.fields import flat
 from veldt.planner.predict import Planner, PlanOf, Prediction
 from veldt.planner.times import Times, Trial, calibrate, cpu_share
 from veldt.resources import usable_cores
@@ -23,7 +24,7 @@ _HEADER = ("actors", "cores", "env steps/s", "band", "lag", "p99", "up MB/s", "d
 
 @dataclass(frozen=True)
 class PlanOptions(Options):
-    """What is planned, and for which machine."""
+    """Options of `veldt plan`."""
 
     env: str
     """Environment, as for veldt train."""
@@ -34,9 +35,9 @@ class PlanOptions(Options):
     envs_per_actor: Count | None = None
     """Environments each actor steps together; default: as veldt train chooses."""
     seconds: Positive = 10.0
-    """How long each of the two runs takes that the times come from."""
+    """Length of each short run that times are measured in."""
     gpu_times: str | None = None
-    """Times measured elsewhere, as --save-times writes them, instead of runs here."""
+    """Use the times in this file, as --save-times writes them, instead of measuring here."""
     save_times: str | None = None
     """Keep the measured times in this file."""
     price_core_hour: Annotated[float, Bounds(0, 1e6)] | None = None
@@ -48,7 +49,7 @@ class PlanOptions(Options):
 
 
 def plan(architecture: str, given: PlanOptions) -> int:
-    """Calibrate, simulate, print; 0."""
+    """Print the predictions; returns exit code 0."""
     options: dict[str, Any] = {"env": given.env}
     if given.envs_per_actor is not None:
         options["envs_per_actor"] = given.envs_per_actor
@@ -63,7 +64,7 @@ def plan(architecture: str, given: PlanOptions) -> int:
     found = [planner.predict(actors, cores) for actors in given.actors]
     measured = _measure(architecture, options, given) if given.validate else {}
     if given.json:
-        entries = [{**each.entry(), **measured.get(each.actors, {})} for each in found]
+        entries = [{**asdict(each), **measured.get(each.actors, {})} for each in found]
         print(dumps(entries))
         return 0
     _print(architecture, found, given, measured)
@@ -77,7 +78,8 @@ def _times(
         return Times.load(given.gpu_times)
     trials = trials_of(architecture, max(given.actors), plan_of)
     sizes = sorted({trial.actors for trial in trials})
-    _say(f"measuring {architecture} with {' and '.join(map(str, sizes))} actors ...")
+    text = f"measuring {architecture} with {' and '.join(map(str, sizes))} actors ..."
+    print(text, file=sys.stderr, flush=True)
     found = calibrate(architecture, options, trials, given.seconds)
     problem = plan_of(min(given.actors)).problem
     times = replace(found, step_cpu_share=cpu_share(problem.environment, problem.envs_per_actor))
@@ -91,8 +93,9 @@ def _times(
 
 
 def trials_of(architecture: str, most_actors: int, plan_of: PlanOf) -> list[Trial]:
-    """One actor and two; where more of them fill batches more than twice as large, also two with
-    such a batch: how long it takes to learn from it cannot be told from small ones."""
+    """One actor and two; also two with large batches where more actors fill larger batches.
+
+    The time of an update of a much larger batch cannot be inferred from small ones."""
     sizes = (1,) if architecture == "dqn" else (1, 2)
     trials = [Trial(actors, plan_of(actors).rows_per_update()) for actors in sizes]
     largest = plan_of(min(most_actors, _MOST_CALIBRATED_BATCH))
@@ -103,33 +106,30 @@ def trials_of(architecture: str, most_actors: int, plan_of: PlanOf) -> list[Tria
 
 
 def _larger_batch(plan: Plan, times: int) -> dict[str, int]:
-    """Options by which few actors fill the batches of `plan`, so many times as large as theirs."""
-    config, problem = plan.config, plan.problem
-    if not hasattr(config, "batch_trajectories"):
-        return {"envs_per_actor": times * problem.envs_per_actor}
+    """Options with which two actors fill the batches of `plan`, `times` as large as their own."""
+    known = flat(plan.config)
+    if "batch_trajectories" not in known:
+        return {"envs_per_actor": times * plan.problem.envs_per_actor}
     found = {"batch_trajectories": plan.slots_per_update()}
-    if hasattr(config, "queue_trajectories"):
-        found["queue_trajectories"] = config.queue_trajectories * problem.num_actors
+    if "queue_trajectories" in known:
+        found["queue_trajectories"] = known["queue_trajectories"] * plan.problem.num_actors
     return found
 
 
 def _measure(architecture: str, options: dict[str, Any], given: PlanOptions) -> dict[int, Any]:
-    """By number of actors: what a run here does."""
-    found = {}
-    for actors in given.actors:
-        runs = calibrate(architecture, options, [Trial(actors, 0)], given.seconds).measured
-        found[actors] = {f"measured_{name}": value for name, value in runs[0].items()}
-        del found[actors]["measured_actors"]
-    return found
+    """By number of actors: the rate and lag of a run here."""
+    trials = [Trial(actors, 0) for actors in given.actors]
+    runs = calibrate(architecture, options, trials, given.seconds).measured
+    return {
+        int(run.pop("actors")): {f"measured_{name}": value for name, value in run.items()}
+        for run in runs
+    }
 
 
 def _print(
     architecture: str, found: list[Prediction], given: PlanOptions, measured: dict[int, Any]
 ) -> None:
-    header = list(_HEADER)
-    if measured:
-        header += ["measured", "off", "measured lag"]
-    rows = [header]
+    rows = [[*_HEADER, *(("measured", "off", "measured lag") if measured else ())]]
     for each in found:
         row = [
             f"{each.actors:,}",
@@ -143,12 +143,12 @@ def _print(
             each.bottleneck.partition(":")[0],
         ]
         if each.actors in measured:
-            seen = measured[each.actors]
-            rate = seen["measured_env_steps_per_second"]
+            run = measured[each.actors]
+            rate = run["measured_env_steps_per_second"]
             off = f"{each.env_steps_per_second / rate - 1:+.0%}" if rate else "-"
-            row += [f"{rate:,.0f}", off, f"{seen['measured_policy_lag']:.1f}"]
+            row += [f"{rate:,.0f}", off, f"{run['measured_policy_lag']:.1f}"]
         rows.append(row)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
     last = found[-1]
@@ -157,7 +157,3 @@ def _print(
         for each in found:
             cost = given.price_core_hour * each.cores / 3600 / each.env_steps_per_second * 1e6
             print(f"{each.actors:,} actors: {cost:,.4f} per million env steps.")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan says of each number of actors: simulated, bounded, with a band, and in words."""
+"""Predictions for a number of actors: simulated, bounded, with a band and a bottleneck."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from veldt.planner.model import Model
+from veldt.planner.simulation import Simulation
 from veldt.planner.times import Times
 from veldt.roles.actor import Actor
 from veldt.run.plan import Plan
 from veldt.telemetry.aggregate import item_bytes
-from veldt.topology import BoardSpec, QueueSpec
+from veldt.topology import BoardSpec, Node, QueueSpec
 
 _WARM_SECONDS, _SECONDS = 2.0, 10.0
-_MOST_EVENTS = 120_000
-_LEAST_BAND = 0.05
-_MOST_BAND = 0.9
+_MOST_STEPS = 120_000
+_LEAST_BAND, _MOST_BAND = 0.05, 0.9
 _IS_FULL = 0.9
 PlanOf = Callable[[int], Plan]
 
@@ -35,7 +33,7 @@ class Prediction:
     low: float
     high: float
     policy_lag: float | None
-    """Mean, in updates; None with a replay, where the age of what is replayed is no lag."""
+    """Mean, in updates; None with a replay, where the age of replayed data is no lag."""
     policy_lag_p99: float | None
     bottleneck: str
     busy: dict[str, float] = field(default_factory=dict)
@@ -46,74 +44,65 @@ class Prediction:
     """No schedule is faster: min(1 / D_max, N / Z), as env steps per second; with a barrier
     N / (Z + sum D)."""
     knee_actors: float = math.inf
-    """Z / D_max, with a barrier (Z + sum D) / D_max: from here on actors wait for the busiest
+    """Z / D_max, with a barrier (Z + sum D) / D_max: with more, actors wait for the busiest
     station."""
-
-    def entry(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Planner:
-    """Predicts with times that were measured with a few actors. A correction makes the simulation
-    agree with each of those runs, and that of the largest serves all that are larger: it holds how
-    much slower the same work gets when more of it goes on. How far the corrections are apart is how
-    far a prediction may be off."""
+    """Predicts from times that were measured with few actors.
+
+    A correction makes the simulation agree with each measured run; that of the largest is used for
+    all larger numbers, because it contains how much slower the same work becomes when more of it
+    runs at once. The spread of the corrections is the error to expect."""
 
     def __init__(self, plan_of: PlanOf, times: Times, home_cores: int) -> None:
         self._plan_of, self._times = plan_of, times
         self._corrections: dict[int, float] = {}
         self._most_measured = max((int(run["actors"]) for run in times.measured), default=1)
         for run in times.measured:
-            seen = run["env_steps_per_second"]
-            simulated = self._rate(int(run["actors"]), home_cores)
-            if seen and simulated:
-                self._corrections[int(run["actors"])] = seen / simulated
+            measured, actors = run["env_steps_per_second"], int(run["actors"])
+            simulated, _, _ = self._simulated(plan_of(actors), home_cores)
+            if measured and simulated:
+                self._corrections[actors] = measured / simulated
         factors = list(self._corrections.values()) or [1.0]
         self._error = max(_LEAST_BAND, max(factors) / min(factors) - 1.0)
 
-    def _correction(self, actors: int) -> float:
-        known = [size for size in self._corrections if size <= actors]
-        return self._corrections[max(known)] if known else 1.0
-
-    def _rate(self, actors: int, cores: int) -> float:
-        return self._simulated(self._plan_of(actors), cores)[0]
-
-    def _simulated(self, plan: Plan, cores: int) -> tuple[float, Model, float]:
-        """Env steps per second, the model after the run, and the seconds that counted."""
-        model = Model(plan, self._times, cores)
-        model.engine.run(_WARM_SECONDS, _MOST_EVENTS // 4)
-        begun, steps = model.engine.now, model.env_steps
-        model.engine.forget()
-        model.lags.clear()
-        model.engine.run(begun + _SECONDS, _MOST_EVENTS)
-        seconds = max(model.engine.now - begun, 1e-9)
-        return (model.env_steps - steps) / seconds, model, seconds
+    def _simulated(self, plan: Plan, cores: int) -> tuple[float, Simulation, float]:
+        """Env steps per second, the simulation, and the seconds that were counted."""
+        simulation = Simulation(plan, self._times, cores)
+        engine = simulation.engine
+        engine.run(_WARM_SECONDS, _MOST_STEPS // 4)
+        begun, steps = engine.now, simulation.env_steps
+        engine.busy.clear()
+        simulation.lags.clear()
+        engine.run(begun + _SECONDS, _MOST_STEPS)
+        seconds = max(engine.now - begun, 1e-9)
+        return (simulation.env_steps - steps) / seconds, simulation, seconds
 
     def predict(self, actors: int, cores: int | None = None) -> Prediction:
         """On `cores`, or with a core for every process."""
         plan = self._plan_of(actors)
         cores = cores or len(plan.topology.groups())
-        rate, model, seconds = self._simulated(plan, cores)
-        correction = self._correction(actors)
+        rate, simulation, seconds = self._simulated(plan, cores)
+        nearest = max((size for size in self._corrections if size <= actors), default=0)
+        correction = self._corrections.get(nearest, 1.0)
         rate *= correction
-        kinds = plan.topology.kinds()
-        busy = {
-            kind: spent / seconds / len(kinds[kind]) for kind, spent in model.engine.busy.items()
-        }
+        kinds, spent = plan.topology.kinds(), simulation.engine.busy
+        busy = {kind: spent[kind] / seconds / len(kinds[kind]) for kind in spent}
         up, down = _bytes_per_env_step(plan)
         bound, knee = self._bounds(plan, actors, cores)
-        band = self._band(actors)
-        has_replay = "replay" in kinds
-        lags = np.array(model.lags) if model.lags and not has_replay else None
+        beyond = max(1.0, actors / (4 * self._most_measured))
+        band = min(_MOST_BAND, self._error * (1 + math.log2(beyond)))
+        lags = [] if "replay" in kinds else simulation.lags
         return Prediction(
             actors,
             cores,
             rate,
             rate * (1 - band),
             rate * (1 + band),
-            None if lags is None else float(lags.mean()),
-            None if lags is None else float(np.quantile(lags, 0.99)),
-            bottleneck_of(busy, sum(model.engine.busy.values()) / seconds / cores, actors, knee),
+            float(np.mean(lags)) if lags else None,
+            float(np.quantile(lags, 0.99)) if lags else None,
+            bottleneck_of(busy, sum(spent.values()) / seconds / cores, knee),
             busy,
             rate * up,
             rate * down,
@@ -121,42 +110,36 @@ class Planner:
             knee,
         )
 
-    def _band(self, actors: int) -> float:
-        beyond = max(1.0, actors / (4 * self._most_measured))
-        return min(_MOST_BAND, self._error * (1 + math.log2(beyond)))
-
     def _bounds(self, plan: Plan, actors: int, cores: int) -> tuple[float, float]:
         """Asymptotic bounds of a closed queueing network, per trajectory of one actor."""
-        times, topology = self._times, plan.topology
-        node = next(n for n in topology.nodes if isinstance(n.role, Actor))
-        assert isinstance(node.role, Actor)
-        steps, width = _trajectory(plan)
-        own = sum(times.mean(f"{node.kind}/{stage}") for stage in ("step", "infer", "other"))
-        think = steps * own
-        batch, rows = max(1.0, _slots_per_update(plan)), plan.rows_per_update()
+        times, kinds = self._times, plan.topology.kinds()
+        node, role = _first_actor(plan)
+        steps, env_steps = _trajectory(plan)
+        own = steps * sum(
+            times.mean(f"{node.kind}/{stage}") for stage in ("step", "infer", "other")
+        )
+        batch, rows = plan.slots_per_update(), plan.rows_per_update()
         demands = {
             kind: sum(
                 times.mean(f"{kind}/{stage}") * times.growth(f"{kind}/{stage}", rows)
                 for stage in ("learn", "publish", "hand_over")
             )
             / batch
-            for kind in topology.kinds()
+            for kind in kinds
             if times.mean(f"{kind}/learn")
         }
         for kind, (constant, slope) in times.infer_seconds_per_group.items():
-            if kind not in topology.kinds():
-                continue
-            demands[kind] = steps * (constant / max(1, actors) + slope)
-        share = times.step_cpu_share
-        needs_core = steps * (own - (1 - share) * times.mean(f"{node.kind}/step"))
-        # Actors go on while what they sent is learned from, unless a barrier makes them wait.
-        waits = sum(demands.values()) if node.role.synchronous else 0.0
-        demands["cores"] = (needs_core + sum(demands.values())) / cores
-        most, total = max(demands.values()), think + waits
-        return min(1.0 / most, actors / total) * steps * width, total / most
+            if kind in kinds:
+                demands[kind] = steps * (constant / max(1, actors) + slope)
+        asleep = steps * (1 - times.step_cpu_share) * times.mean(f"{node.kind}/step")
+        # Actors act while their data is learned from, unless a barrier makes them wait.
+        total = own + (sum(demands.values()) if role.synchronous else 0.0)
+        demands["cores"] = (own - asleep + sum(demands.values())) / cores
+        most = max(demands.values())
+        return min(1.0 / most, actors / total) * env_steps, total / most
 
 
-def bottleneck_of(busy: dict[str, float], cores_busy: float, actors: int, knee: float) -> str:
+def bottleneck_of(busy: dict[str, float], cores_busy: float, knee: float) -> str:
     """What to add next, in words."""
     servers = {kind: share for kind, share in busy.items() if kind not in ("actor", "agent")}
     kind = max(servers, key=lambda each: servers[each], default="")
@@ -168,34 +151,23 @@ def bottleneck_of(busy: dict[str, float], cores_busy: float, actors: int, knee: 
     return "the actors: nothing else is full; add actors or environments per actor"
 
 
+def _first_actor(plan: Plan) -> tuple[Node, Actor]:
+    return next((n, n.role) for n in plan.topology.nodes if isinstance(n.role, Actor))
+
+
 def _trajectory(plan: Plan) -> tuple[int, float]:
-    """Steps of a trajectory, and env steps that each of them is."""
-    for queue in plan.topology.queues:
-        if "first" in queue.spec.layout:
-            rows, width = queue.spec.layout["first"].shape[:2]
-            return rows - 1, width / plan.topology.network.spec.rows_per_env_step
-    return 1, 1.0
-
-
-def _slots_per_update(plan: Plan) -> float:
-    for node in plan.topology.nodes:
-        for _, end in node.ends():
-            channel = end.channel
-            if not isinstance(channel, QueueSpec) or end.side != "source":
-                continue
-            if "first" in channel.layout:
-                return float(end.slots_per_batch)
-    return 1.0
+    """Rows of a trajectory, and its env steps."""
+    layouts = (queue.spec.layout for queue in plan.topology.queues)
+    rows, width = next(layout["first"].shape[:2] for layout in layouts if "first" in layout)
+    return rows - 1, (rows - 1) * width / plan.topology.network.spec.rows_per_env_step
 
 
 def _bytes_per_env_step(plan: Plan) -> tuple[float, float]:
-    """What an actor sends and takes, if it takes new weights with every trajectory."""
-    steps, width = _trajectory(plan)
-    node = next(n for n in plan.topology.nodes if isinstance(n.role, Actor))
+    """What an actor sends and receives, if it takes new weights with every trajectory."""
+    rows, env_steps = _trajectory(plan)
     up = down = 0.0
-    for _, end in node.ends():
-        sent, taken = item_bytes(end)
-        per_row = not isinstance(end.channel, QueueSpec | BoardSpec)
-        up += sent * (steps if per_row else 1)
-        down += taken * (steps if per_row else 1)
-    return up / (steps * width), down / (steps * width)
+    for _, end in _first_actor(plan)[0].ends():
+        sent, received = item_bytes(end)
+        times = 1 if isinstance(end.channel, QueueSpec | BoardSpec) else rows
+        up, down = up + times * sent, down + times * received
+    return up / env_steps, down / env_steps

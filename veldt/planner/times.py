@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long things take, learned from short real runs with one and two actors and their timelines,
-or read from a file that was made elsewhere (on a machine with a GPU, say)."""
+"""Times of each stage, from the timelines of short runs with one and two actors, or from a file
+that was written on another machine (one with a GPU, for example)."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ from veldt.telemetry.log_files import metric_rows
 from veldt.telemetry.record import TIMELINE_FILE
 from veldt.telemetry.result import RunResult
 
-_TRIMMED = 0.05  # of the longest spans: somebody else had the core
+_TRIMMED = 0.05  # share of the longest spans: another process had the core
 _KEPT_SAMPLES = 400
 _WAIT, _UPDATE = "wait", "learn"
-_MOST = 0.5
 
 
 @dataclass(frozen=True)
 class Times:
-    """Samples of seconds per pass by "kind/stage", and what goes with them."""
+    """Samples of seconds per pass by "kind/stage", and the fits over batch sizes."""
 
     samples: dict[str, list[float]]
     step_cpu_share: float = 1.0
-    """Of the time that a step of the environments takes, how much needs a core."""
+    """Share of the time of an environment step that needs a core."""
     infer_seconds_per_group: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By kind of inference server: a and m of a + m * groups in one forward pass."""
     measured: list[dict[str, float]] = field(default_factory=list)
-    """The runs they come from: actors, env steps per second, lag."""
+    """The runs they are from: actors, env steps per second, lag."""
     seconds_per_row: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By "kind/stage" of a learner: a and m of a + m * rows of an update, where batches of several
-    sizes were seen."""
+    """By "kind/stage" of a learner: a and m of a + m * rows of an update, where several batch sizes
+    were measured."""
 
     def drawn(self, key: str, count: int, random: np.random.Generator) -> float:
-        """The sum of `count` passes; 0 for what was never seen."""
+        """Seconds of `count` passes; 0 for a stage without samples."""
         found = self.samples.get(key)
         if not found:
             return 0.0
@@ -56,7 +55,7 @@ class Times:
         return float(np.mean(found)) if found else 0.0
 
     def growth(self, key: str, rows: int) -> float:
-        """How many times as long a stage of an update takes with `rows` as in the samples."""
+        """Time of a stage of an update with `rows`, relative to its mean in the samples."""
         if key not in self.seconds_per_row or not self.mean(key):
             return 1.0
         constant, slope = self.seconds_per_row[key]
@@ -79,19 +78,19 @@ class Times:
 
 @dataclass(frozen=True)
 class Trial:
-    """A short run that times are learned from."""
+    """A short run that times are measured in."""
 
     actors: int
     rows: int
-    """That an update learns from."""
+    """Of one update."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What it has beyond the plan's own: its rate is then no measure of the plan."""
+    """In addition to the plan's: its rate is then no measure of the plan."""
 
 
 def calibrate(
     architecture: str, options: Mapping[str, Any], trials: Sequence[Trial], seconds: float
 ) -> Times:
-    """Run the architecture for a while, trial by trial."""
+    """Run the architecture for `seconds` in each trial."""
     samples: dict[str, list[float]] = {}
     forward_passes: dict[str, list[tuple[float, float]]] = {}
     updates: dict[str, list[tuple[float, float]]] = {}
@@ -100,35 +99,27 @@ def calibrate(
         given = {**options, **trial.options, "num_actors": trial.actors}
         result, trace, last = _short_run(architecture, given, seconds)
         found = spans(trace)
-        for key, lengths in found.items():
-            # Those of one actor have a core each; more of them would count others' turns in.
-            known = samples.setdefault(key, lengths)
-            # A learner that is idle in between is slower, one that shares a core too.
-            if key.endswith(f"/{_UPDATE}") and trial.rows == trials[0].rows:
-                samples[key] = min(known, lengths, key=np.mean)
-            if f"{key.split('/')[0]}/learn" in found:
-                updates.setdefault(key, []).append((trial.rows, float(np.mean(lengths))))
         passes = last.get("counter/inference_batches")
-        if passes:
-            groups = last["counter/inference_requests"] / passes
-            for key, lengths in found.items():
-                if key.endswith("/infer") and not key.startswith(("actor/", "agent/")):
-                    point = (groups, float(np.mean(lengths)))
-                    forward_passes.setdefault(key.split("/")[0], []).append(point)
+        for key, lengths in found.items():
+            kind, stage = key.split("/")
+            mean = float(np.mean(lengths))
+            # One actor has a core to itself; spans of more would include waits for cores.
+            known = samples.setdefault(key, lengths)
+            # A learner that is idle in between is slower, and so is one that shares a core.
+            if stage == _UPDATE and trial.rows == trials[0].rows:
+                samples[key] = min(known, lengths, key=np.mean)
+            if f"{kind}/{_UPDATE}" in found:
+                updates.setdefault(key, []).append((trial.rows, mean))
+            if passes and stage == "infer" and kind not in ("actor", "agent"):
+                groups = last["counter/inference_requests"] / passes
+                forward_passes.setdefault(kind, []).append((groups, mean))
         if not trial.options:
-            measured.append(
-                {
-                    "actors": trial.actors,
-                    "env_steps_per_second": float(result.env_steps_per_second or 0.0),
-                    "policy_lag": float(result.policy_lag["mean"] or 0.0),
-                }
-            )
+            rate, lag = result.env_steps_per_second or 0.0, result.policy_lag["mean"] or 0.0
+            run = {"actors": trial.actors, "env_steps_per_second": rate, "policy_lag": lag}
+            measured.append(run)
     per_group = {kind: _line(points) for kind, points in forward_passes.items()}
-    per_row = {
-        key: _line(points)
-        for key, points in updates.items()
-        if len({rows for rows, _ in points}) > 1
-    }
+    several_sizes = len({trial.rows for trial in trials}) > 1
+    per_row = {key: _line(points) for key, points in updates.items()} if several_sizes else {}
     return Times(samples, 1.0, per_group, measured, per_row)
 
 
@@ -138,19 +129,17 @@ def _short_run(
     """Its result, timeline and last metrics."""
     with tempfile.TemporaryDirectory(prefix="veldt-plan-") as folder:
         run_dir = Path(folder) / "run"
-        given = {"device": "cpu", **options, "run_dir": str(run_dir)}
-        result = train_from(
-            architecture,
-            {**given, "quiet": True, "max_seconds": seconds, "timeline": seconds / 2,
-             "evaluation_episodes": 0, "backend": "process"},
-        )  # fmt: skip
+        given = {"device": "cpu", "backend": "process", **options, "run_dir": str(run_dir)}
+        given |= {"quiet": True, "evaluation_episodes": 0}
+        given |= {"max_seconds": seconds, "timeline": seconds / 2}
+        result = train_from(architecture, given)
         trace = json.loads((run_dir / TIMELINE_FILE).read_text(encoding="utf-8"))
         return result, trace, metric_rows(run_dir)[-1]
 
 
 def cpu_share(factory: EnvironmentFactory, width: int, seconds: float = 0.5) -> float:
-    """How much of a step's time needs a core: environments that sleep or compute elsewhere do not
-    need all of it."""
+    """Share of a step's time that needs a core: less than 1 if environments sleep or compute
+    elsewhere."""
     environment, random = factory.make(width, seed=0), np.random.default_rng(0)
     try:
         environment.reset()
@@ -163,54 +152,45 @@ def cpu_share(factory: EnvironmentFactory, width: int, seconds: float = 0.5) -> 
 
 
 def spans(trace: dict[str, Any]) -> dict[str, list[float]]:
-    """Seconds per pass by "kind/stage", and under "kind/other" what was not timed, per pass of the
-    stage that comes most often."""
+    """Seconds per pass by "kind/stage".
+
+    Time in no stage is "kind/other", divided by the passes of the most frequent stage. An update
+    right after a wait takes up to half as long again, because its memory is in no cache; where
+    half of the updates or more follow another update, only those count."""
     lengths: dict[str, list[float]] = {}
     warm: dict[str, list[float]] = {}
-    lanes: dict[int, float] = {}
-    kinds: dict[int, str] = {}
-    has_waited: dict[int, bool] = {}
+    lanes: dict[tuple[str, int], float] = {}
+    is_cold: dict[int, bool] = {}
     passed = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     for event in sorted(passed, key=lambda event: float(event["ts"])):
-        lane, length = event["tid"], event["dur"] / 1e6
-        lanes[lane] = lanes.get(lane, 0.0) + length
-        kinds[lane] = event["cat"]
-        if event["name"] == _WAIT:
-            has_waited[lane] = True
+        kind, lane, stage, length = event["cat"], event["tid"], event["name"], event["dur"] / 1e6
+        lanes[kind, lane] = lanes.get((kind, lane), 0.0) + length
+        if stage == _WAIT:
+            is_cold[lane] = True
             continue
-        key = f"{event['cat']}/{event['name']}"
-        lengths.setdefault(key, []).append(length)
-        if event["name"] == _UPDATE:
-            if not has_waited.get(lane, True):
-                warm.setdefault(key, []).append(length)
-            has_waited[lane] = False
-    seconds, found = trace["otherData"]["seconds"], {}
-    for key, values in without_the_first_after_a_wait(lengths, warm).items():
+        lengths.setdefault(f"{kind}/{stage}", []).append(length)
+        if stage == _UPDATE:
+            if not is_cold.get(lane, True):
+                warm.setdefault(f"{kind}/{stage}", []).append(length)
+            is_cold[lane] = False
+    random, found = np.random.default_rng(0), {}
+    for key, values in lengths.items():
+        if 2 * len(warm.get(key, ())) >= len(values):
+            values = warm[key]
         kept = np.sort(values)[: max(1, int((1 - _TRIMMED) * len(values)))]
-        found[key] = np.random.default_rng(0).choice(kept, min(len(kept), _KEPT_SAMPLES)).tolist()
-    for kind in set(kinds.values()):
-        timed = [lanes[tid] for tid, own in kinds.items() if own == kind]
+        found[key] = random.choice(kept, min(len(kept), _KEPT_SAMPLES)).tolist()
+    for kind in {kind for kind, _ in lanes}:
+        timed = [spent for (own, _), spent in lanes.items() if own == kind]
         passes = max(len(v) for k, v in lengths.items() if k.startswith(f"{kind}/"))
-        idle = max(0.0, seconds * len(timed) - sum(timed))
-        found[f"{kind}/other"] = [idle / max(1, passes)]
+        idle = max(0.0, trace["otherData"]["seconds"] * len(timed) - sum(timed))
+        found[f"{kind}/other"] = [idle / passes]
     return found
 
 
-def without_the_first_after_a_wait(
-    lengths: dict[str, list[float]], warm: dict[str, list[float]]
-) -> dict[str, list[float]]:
-    """Updates that follow each other, where most do: one after a wait finds its memory in no cache
-    and takes up to half as long again. A learner that holds the others up does not wait."""
-    most = {key: found for key, found in warm.items() if len(found) >= _MOST * len(lengths[key])}
-    return {**lengths, **most}
-
-
 def _line(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """a and m of a + m * groups; all of it fixed where only one size was seen."""
+    """a and m of a + m * size; all of it constant where only one size was measured."""
     sizes, seconds = (np.array(column) for column in zip(*points, strict=True))
-    if np.ptp(sizes) < 0.2:
-        return float(seconds.mean()), 0.0
-    slope, constant = np.polyfit(sizes, seconds, 1)
+    slope, constant = np.polyfit(sizes, seconds, 1) if np.ptp(sizes) >= 0.2 else (-1.0, 0.0)
     if slope < 0 or constant < 0:
         return float(seconds.mean()), 0.0
     return float(constant), float(slope)

@@ -16,8 +16,7 @@ from veldt.environments import Interface
 from veldt.environments.spaces import action_spec, described, leaf_readers, space_from, stacked
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.fields import flat, option_fields, plain
-from veldt.options.text import cli_args
+from veldt.options.fields import cli_args, flat, option_fields, plain
 from veldt.run.config_files import CONFIG_FILE, NOT_REPEATED, code_hashes
 from veldt.run.plan import Plan
 from veldt.telemetry.progress import RunGoal

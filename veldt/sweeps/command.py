@@ -4,32 +4,50 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from veldt.architectures import label
 from veldt.errors import ConfigurationError
-from veldt.files import held_folder, write_atomically
+from veldt.files import held_folder, keep_conditions, write_atomically
 from veldt.options.fields import flat
 from veldt.run.plan import Plan, make_plan
-from veldt.run.process import Terminated
-from veldt.sweeps.options import PRUNERS, SweepOptions
-from veldt.sweeps.report import SweepResult, sweep_result
-from veldt.sweeps.runs import TrialFiles, TrialRun, score_of
-from veldt.sweeps.search import Dimension, search_space, with_keys
-from veldt.sweeps.study import NOTE, Rungs, import_optuna, num_counted, open_study, retry
+from veldt.run.process import Signals
+from veldt.sweeps.search import Dimension, SweepOptions, search_space, with_keys
+from veldt.sweeps.study import (
+    NOTE,
+    Rungs,
+    SweepResult,
+    import_optuna,
+    num_counted,
+    open_study,
+    result_in,
+    run_dir_of,
+    score_of,
+    short,
+    sweep_result,
+)
+from veldt.telemetry.record import STATUS_FILE
 from veldt.telemetry.result import dumps
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import Trial
 
-SETTINGS_FILE, RESULT_FILE = "sweep.json", "result.json"
+SETTINGS_FILE, SWEEP_RESULT_FILE = "sweep.json", "result.json"
+_FINISHED = ("target", "env_steps", "seconds")
+_GRACE_SECONDS = 20.0  # a run writes a checkpoint before it ends
 _POLL_SECONDS = 0.1
 _OF_THE_SWEEP = ("run_dir", "quiet", "json", "dashboard")
 LogFn = Callable[[str], None]
@@ -53,103 +71,79 @@ def sweep(
     folder = Path(settings.out or _default_folder(architecture, plan))
     every = {"architecture": architecture, **fixed, "env": plan.problem.environment.name}
     with held_folder(folder, "sweep", "--out"):
-        _store_conditions(folder, every, dimensions, settings)
+        search_texts = {f"search {each.name}": each.text for each in dimensions}
+        keep_conditions(folder / SETTINGS_FILE, "a sweep", {**search_texts, **every})
+        (folder / "trials").mkdir(exist_ok=True)
         study = open_study(folder, settings)
         defaults = _default_proposal(plan, dimensions)
         if not study.trials and len(defaults) == len(dimensions):
             study.enqueue_trial(defaults)
         _recover(study, folder, log)
         log(f"{folder}: {settings.trials} trials, {settings.parallel} at a time, seed and budget"
-            f" the same for all; pruning: {PRUNERS[settings.pruner]}")  # fmt: skip
-        with _Trials(study, folder, dimensions, every, log, trust_code).interruptible() as trials:
+            f" the same for all; pruner {settings.pruner}")  # fmt: skip
+        with Signals() as signals:
+            trials = _Trials(study, folder, dimensions, every, log, trust_code, signals)
             left = settings.trials - num_counted(study)
             if left > 0:
                 study.optimize(trials, left, n_jobs=settings.parallel, catch=RunFailure)
+            signals.check()  # Optuna drops what its threads raise
         result = sweep_result(study, dimensions, folder, every, settings.pruner)
-        write_atomically(folder / RESULT_FILE, dumps(plain(result)) + "\n", durable=True)
+        write_atomically(folder / SWEEP_RESULT_FILE, dumps(asdict(result)) + "\n", durable=True)
     return result
-
-
-def plain(result: SweepResult) -> dict[str, Any]:
-    """The result as JSON values."""
-    trials = [vars(trial) for trial in result.trials]
-    return {**vars(result), "trials": trials, "best": result.best and vars(result.best)}
 
 
 class RunFailure(Exception):  # noqa: N818 - it does not end the sweep
     """The run of a trial failed."""
 
 
+@dataclass
 class _Trials:
     """Optuna's objective: runs a trial in a process of its own and returns its score."""
 
-    def __init__(
-        self,
-        study: Study,
-        folder: Path,
-        dimensions: Sequence[Dimension],
-        options: Mapping[str, Any],
-        log: LogFn,
-        trust_code: bool,
-    ) -> None:
-        self._study, self._folder, self._dimensions = study, folder, dimensions
-        self._options, self._log, self._trust_code = options, log, trust_code
-        self._stop_requested: type[KeyboardInterrupt] | None = None
-
-    @contextmanager
-    def interruptible(self) -> Iterator[_Trials]:
-        """Ctrl-C and SIGTERM end all runs before they end the sweep."""
-
-        def request(number: int, frame: object) -> None:
-            self._stop_requested = Terminated if number == signal.SIGTERM else KeyboardInterrupt
-
-        before = {}
-        with suppress(ValueError):  # signals belong to the main thread
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before[number] = signal.signal(number, request)
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        if self._stop_requested is not None:  # Optuna does not pass on what its threads raise
-            raise self._stop_requested
+    study: Study
+    folder: Path
+    dimensions: Sequence[Dimension]
+    options: Mapping[str, Any]
+    """Of every run."""
+    log: LogFn
+    trust_code: bool
+    signals: Signals
 
     def __call__(self, trial: Trial) -> float:
-        values = {each.name: each.suggest(trial) for each in self._dimensions}
-        shown = ", ".join(f"{name} {_short(value)}" for name, value in values.items())
-        self._log(f"trial {trial.number}: {shown}")
-        files = TrialFiles.of(self._folder, trial.number)
-        run = TrialRun(files, with_keys({**self._options, **values}), self._trust_code)
+        values = {each.name: each.suggest(trial) for each in self.dimensions}
+        shown = ", ".join(f"{name} {short(value)}" for name, value in values.items())
+        self.log(f"trial {trial.number}: {shown}")
+        options = with_keys({**self.options, **values})
+        run = TrialRun(run_dir_of(self.folder, trial.number), options, self.trust_code)
         try:
             self._watch(trial, run)
         except BaseException:
-            run.end()
+            end_run(run.process)
             raise
-        result = files.finished()
-        score = None if result is None else score_of(result)
-        if result is None or score is None:
-            why = run.last_line() if result is None else "no episode ended"
+        score, why = _final_score(run.run_dir)
+        if score is None:
+            why = why or run.last_line()
             trial.set_user_attr(NOTE, why)
-            self._log(f"trial {trial.number}: failed: {why}")
+            self.log(f"trial {trial.number}: failed: {why}")
             raise RunFailure(why)
-        steps = f"{result.env_steps:,} env steps"
-        self._log(f"trial {trial.number}: score {_short(score)} after {steps}")
+        self.log(f"trial {trial.number}: score {short(score)}")
         return score
 
     def _watch(self, trial: Trial, run: TrialRun) -> None:
-        """Wait for the end of the run; raises where it shall end early."""
+        """Wait for the end of the run; raises where it should end early."""
         rungs = Rungs(trial)
-        while not run.has_ended:
-            if self._stop_requested is not None:
-                retry(self._study, trial)
-                raise self._stop_requested
+        while run.process.poll() is None:
+            try:
+                self.signals.check()
+            except KeyboardInterrupt:
+                self.study.enqueue_trial(trial.params)
+                raise
             progress = run.progress()
             if progress is not None and rungs.should_prune(*progress):
                 spent, score = progress
-                why = f"pruned at {spent:.0%} of the budget with return {_short(score)}"
+                why = f"pruned at {spent:.0%} of the budget with return {short(score)}"
                 trial.set_user_attr(NOTE, why)
-                self._log(f"trial {trial.number}: {why}")
+                self.log(f"trial {trial.number}: {why}")
                 raise import_optuna().TrialPruned
             time.sleep(_POLL_SECONDS)
 
@@ -181,45 +175,89 @@ def _default_folder(architecture: str, plan: Plan) -> str:
     return f"sweeps/{label(architecture)}-{tidy}"
 
 
-def _store_conditions(
-    folder: Path,
-    options: Mapping[str, Any],
-    dimensions: Sequence[Dimension],
-    settings: SweepOptions,
-) -> None:
-    """Write SETTINGS_FILE, or check that the folder's sweep has the same conditions."""
-    search = {each.name: each.text for each in dimensions}
-    wanted = {"options": dict(options), "search": search, "pruner": settings.pruner}
-    wanted = json.loads(dumps(wanted))
-    path = folder / SETTINGS_FILE
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else wanted
-    for part in ("search", "options"):
-        for name in dict.fromkeys([*wanted[part], *known.get(part, {})]):
-            before, now = known.get(part, {}).get(name), wanted[part].get(name)
-            if before != now:
-                raise ConfigurationError(
-                    f"{folder} holds a sweep with {name} {before}, not {now}; choose another --out"
-                )
-    (folder / "trials").mkdir(exist_ok=True)
-    write_atomically(path, dumps(wanted) + "\n", durable=True)
-
-
 def _recover(study: Study, folder: Path, log: LogFn) -> None:
     """Conclude the trials that were running when the sweep was killed."""
     states = import_optuna().trial.TrialState
     for trial in study.get_trials(states=(states.RUNNING,)):
-        files = TrialFiles.of(folder, trial.number)
-        result = files.finished()
-        score = None if result is None else score_of(result)
+        run_dir = run_dir_of(folder, trial.number)
+        score, _ = _final_score(run_dir)
         if score is not None:
             study.tell(trial.number, score)
-            log(f"trial {trial.number}: finished after the sweep was killed, score {_short(score)}")
+            log(f"trial {trial.number}: finished after the sweep was killed, score {short(score)}")
             continue
-        files.end_leftover()
-        retry(study, trial)
+        end_leftover(run_dir)
         study.tell(trial.number, state=states.FAIL)
+        study.enqueue_trial(trial.params)
         log(f"trial {trial.number}: was running when the sweep was killed; it is repeated")
 
 
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _final_score(run_dir: Path) -> tuple[float | None, str]:
+    """The score of a run that used its budget or reached the target; else why there is none."""
+    result = result_in(run_dir)
+    if result is None or result.stopped_by not in _FINISHED:
+        return None, ""
+    return score_of(result), "no episode ended"
+
+
+class TrialRun:
+    """The process of one trial, in a session of its own: Ctrl-C reaches it through the sweep."""
+
+    def __init__(self, run_dir: Path, options: Mapping[str, Any], trust_code: bool) -> None:
+        self.run_dir, self._options = run_dir, options
+        config = run_dir.with_suffix(".json")
+        write_atomically(config, dumps(dict(options)) + "\n")
+        arguments = ["train", "--config", str(config), "--run-dir", str(run_dir), "--quiet"]
+        arguments += ["--trust-code"] if trust_code else []
+        self._began = time.monotonic()
+        with open(run_dir.with_suffix(".log"), "wb") as output:
+            self.process = psutil.Popen(
+                [sys.executable, "-m", "veldt", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        identity = {"pid": self.process.pid, "created": self.process.create_time()}
+        write_atomically(run_dir.with_suffix(".pid"), dumps(identity))
+
+    def progress(self) -> tuple[float, float] | None:
+        """The used fraction of the budget, and the mean return of the last 100 training episodes.
+
+        None before the first episode has ended."""
+        try:
+            status = json.loads((self.run_dir / STATUS_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        score, budget = status.get("mean_return_100"), self._options.get
+        if score is None or not status.get("episodes"):
+            return None
+        by_time = (time.monotonic() - self._began) / (budget("max_seconds") or float("inf"))
+        by_steps = status.get("env_steps", 0) / (budget("total_env_steps") or float("inf"))
+        return max(by_time, by_steps), float(score)
+
+    def last_line(self) -> str:
+        """The last line of the run's output, which says why it failed."""
+        text = self.run_dir.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+        lines = text.strip().splitlines()
+        return lines[-1] if lines else f"exit code {self.process.returncode}"
+
+
+def end_leftover(run_dir: Path) -> None:
+    """End the run of a sweep that was killed, if it still exists."""
+    with suppress(OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
+        stored = json.loads(run_dir.with_suffix(".pid").read_text(encoding="utf-8"))
+        process = psutil.Process(stored["pid"])
+        if process.create_time() == stored["created"]:
+            end_run(process)
+
+
+def end_run(process: psutil.Process) -> None:
+    """Terminate a run; kill its whole session where it does not end in time."""
+    with suppress(psutil.NoSuchProcess):
+        process.terminate()
+        with suppress(psutil.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # also nodes that outlived it
+    with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+        process.wait(_GRACE_SECONDS)

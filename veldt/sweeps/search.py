@@ -1,47 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses searches such as learning_rate=1e-5..1e-1:log and checks them against the options."""
+"""The options of `veldt sweep`, and searches such as learning_rate=1e-5..1e-1:log."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
 
 from veldt import architectures
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.options import RunOptions
-from veldt.options.checked import is_keyed, validation_error
-from veldt.options.fields import OptionField, option_fields
-from veldt.options.text import format_value, reader
+from veldt.options.checked import Bounds, Count, Options, is_keyed, validation_error
+from veldt.options.fields import OptionField, format_value, option_fields, reader
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
 _FORMS = "use NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C"
 _NOT_SEARCHED = {
-    "checkpoint_options", "dashboard", "env", "evaluation_episodes", "json", "max_seconds",
-    "quiet", "run_dir", "target_return", "timeline", "total_env_steps", "trackers",
-}  # fmt: skip
+    *("checkpoint_options", "dashboard", "env", "evaluation_episodes", "json", "max_seconds"),
+    *("quiet", "run_dir", "target_return", "timeline", "total_env_steps", "trackers"),
+}
 """They change the task, the budget or the output, so scores could not be compared."""
 
-_COMMON = {n: leaf for n, leaf in option_fields(RunOptions).items() if n not in _NOT_SEARCHED}
+_COMMON = {n: entry for n, entry in option_fields(RunOptions).items() if n not in _NOT_SEARCHED}
 _KEYS = {
     key: (option, inner)
-    for option, leaf in _COMMON.items()
-    if is_keyed(leaf.kind)
-    for key, inner in option_fields(leaf.kind).items()
+    for option, entry in _COMMON.items()
+    if is_keyed(entry.kind)
+    for key, inner in option_fields(entry.kind).items()
 }
 """Keys such as hidden_sizes, each searched by its own name."""
 
 
+@dataclass(frozen=True)
+class SweepOptions(Options):
+    """The options of `veldt sweep` besides those of `veldt train`."""
+
+    trials: Count = 12
+    """Number of runs, including pruned ones."""
+    parallel: Annotated[int, Bounds(1, 1024)] = 1
+    """Runs at a time, each a process of its own."""
+    pruner: Literal["median", "halving", "none"] = "median"
+    """median: end a trial whose return is below the median of earlier ones; halving: successive
+    halving, the better half continues after 20, 40 and 80% of the budget; none."""
+    startup_trials: Count = 3
+    """Trials that must end before the median prunes."""
+    sampler_seed: Annotated[int, Bounds(0, 2**31)] = 0
+    """Seed of the proposals; they also depend on the scores."""
+    out: str | None = None
+    """Folder of the sweep [sweeps/<architecture>-<env>]; the same command continues there."""
+
+
+def take_sweep_options(options: dict[str, Any]) -> SweepOptions:
+    """Remove the sweep's options from a mapping that also holds those of its runs."""
+    names = {entry.name for entry in fields(SweepOptions)}
+    return SweepOptions(**{name: options.pop(name) for name in names & set(options)})
+
+
 def with_keys(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with keys that are searched in the option they belong to."""
+    """Move searched keys such as hidden_sizes into the option they belong to."""
     found = {name: value for name, value in options.items() if name not in _KEYS}
-    for name, value in options.items():
-        if name in _KEYS:
-            option = _KEYS[name][0]
-            found[option] = {**found.get(option, {}), name: value}
+    for name in options.keys() & _KEYS.keys():
+        option = _KEYS[name][0]
+        found[option] = {**found.get(option, {}), name: options[name]}
     return found
 
 
@@ -49,49 +72,47 @@ def with_keys(options: Mapping[str, Any]) -> dict[str, Any]:
 class Dimension:
     """One option and its values: a range, or choices in the notation of the command line."""
 
-    leaf: OptionField
+    option: OptionField
     text: str
     """As given by the user."""
     choices: tuple[str, ...] = ()
     low: float = 0.0
     high: float = 0.0
     log: bool = False
-    whole: bool = False
 
     @property
     def name(self) -> str:
-        return self.leaf.name
+        return self.option.name
 
     def suggest(self, trial: Trial) -> Any:
         """The option's value in this trial."""
         if self.choices:
             return self.value(trial.suggest_categorical(self.name, self.choices))
-        if self.whole:
-            return trial.suggest_int(self.name, int(self.low), int(self.high), log=self.log)
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(self.name, self.low, self.high, log=self.log)
         return trial.suggest_float(self.name, self.low, self.high, log=self.log)
 
     def value(self, parameter: Any) -> Any:
         """The option's value for a parameter of an Optuna trial."""
-        return _read(self.leaf, parameter) if self.choices else parameter
+        return _read(self.option, parameter) if self.choices else parameter
 
     def proposal(self, value: Any) -> Any:
         """The trial's parameter for this value; None if it is outside of the search."""
         if self.choices:
             return format_value(value) if format_value(value) in self.choices else None
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return value if is_number and self.low <= value <= self.high else None
+        return value if _is_number(value) and self.low <= value <= self.high else None
 
 
-def search_space(words: Iterable[str], architecture: str) -> list[Dimension]:
+def search_space(searches: Iterable[str], architecture: str) -> list[Dimension]:
     """The dimensions of a search; raises ConfigurationError for unknown options and bad values."""
     own = option_fields(architectures.load(architecture).config)
     known = {**_COMMON, **{key: inner for key, (_, inner) in _KEYS.items()}, **own}
     found: dict[str, Dimension] = {}
-    for word in words:
-        name, equals, values = word.partition("=")
-        name = name.strip().lstrip("-").replace("-", "_")
-        if not equals or not values.strip():
-            raise ConfigurationError(f"search '{word}' has no values; {_FORMS}")
+    for search in searches:
+        name, _, values = (part.strip() for part in search.partition("="))
+        name = name.lstrip("-").replace("-", "_")
+        if not values:
+            raise ConfigurationError(f"search '{search}' has no values; {_FORMS}")
         if name in _NOT_SEARCHED:
             raise ConfigurationError(
                 f"search {name}: it must be the same for all trials; give it as an option"
@@ -101,58 +122,47 @@ def search_space(words: Iterable[str], architecture: str) -> list[Dimension]:
             raise ConfigurationError(f"search '{name}' is no option of {architecture}; {hint}")
         if name in found:
             raise ConfigurationError(f"search {name} is given twice; give all its values at once")
-        found[name] = _dimension(known[name], values.strip())
+        found[name] = (_range if ".." in values else _choices)(known[name], values)
     if not found:
         raise ConfigurationError(f"nothing is searched; {_FORMS} with --search")
     return list(found.values())
 
 
-def _dimension(leaf: OptionField, text: str) -> Dimension:
-    if ".." not in text:
-        return _choices(leaf, text)
+def _range(option: OptionField, text: str) -> Dimension:
     span, _, scale = text.partition(":")
     if scale not in ("", "log"):
-        raise ConfigurationError(f"search {leaf.name}: '{scale}' is no scale; {_FORMS}")
-    low, high = (_read(leaf, end) for end in span.split("..", 1))
-    if not all(isinstance(e, int | float) and not isinstance(e, bool) for e in (low, high)):
-        raise ConfigurationError(f"search {leaf.name} has no range; list its values: NAME=A,B")
-    for end in (low, high):
-        _check(leaf, end)
+        raise ConfigurationError(f"search {option.name}: '{scale}' is no scale; {_FORMS}")
+    low, high = (_read(option, end) for end in span.split("..", 1))
+    if not (_is_number(low) and _is_number(high)):
+        raise ConfigurationError(f"search {option.name} has no range; list its values: NAME=A,B")
     if not low < high:
-        raise ConfigurationError(f"search {leaf.name}: {low} is not below {high}; {_FORMS}")
+        raise ConfigurationError(f"search {option.name}: {low} is not below {high}; {_FORMS}")
     if scale == "log" and low <= 0:
-        raise ConfigurationError(f"search {leaf.name}: a log scale begins above 0, not at {low}")
-    whole = isinstance(low, int) and isinstance(high, int)
-    return Dimension(leaf, text, low=low, high=high, log=scale == "log", whole=whole)
+        raise ConfigurationError(f"search {option.name}: a log scale begins above 0, not at {low}")
+    return Dimension(option, text, low=low, high=high, log=scale == "log")
 
 
-def _choices(leaf: OptionField, text: str) -> Dimension:
+def _choices(option: OptionField, text: str) -> Dimension:
     """Choices are separated by commas; for options that are lists, by slashes."""
-    of_lists = get_origin(leaf.kind) is tuple
-    parts = [part.strip() for part in text.split("/" if of_lists else ",")]
-    values = [_read(leaf, part) for part in parts]
-    for value in values:
-        _check(leaf, value)
-    if len(set(map(format_value, values))) < 2:
+    of_lists = get_origin(option.kind) is tuple
+    parts = text.split("/" if of_lists else ",")
+    choices = tuple(dict.fromkeys(format_value(_read(option, part.strip())) for part in parts))
+    if len(choices) < 2:
         form = "NAME=64,64/256,256" if of_lists else "NAME=A,B"
-        raise ConfigurationError(f"search {leaf.name} has one value; name several: {form}")
-    return Dimension(leaf, text, choices=tuple(dict.fromkeys(map(format_value, values))))
+        raise ConfigurationError(f"search {option.name} has one value; name several: {form}")
+    return Dimension(option, text, choices)
 
 
-def _read(leaf: OptionField, text: str) -> Any:
+def _read(option: OptionField, text: str) -> Any:
+    """The value of an option; raises ConfigurationError where it cannot have it."""
     try:
-        if leaf.kind is bool:
-            return {"true": True, "on": True, "false": False, "off": False}[text.lower()]
-        return reader(leaf.kind)[0](text)
-    except KeyError:
-        raise ConfigurationError(f"search {leaf.name}: '{text}' is not true or false") from None
+        value = reader(option.kind)[0](text)
     except (ArgumentTypeError, ValueError) as error:
-        raise ConfigurationError(f"search {leaf.name}: {error}; {_FORMS}") from error
+        raise ConfigurationError(f"search {option.name}: {error}; {_FORMS}") from error
+    if trouble := validation_error(value, option.kind):
+        raise ConfigurationError(f"search {option.name} {trouble}")
+    return value
 
 
-def _check(leaf: OptionField, value: Any) -> None:
-    trouble = validation_error(value, leaf.kind)
-    if get_origin(leaf.kind) is Literal and trouble:
-        trouble = f"'{value}' is none of {', '.join(get_args(leaf.kind))}"
-    if trouble:
-        raise ConfigurationError(f"search {leaf.name} {trouble}")
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

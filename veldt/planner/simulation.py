@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulates a topology: each actor, learner, replay and inference server is a process of a small
+discrete-event engine, over the topology's own queues, slots, batch rules, groups and barriers."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from veldt.planner.times import Times
+from veldt.roles.actor import Actor
+from veldt.roles.inference.server import SharedMemoryInference
+from veldt.roles.inference.stream import StreamInference
+from veldt.roles.learner import Learner
+from veldt.roles.replay import Replay, UniformTable
+from veldt.run.plan import Plan
+from veldt.topology import End, Node, QueueSpec, RequestsSpec, StreamSpec
+
+_MOST_PIECES = 16  # of a trajectory
+_ACTORS, _OTHERS = 1, 0
+"""Urgencies: actors are nicer, as in the real backends."""
+
+Process = Generator["Work | Sleep | Event", None, None]
+"""A generator that yields what it waits for."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Seconds on a core; lower urgencies run first, as with niceness."""
+
+    seconds: float
+    owner: str
+    urgency: int = _OTHERS
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Seconds without a core."""
+
+    seconds: float
+
+
+@dataclass(eq=False)
+class Event:
+    """Wakes the processes that wait for it."""
+
+    waiting: list[Process] = field(default_factory=list)
+    has_fired: bool = False
+
+
+class Engine:
+    """Runs processes on `cores`. Work is not interrupted, because all of it is short."""
+
+    def __init__(self, cores: int) -> None:
+        self.now = 0.0
+        self.num_steps = 0
+        self.busy: dict[str, float] = {}
+        """Seconds on a core, by owner; cleared by the caller."""
+        self._free, self._number = cores, 0
+        self._later: list[tuple[float, int, Process, bool]] = []
+        self._queue: list[tuple[int, int, Process, Work]] = []
+        self._ready: deque[Process] = deque()
+
+    def spawn(self, process: Process) -> None:
+        self._ready.append(process)
+
+    def fire(self, event: Event) -> None:
+        event.has_fired = True
+        self._ready.extend(event.waiting)
+        event.waiting.clear()
+
+    def run(self, until: float, most_steps: int) -> None:
+        """Continue until `until` seconds, or until so many steps have been made in all."""
+        while self.num_steps < most_steps:
+            while self._ready:
+                self._resume(self._ready.popleft())
+            self._start_work()
+            if not self._later:
+                return
+            if self._later[0][0] > until:
+                self.now = max(self.now, until)
+                return
+            self.now, _, process, frees = heapq.heappop(self._later)
+            self._free += frees
+            self.num_steps += 1
+            self._ready.append(process)
+
+    def _resume(self, process: Process) -> None:
+        try:
+            asked = next(process)
+        except StopIteration:
+            return
+        if isinstance(asked, Event):
+            asked.waiting.append(process)
+        elif isinstance(asked, Sleep):
+            self._at(asked.seconds, process, frees=False)
+        else:
+            self._number += 1
+            heapq.heappush(self._queue, (asked.urgency, self._number, process, asked))
+
+    def _start_work(self) -> None:
+        while self._queue and self._free:
+            _, _, process, work = heapq.heappop(self._queue)
+            self._free -= 1
+            self.busy[work.owner] = self.busy.get(work.owner, 0.0) + work.seconds
+            self._at(work.seconds, process, frees=True)
+
+    def _at(self, seconds: float, process: Process, frees: bool) -> None:
+        self._number += 1
+        heapq.heappush(self._later, (self.now + seconds, self._number, process, frees))
+
+
+@dataclass
+class QueueState:
+    """A queue: the number of free slots, and the version with which each filled one began."""
+
+    free: int
+    filled: deque[float] = field(default_factory=deque)
+    changed: Event = field(default_factory=Event)
+
+
+@dataclass
+class ServerState:
+    """Requests that wait for a forward pass, each an event that its answer fires."""
+
+    enough: int
+    patience: float
+    open: list[Event] = field(default_factory=list)
+    came: Event = field(default_factory=Event)
+
+
+class Lock:
+    """Held by one process at a time: a thread shared by several nodes or groups."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._taken, self._freed = engine, False, Event()
+
+    def held(self, *demands: Work | Sleep) -> Process:
+        while self._taken:
+            yield self._freed
+        self._taken = True
+        yield from demands
+        self._taken = False
+        self._engine.fire(self._freed)
+
+
+class Simulation:
+    """One topology on a number of cores."""
+
+    def __init__(self, plan: Plan, times: Times, cores: int, seed: int = 0) -> None:
+        self.engine, self._times, self._plan = Engine(cores), times, plan
+        self._random = np.random.default_rng(seed)
+        self.env_steps = self.updates = 0.0
+        self.lags: list[float] = []
+        topology = plan.topology
+        self._rows_per_env_step = topology.network.spec.rows_per_env_step
+        self._queues = {
+            queue.spec.name: QueueState(queue.spec.num_slots) for queue in topology.queues
+        }
+        self._published, changed = Event(), Event()
+        for node in topology.nodes:
+            if isinstance(node.role, Replay):  # waits for any of its queues
+                for _, end in node.ends():
+                    if isinstance(end.channel, QueueSpec):
+                        self._queues[end.channel.name].changed = changed
+        # One lock per process, also with threads: small networks hold Python's lock most of the
+        # time.
+        self._locks: dict[str, Lock] = {}
+        for group in topology.groups():
+            self._locks |= dict.fromkeys((node.name for node in group.nodes), Lock(self.engine))
+        self._servers: dict[str, ServerState] = {}
+        self._sink_of_server: dict[str, str] = {}
+        for node in topology.nodes:
+            if isinstance(node.role, SharedMemoryInference | StreamInference):
+                channel, rule = _end(node, RequestsSpec, StreamSpec).channel.name, node.role.rule
+                server = ServerState(min(rule.enough, rule.most), rule.patience_seconds)
+                self._servers.setdefault(channel, server)
+                if isinstance(node.role, StreamInference):
+                    self._sink_of_server[channel] = _end(node, QueueSpec).channel.name
+        for node in topology.nodes:
+            for process in self._processes(node):
+                self.engine.spawn(process)
+
+    def _processes(self, node: Node) -> Iterator[Process]:
+        match node.role:
+            case Actor() as role:
+                for _ in range(role.environments.num_groups):
+                    yield self._actor(node, role)
+            case Learner():
+                yield self._learner(node)
+            case Replay() as role:
+                yield self._replay(node, role)
+            case SharedMemoryInference() | StreamInference():
+                yield self._inference(node)
+
+    def _cost(self, node: Node, stage: str, count: int = 1) -> float:
+        return self._times.drawn(f"{node.kind}/{stage}", count, self._random)
+
+    def _actor(self, node: Node, role: Actor) -> Process:
+        asks = [end.channel.name for _, end in node.ends() if end.side == "client"]
+        sinks = [end.channel.name for _, end in node.ends() if isinstance(end.channel, QueueSpec)]
+        queue_name = sinks[0] if sinks else self._sink_of_server[asks[0]]
+        queue = self._queues[queue_name]
+        specs = {each.spec.name: each.spec for each in self._plan.topology.queues}
+        steps = specs[queue_name].layout["first"].shape[0] - 1
+        lock, needed = self._locks[node.name], 0.0
+        while True:
+            while not queue.free:
+                yield queue.changed
+            queue.free -= 1
+            while role.synchronous and self.updates < needed:
+                yield self._published
+            version = self.updates
+            for few in self._pieces(1 if asks else steps, steps):
+                if asks:
+                    yield from self._ask(asks[0])
+                yield from lock.held(*self._step(node, few))
+                self.env_steps += few * role.environments.width / self._rows_per_env_step
+            hand_over = self._cost(node, "hand_over") + self._cost(node, "pull")
+            yield Work(hand_over, node.kind, _ACTORS)
+            needed = version + 1
+            queue.filled.append((version + self.updates) / 2 if asks else version)
+            self.engine.fire(queue.changed)
+
+    def _pieces(self, most: int, steps: int) -> Iterator[int]:
+        """Numbers of steps that are simulated at once, at most `most`: fewer where they sleep.
+
+        Otherwise actors that begin together would wait for a core with all they have to do,
+        before any of them sleeps."""
+        if self._times.step_cpu_share < 1.0:
+            most = min(most, math.ceil(steps / _MOST_PIECES))
+        while steps > 0:
+            yield min(most, steps)
+            steps -= most
+
+    def _step(self, node: Node, steps: int) -> list[Work | Sleep]:
+        """Steps in a row: the work, then the sleep."""
+        stepping, share = self._cost(node, "step", steps), self._times.step_cpu_share
+        own = self._cost(node, "other", steps) + self._cost(node, "infer", steps)
+        work = Work(own + share * stepping, node.kind, _ACTORS)
+        return [work, Sleep((1.0 - share) * stepping)] if share < 1.0 else [work]
+
+    def _ask(self, channel: str) -> Process:
+        server, answered = self._servers[channel], Event()
+        server.open.append(answered)
+        self.engine.fire(server.came)
+        while not answered.has_fired:
+            yield answered
+
+    def _inference(self, node: Node) -> Process:
+        server = self._servers[_end(node, RequestsSpec, StreamSpec).channel.name]
+        constant, slope = self._times.infer_seconds_per_group.get(node.kind, (0.0, 0.0))
+        while True:
+            while not server.open:
+                yield server.came
+            due = self.engine.now + server.patience
+            if len(server.open) < server.enough and server.patience:
+                self.engine.spawn(self._alarm(server))
+            while len(server.open) < server.enough and self.engine.now < due - 1e-9:
+                yield server.came
+            taken, server.open = server.open, []
+            seconds = constant + slope * len(taken) + self._cost(node, "assemble", len(taken))
+            yield from self._locks[node.name].held(Work(seconds, node.kind))
+            for answered in taken:
+                self.engine.fire(answered)
+
+    def _alarm(self, server: ServerState) -> Process:
+        yield Sleep(server.patience)
+        self.engine.fire(server.came)
+
+    def _learner(self, node: Node) -> Process:
+        end = _end(node, QueueSpec, side="source")
+        queue, slots = self._queues[end.channel.name], end.slots_per_batch
+        rows = self._plan.rows_per_update()
+        while True:
+            while len(queue.filled) < slots:
+                yield queue.changed
+            self.lags.extend(self.updates - queue.filled.popleft() for _ in range(slots))
+            seconds = sum(
+                self._cost(node, stage) * self._times.growth(f"{node.kind}/{stage}", rows)
+                for stage in ("hand_over", "learn", "publish", "other")
+            )
+            yield from self._locks[node.name].held(Work(seconds, node.kind))
+            queue.free += slots
+            self.updates += 1
+            self.engine.fire(queue.changed)
+            self.engine.fire(self._published)
+
+    def _replay(self, node: Node, role: Replay) -> Process:
+        ends = [end for _, end in node.ends() if isinstance(end.channel, QueueSpec)]
+        source = self._queues[ends[0].channel.name]
+        sinks = [self._queues[end.channel.name] for end in ends if end.side == "sink"]
+        limiter, lock = role.table.make_limiter(), self._locks[node.name]
+        limiter.num_inserted = limiter.min_size_to_sample  # the steady state is planned
+        assert isinstance(ends[0].channel, QueueSpec)
+        steps, width = ends[0].channel.layout["first"].shape[:2]
+        items = (steps - 1) * width if isinstance(role.table, UniformTable) else width
+        while True:
+            worked = False
+            if source.filled and limiter.can_insert(items):
+                source.filled.popleft()
+                source.free += 1
+                limiter.num_inserted += items
+                yield from lock.held(Work(self._cost(node, "add"), node.kind))
+                self.engine.fire(source.changed)
+                worked = True
+            for sink in sinks:
+                if sink.free and limiter.can_sample(role.table.batch_size):
+                    sink.free -= 1
+                    limiter.num_sampled += role.table.batch_size
+                    yield from lock.held(Work(self._cost(node, "draw"), node.kind))
+                    sink.filled.append(self.updates)
+                    self.engine.fire(sink.changed)
+                    worked = True
+            if not worked:
+                yield source.changed
+
+
+def _end(node: Node, *kinds: type, side: str | None = None) -> End:
+    found = (end for _, end in node.ends() if isinstance(end.channel, kinds))
+    return next(end for end in found if side is None or end.side == side)
