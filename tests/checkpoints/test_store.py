@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 from pathlib import Path
 
@@ -195,19 +194,6 @@ def test_none_only_where_there_never_was_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match="cannot list"):
         CheckpointStore(tmp_path / "file").newest()
-
-
-def test_a_skipped_checkpoint_is_named_in_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = store_in(tmp_path)
-    save(store, 1)
-    (save(store, 2) / "meta.json").unlink()
-    with caplog.at_level(logging.WARNING):
-        assert assert_whole(store.newest()) == 1
-    assert len(store.problems) == 1
-    assert "checkpoint-000000000002" in caplog.text
-    assert "meta.json" in caplog.text
 
 
 def test_other_tools_can_read_it(tmp_path: Path) -> None:
