@@ -196,7 +196,7 @@ def play_against_alpha_beta(
     seats = np.arange(num_games) % 2
     results = np.zeros(num_games, dtype=np.int64)
     for ply in range(42):
-        mover, playing = ply % 2, ~game.waiting_for_reset
+        mover, playing = ply % 2, ~game.over
         if not playing.any():
             break
         legal = game.legal(game.turn)

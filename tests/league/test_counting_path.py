@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counting_game import DEFAULT_LENGTHS, DEFAULT_ORDER, CountingGame
+from counting_game import CountingGame, learning_rows
 
 from veldt.backends.serial import SerialBackend
-from veldt.games.registry import GAMES
+from veldt.games import GAMES
 from veldt.league.state import LEAGUE
 from veldt.options import RunOptions
 from veldt.ports import ExperienceSource
@@ -19,7 +19,7 @@ from veldt.role import Role
 from veldt.run.league import league_state
 from veldt.run.plan import make_plan
 
-WIDTH, STEPS, PLAYERS = 5, 6, 3
+WIDTH, STEPS = 5, 6
 KEPT: list[dict[str, np.ndarray]] = []
 
 
@@ -63,39 +63,19 @@ def played(tmp_path: Path, monkeypatch):
     return joined, state
 
 
-def decisions(game: int, num_rows: int):
-    """(episode, moves before, seat, reward, ends, last move) of the learning player, by hand."""
-    rows, episode = [], 0
-    while len(rows) < num_rows:
-        length = DEFAULT_LENGTHS[(game + episode) % len(DEFAULT_LENGTHS)]
-        seat = (game + episode) % PLAYERS
-        turns = [t for t in range(length) if DEFAULT_ORDER[t % len(DEFAULT_ORDER)] == seat]
-        for turn, following in zip(turns, [*turns, length][1:], strict=False):
-            reward = sum(1000 * seat + move for move in range(turn + 1, following + 1))
-            rows.append((episode, turn, seat, reward, following == length, length))
-        episode += 1
-    return rows[:num_rows]
-
-
 def test_rewards_seats_masks_and_ends_reach_the_right_column(played):
     rows, _ = played
     assert len(rows["reward"]) > 100
     for game in range(WIDTH):
-        expected = decisions(game, len(rows["reward"]))
-        for row, (episode, turn, seat, reward, ends, last) in enumerate(expected):
-            seen = rows["observation"][row, game].tolist()
-            assert seen == [game, episode, turn, seat], (game, row)
-            assert rows["reward"][row, game] == reward
-            assert rows["terminated"][row, game] == (ends and episode % 2 == 0)
-            assert rows["truncated"][row, game] == (ends and episode % 2 == 1)
+        for row, expected in enumerate(learning_rows(game, len(rows["reward"]))):
+            assert rows["observation"][row, game].tolist() == expected["seen"], (game, row)
+            assert rows["action_mask"][row, game].tolist() == expected["mask"]
+            for name in ("reward", "terminated", "truncated"):
+                assert rows[name][row, game] == expected[name]
             assert not rows["ignored"][row, game]
-            actions = np.arange(CountingGame.num_actions)
-            allowed = (actions + turn + seat) % 3 != 0
-            assert rows["action_mask"][row, game].tolist() == allowed.tolist()
-            assert allowed[rows["action"][row, game]]
-            if ends:
-                final = rows["final_observation"][row, game].tolist()
-                assert final == [game, episode, last, seat]
+            assert expected["mask"][rows["action"][row, game]]
+            if expected["final"]:
+                assert rows["final_observation"][row, game].tolist() == expected["final"]
 
 
 def test_an_episode_begins_after_each_end_and_nowhere_else(played):

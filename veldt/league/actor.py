@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from veldt.context import NodeContext
 from veldt.environments import Step
-from veldt.games.registry import make_games
+from veldt.games import make_game
 from veldt.games.seats import LearningSeat
 from veldt.league.opponents import Opponents
 from veldt.roles.actor import Actor, EnvironmentGroup
@@ -24,7 +24,7 @@ class LeagueActor(Actor):
     def _make_groups(self, context: NodeContext) -> list[EnvironmentGroup]:
         factory, width = self.environments.factory, self.environments.width
         seed = context.derived_seed("environment-0")
-        games = make_games(factory.name, width, **dict(factory.options))
+        games = make_game(factory.name, width, **dict(factory.options))
         self.opponents.open(context, width, games.spec.num_players)
         environment = factory.wrapping(LearningSeat(games, self.opponents), seed)
         environment.reset()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from veldt.games.registry import make_games, num_players
+from veldt.games import make_game, num_players
 from veldt.games.seats import LearningSeat, PendingMoves
 from veldt.networks import FlatParameters, NetworkFactory, PolicyValueOutput
 from veldt.types import ACTION_MASK
@@ -120,7 +120,7 @@ def play_match(
     """About `num_games` games of `first` against `second`, as many from each seat."""
     options = dict(options or {})
     players = num_players(game, **options)
-    games = make_games(game, max(1, num_games // players), seed, **options)
+    games = make_game(game, max(1, num_games // players), seed, **options)
     rows = np.arange(games.num_games)
     own = ModelPlayer(network, first, len(rows), seed + 1)
     other = _Other(ModelPlayer(network, second, len(rows) * players, seed + 2), len(rows), players)

@@ -108,5 +108,5 @@ def _check(problem: Problem) -> None:
         )
     if problem.shape.last_action_and_reward:
         raise ConfigurationError(
-            "opponents of a league are not told their rewards; leave last_action_and_reward out"
+            "opponents of a league do not receive rewards; leave last_action_and_reward out"
         )

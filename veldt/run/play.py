@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from veldt.errors import ConfigurationError
+from veldt.games import make_game
 from veldt.games.interface import VectorGame
-from veldt.games.registry import make_games
 from veldt.league.match import ModelPlayer
 from veldt.run.loading import LAST, restored
 
@@ -37,7 +37,7 @@ def play_run(
             f"nobody can be played against in {trained.name}; give a run on a game of several"
             " players with one choice per move"
         )
-    game = make_games(trained.name, 1, seed, **dict(trained.options))
+    game = make_game(trained.name, 1, seed, **dict(trained.options))
     if seat >= game.spec.num_players:
         raise ConfigurationError(f"seat is {seat}; use 0 to {game.spec.num_players - 1}")
     model = ModelPlayer(plan.topology.network, weights.vector, game.spec.num_players, seed)
