@@ -16,7 +16,6 @@ from veldt.league.state import LEAGUE
 from veldt.options import RunOptions
 from veldt.ports import ExperienceSource
 from veldt.role import Role
-from veldt.run.league import league_state
 from veldt.run.plan import make_plan
 
 WIDTH, STEPS = 5, 6
@@ -55,7 +54,7 @@ def played(tmp_path: Path, monkeypatch):
     try:
         for _ in range(4):
             backend.advance(0.0)
-        state = league_state(backend.parameters(LEAGUE).vector, plan.config.league)
+        state = plan.config.league.state_of(backend.parameters(LEAGUE).vector)
     finally:
         backend.stop()
     joined = {name: np.concatenate([one[name][:-1] for one in KEPT]) for name in KEPT[0]

@@ -23,7 +23,6 @@ from veldt.league.pool import ModelPool
 from veldt.league.state import LEAGUE, LeagueState
 from veldt.options import RunOptions
 from veldt.run.exploit import exploit_run
-from veldt.run.league import league_state
 from veldt.run.loading import find_checkpoint
 from veldt.run.plan import Plan, make_plan
 from veldt.run.play import play_run
@@ -37,7 +36,7 @@ def plan_of(backend: str, own: dict, **options) -> Plan:
 
 
 def state_of(backend, plan: Plan) -> LeagueState:
-    return league_state(backend.parameters(LEAGUE).vector, plan.config.league)
+    return plan.config.league.state_of(backend.parameters(LEAGUE).vector)
 
 
 def test_players_are_frozen_before_they_are_reset(tmp_path):

@@ -30,7 +30,6 @@ from veldt.run.description import (
 )
 from veldt.run.directory import directory_of
 from veldt.run.evaluation import Evaluator
-from veldt.run.league import add_league_result, keep_best_of_league
 from veldt.run.output import stream
 from veldt.run.plan import Plan
 from veldt.run.repeating import config_of, first_result
@@ -283,7 +282,7 @@ class Run:
         self._attempt("last numbers", self._observe)
         self._attempt("timeline", lambda: self._timeline.write(self._telemetry))
         self._attempt("last checkpoint", self._save_last)
-        self._attempt("league", self._measure_league)
+        self._attempt("outcome", self._add_outcome)
         if self._result.stopped_by in ("env_steps", "seconds", "callback"):
             self._attempt("evaluation", self._evaluate_last)
         self._attempt("best weights", self._judge_best)
@@ -306,8 +305,10 @@ class Run:
         self._checkpoints.save_last(weights, self._nodes_are_alive)
         self._best.watch(self._telemetry, lambda: weights)
 
-    def _measure_league(self) -> None:
-        add_league_result(self._result, self._plan, self._backend)
+    def _add_outcome(self) -> None:
+        outcome = self._plan.topology.outcome
+        if outcome is not None:
+            outcome.add_to(self._result, self._backend.parameters)
 
     def _evaluate_last(self) -> None:
         if not self._options.evaluation_episodes or self._plan.problem.environment.is_external:
@@ -327,10 +328,16 @@ class Run:
             self._record.note("end", "interrupted during the closing evaluation")
 
     def _judge_best(self) -> None:
-        if keep_best_of_league(self._plan, self._directory.path, self._best):
+        outcome = self._plan.topology.outcome
+        if outcome is None:
+            self._best.write()
+            judge_best(self._result, self._best, training_score(self._telemetry))
             return
+        found = outcome.best_weights(self._directory.path)
+        if found is not None:
+            merit, weights, env_steps = found
+            self._best.keep(Score(merit, 0.0, True), weights, env_steps)
         self._best.write()
-        judge_best(self._result, self._best, training_score(self._telemetry))
 
     def _summarise(self) -> None:
         self._result.wall_seconds = self._elapsed()
