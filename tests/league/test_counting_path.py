@@ -91,25 +91,3 @@ def test_results_are_counted_by_seat(played):
     first = int(state.payoff.seated_first[0, 0])
     assert first == state.games  # against itself, it has both the first and the other seats
     assert state.env_steps[0] > 0
-
-
-def test_every_second_player_of_two_begins(tmp_path):
-    options = RunOptions("veldt:kuhn", backend="serial", num_actors=1, envs_per_actor=8)
-    plan = make_plan("league", options, {"trajectory_steps": 8, "batch_trajectories": 1})
-    [learner] = plan.topology.of("learner")
-    learner.role = Keeper(learner.role.source)
-    KEPT.clear()
-    backend = SerialBackend(plan.topology, seed=0)
-    backend.run_dir = tmp_path
-    backend.start()
-    backend.advance(0.0)
-    backend.stop()
-    seen = np.concatenate([one["observation"][:-1] for one in KEPT])
-    first = np.concatenate([one["first"][:-1] for one in KEPT])
-    for game in range(8):
-        seats = seen[first[:, game], game, 1]  # the second entry is 1 in the second seat
-        numbers = np.flatnonzero(np.diff(seats) == 0)
-        # A game that ends before the learning player has moved leaves no row behind: in Kuhn poker
-        # the first player never has that, since the first move ends nothing.
-        assert not len(numbers)
-        assert seats[0] == game % 2
