@@ -25,7 +25,7 @@ from veldt.league.state import (
     MatchesSource,
     own_and_best,
 )
-from veldt.networks import MASKED_LOGIT, Network, NetworkFactory, PolicyValueOutput
+from veldt.networks import MASKED_LOGIT, NetworkFactory, PolicyValueOutput
 from veldt.ports import ExperienceSink, ParameterSource
 from veldt.role import Part
 from veldt.roles.actor import Actor, EnvironmentGroup
@@ -59,7 +59,7 @@ class Opponents(Part):
 
     def open(self, context: NodeContext, num_games: int, num_players: int) -> None:
         self._random, self._pool = context.random("opponents"), ModelPool(context.run_dir)
-        self._resident = ResidentModels(self.network, self.resident_models, self._pool.read)
+        self._resident = ResidentModels(self.network, self.resident_models, self._read)
         self._learning = ResidentModels(self.network, len(self.weights), self._pull)
         self._loads = context.telemetry.counter("models_loaded")
         self._num_players = num_players
@@ -136,13 +136,9 @@ class Opponents(Part):
         drawn = np.searchsorted(chances, self._random.random() * chances[-1], side="right")
         return int(min(drawn, len(chances) - 1))
 
-    def _network_of(self, key: int) -> Network:
-        if key < 0:
-            return self._learning(~key)
-        before = self._resident.loads
-        network = self._resident(key)
-        self._loads.add(self._resident.loads - before)
-        return network
+    def _read(self, model: int) -> np.ndarray:
+        self._loads.add()
+        return self._pool.read(model)
 
     def _pull(self, player: int) -> np.ndarray:
         self.weights[player].pull(self._vector, newer_than=-1)
@@ -172,7 +168,7 @@ class Opponents(Part):
             with np.errstate(divide="ignore"):
                 logits = np.maximum(np.log(chances), MASKED_LOGIT).astype(np.float32)
             return torch.from_numpy(logits)
-        network = self._network_of(key)
+        network = self._learning(~key) if key < 0 else self._resident(key)
         if not self._states:
             outputs, _ = network.step(seen, (), self._first[: len(seats)])
         else:

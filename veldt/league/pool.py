@@ -98,7 +98,6 @@ class ResidentModels:
         self._factory, self._most, self._load = factory, most, load
         self._models: OrderedDict[int, tuple[Network, FlatParameters]] = OrderedDict()
         self._idle: list[tuple[Network, FlatParameters]] = []
-        self.loads = 0
 
     def __call__(self, key: int) -> Network:
         if key in self._models:
@@ -113,15 +112,9 @@ class ResidentModels:
             _, entry = self._models.popitem(last=False)
         entry[1].load(self._load(key))
         self._models[key] = entry
-        self.loads += 1
         return entry[0]
 
     def forget(self) -> None:
         """Load each model again when it is next used, because its weights may have changed."""
         self._idle += self._models.values()
         self._models.clear()
-
-    @property
-    def keys(self) -> list[int]:
-        """From the least recently used one on."""
-        return list(self._models)

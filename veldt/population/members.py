@@ -10,15 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from itertools import zip_longest
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from veldt.context import NodeContext
 from veldt.environments import Step
 from veldt.errors import ConfigurationError
-from veldt.losses.actor_critic import TargetOptions
-from veldt.optimizers import OptimizerOptions, state_size
+from veldt.optimizers import state_size
 from veldt.population.controller import (
     ENTROPY,
     LEARNING_RATE,
@@ -34,7 +33,7 @@ from veldt.role import EndLike, Part, Role, bound
 from veldt.roles.actor import Actor, EnvironmentGroup
 from veldt.roles.learner import Learner
 from veldt.roles.trajectory_sources import NewerRows
-from veldt.topology import Board, Channel, End, Node, RequestsSpec, Topology, numbered_name
+from veldt.topology import Channel, End, Node, RequestsSpec, Topology, numbered_name
 from veldt.types import ORDERS, Parameters
 
 _START = 0x9B7  # separates the stream of the first hyperparameters from other streams of a seed
@@ -69,7 +68,7 @@ class PopulationActor(Actor):
         self._steps = 0
 
     def _ask(self, group: EnvironmentGroup) -> None:
-        # A lost life is no new game, so an episode begins only where one was over.
+        # A lost life begins no new game, so an episode begins only after one was over.
         begins = self._over[group.index] & group.environment.first
         self._begun_in[group.index][begins] = self._known.generations[0]
         self._over[group.index][begins] = False
@@ -90,7 +89,7 @@ class PopulationActor(Actor):
         self._known.refresh()
         slot = self.scoring.scores.reserve()
         if slot is None:
-            return  # the controller is behind; this is sent with the next trajectory
+            return  # the queue is full; this is sent with the next trajectory
         sent = self._episodes[: slot["generation"].size]
         slot["policy"][0], slot["env_steps"][0] = self.scoring.member, self._steps
         slot["count"][0] = len(sent)
@@ -144,8 +143,8 @@ class PopulationLearner(Learner):
         self._orders: Orders | None = None
         self._snapshot_vector = self._snapshot()
         own_board = membership.snapshots[membership.member]
-        left_before = own_board.pull(self._snapshot_vector, newer_than=-1)
-        self._left_snapshot = 0 if left_before is None else left_before
+        published_before = own_board.pull(self._snapshot_vector, newer_than=-1)
+        self._published_snapshot = 0 if published_before is None else published_before
         self._learning_rate_factor = 1.0
 
     def _begin(self) -> bool:
@@ -159,7 +158,7 @@ class PopulationLearner(Learner):
             self._orders_version = newer
             self._orders = Orders.from_vector(self._order_vector, self._num_members)
             self._adopt(self._orders.hyperparameters[member])
-            self._leave_snapshot(self._orders)
+            self._publish_snapshot(self._orders)
         if self._orders is None:
             return False
         replacement = int(self._orders.replacements[member])
@@ -172,13 +171,13 @@ class PopulationLearner(Learner):
         self._learning_rate_factor = ordered / self.membership.learning_rate
         self.objective.adjust_entropy(float(hyperparameters[ENTROPY]))
 
-    def _leave_snapshot(self, orders: Orders) -> None:
+    def _publish_snapshot(self, orders: Orders) -> None:
         """Publish the present weights if another member is to continue from them."""
-        heirs = orders.parents == self.membership.member
-        heirs[self.membership.member] = False
-        replacement = int(orders.replacements[heirs].max(initial=0))
-        if replacement > self._left_snapshot:
-            self._left_snapshot = replacement
+        children = orders.parents == self.membership.member
+        children[self.membership.member] = False
+        replacement = int(orders.replacements[children].max(initial=0))
+        if replacement > self._published_snapshot:
+            self._published_snapshot = replacement
             self.membership.snapshot.publish(Parameters(self._snapshot(), replacement))
 
     def _snapshot(self) -> np.ndarray:
@@ -207,30 +206,17 @@ class PopulationLearner(Learner):
         return super()._learning_rate_scale() * self._learning_rate_factor
 
 
-class HasPopulation(Protocol):
-    """The Config of an architecture that several policies can be trained with."""
-
-    @property
-    def population(self) -> PopulationOptions: ...
-
-    @property
-    def loss(self) -> TargetOptions: ...
-
-    @property
-    def optimizer(self) -> OptimizerOptions: ...
-
-
 Build = Callable[[Any, Problem], Topology]
 
 
 def with_population(build: Build) -> Build:
     """The function `build` of an architecture, extended to train several policies.
 
-    The architecture's Config needs a group `population` of PopulationOptions.
+    Its Config needs the groups `population` (PopulationOptions), `loss` and `optimizer`.
     """
 
     @wraps(build)
-    def built(config: HasPopulation, problem: Problem) -> Topology:
+    def built(config: Any, problem: Problem) -> Topology:
         if config.population.num_policies == 1:
             return build(config, problem)
         return build_population(build, config, problem)
@@ -238,11 +224,10 @@ def with_population(build: Build) -> Build:
     return built
 
 
-def build_population(build: Build, config: HasPopulation, problem: Problem) -> Topology:
-    """Several policies of the architecture that `build` wires, and their controller.
+def build_population(build: Build, config: Any, problem: Problem) -> Topology:
+    """The topologies of all members in one, and their controller.
 
-    Each member has its own actors, channels and learner, as if it were trained alone; its channels
-    and nodes have the names that `build` gives them, numbered.
+    Channels and nodes of each member have the names that `build` gives them, numbered.
     """
     size = config.population.num_policies
     if size > problem.num_actors * problem.envs_per_actor:
@@ -271,7 +256,7 @@ def build_population(build: Build, config: HasPopulation, problem: Problem) -> T
                 optimizer.learning_rate,
                 orders.source(),
                 snapshots[member].sink,
-                _sources(snapshots),
+                [board.source() for board in snapshots],
                 generations[member].sink,
                 generations[member].source(),
             )
@@ -283,7 +268,7 @@ def build_population(build: Build, config: HasPopulation, problem: Problem) -> T
             scores.source(),
             orders.sink,
             orders.source(),
-            _sources(generations),
+            [board.source() for board in generations],
             config.population,
             defaults,
         ),
@@ -291,7 +276,7 @@ def build_population(build: Build, config: HasPopulation, problem: Problem) -> T
     return topology
 
 
-def _members(build: Build, config: HasPopulation, problem: Problem) -> list[Topology]:
+def _members(build: Build, config: Any, problem: Problem) -> list[Topology]:
     """The architecture for each member, with its share of the actors and env steps."""
     size = config.population.num_policies
     num_actors, steps = max(problem.num_actors, size), problem.total_env_steps
@@ -359,7 +344,3 @@ def _first_values(options: PopulationOptions, defaults: tuple[float, ...], seed:
     if options.pbt_learning_rates:
         values[:, 0] = options.pbt_learning_rates
     return values
-
-
-def _sources(boards: list[Board]) -> list:
-    return [board.source() for board in boards]
