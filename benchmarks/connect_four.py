@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from veldt.games.board_games import BITS, COLUMNS, HEIGHT, ROWS, ConnectFour
 from veldt.games.interface import actions_of
 from veldt.games.solvers import PolicyFunction
-from veldt.league.strength import Players
+from veldt.league.strength import policy_of
 from veldt.run.loading import restored
 from veldt.types import EnvironmentSpec
 
@@ -196,7 +196,7 @@ def play_against_alpha_beta(
     seats = np.arange(num_games) % 2
     results = np.zeros(num_games, dtype=np.int64)
     for ply in range(42):
-        mover, playing = ply % 2, ~game.waiting_for_reset
+        mover, playing = ply % 2, ~game.over
         if not playing.any():
             break
         legal = game.legal(game.turn)
@@ -221,7 +221,7 @@ def play_against_alpha_beta(
 def win_rate_of(run_dir: Path, num_games: int = 1000) -> float:
     """Share of games that a run's newest model wins against alpha-beta of depth 4."""
     found = restored(run_dir)
-    policy = Players(found.plan.topology.network).policy(found.weights.vector)
+    policy = policy_of(found.plan.topology.network, found.weights.vector)
     return play_against_alpha_beta(policy, num_games, seed=1).win_rate
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -28,11 +29,12 @@ from veldt.ports import (
     StreamServer,
 )
 from veldt.role import EndLike, Role, leaves_of
-from veldt.types import Layout
+from veldt.types import Layout, Parameters
 
 if TYPE_CHECKING:
     from veldt.environments.lookup import ExternalEndpoint
     from veldt.networks import NetworkFactory
+    from veldt.telemetry.result import RunResult
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,18 @@ class Group:
         return "+".join(node.name for node in self.nodes)
 
 
+class Outcome(Protocol):
+    """What a system adds to its run's result, and how it finds the best weights."""
+
+    def add_to(
+        self, result: RunResult, parameters: Callable[[str], Parameters], run_dir: Path
+    ) -> None:
+        """Add entries to `result`; `parameters` returns the newest vector of a board."""
+
+    def best_weights(self, run_dir: Path) -> tuple[float, Parameters, int] | None:
+        """Merit, weights and env steps of the best weights; None if nothing was measured."""
+
+
 @dataclass
 class Topology:
     """Channels and nodes of one architecture."""
@@ -262,6 +276,8 @@ class Topology:
     streams: list[Stream] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     colocated: list[Group] = field(default_factory=list)
+    outcome: Outcome | None = None
+    """What the system adds to its run's result; None for most."""
     _counted: Counter[str] = field(default_factory=Counter)
     """Nodes by kind."""
 

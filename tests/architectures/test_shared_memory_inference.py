@@ -75,11 +75,6 @@ def test_synchronous_sample_factory_has_no_lag_like_a2c(backend, tmp_path):
     assert result.policy_lag["max"] == 0
 
 
-def test_synchronous_sample_factory_has_one_policy(tmp_path):
-    with pytest.raises(ConfigurationError, match="num_policies"):
-        train(tmp_path, "sample_factory", synchronous=True, num_policies=2)
-
-
 @pytest.mark.parametrize("architecture", ["ga3c", "sample_factory"])
 def test_actors_hold_no_network(architecture):
     run = OpenRun(architecture, num_actors=1, envs_per_actor=4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opponents for tests: random ones, and scripted ones for a league's pool."""
+"""Players for tests: random ones, scripted ones for a league's pool, and what a table earns."""
 
 from __future__ import annotations
 
@@ -26,3 +26,14 @@ def random_script(seen, legal, random):
 
 def first_legal_script(seen, legal, random):
     return np.eye(legal.shape[1])[legal.argmax(axis=1)]
+
+
+def expected_value(tree, table):
+    """What player 0 gets per game when both follow `table`."""
+    values = tree.payoffs.copy()
+    for node in reversed(range(len(tree.movers))):
+        if tree.movers[node] >= 0:
+            legal = np.flatnonzero(tree.children[node] >= 0)
+            chances = table[tree.states[node]][:, legal]
+            values[node] = (chances * values[tree.children[node, legal]].T).sum(axis=1)
+    return float(values[0].mean())

@@ -9,19 +9,6 @@ from __future__ import annotations
 import itertools
 
 
-class SlowRockPaperScissors:
-    """Both moves are given at once."""
-
-    BEATS = (("paper", "rock"), ("scissors", "paper"), ("rock", "scissors"))
-    NAMES = ("rock", "paper", "scissors")
-
-    def rewards(self, first, second):
-        pair = (self.NAMES[first], self.NAMES[second])
-        if pair in self.BEATS:
-            return (1, -1)
-        return (-1, 1) if pair[::-1] in self.BEATS else (0, 0)
-
-
 class SlowKuhn:
     """ "p" and "b" in a string; the five ends are listed one by one."""
 

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every native game plays by its rules: random games against transcriptions, and known ends."""
 
+import copy
+
 import numpy as np
 import pytest
-from slow_games import (
-    SlowConnectFour,
-    SlowKuhn,
-    SlowLeduc,
-    SlowRockPaperScissors,
-    SlowTicTacToe,
-)
+from slow_games import SlowConnectFour, SlowKuhn, SlowLeduc, SlowTicTacToe
 
 from veldt.errors import ConfigurationError
 from veldt.games import GAMES, make_game
-from veldt.games.interface import actions_of
-from veldt.games.native import hashed
-from veldt.games.poker import BET, CALL, FOLD, PASS, RAISE
+from veldt.games.board_games import COLUMNS, ConnectFour, TicTacToe
+from veldt.games.interface import actions_of, hashed
+from veldt.games.small_games import CALL, FOLD
+from veldt.games.solvers import Lines, tic_tac_toe_lines
 
 SLOW = {
     "veldt:kuhn": SlowKuhn,
@@ -23,7 +20,6 @@ SLOW = {
     "veldt:tic_tac_toe": SlowTicTacToe,
     "veldt:connect_four": SlowConnectFour,
 }
-TURN_BASED = list(SLOW)
 
 
 def random_moves(game, random):
@@ -32,8 +28,7 @@ def random_moves(game, random):
 
 
 def check_against(game, slow, number):
-    players = np.arange(2)
-    for player in players:
+    for player in range(2):
         seen = game.observe(np.full(game.num_games, player))["observation"][number]
         assert seen.tolist() == slow.observation(player)
     if not slow.over:
@@ -42,19 +37,19 @@ def check_against(game, slow, number):
         assert np.flatnonzero(game.legal(game.turn)[number]).tolist() == slow.legal()
 
 
-@pytest.mark.parametrize("name", TURN_BASED)
+@pytest.mark.parametrize("name", SLOW)
 def test_random_games_follow_the_transcription(name):
     num_games = {"veldt:kuhn": 6, "veldt:leduc": 120}.get(name, 30)
     game, random = make_game(name, num_games), np.random.default_rng(1)
     for _ in range({"veldt:kuhn": 20, "veldt:leduc": 4}.get(name, 2)):
         game.deal(np.arange(num_games) % game.num_deals)
         slow = [SLOW[name](number % game.num_deals) for number in range(num_games)]
-        while not game.waiting_for_reset.all():
-            was_over = game.waiting_for_reset.copy()
+        while not game.over.all():
+            was_over = game.over.copy()
             for number in np.flatnonzero(~was_over):
                 check_against(game, slow[number], number)
             moves = random_moves(game, random)
-            step = game.step(actions_of(game.turn, moves, 2), ~was_over)
+            step = game.step(actions_of(game.turn, moves, 2))
             for number in np.flatnonzero(~was_over):
                 slow[number].play(moves[number])
                 over = slow[number].over
@@ -69,49 +64,16 @@ def test_random_games_follow_the_transcription(name):
 
 
 def test_rock_paper_scissors_is_played_at_once():
-    game, slow = make_game("veldt:rock_paper_scissors", 9), SlowRockPaperScissors()
+    game = make_game("veldt:rock_paper_scissors", 9)
     game.reset()
     pairs = np.array([(first, second) for first in range(3) for second in range(3)])
     assert game.to_act.all()
     assert game.legal_all().all()
     assert game.observe_all()["observation"].tolist() == [[[1.0], [1.0]]] * 9
     step = game.step(pairs)
-    assert step.rewards.tolist() == [list(slow.rewards(*pair)) for pair in pairs]
+    assert step.rewards[:, 0].tolist() == [0, -1, 1, 1, 0, -1, -1, 1, 0]
+    assert step.rewards[:, 1].tolist() == [0, 1, -1, -1, 0, 1, 1, -1, 0]
     assert step.terminated.all()
-
-
-def play(name, deal, moves):
-    """The rewards of one game with a known deal."""
-    game = make_game(name, 1)
-    game.deal(np.array([deal]))
-    for move in moves:
-        step = game.step(actions_of(game.turn, np.array([move]), 2))
-    assert step.over.all()
-    return step.rewards[0].tolist()
-
-
-def test_kuhn_by_hand():
-    jack_queen, king_jack = 0, 4
-    assert play("veldt:kuhn", jack_queen, [PASS, PASS]) == [-1, 1]
-    assert play("veldt:kuhn", jack_queen, [BET, PASS]) == [1, -1]
-    assert play("veldt:kuhn", jack_queen, [BET, BET]) == [-2, 2]
-    assert play("veldt:kuhn", king_jack, [PASS, BET, PASS]) == [-1, 1]
-    assert play("veldt:kuhn", king_jack, [PASS, BET, BET]) == [2, -2]
-
-
-def test_leduc_by_hand():
-    deals = SlowLeduc.deals
-    pair, high, tie = (deals.index(deal) for deal in LEDUC_DEALS)
-    most = [RAISE, RAISE, CALL]
-    assert play("veldt:leduc", pair, [*most, *most]) == [13, -13]  # ante 1, then 2 x 2 and 2 x 4
-    assert play("veldt:leduc", high, [CALL, CALL, CALL, CALL]) == [-1, 1]
-    assert play("veldt:leduc", tie, [*most, CALL, RAISE, CALL]) == [0, 0]
-    assert play("veldt:leduc", pair, [RAISE, FOLD]) == [1, -1]
-    assert play("veldt:leduc", pair, [CALL, RAISE, FOLD]) == [-1, 1]
-    assert play("veldt:leduc", pair, [RAISE, CALL, RAISE, RAISE, FOLD]) == [-7, 7]
-
-
-LEDUC_DEALS = [("J1", "K1", "J2"), ("J1", "Q1", "K1"), ("Q1", "Q2", "J1")]
 
 
 def test_connect_four_fills_the_board_without_a_winner():
@@ -126,51 +88,57 @@ def test_connect_four_fills_the_board_without_a_winner():
     assert step.rewards.tolist() == [[0, 0]]
 
 
-@pytest.mark.parametrize("name", TURN_BASED)
-def test_illegal_actions_are_refused(name):
-    game = make_game(name, 2)
+def test_illegal_actions_are_refused():
+    game = make_game("veldt:leduc", 2)
     game.reset()
     with pytest.raises(ValueError, match="illegal in game 1"):
-        game.step(np.array([[0, 0], [99, 0]]) + (1 if name == "veldt:leduc" else 0))
-    if name == "veldt:leduc":
-        with pytest.raises(ValueError, match="illegal in game 0"):
-            game.step(np.full((2, 2), FOLD))
+        game.step(np.array([[CALL, 0], [99, 0]]))
+    with pytest.raises(ValueError, match="illegal in game 0"):
+        game.step(np.full((2, 2), FOLD))
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_the_same_seed_plays_the_same_games(name):
-    def history(seed):
-        game, random = make_game(name, 5, seed), np.random.default_rng(0)
-        game.reset()
+def test_seeds_and_saved_states_bring_games_back(name):
+    def play(game, steps, random):
         rows = []
-        for _ in range(40):
+        for _ in range(steps):
             legal = game.legal_all()
-            actions = np.where(legal, random.random(legal.shape), -1.0).argmax(axis=2)
-            step = game.step(actions)
-            rows.append((game.observe_all()["observation"], step.rewards, step.over))
-        return [array for row in rows for array in row]
+            step = game.step(np.where(legal, random.random(legal.shape), -1.0).argmax(axis=2))
+            game.begin(step.over)
+            rows += [game.observe_all()["observation"], step.rewards, step.over]
+        return rows
 
-    first, again, other = history(3), history(3), history(4)
-    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    if GAMES[name].num_deals > 1:
-        assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    def same(first, second):
+        return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+    games = [make_game(name, 5, seed) for seed in (3, 3, 4)]
+    for game in games:
+        game.reset()
+    histories = [play(game, 40, np.random.default_rng(0)) for game in games]
+    assert same(histories[0], histories[1])
+    assert same(histories[0], histories[2]) == (games[0].num_deals == 1)
+    other = make_game(name, 5, 3)
+    other.load_state(games[0].state())
+    one, two = (play(game, 30, np.random.default_rng(1)) for game in (games[0], other))
+    assert same(one, two)
 
 
 def test_cards_do_not_depend_on_the_pace_of_other_games():
     together, apart = make_game("veldt:leduc", 3, seed=7), make_game("veldt:leduc", 3, seed=7)
-    together.reset()
-    apart.reset()
     one = np.array([True, False, False])
+
+    def play(game, which):
+        for _ in range(4):
+            game.begin(game.step(np.full((3, 2), CALL), which).over)
+
     for game, times in ((together, 1), (apart, 10)):
+        game.reset()
         for _ in range(times):
-            for _ in range(5):  # call four times, then the reset step
-                game.step(np.full((3, 2), CALL), one)
+            play(game, one)
     while apart.episodes[0] > together.episodes[0]:
-        together.step(np.full((3, 2), CALL), one)
-    everyone = ~one
+        play(together, one)
     for game in (together, apart):
-        for _ in range(5):
-            game.step(np.full((3, 2), CALL), everyone)
+        play(game, ~one)
     np.testing.assert_array_equal(together.cards, apart.cards)
     np.testing.assert_array_equal(apart.episodes, [10, 1, 1])
 
@@ -182,25 +150,53 @@ def test_every_deal_is_as_likely():
     assert np.square(counts - 1000).sum() / 1000 < 180  # chi-squared, 119 degrees: 1 in 4000
 
 
-@pytest.mark.parametrize("name", TURN_BASED)
-def test_state_brings_a_game_back(name):
-    game, random = make_game(name, 4, seed=2), np.random.default_rng(2)
+def test_openings_of_connect_four_are_equally_likely():
+    game = make_game("veldt:connect_four", 4900, seed=1, opening_moves=2)
     game.reset()
-    for _ in range(5):
-        game.step(actions_of(game.turn, random_moves(game, random), 2))
-    copy = make_game(name, 4, seed=2)
-    copy.load_state(game.state())
-    for _ in range(30):
-        moves = actions_of(game.turn, random_moves(game, random), 2)
-        one, two = game.step(moves), copy.step(moves)
-        np.testing.assert_array_equal(one.rewards, two.rewards)
-        np.testing.assert_array_equal(
-            game.observe_all()["observation"], copy.observe_all()["observation"]
-        )
+    assert (game.num_moves == 2).all()
+    assert (game.turns == 0).all()
+    openings, counts = np.unique(game.stones, axis=0, return_counts=True)
+    assert len(openings) == COLUMNS**2
+    assert counts.min() > 60
+    three = ConnectFour(8, opening_moves=3)
+    three.reset()
+    assert (three.turns == 1).all()
 
 
-def test_unknown_games_are_refused():
-    with pytest.raises(ConfigurationError, match="did you mean veldt:leduc"):
-        make_game("veldt:leduck", 1)
-    with pytest.raises(ConfigurationError, match="use 1 or more"):
-        make_game("veldt:kuhn", 0)
+def test_up_to_four_moves_open_tic_tac_toe():
+    game = make_game("veldt:tic_tac_toe", 20_000, seed=1, opening_moves=4)
+    game.reset()
+    stones = np.stack([(game.cells == player).sum(axis=1) for player in (0, 1)])
+    moves = stones.sum(axis=0)
+    np.testing.assert_allclose(np.bincount(moves) / len(moves), 0.2, atol=0.02)
+    np.testing.assert_array_equal(game.turn, moves % 2)
+    np.testing.assert_array_equal(stones[0] - stones[1], moves % 2)
+    taken = (game.cells[moves == 4] >= 0).mean(axis=0)
+    np.testing.assert_allclose(taken, 4 / 9, atol=0.04)
+
+
+@pytest.mark.parametrize(("game", "most"), [(TicTacToe, 4), (ConnectFour, 5)])
+def test_openings_that_could_win_are_refused(game, most):
+    with pytest.raises(ConfigurationError, match=f"use 0 to {most}"):
+        game(1, opening_moves=most + 1)
+
+
+def slow_lines(seat, game):
+    """Wins, draws and losses of a player that takes the first free cell, one game at a time."""
+    if game.over:
+        reward = game.rewards()[seat]
+        return np.array([reward == 1, reward == 0, reward == -1], dtype=int)
+    moves = game.legal()[:1] if game.turn == seat else game.legal()
+    total = np.zeros(3, dtype=int)
+    for move in moves:
+        following = copy.deepcopy(game)
+        following.play(move)
+        total += slow_lines(seat, following)
+    return total
+
+
+def test_every_line_of_tic_tac_toe_is_counted():
+    for seat in (0, 1):
+        lines = tic_tac_toe_lines(lambda seen, legal: legal * np.arange(9, 0, -1), seat)
+        assert lines == Lines(*slow_lines(seat, SlowTicTacToe()))
+    assert lines.losses > 0

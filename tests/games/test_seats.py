@@ -3,47 +3,16 @@
 
 import numpy as np
 import pytest
-from cfr import expected_value
-from counting_game import DEFAULT_LENGTHS, DEFAULT_ORDER, CountingGame
-from simple_players import RandomOpponents
+from counting_game import DEFAULT_ORDER, CountingGame, allowed, learning_rows, length_of
+from simple_players import RandomOpponents, expected_value
 
 from veldt.environments import EnvironmentFactory
-from veldt.errors import ConfigurationError
 from veldt.games import make_game
-from veldt.games.pettingzoo_games import PettingZooGames, make_pettingzoo
+from veldt.games.pettingzoo_games import PettingZooGames
 from veldt.games.seats import LearningSeat, SeatColumns
-from veldt.games.solvers import information_tree, opponent_reach, own_reach
+from veldt.games.solvers import information_tree
 
 PLAYERS = 3
-
-
-def length_of(game, episode):
-    return DEFAULT_LENGTHS[(game + episode) % len(DEFAULT_LENGTHS)]
-
-
-def allowed(moves, player):
-    return [(action + moves + player) % 3 != 0 for action in range(4)]
-
-
-def learning_rows(game, num_rows):
-    """What the contract says of one game's learning seat, worked out move by move."""
-    rows, episode = [], 0
-    while len(rows) < num_rows:
-        seat, length = (game + episode) % PLAYERS, length_of(game, episode)
-        mine = [move for move in range(length) if DEFAULT_ORDER[move % 4] == seat]
-        for move, following in zip(mine, [*mine[1:], length], strict=False):
-            rows.append(
-                {
-                    "seen": [game, episode, move, seat],
-                    "mask": allowed(move, seat),
-                    "reward": sum(1000 * seat + paid for paid in range(move + 1, following + 1)),
-                    "terminated": following == length and episode % 2 == 0,
-                    "truncated": following == length and episode % 2 == 1,
-                    "final": [game, episode, length, seat] if following == length else None,
-                }
-            )
-        episode += 1
-    return rows[:num_rows]
 
 
 class Witness(RandomOpponents):
@@ -109,7 +78,7 @@ def test_every_row_of_the_learning_seat_is_its_own():
             assert returns == [1000 * player * length + moves for player in range(PLAYERS)]
 
 
-def column_rows(game, player, num_rows, same_step):
+def column_rows(game, player, num_rows):
     """What the contract says of one seat's column, step by step."""
     rows, episode = [], 0
     while len(rows) < num_rows:
@@ -123,30 +92,24 @@ def column_rows(game, player, num_rows, same_step):
                     "reward": 1000 * player + move + 1,
                     "terminated": last and episode % 2 == 0,
                     "truncated": last and episode % 2 == 1,
-                    "ignored": False,
                     "final": [game, episode, length, player] if last else None,
                 }
             )
-        if not same_step:
-            row = {"seen": [game, episode, length, player], "mask": [True, False, False, False]}
-            ends = {"terminated": False, "truncated": False, "ignored": True, "final": None}
-            rows.append({**row, **ends, "reward": 0.0})
         episode += 1
     return rows[:num_rows]
 
 
-@pytest.mark.parametrize("same_step", [False, True])
-def test_every_seat_has_its_own_column(same_step):
+def test_every_seat_has_its_own_column():
     def make(num_envs):
         games = -(-num_envs // PLAYERS)
-        return SeatColumns(CountingGame(games, same_step_reset=same_step), num_envs)
+        return SeatColumns(CountingGame(games), num_envs)
 
     factory = EnvironmentFactory(make)
-    assert factory.spec().same_step_reset == same_step
+    assert factory.spec().same_step_reset
     assert factory.spec().action_mask_size == 4
     environment = factory.make(9, seed=0)
     environment.reset()
-    expected = [column_rows(*divmod(column, PLAYERS), 40, same_step) for column in range(9)]
+    expected = [column_rows(*divmod(column, PLAYERS), 40) for column in range(9)]
     for number in range(40):
         before = {name: array.copy() for name, array in environment.observations.items()}
         step = environment.step(first_legal(environment))
@@ -154,15 +117,16 @@ def test_every_seat_has_its_own_column(same_step):
             row = expected[column][number]
             assert before["observation"][column].tolist() == row["seen"]
             assert before["action_mask"][column].tolist() == row["mask"]
-            for name in ("reward", "terminated", "truncated", "ignored"):
+            for name in ("reward", "terminated", "truncated"):
                 assert getattr(step, name)[column] == row[name], name
-            if same_step and row["final"]:
+            assert not step.ignored[column]
+            if row["final"]:
                 final = step.final_observations["final_observation"][column]
                 assert final.tolist() == row["final"]
 
 
 def test_a_simultaneous_game_has_no_waiting_rows():
-    columns = SeatColumns(make_game("veldt:rock_paper_scissors", 2, same_step_reset=True))
+    columns = SeatColumns(make_game("veldt:rock_paper_scissors", 2))
     _, info = columns.reset()
     assert info["action_mask"].all()
     _, rewards, terminated, _, info = columns.step(np.array([0, 1, 2, 1]))
@@ -175,34 +139,9 @@ def test_a_simultaneous_game_has_no_waiting_rows():
     assert learning.seats.tolist() == [1, 0, 1, 0]
 
 
-class FirstLegal(RandomOpponents):
-    def act(self, turns):
-        return turns.legal.argmax(axis=1)
-
-
-@pytest.mark.parametrize("name", ["veldt:leduc", "veldt:connect_four"])
-def test_a_learning_seat_goes_on_where_it_was(name):
-    first, second = (LearningSeat(make_game(name, 6, seed=4), FirstLegal()) for _ in range(2))
-    shown, info = first.reset()
-    for _ in range(15):
-        shown, *_, info = first.step(info["action_mask"].argmax(axis=1))
-    second.reset()
-    again, info = second.load_state(first.state())
-    np.testing.assert_array_equal(again, shown)
-    for _ in range(25):
-        actions = info["action_mask"].argmax(axis=1)
-        *answers, info = first.step(actions)
-        for one, other in zip(answers, second.step(actions), strict=False):
-            np.testing.assert_array_equal(one, other)
-    assert LearningSeat(PettingZooGames(countdown(), 1), FirstLegal()).state() is None
-
-
-def countdown():
-    return pytest.importorskip("small_pettingzoo").Countdown
-
-
 def test_agents_that_leave_wait_for_the_next_game():
-    columns = SeatColumns(PettingZooGames(countdown(), 1, same_step_reset=True))
+    countdown = pytest.importorskip("small_pettingzoo").Countdown
+    columns = SeatColumns(PettingZooGames(countdown, 1))
     columns.reset()
     answers = [columns.step(np.zeros(3, dtype=int)) for _ in range(4)]
     assert [answer[2].tolist() for answer in answers] == [
@@ -216,7 +155,7 @@ def test_agents_that_leave_wait_for_the_next_game():
     assert finals == [[[0, 1]], [[2, 2]], [[1, 3]], [[0, 1]]]
     assert answers[2][0].tolist() == [[0, 0], [1, 0], [2, 0]]
 
-    learning = LearningSeat(PettingZooGames(countdown(), 3), RandomOpponents())
+    learning = LearningSeat(PettingZooGames(countdown, 3), RandomOpponents())
     learning.reset()
     rows = [learning.step(np.zeros(3, dtype=int)) for _ in range(3)]
     assert [row[1].tolist() for row in rows] == [[1, 11, 21], [11, 12, 22], [12, 13, 1]]
@@ -225,42 +164,6 @@ def test_agents_that_leave_wait_for_the_next_game():
         [False, False, True],
         [False, True, True],
     ]
-
-
-def test_real_games_open_as_environments():
-    pytest.importorskip("mpe2")
-
-    def make(num_envs, name="pettingzoo:mpe2.simple_spread_v3"):
-        return SeatColumns(make_pettingzoo(name, -(-num_envs // 3), max_cycles=5), num_envs)
-
-    factory = EnvironmentFactory(make)
-    environment, random = factory.make(6, seed=3), np.random.default_rng(0)
-    environment.reset()
-    ends = 0
-    for _ in range(12):
-        step = environment.step(environment.random_actions(random))
-        ends += int(step.truncated.sum())
-    assert ends == 12
-    assert step.env_steps == 0  # the twelfth step is a reset step: five, reset, five, reset
-
-    def turns(num_envs):
-        name = "pettingzoo:pettingzoo.classic.connect_four_v3"
-        return LearningSeat(make_pettingzoo(name, num_envs), RandomOpponents())
-
-    factory = EnvironmentFactory(turns)
-    assert factory.spec().observation[0].name == "observation.observation"
-    environment = factory.make(2, seed=0)
-    environment.reset()
-    for _ in range(60):
-        environment.step(environment.random_actions(random))
-    environment.close()
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(ConfigurationError, match="without same_step_reset"):
-        LearningSeat(CountingGame(1, same_step_reset=True), RandomOpponents())
-    with pytest.raises(ConfigurationError, match="have no 4 columns"):
-        SeatColumns(CountingGame(1), 4)
 
 
 def test_a_move_of_a_turn_based_game_is_one_env_step():
@@ -290,37 +193,3 @@ def test_the_learning_seat_earns_what_the_exact_value_says():
         mine = (tree.players == seat)[:, None]
         exact += 0.5 * sign * expected_value(tree, np.where(mine, betting, tree.uniform()))
     assert abs(rewards.mean() - exact) < 4 * rewards.std() / len(rewards) ** 0.5
-
-
-def test_returns_in_seat_columns_are_the_exact_action_values():
-    """Uniform play in Kuhn: the mean return after betting minus that after passing, in every
-    information state of both players, is what the exact values of two deviations say."""
-    tree, random = information_tree("veldt:kuhn"), np.random.default_rng(0)
-    numbers = {bytes(seen): state for state, seen in enumerate(tree.observations)}
-    columns = SeatColumns(make_game("veldt:kuhn", 1000, same_step_reset=True))
-    seen, info = columns.reset()
-    episodes = [[] for _ in range(columns.num_envs)]
-    returns = [([], []) for _ in range(tree.num_states)]
-    for _ in range(60):
-        mask = info["action_mask"]
-        actions = np.where(mask, random.random(mask.shape), -1.0).argmax(axis=1)
-        for column in np.flatnonzero(mask.all(axis=1)):
-            episodes[column].append((numbers[bytes(seen[column])], actions[column]))
-        seen, rewards, terminated, _, info = columns.step(actions)
-        assert not rewards[~terminated].any()
-        for column in np.flatnonzero(terminated):
-            for state, action in episodes[column]:
-                returns[state][action].append(rewards[column])
-            episodes[column].clear()
-    own = own_reach(tree, tree.uniform()[None])[0]
-    for state, (passing, betting) in enumerate(returns):
-        values = []
-        for action in (0, 1):
-            table = tree.uniform()
-            table[state] = np.eye(2)[action]
-            values.append(expected_value(tree, table) * (1 if tree.players[state] == 0 else -1))
-        others = opponent_reach(tree, tree.uniform(), tree.players[state])
-        reached = own[state] * others[tree.states == state].sum() / tree.states.shape[1]
-        exact = (values[1] - values[0]) / reached
-        error = (np.var(passing) / len(passing) + np.var(betting) / len(betting)) ** 0.5
-        assert abs(np.mean(betting) - np.mean(passing) - exact) < 4.5 * error + 1e-5

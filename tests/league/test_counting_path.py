@@ -8,18 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counting_game import DEFAULT_LENGTHS, DEFAULT_ORDER, CountingGame
+from counting_game import CountingGame, learning_rows
 
 from veldt.backends.serial import SerialBackend
-from veldt.games.registry import GAMES
-from veldt.league.results import league_state
+from veldt.games import GAMES
 from veldt.league.state import LEAGUE
 from veldt.options import RunOptions
 from veldt.ports import ExperienceSource
 from veldt.role import Role
 from veldt.run.plan import make_plan
 
-WIDTH, STEPS, PLAYERS = 5, 6, 3
+WIDTH, STEPS = 5, 6
 KEPT: list[dict[str, np.ndarray]] = []
 
 
@@ -55,7 +54,7 @@ def played(tmp_path: Path, monkeypatch):
     try:
         for _ in range(4):
             backend.advance(0.0)
-        state = league_state(backend.parameters(LEAGUE).vector, plan.config.league)
+        state = plan.config.league.state_of(backend.parameters(LEAGUE).vector)
     finally:
         backend.stop()
     joined = {name: np.concatenate([one[name][:-1] for one in KEPT]) for name in KEPT[0]
@@ -63,39 +62,19 @@ def played(tmp_path: Path, monkeypatch):
     return joined, state
 
 
-def decisions(game: int, num_rows: int):
-    """(episode, moves before, seat, reward, ends, last move) of the learning player, by hand."""
-    rows, episode = [], 0
-    while len(rows) < num_rows:
-        length = DEFAULT_LENGTHS[(game + episode) % len(DEFAULT_LENGTHS)]
-        seat = (game + episode) % PLAYERS
-        turns = [t for t in range(length) if DEFAULT_ORDER[t % len(DEFAULT_ORDER)] == seat]
-        for turn, following in zip(turns, [*turns, length][1:], strict=False):
-            reward = sum(1000 * seat + move for move in range(turn + 1, following + 1))
-            rows.append((episode, turn, seat, reward, following == length, length))
-        episode += 1
-    return rows[:num_rows]
-
-
 def test_rewards_seats_masks_and_ends_reach_the_right_column(played):
     rows, _ = played
     assert len(rows["reward"]) > 100
     for game in range(WIDTH):
-        expected = decisions(game, len(rows["reward"]))
-        for row, (episode, turn, seat, reward, ends, last) in enumerate(expected):
-            seen = rows["observation"][row, game].tolist()
-            assert seen == [game, episode, turn, seat], (game, row)
-            assert rows["reward"][row, game] == reward
-            assert rows["terminated"][row, game] == (ends and episode % 2 == 0)
-            assert rows["truncated"][row, game] == (ends and episode % 2 == 1)
+        for row, expected in enumerate(learning_rows(game, len(rows["reward"]))):
+            assert rows["observation"][row, game].tolist() == expected["seen"], (game, row)
+            assert rows["action_mask"][row, game].tolist() == expected["mask"]
+            for name in ("reward", "terminated", "truncated"):
+                assert rows[name][row, game] == expected[name]
             assert not rows["ignored"][row, game]
-            actions = np.arange(CountingGame.num_actions)
-            allowed = (actions + turn + seat) % 3 != 0
-            assert rows["action_mask"][row, game].tolist() == allowed.tolist()
-            assert allowed[rows["action"][row, game]]
-            if ends:
-                final = rows["final_observation"][row, game].tolist()
-                assert final == [game, episode, last, seat]
+            assert expected["mask"][rows["action"][row, game]]
+            if expected["final"]:
+                assert rows["final_observation"][row, game].tolist() == expected["final"]
 
 
 def test_an_episode_begins_after_each_end_and_nowhere_else(played):
@@ -112,25 +91,3 @@ def test_results_are_counted_by_seat(played):
     first = int(state.payoff.seated_first[0, 0])
     assert first == state.games  # against itself, it has both the first and the other seats
     assert state.env_steps[0] > 0
-
-
-def test_every_second_player_of_two_begins(tmp_path):
-    options = RunOptions("veldt:kuhn", backend="serial", num_actors=1, envs_per_actor=8)
-    plan = make_plan("league", options, {"trajectory_steps": 8, "batch_trajectories": 1})
-    [learner] = plan.topology.of("learner")
-    learner.role = Keeper(learner.role.source)
-    KEPT.clear()
-    backend = SerialBackend(plan.topology, seed=0)
-    backend.run_dir = tmp_path
-    backend.start()
-    backend.advance(0.0)
-    backend.stop()
-    seen = np.concatenate([one["observation"][:-1] for one in KEPT])
-    first = np.concatenate([one["first"][:-1] for one in KEPT])
-    for game in range(8):
-        seats = seen[first[:, game], game, 1]  # the second entry is 1 in the second seat
-        numbers = np.flatnonzero(np.diff(seats) == 0)
-        # A game that ends before the learning player has moved leaves no row behind: in Kuhn poker
-        # the first player never has that, since the first move ends nothing.
-        assert not len(numbers)
-        assert seats[0] == game % 2

@@ -10,7 +10,7 @@ import veldt
 from veldt.backends.serial import SerialBackend
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
-from veldt.games.registry import GAMES
+from veldt.games import GAMES
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 
@@ -68,7 +68,8 @@ def test_a_league_plays_pettingzoo(env, tmp_path):
 def test_what_a_game_does_not_have_is_refused():
     with pytest.raises(ConfigurationError, match="vectorization at auto"):
         EnvironmentFactory("veldt:kuhn", vectorization="subprocess").spec()
-    assert not EnvironmentFactory("veldt:kuhn", autoreset="next_step").spec().same_step_reset
+    with pytest.raises(ConfigurationError, match="leave autoreset out"):
+        EnvironmentFactory("veldt:kuhn", autoreset="disabled").spec()
 
 
 @pytest.mark.parametrize(("architecture", "rows_per_step"), [("impala", 2), ("league", 1)])

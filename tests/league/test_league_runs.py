@@ -22,7 +22,6 @@ from veldt.commands.exploit import exploit_run
 from veldt.commands.play import play_run
 from veldt.league.opponents import Opponents
 from veldt.league.pool import ModelPool
-from veldt.league.results import league_state
 from veldt.league.state import LEAGUE, LeagueState
 from veldt.options import RunOptions
 from veldt.run.loading import find_checkpoint
@@ -37,7 +36,7 @@ def plan_of(backend: str, own: dict, **options) -> Plan:
 
 
 def state_of(backend, plan: Plan) -> LeagueState:
-    return league_state(backend.parameters(LEAGUE).vector, plan.config.league)
+    return plan.config.league.state_of(backend.parameters(LEAGUE).vector)
 
 
 def test_players_are_frozen_before_they_are_reset(tmp_path):

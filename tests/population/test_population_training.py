@@ -13,10 +13,9 @@ from wiring import FactoryOf, OpenRun, context, counted, live, opened
 import veldt
 from veldt.checkpoints.store import CheckpointStore
 from veldt.errors import ConfigurationError
-from veldt.population.controller import PopulationController
-from veldt.population.member import PopulationActor, Scoring
-from veldt.population.options import PopulationOptions
-from veldt.population.orders import Orders, scores_layout
+from veldt.population.controller import Orders, PopulationController, scores_layout
+from veldt.population.members import PopulationActor, Scoring
+from veldt.population.rules import PopulationOptions
 from veldt.roles.actor import Actor
 from veldt.roles.trajectory_sources import NewerRows
 from veldt.topology import Topology
@@ -340,16 +339,10 @@ def test_an_interrupted_population_ends_with_the_same_bits(architecture, tmp_pat
     [
         ({"num_policies": 0}, "num_policies"),
         ({"num_policies": 2, "pbt_learning_rates": (1e-3,)}, "1 entries for 2 policies"),
-        ({"num_policies": 2, "pbt_rule": "best"}, "pbt_rule is unknown"),
-        ({"num_policies": 2, "pbt_episodes": 0}, "pbt_episodes"),
         ({"num_policies": 9}, "9 policies need as many environments"),
+        ({"num_policies": 2, "num_learners": 2}, "both"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(options, message):
     with pytest.raises(ConfigurationError, match=message):
-        OpenRun("sample_factory", **options)
-
-
-def test_impala_has_several_learners_or_several_policies():
-    with pytest.raises(ConfigurationError, match="both"):
-        OpenRun("impala", num_policies=2, num_learners=2)
+        OpenRun("impala", **options)

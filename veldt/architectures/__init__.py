@@ -19,9 +19,7 @@ from veldt.errors import ConfigurationError, did_you_mean
 
 if TYPE_CHECKING:
     from veldt.problem import Problem
-    from veldt.telemetry.result import OwnMeasures
     from veldt.topology import Topology
-    from veldt.types import Parameters
 
 
 def one_actor(cores: int) -> int:
@@ -62,9 +60,6 @@ class Architecture:
     """Accepts --env external:HOST:PORT, simulators in other processes."""
     clips_atari_rewards: bool = True
     """Clips rewards of Atari games to [-1, 1] unless --reward-clip says otherwise."""
-    measure: Callable[[Any, Topology, Callable[[str], Parameters], Path], OwnMeasures] | None = None
-    """Measures the last weights itself, from the config, the topology, the boards by name and the
-    run directory; without it the returns of episodes decide which weights are best."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, Options
 from veldt.options.presets import presets
-from veldt.population.options import PopulationOptions
+from veldt.population.members import with_population
+from veldt.population.rules import PopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.synchronous_group import synchronous_group
@@ -110,6 +111,6 @@ def build(config: Config, problem: Problem) -> Topology:
 ARCHITECTURE = Architecture(
     "impala",
     Config,
-    build,
+    with_population(build),
     presets("impala", Config()),
 )

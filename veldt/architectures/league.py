@@ -23,11 +23,10 @@ import math
 from dataclasses import dataclass
 
 from veldt.architectures import Architecture, one_actor_per_core
-from veldt.league.actor import LeagueActor
 from veldt.league.learner import EntropySchedule, LeagueLearner
-from veldt.league.options import LeagueOptions
-from veldt.league.results import league_measures
-from veldt.league.wiring import League
+from veldt.league.manager import League
+from veldt.league.opponents import LeagueActor
+from veldt.league.state import LeagueOptions
 from veldt.losses.actor_critic import ActorCritic
 from veldt.losses.ppo import PPO, SynchronousOptions
 from veldt.optimizers import OptimizerOptions
@@ -115,5 +114,4 @@ ARCHITECTURE = Architecture(
     build,
     presets("league", Config()),
     default_actors=one_actor_per_core,
-    measure=league_measures,
 )

@@ -24,7 +24,8 @@ from veldt.losses.ppo import ClippedOptions, PPOOptions, clipped
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
 from veldt.options.presets import presets
-from veldt.population.options import PopulationOptions
+from veldt.population.members import with_population
+from veldt.population.rules import PopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients.local import LocalOptimizer
@@ -137,7 +138,7 @@ def build(config: Config, problem: Problem) -> Topology:
 ARCHITECTURE = Architecture(
     "sample_factory",
     Config,
-    build,
+    with_population(build),
     presets("sample_factory", Config()),
     central_inference=True,
     refuses={

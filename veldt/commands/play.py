@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from veldt.errors import ConfigurationError
-from veldt.games.interface import VectorGame
-from veldt.games.registry import make_games
-from veldt.league.match import ModelPlayer
+from veldt.games import VectorGame, make_game
+from veldt.league.strength import SeatPlayer
 from veldt.run.loading import LAST, restored
 
 _FIRST_GAME = np.zeros(1, np.int64)
@@ -38,10 +37,10 @@ def play_run(
             f"{trained.name} cannot be played against; give a run on a game of several players"
             " with one choice per move"
         )
-    game = make_games(trained.name, 1, seed, **dict(trained.options))
+    game = make_game(trained.name, 1, seed, **dict(trained.options))
     if seat >= game.spec.num_players:
         raise ConfigurationError(f"seat is {seat}; use 0 to {game.spec.num_players - 1}")
-    model = ModelPlayer(plan.topology.network, weights.vector, game.spec.num_players, seed)
+    model = SeatPlayer(plan.topology.network, weights.vector, game.spec.num_players, seed)
     game.reset(seed)
     total, names = 0.0, _action_names(game)
     while True:
@@ -73,14 +72,12 @@ def _legal(game: VectorGame, player: int) -> np.ndarray:
     return game.legal(np.array([player]), _FIRST_GAME)
 
 
-def _chosen(game: VectorGame, player: int, model: ModelPlayer) -> int:
+def _chosen(game: VectorGame, player: int, model: SeatPlayer) -> int:
     legal = _legal(game, player) if game.spec.action_mask_size else None
-    seen = game.observe(np.array([player]), _FIRST_GAME)
-    logits, drawn_actions = model.probabilities(np.array([player]), seen, legal)
-    # In card games a deterministic player could be read.
-    if game.spec.id in _ALWAYS_GREEDY:
-        return int(logits[0].argmax())
-    return int(drawn_actions[0])
+    seat = np.array([player])
+    # In card games, always playing the likeliest action would reveal the cards.
+    greedy = game.spec.id in _ALWAYS_GREEDY
+    return int(model.act(seat, game.observe(seat, _FIRST_GAME), legal, greedy)[0])
 
 
 def _asked(

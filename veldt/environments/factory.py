@@ -308,7 +308,7 @@ def open_vector(
 
 def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
     """One policy plays all seats; every seat of every game is a column."""
-    from veldt.games.registry import make_games, num_players  # games import this package
+    from veldt.games import make_game, num_players  # games import this package
     from veldt.games.seats import SeatColumns
 
     if factory.vectorization not in ("auto", "native") or factory.time_limit is not None:
@@ -316,12 +316,13 @@ def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
             f"'{factory.name}' steps many games together and ends them by its own rules; leave"
             " vectorization at auto and time_limit out"
         )
-    same_step = factory.autoreset != "next_step"  # reset rows would waste a share of short games
+    if factory.autoreset not in ("default", "same_step"):
+        raise ConfigurationError(f"'{factory.name}' resets by itself; leave autoreset out")
     players = num_players(factory.name, **options)
-    games = make_games(factory.name, -(-num_envs // players), same_step_reset=same_step, **options)
-    mode = AutoresetMode.SAME_STEP if same_step else AutoresetMode.NEXT_STEP
+    games = make_game(factory.name, -(-num_envs // players), **options)
     rows = 1 if games.spec.simultaneous else players
-    return OpenedVector(SeatColumns(games, num_envs), mode, rows_per_env_step=rows)
+    columns = SeatColumns(games, num_envs)
+    return OpenedVector(columns, AutoresetMode.SAME_STEP, rows_per_env_step=rows)
 
 
 def _open_envpool(

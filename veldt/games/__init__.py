@@ -1,7 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Games of several players: one vectorised interface, native games, exact measures, PettingZoo."""
+"""Games of several players by name: native ones in NumPy, and those of PettingZoo."""
 
-from veldt.games.interface import GameSpec, GameStep, VectorGame
-from veldt.games.registry import GAMES, make_game
+from __future__ import annotations
 
-__all__ = ["GAMES", "GameSpec", "GameStep", "VectorGame", "make_game"]
+from typing import Any
+
+from veldt.environments.lookup import PETTINGZOO_GAMES
+from veldt.errors import ConfigurationError, did_you_mean
+from veldt.games.board_games import ConnectFour, TicTacToe
+from veldt.games.interface import GameSpec, GameStep, NativeGame, VectorGame
+from veldt.games.pettingzoo_games import make_pettingzoo
+from veldt.games.small_games import KuhnPoker, LeducPoker, RockPaperScissors
+
+__all__ = ["GAMES", "GameSpec", "GameStep", "VectorGame", "make_game", "num_players"]
+
+GAMES: dict[str, type[NativeGame]] = {
+    "veldt:rock_paper_scissors": RockPaperScissors,
+    "veldt:kuhn": KuhnPoker,
+    "veldt:leduc": LeducPoker,
+    "veldt:tic_tac_toe": TicTacToe,
+    "veldt:connect_four": ConnectFour,
+}
+
+
+def make_game(name: str, num_games: int, seed: int = 0, **options: Any) -> VectorGame:
+    """`num_games` games of "veldt:<game>" or "pettingzoo:<module>", stepped together.
+
+    Args:
+        name: A key of `GAMES`, "pettingzoo:<module>" or "pettingzoo:<registered id>".
+        num_games: How many games.
+        seed: Seed of all chance events; the same one gives the same games.
+        options: Keyword arguments of the game, such as `opening_moves`.
+    """
+    is_pettingzoo = name.startswith(PETTINGZOO_GAMES)
+    if not is_pettingzoo and name not in GAMES:
+        raise ConfigurationError(f"unknown game '{name}'; {did_you_mean(name, GAMES)}")
+    try:
+        if is_pettingzoo:
+            return make_pettingzoo(name, num_games, seed, **options)
+        return GAMES[name](num_games, seed, **options)
+    except TypeError as error:
+        raise ConfigurationError(f"cannot make '{name}': {error}") from error
+
+
+def num_players(name: str, **options: Any) -> int:
+    """The number of players of one such game."""
+    game = make_game(name, 1, **options)
+    game.close()
+    return game.spec.num_players

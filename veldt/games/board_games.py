@@ -7,13 +7,11 @@ Seen from the mover, so that one policy can learn both seats (OpenSpiel shows cr
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from typing import ClassVar
 
 import numpy as np
 
 from veldt.errors import ConfigurationError
-from veldt.games.native import NativeGame, game_spec, zero_sum
+from veldt.games.interface import NativeGame, zero_sum
 
 CELLS = 9
 LINES = np.array(
@@ -32,32 +30,15 @@ _STONES = ".XO"
 class BoardGame(NativeGame):
     """A game of two players whose first moves, up to `opening_moves`, are drawn at random."""
 
-    id: ClassVar[str]
-    observation_size: ClassVar[int]
-    num_actions: ClassVar[int]
-    most_opening_moves: ClassVar[int]
+    most_opening_moves: int
 
-    def __init__(
-        self,
-        num_games: int,
-        seed: int = 0,
-        same_step_reset: bool = False,
-        opening_moves: int = 0,
-    ) -> None:
+    def __init__(self, num_games: int, seed: int = 0, opening_moves: int = 0) -> None:
         most = self.most_opening_moves
         if not 0 <= opening_moves <= most:
             raise ConfigurationError(f"opening_moves is {opening_moves}; use 0 to {most}")
-        spec = game_spec(
-            self.id, self.observation_size, self.num_actions, same_step_reset=same_step_reset
-        )
-        super().__init__(spec, num_games, seed)
         self.opening_moves = opening_moves
         self.action_names = tuple(str(action + 1) for action in range(self.num_actions))
-        self._set_up()
-
-    @abstractmethod
-    def _set_up(self) -> None:
-        """Allocate the arrays and set `num_deals`."""
+        super().__init__(num_games, seed)
 
 
 def has_line(stones: np.ndarray) -> np.ndarray:
@@ -80,7 +61,7 @@ class TicTacToe(BoardGame):
     most_opening_moves = 4  # one more could win
     state_names = ("cells",)
 
-    def _set_up(self) -> None:
+    def _allocate(self) -> None:
         self.num_deals = (self.opening_moves + 1) * math.perm(CELLS, self.opening_moves)
         self.cells = np.full((self.num_games, CELLS), EMPTY)
 
@@ -107,9 +88,7 @@ class TicTacToe(BoardGame):
         cells = np.argmax(np.cumsum(empty, axis=1) == choices[:, None] + 1, axis=1)
         self.cells[games, cells] = mover
 
-    def _play(
-        self, games: np.ndarray, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _play(self, games: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mover = self.turns[games]
         self.cells[games, actions] = mover
         self.turns[games] = 1 - mover
@@ -117,7 +96,7 @@ class TicTacToe(BoardGame):
         won = has_line(cells == mover[:, None])
         over = won | (cells != EMPTY).all(axis=1)
         first = np.where(won, np.where(mover == 0, 1, -1), 0)
-        return zero_sum(first), over, np.zeros(len(games), bool)
+        return zero_sum(first), over
 
     def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
         return planes(self.cells[games], players)
@@ -151,7 +130,7 @@ class ConnectFour(BoardGame):
     most_opening_moves = ROWS - 1  # fewer than a column holds, and than it takes to win
     state_names = ("stones", "num_moves")
 
-    def _set_up(self) -> None:
+    def _allocate(self) -> None:
         self.num_deals = COLUMNS**self.opening_moves
         self.stones = np.zeros((self.num_games, 2), dtype=np.int64)
         self.num_moves = np.zeros(self.num_games, dtype=np.int64)
@@ -169,14 +148,12 @@ class ConnectFour(BoardGame):
             self._place(games, deals % COLUMNS)
             deals = deals // COLUMNS
 
-    def _play(
-        self, games: np.ndarray, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _play(self, games: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mover = self._place(games, actions)
         won = has_four(self.stones[games, mover])
         over = won | (self.num_moves[games] == ROWS * COLUMNS)
         first = np.where(won, np.where(mover == 0, 1, -1), 0)
-        return zero_sum(first), over, np.zeros(len(games), bool)
+        return zero_sum(first), over
 
     def _place(self, games: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Place the next stones; returns the players who did."""

@@ -43,9 +43,9 @@ class Opponents(Protocol):
 class _Columns(VectorEnv):
     """Spaces and observations of a vector environment over a game."""
 
-    def __init__(self, game: VectorGame, num_envs: int, mode: AutoresetMode) -> None:
+    def __init__(self, game: VectorGame, num_envs: int) -> None:
         self.num_envs = num_envs
-        self.metadata = {"autoreset_mode": mode}
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = observation_space(game.spec)
         self.single_action_space = action_space(game.spec.action)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -63,14 +63,15 @@ class _Columns(VectorEnv):
 
 
 class SeatColumns(_Columns):
-    """Column b * P + p is player p of game b. Players who are not to act have waiting rows. Resets
-    are those of the game. `num_envs` should be a multiple of P: seats without a column stay at
-    their smallest legal action."""
+    """Column b * P + p is player p of game b. Players who are not to act have waiting rows.
+
+    `num_envs` should be a multiple of P: seats without a column stay at their smallest legal
+    action. A step that ends a game begins the next one at once, because rows of reset steps would
+    be a large share of short games."""
 
     def __init__(self, game: VectorGame, num_envs: int | None = None) -> None:
         self._columns = game.num_games * game.spec.num_players
-        mode = AutoresetMode.SAME_STEP if game.spec.same_step_reset else AutoresetMode.NEXT_STEP
-        super().__init__(game, num_envs or self._columns, mode)
+        super().__init__(game, num_envs or self._columns)
         if self.num_envs > self._columns:
             raise ConfigurationError(
                 f"{game.num_games} games of {game.spec.num_players} players have no "
@@ -84,17 +85,17 @@ class SeatColumns(_Columns):
         return self._observed(self.game.observe_all()), self._masks()
 
     def step(self, actions: np.ndarray) -> Answer:
-        joint = self._joint(np.asarray(actions))
-        step = self.game.step(joint)
-        seen = self.game.observe_all()
-        info = self._masks()
-        ended = step.terminated | step.truncated
-        if self.game.spec.same_step_reset and ended.any():
-            last = step.final_observations or seen
-            final = {
-                name: np.where(_spread(step.over, array), last[name], array)
-                for name, array in seen.items()
-            }
+        game = self.game
+        step = game.step(self._joint(np.asarray(actions)))
+        ended, over = step.terminated | step.truncated, np.flatnonzero(step.over)
+        last = game.observe_all(over) if len(over) else {}
+        game.begin(step.over)
+        seen, info = game.observe_all(), self._masks()
+        if ended.any():
+            # A player may leave before its game is over.
+            final = {name: array.copy() for name, array in seen.items()} if last else seen
+            for name, array in last.items():
+                final[name][over] = array
             info["final_obs"], info["_final_obs"] = self._observed(final), self._flat(ended)
         flags = (self._flat(step.terminated), self._flat(step.truncated))
         return self._observed(seen), self._flat(step.rewards), *flags, info
@@ -127,12 +128,10 @@ class LearningSeat(_Columns):
     """Column b holds the decisions of the learning player of game b.
 
     Its seat increases by one from game to game, and neighbouring games begin with different ones.
-    Resets happen within the step, so that no row is spent on them."""
+    A step that ends a game begins the next one at once."""
 
     def __init__(self, game: VectorGame, opponents: Opponents) -> None:
-        if game.spec.same_step_reset:
-            raise ConfigurationError("LearningSeat needs a game without same_step_reset")
-        super().__init__(game, game.num_games, AutoresetMode.SAME_STEP)
+        super().__init__(game, game.num_games)
         self.opponents = opponents
         self.seats = np.zeros(game.num_games, dtype=np.int64)
         self._numbers = np.arange(game.num_games)
@@ -158,21 +157,6 @@ class LearningSeat(_Columns):
         if row.final:
             info["final_obs"], info["_final_obs"] = self._shown(row.final), row.closed
         return self._shown(seen), row.rewards, row.terminated, row.truncated, info
-
-    def state(self) -> dict[str, np.ndarray] | None:
-        """Games, seats and returns so far; None where games cannot be saved."""
-        games = self.game.state()
-        if games is None:
-            return None
-        kept = {"game." + name: array for name, array in games.items()}
-        return {**kept, "seats": self.seats.copy(), "returns": self._returns.copy()}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> tuple[Any, dict[str, Any]]:
-        """Continue from a state; returns what reset() would."""
-        games = {name[5:]: array for name, array in state.items() if name.startswith("game.")}
-        self.game.load_state(games)
-        self.seats[:], self._returns[:] = state["seats"], state["returns"]
-        return self._shown(self.game.observe(self.seats)), self._masks()
 
     def _is_to_act(self) -> np.ndarray:
         """bool [B]: where the learning player is to act."""
@@ -260,8 +244,3 @@ def _leaf_space(leaf: ObservationLeaf) -> Space:
 
 def _entry(name: str) -> str:
     return name.removeprefix("observation.")
-
-
-def _spread(flags: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """bool [B] in as many dimensions as `like`."""
-    return flags.reshape(-1, *[1] * (like.ndim - 1))

@@ -16,11 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from veldt.errors import ConfigurationError
+from veldt.games import GAMES
 from veldt.games.board_games import CELLS, EMPTY, has_line, planes
 from veldt.games.interface import actions_of
-from veldt.games.native import NativeGame
-from veldt.games.registry import GAMES
 
 PolicyFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(observations [N, O], legal [N, A]) -> probabilities [N, A]."""
@@ -52,94 +50,61 @@ class InformationTree:
     """int [I]: the same player's previous decision and its action; -1 if there is none. Unique
     because of perfect recall. Earlier states have smaller numbers."""
 
-    @property
-    def num_states(self) -> int:
-        return len(self.players)
-
     def uniform(self) -> np.ndarray:
         """The table [I, A] of the policy that draws legal actions uniformly."""
         return self.legal / self.legal.sum(axis=1, keepdims=True)
 
-    def table(self, policy: PolicyFunction | np.ndarray) -> np.ndarray:
-        """Probabilities [I, A] of a policy in all states, checked and normalised."""
-        if callable(policy):
-            policy = policy(self.observations, self.legal)
-        table = np.asarray(policy, dtype=np.float64)
-        if table.shape != self.legal.shape:
-            raise ValueError(f"the policy returned {table.shape} instead of {self.legal.shape}")
-        if not np.isfinite(table).all() or (table < 0).any():
-            raise ValueError("a policy returned probabilities that are negative or not finite")
-        if (table[~self.legal] > 1e-6).any():
-            raise ValueError("a policy gave illegal actions a probability")
-        table = np.where(self.legal, table, 0.0)
-        sums = table.sum(axis=1, keepdims=True)
-        if (np.abs(sums - 1.0) > 1e-3).any():
-            raise ValueError("the probabilities of a policy do not sum to 1")
-        return table / sums
+    def table(self, policy: PolicyFunction) -> np.ndarray:
+        """Probabilities [I, A] of a policy in all states, normalised over the legal actions."""
+        chances = np.asarray(policy(self.observations, self.legal), dtype=np.float64)
+        table = np.where(self.legal, chances, 0.0)
+        return table / table.sum(axis=1, keepdims=True)
 
 
 @functools.cache
 def information_tree(name: str) -> InformationTree:
-    """The tree of veldt:kuhn or veldt:leduc, built once by playing the game itself."""
-    if name not in ("veldt:kuhn", "veldt:leduc"):
-        raise ConfigurationError(f"'{name}' has no exact NashConv; use veldt:kuhn or veldt:leduc")
-    game = GAMES[name](GAMES[name].num_deals)  # type: ignore[attr-defined]
-    builder = _TreeBuilder(game)
+    """The tree of veldt:kuhn or veldt:leduc, built once by playing all sequences of moves."""
+    game = GAMES[name](GAMES[name].num_deals)
     game.deal(np.arange(game.num_games))
+    nodes: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = []
+    states: list[tuple[int, np.ndarray, np.ndarray, int, int]] = []
     none = np.full(game.num_games, -1)
-    builder.visit(np.zeros(game.num_games), {0: (none, -1), 1: (none, -1)})
-    return builder.tree()
 
+    def number_states(mover: int, last_states: np.ndarray, last_action: int) -> np.ndarray:
+        """The states [D] of this node: deals with equal observations of the mover share one."""
+        seen, legal = game.observe(game.turns)["observation"], game.legal(game.turns)
+        _, first, inverse = np.unique(seen, axis=0, return_index=True, return_inverse=True)
+        begin = len(states)
+        for deal in first:
+            last = (int(last_states[deal]), last_action)
+            states.append((mover, seen[deal], legal[deal], *last))
+        return begin + inverse.reshape(-1)
 
-class _TreeBuilder:
-    """Depth-first search through all sequences of moves, for all deals at once."""
-
-    def __init__(self, game: NativeGame) -> None:
-        self._game = game
-        self._nodes: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = []
-        self._states: list[tuple[int, np.ndarray, np.ndarray, int, int]] = []
-
-    def visit(self, payoff: np.ndarray, last: dict[int, tuple[np.ndarray, int]]) -> int:
-        """Add the game's present node and all below it; returns its number.
-
-        `last` has each player's last states [D] and action."""
-        game, number = self._game, len(self._nodes)
-        children = np.full(game.spec.action_mask_size, NO_CHILD)
-        if game.waiting_for_reset.all():
-            self._nodes.append((-1, children, np.full(game.num_games, -1), payoff))
+    def visit(payoff: np.ndarray, last: dict[int, tuple[np.ndarray, int]]) -> int:
+        """Add the present node and all below it; `last`: each player's last states and action."""
+        number, children = len(nodes), np.full(game.num_actions, NO_CHILD)
+        if game.over.all():
+            nodes.append((-1, children, none, payoff))
             return number
         mover = int(game.turns[0])
         assert (game.turns == mover).all(), "moves must not depend on the deal"
-        assert not game.waiting_for_reset.any(), "ends must not depend on the deal"
-        states = self._number_states(mover, *last[mover])
-        self._nodes.append((mover, children, states, np.zeros(game.num_games)))
-        here = game.state()
+        assert not game.over.any(), "ends must not depend on the deal"
+        here = number_states(mover, *last[mover])
+        nodes.append((mover, children, here, np.zeros(game.num_games)))
+        before = game.state()
         for action in np.flatnonzero(game.legal(game.turns)[0]):
-            game.load_state(here)
+            game.load_state(before)
             moves = actions_of(game.turns, np.full(game.num_games, action), 2)
             reward = game.step(moves).rewards[:, 0].astype(np.float64)
-            children[action] = self.visit(reward, {**last, mover: (states, int(action))})
+            children[action] = visit(reward, {**last, mover: (here, int(action))})
         return number
 
-    def _number_states(self, mover: int, last_states: np.ndarray, last_action: int) -> np.ndarray:
-        """Deals with equal observations of the mover share a state."""
-        seen = self._game.observe(self._game.turns)["observation"]
-        allowed = self._game.legal(self._game.turns)
-        _, first, inverse = np.unique(seen, axis=0, return_index=True, return_inverse=True)
-        begin = len(self._states)
-        for deal in first:
-            entry = (mover, seen[deal], allowed[deal], int(last_states[deal]), last_action)
-            self._states.append(entry)
-        return begin + inverse.reshape(-1)
-
-    def tree(self) -> InformationTree:
-        movers, children, states, payoffs = map(np.array, zip(*self._nodes, strict=True))
-        players, seen, legal, last_states, last_actions = map(
-            np.array, zip(*self._states, strict=True)
-        )
-        return InformationTree(
-            players, seen, legal, movers, children, states, payoffs, last_states, last_actions
-        )
+    visit(np.zeros(game.num_games), {0: (none, -1), 1: (none, -1)})
+    of_nodes, of_states = (
+        [np.array(column) for column in zip(*rows, strict=True)] for rows in (nodes, states)
+    )
+    players, observations, legal, *last = of_states
+    return InformationTree(players, observations, legal, *of_nodes, *last)
 
 
 def best_response(
@@ -151,7 +116,7 @@ def best_response(
     reach = opponent_reach(tree, table, player)
     sign = 1.0 if player == 0 else -1.0
     values = sign * tree.payoffs
-    actions = np.full(tree.num_states, -1)
+    actions = np.full(len(tree.players), -1)
     for node in range(len(tree.movers) - 1, -1, -1):
         if tree.movers[node] < 0:
             continue
@@ -170,28 +135,20 @@ def best_response(
     return float(values[0].mean()), actions
 
 
-def nash_conv(tree: InformationTree, policy: PolicyFunction | np.ndarray) -> float:
+def nash_conv(tree: InformationTree, table: np.ndarray) -> float:
     """What both players together could gain by best responses; 0 in an equilibrium."""
-    table = tree.table(policy)
     # The values of the profile itself cancel out, because the game is zero-sum.
     return best_response(tree, table, 0)[0] + best_response(tree, table, 1)[0]
 
 
-def mixture(
-    tree: InformationTree,
-    policies: Sequence[PolicyFunction | np.ndarray],
-    weights: Sequence[float] | np.ndarray | None = None,
-) -> np.ndarray:
-    """The table equivalent to drawing one of `policies` by `weights` before each game.
+def mixture(tree: InformationTree, tables: Sequence[np.ndarray]) -> np.ndarray:
+    """The table equivalent to drawing one of `tables` uniformly before each game.
 
     Averaged in sequence form: in a state, a policy counts as much as it is likely to have reached
     it by its own moves."""
-    tables = np.stack([tree.table(policy) for policy in policies])
-    share = np.ones(len(tables)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if share.shape != (len(tables),) or (share < 0).any() or not share.sum() > 0:
-        raise ValueError("a mixture needs one weight per policy, none negative, not all zero")
-    plans = (share / share.sum())[:, None] * own_reach(tree, tables)
-    mixed = np.einsum("ki,kia->ia", plans, tables)
+    stacked = np.stack(tables)
+    plans = 1.0 / len(stacked) * own_reach(tree, stacked)
+    mixed = np.einsum("ki,kia->ia", plans, stacked)
     total = mixed.sum(axis=1, keepdims=True)
     # States that no policy reaches by itself do not matter.
     return np.where(total > 0, mixed / np.where(total > 0, total, 1.0), tree.uniform())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A learner of one learning player: freezes its model into the pool and begins anew as told."""
+"""The learner of one learning player: freezes its model into the pool and resets it on order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.league.pool import ModelPool
-from veldt.league.state import Matches
+from veldt.league.state import MatchesSource
 from veldt.ports import ParameterSink, ParameterSource
 from veldt.role import Part
 from veldt.roles.learner import Learner
@@ -19,22 +19,20 @@ from veldt.types import Parameters
 
 @dataclass(eq=False)
 class LearningPlayer(Part):
-    """Which learning player this is, and its way to the manager. What it writes on `generation` is
-    the model it last froze itself as, the one it last began anew after, and the first version of
-    its weights since; there a restarted learner finds how far it had come."""
+    """Which learning player this is, and its channels to the manager. On the board `generation` it
+    writes the model it last froze itself as, the one it was last reset after, and the first version
+    of its weights since; a restarted learner continues from there."""
 
     player: int
-    num_learning: int
-    capacity: int
-    matches: ParameterSource
+    matches: MatchesSource
     generation: ParameterSink
     known_generation: ParameterSource
 
 
 @dataclass(frozen=True)
 class EntropySchedule:
-    """Falls from `start` to `end` over `env_steps`, by the same factor in equal times: first a
-    policy that hardly runs in circles, then one that is close to an equilibrium."""
+    """Decreases exponentially from `start` to `end` over `env_steps`: much entropy keeps self-play
+    from cycling, and little lets the policy come close to an equilibrium."""
 
     start: float
     end: float
@@ -47,8 +45,8 @@ class EntropySchedule:
 
 @dataclass(eq=False, kw_only=True)
 class LeagueLearner(Learner):
-    """Follows orders between two updates. The model is on disk before the weights change: an
-    exploiter that was reset first would leave its initial weights in the pool."""
+    """Follows the manager's orders between two updates. The model is on disk before the weights
+    change: an exploiter that was reset first would leave its initial weights in the pool."""
 
     player: LearningPlayer
     entropy: EntropySchedule | None = None
@@ -56,24 +54,20 @@ class LeagueLearner(Learner):
     def open(self, context: NodeContext) -> None:
         super().open(context)
         player, self._pool = self.player, ModelPool(context.run_dir)
-        said = np.zeros(3, np.float32)
-        version = player.known_generation.pull(said, newer_than=-1)
+        player.matches.open()
+        generation = np.zeros(3, np.float32)
+        version = player.known_generation.pull(generation, newer_than=-1)
         self._generation_version = 0 if version is None else version
-        self._frozen_as, self._reset_after, first_version = (int(number) for number in said)
+        self._frozen_as, self._reset_after, first_version = (int(number) for number in generation)
         self._newer_rows = NewerRows(context, self.source, first_version)
         self.source = self._newer_rows
-        size = player.num_learning * player.capacity + player.capacity + 2 * player.num_learning
-        self._matches_vector, self._matches_seen = np.empty(size, np.float32), -1
         self._freezes = context.telemetry.counter("league.freezes")
         self._resets = context.telemetry.counter("league.resets")
 
     def _begin(self) -> bool:
-        player = self.player
-        newer = player.matches.pull(self._matches_vector, newer_than=self._matches_seen)
+        newer, player = self.player.matches.newer(), self.player.player
         if newer is not None:
-            self._matches_seen = newer
-            told = Matches.from_vector(self._matches_vector, player.num_learning, player.capacity)
-            self._follow(int(told.ordered[player.player]), int(told.resets[player.player]))
+            self._follow(int(newer.ordered[player]), int(newer.resets[player]))
         if self.entropy is not None:
             self.objective.adjust_entropy(self.entropy(self._trained.value))
         return super()._begin()
@@ -83,24 +77,25 @@ class LeagueLearner(Learner):
             self._pool.write(model, self._flat.vector.detach().cpu().numpy())
             self._frozen_as = model
             self._freezes.add()
-            self._announce()
+            self._publish_generation()
         if reset > self._reset_after:
-            self._begin_anew()
+            self._reset()
             self._reset_after = reset
             self._resets.add()
-            self._announce()
+            self._publish_generation()
 
-    def _begin_anew(self) -> None:
-        """Back to the first weights, with an optimizer that has seen nothing."""
+    def _reset(self) -> None:
+        """Restore the initial weights and clear the optimizer's state."""
         self._flat.load(self.network.initial_vector())
         blank = {name: np.zeros_like(array) for name, array in self.gradients.state().items()}
         self.gradients.load_state(blank)
         self._updated(self._version + 1)
-        # What the old weights still acted says nothing about the new ones.
+        # Rows that the old weights acted are not learned from.
         self._newer_rows.first_version = self._version
 
-    def _announce(self) -> None:
+    def _publish_generation(self) -> None:
         self._generation_version += 1
-        said = (self._frozen_as, self._reset_after, self._newer_rows.first_version)
-        numbers = np.array(said, np.float32)
+        numbers = np.array(
+            (self._frozen_as, self._reset_after, self._newer_rows.first_version), np.float32
+        )
         self.player.generation.publish(Parameters(numbers, self._generation_version))

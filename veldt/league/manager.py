@@ -1,24 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The league's manager: keeps the payoff, says who plays whom, has players frozen and reset.
+"""The league's manager: keeps the payoff, chooses opponents, orders freezing and resets.
 
-It never touches weights. It writes on boards; actors and learners read them when they can.
+It never touches weights. It writes on boards, which actors and learners read between two steps.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from veldt.context import NodeContext
-from veldt.league.matchmaking import branches, elo, ready_to_freeze, reset_after_freezing
-from veldt.league.measures import Measures
-from veldt.league.options import LeagueOptions
-from veldt.league.state import LEARNING, LeagueState, Matches
+from veldt.environments.lookup import imported_function
+from veldt.errors import ConfigurationError
+from veldt.league.learner import LearningPlayer
+from veldt.league.matchmaking import elo, opponent_chances, ready_to_freeze, reset_after_freezing
+from veldt.league.opponents import Opponents, Script
+from veldt.league.pool import ModelPool
+from veldt.league.state import (
+    LEAGUE,
+    LEARNING,
+    MATCHES,
+    LeagueOptions,
+    Matches,
+    MatchesSource,
+    generation_board,
+    results_layout,
+)
+from veldt.league.strength import LeagueOutcome, Measures
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource, receive_all
+from veldt.problem import Problem
 from veldt.role import Role
-from veldt.telemetry.record import LEAGUE_FOLDER, LEAGUE_LOG
+from veldt.telemetry.record import LEAGUE_LOG
+from veldt.topology import Topology, numbered
 from veldt.types import Batch, Parameters
 
 _MAIN = 0
@@ -26,29 +40,26 @@ _MAIN = 0
 
 @dataclass(eq=False)
 class LeagueManager(Role):
-    """One freezing at a time: the next is ordered when the learner has said that the model is in
-    the pool. All it knows lies on `kept`, also after it dies."""
+    """Orders one freezing at a time: the next when the learner has reported the model in the pool.
+
+    Its whole state is on the board `kept`, from which a successor continues."""
 
     results: ExperienceSource
     kept: ParameterSink
     known: ParameterSource
-    """The state, where it writes it and where it finds it again."""
+    """The board of its state, to write and to read."""
     matches: ParameterSink
     generations: list[ParameterSource]
-    """On which learning players say which model they have last put into the pool."""
+    """On which learning players report the model they have last put into the pool."""
     options: LeagueOptions
     measures: Measures
 
     def open(self, context: NodeContext) -> None:
-        options, self._context = self.options, context
-        self._num_learning, self._capacity = len(options.kinds), options.capacity
-        empty = options.first_state().to_vector(self._capacity)
-        version = self.known.pull(empty, newer_than=-1)
+        options, self._pool = self.options, ModelPool(context.run_dir)
+        vector = options.first_state().to_vector(options.capacity)
+        version = self.known.pull(vector, newer_than=-1)
         assert version is not None  # the board begins with the first state
-        self._version = version
-        self._state = LeagueState.from_vector(
-            empty, self._num_learning, self._capacity, options.payoff_decay
-        )
+        self._version, self._state = version, options.state_of(vector)
         self._random = context.random("league")
         self.measures.open(context)
         self._count(context)
@@ -65,8 +76,8 @@ class LeagueManager(Role):
     def step(self) -> bool:
         received = receive_all(self.results, self._receive)
         if received:
-            self._welcome_the_frozen()
-            self._freeze_who_is_due()
+            self._add_frozen_players()
+            self._order_freezing()
             self._publish()
             self._show()
             self.measures.update(self._state)
@@ -85,36 +96,36 @@ class LeagueManager(Role):
             self._record(player, opponent, outcomes[opponent])
 
     def _record(self, player: int, opponent: int, by_seat: np.ndarray) -> None:
-        """Results [2, 3] of `player` in the first seat and in others: wins, draws, losses."""
+        """Add results [2, 3] of `player` in the first seat and in others: wins, draws, losses."""
         state = self._state
         for seat, (wins, draws, losses) in enumerate(by_seat.tolist()):
             if seat == 0:
-                state.payoff.record_many(player, opponent, wins, draws, losses)
+                state.payoff.record(player, opponent, wins, draws, losses)
             else:
-                state.payoff.record_many(opponent, player, losses, draws, wins)
+                state.payoff.record(opponent, player, losses, draws, wins)
         if player != opponent:
-            # One step for all of them: a rating for people to look at, which steers nothing.
+            # One step for all of them; ratings are shown and decide nothing.
             wins, draws, losses = by_seat.sum(axis=0).tolist()
             score = (wins + 0.5 * draws) / (wins + draws + losses)
             ratings = elo(state.elo[player], state.elo[opponent], score)
             state.elo[player], state.elo[opponent] = ratings
 
-    def _welcome_the_frozen(self) -> None:
-        """Add those to the players whose models are in the pool."""
-        said, state = np.zeros(3, np.float32), self._state
+    def _add_frozen_players(self) -> None:
+        """Add a player for each new model in the pool."""
+        generation, state = np.zeros(3, np.float32), self._state
         for player, board in enumerate(self.generations):
-            board.pull(said, newer_than=-1)
-            model = int(said[0])
+            board.pull(generation, newer_than=-1)
+            model = int(generation[0])
             if model > state.models.max(initial=0):
-                number = state.add_frozen(player, model, self._capacity)
+                number = state.add_frozen(player, model, self.options.capacity)
                 self._log(player, number, model)
 
     def _is_waiting(self) -> bool:
-        """Whether a player was told to freeze and its model is not in the pool yet."""
+        """Whether a model that was ordered is not in the pool yet."""
         newest = int(self._state.ordered.max())
         return newest > int(self._state.models.max(initial=0))
 
-    def _freeze_who_is_due(self) -> None:
+    def _order_freezing(self) -> None:
         state, period = self._state, self.options.freeze_env_steps
         for player, kind in enumerate(self.options.kinds):
             passed = int(state.env_steps[player] - state.frozen_at[player])
@@ -129,28 +140,24 @@ class LeagueManager(Role):
                 state.resets[player] = state.ordered[player]
 
     def _chances(self) -> np.ndarray:
-        """[L, C]: how often each learning player is to meet each player."""
+        """[L, C]: how often each learning player meets each player."""
         options, state = self.options, self._state
-        table = np.zeros((self._num_learning, self._capacity))
-        for player in range(self._num_learning):
-            ways = branches(
+        table = np.zeros((state.num_learning, options.capacity))
+        for player in range(state.num_learning):
+            table[player, : len(state.models)] = opponent_chances(
                 options.matchmaking, player, state.roster, state.payoff, options.pfsp_weighting
             )
-            for way in ways:
-                table[player, way.opponents] += way.chance * way.chances
         if options.matchmaking in ("uniform", "pfsp"):
             table *= 1.0 - options.self_play_share
             table[_MAIN, _MAIN] += options.self_play_share
         return table
 
     def _publish(self) -> None:
-        """The state first: what others hear of is never forgotten."""
+        # The state first, so that no order is forgotten that others may have read.
         self._version += 1
-        state = self._state
-        self.kept.publish(Parameters(state.to_vector(self._capacity), self._version))
-        models = np.full(self._capacity, LEARNING)
-        models[: len(state.models)] = state.models
-        matches = Matches(self._chances(), models, state.ordered, state.resets)
+        vector = self._state.to_vector(self.options.capacity)
+        self.kept.publish(Parameters(vector, self._version))
+        matches = Matches.of(self._state, self._chances())
         self.matches.publish(Parameters(matches.to_vector(), self._version))
 
     def _show(self) -> None:
@@ -159,12 +166,12 @@ class LeagueManager(Role):
         self._games.set(state.games)
         for gauge, rating in zip(self._elo, state.elo, strict=False):
             gauge.set(float(rating))
-        lowest = lowest_against_own_past(state)
+        lowest = state.lowest_against_own_past()
         if lowest is not None:
             self._lowest.set(lowest)
 
     def _log(self, player: int, number: int, model: int) -> None:
-        """The family tree and the payoff as they are now, one line for each freezing."""
+        """Write the family tree and the present payoff, one line for each freezing."""
         state = self._state
         entry = {
             "env_steps": int(state.env_steps.sum()),
@@ -174,22 +181,80 @@ class LeagueManager(Role):
             "parent": player,
             "reset": bool(state.resets[player] == model),
             "elo": [round(float(rating), 1) for rating in state.elo],
-            "win_rates": [np.round(rates, 3).tolist() for rates in win_rate_matrix(state)],
+            "win_rates": [np.round(rates, 3).tolist() for rates in state.win_rates()],
         }
-        assert self._context.run_dir is not None
-        folder = self._context.run_dir / LEAGUE_FOLDER
-        folder.mkdir(exist_ok=True)
-        with open(folder / LEAGUE_LOG, "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        self._pool.append(LEAGUE_LOG, entry)
 
 
-def win_rate_matrix(state: LeagueState) -> np.ndarray:
-    """[M, M]: the win rate of row against column; 1/2 before any game."""
-    return np.stack([state.payoff.win_rates(player) for player in range(len(state.models))])
+class League:
+    """Learning players with weights of their own, and the boards between them and the manager."""
+
+    def __init__(self, topology: Topology, problem: Problem, options: LeagueOptions) -> None:
+        _check(problem)
+        self._options, self._game = options, problem.environment.name
+        self._network = network = topology.network
+        self._scripts: tuple[Script, ...] = tuple(
+            imported_function(name, "scripted opponent") for name in options.scripted_opponents
+        )
+        self.size, players = len(options.kinds), range(len(options.kinds))
+        self.networks = [replace(network, seed=network.seed + player) for player in players]
+        self.weights = [
+            topology.board(name, first)
+            for name, first in zip(numbered("weights", self.size), self.networks, strict=True)
+        ]
+        state, capacity = options.first_state(), options.capacity
+        self._state = topology.board(LEAGUE, state.to_vector(capacity))
+        first = Matches(
+            np.eye(self.size, capacity), np.full(capacity, LEARNING), state.ordered, state.resets
+        )
+        self._matches = topology.board(MATCHES, first.to_vector())
+        names = (generation_board(player) for player in players)
+        self._generations = [topology.board(name, np.zeros(3, np.float32)) for name in names]
+        messages = 4 * problem.num_actors
+        self._results = topology.queue("results", results_layout(capacity), messages)
+        topology.outcome = LeagueOutcome(self._game, network, options)
+
+    def opponents(self, player: int) -> Opponents:
+        """The opponents of an actor that plays for a learning player."""
+        return Opponents(
+            player,
+            self._network,
+            self._matches_source(),
+            [board.source() for board in self.weights],
+            self._results.sink,
+            self._options.opponents_at_once,
+            self._options.resident_models,
+            self._options.opponent_noise,
+            self._scripts,
+        )
+
+    def learning_player(self, player: int) -> LearningPlayer:
+        board = self._generations[player]
+        return LearningPlayer(player, self._matches_source(), board.sink, board.source())
+
+    def manager(self) -> LeagueManager:
+        weights, every = self.weights[0].source(), self._options.measure_env_steps
+        return LeagueManager(
+            self._results.source(),
+            self._state.sink,
+            self._state.source(),
+            self._matches.sink,
+            [board.source() for board in self._generations],
+            self._options,
+            Measures(self._game, self._network, weights, every),
+        )
+
+    def _matches_source(self) -> MatchesSource:
+        return MatchesSource(self._matches.source(), self.size, self._options.capacity)
 
 
-def lowest_against_own_past(state: LeagueState) -> float | None:
-    """The main player's lowest win rate against its own snapshots, of those it has met."""
-    past = state.roster.snapshots_of(_MAIN)
-    met = past[state.payoff.games[_MAIN, past] > 0]
-    return float(state.payoff.win_rates(_MAIN)[met].min()) if len(met) else None
+def _check(problem: Problem) -> None:
+    if not problem.environment.is_game:
+        raise ConfigurationError(
+            f"a league plays games of two players or more, but {problem.environment.name} has one;"
+            " use veldt:kuhn, another veldt:... or pettingzoo:... game, or train it with impala"
+        )
+    if problem.shape.last_action_and_reward:
+        raise ConfigurationError(
+            "opponents of a league do not receive rewards; leave last_action_and_reward out"
+        )

@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who plays whom in a league, who is frozen and who begins anew; the payoff that decides it.
+"""Who plays whom in a league, who is frozen and who is reset; the payoff that decides it.
 
 Rules and constants of AlphaStar's published pseudocode (Vinyals et al. 2019). Players are numbered
-in the order in which they joined. A learning player goes on changing; freezing it adds a player
-that never changes again. w is the learning player's win rate against another.
+in the order in which they joined. Freezing a learning player adds a player that does not change
+any more. w is the learning player's win rate against another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = "main", "main_exploiter", "league_exploiter"
 SCRIPTED = "scripted"
-"""A frozen player that nobody was frozen into: it follows a rule, and never leaves."""
-KINDS = (MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER)
-_NUMBERED = (*KINDS, SCRIPTED)
-RULES = ("latest", "uniform", "pfsp", "alphastar")
+"""A frozen player that follows a rule and never leaves the pool."""
+KINDS = (MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER, SCRIPTED)
 WEIGHTINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "squared": lambda w: (1.0 - w) ** 2,
     "variance": lambda w: w * (1.0 - w),
@@ -52,39 +49,32 @@ def elo(first: float, second: float, score: float) -> tuple[float, float]:
     return first + change, second - change
 
 
+def _no_results() -> np.ndarray:
+    return np.zeros((0, 0))
+
+
 @dataclass
 class Payoff:
     """Results of all pairs; each new result of a pair makes its older ones count less."""
 
     decay: float = 0.99
-    games: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    points: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    games: np.ndarray = field(default_factory=_no_results)
+    points: np.ndarray = field(default_factory=_no_results)
     """float64 [M, M], decayed: games of row against column, and wins + draws/2 of the row."""
-    seated_first: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    seated_first: np.ndarray = field(default_factory=lambda: _no_results().astype(np.int64))
     """int64 [M, M], not decayed: games in which the row had the first seat against the column."""
 
-    def add_player(self) -> int:
-        """Room for one more; returns its number."""
+    def add_player(self) -> None:
         for name in ("games", "points", "seated_first"):
             setattr(self, name, np.pad(getattr(self, name), ((0, 1), (0, 1))))
-        return len(self.games) - 1
 
-    def record(self, first: int, second: int, score: float) -> None:
-        """A result: `first` had the first seat and scored 1, 1/2 or 0."""
-        self.seated_first[first, second] += 1
-        if first == second:
-            return  # against itself it wins half of the time, and that is what win_rates says
-        for row, column, points in ((first, second, score), (second, first, 1.0 - score)):
-            self.games[row, column] = self.games[row, column] * self.decay + 1.0
-            self.points[row, column] = self.points[row, column] * self.decay + points
-
-    def record_many(self, first: int, second: int, wins: int, draws: int, losses: int) -> None:
-        """Several results of a pair at once, seen from the first seat; within them the order is not
+    def record(self, first: int, second: int, wins: int, draws: int, losses: int) -> None:
+        """Several results of a pair at once, from the view of the first seat; their order is not
         known, so each counts as their mean."""
         count = wins + draws + losses
         self.seated_first[first, second] += count
         if first == second or not count:
-            return
+            return  # against itself it wins half of the time, which win_rates returns anyway
         kept, mean = self.decay**count, (wins + 0.5 * draws) / count
         added = (1.0 - kept) / (1.0 - self.decay) if self.decay < 1.0 else count
         for row, column, points in ((first, second, mean), (second, first, 1.0 - mean)):
@@ -92,7 +82,7 @@ class Payoff:
             self.points[row, column] = self.points[row, column] * kept + points * added
 
     def forget(self, player: int) -> None:
-        """Somebody else takes this number: none of its results are the new one's."""
+        """Delete the results of a number that another player takes over."""
         for table in (self.games, self.points, self.seated_first):
             table[player], table[:, player] = 0, 0
 
@@ -100,13 +90,6 @@ class Payoff:
         """float64 [M]: w against each; 1/2 before any game."""
         games = self.games[player]
         return np.where(games > 0, self.points[player] / np.where(games > 0, games, 1.0), 0.5)
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {name: getattr(self, name) for name in ("games", "points", "seated_first")}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for name, array in state.items():
-            setattr(self, name, np.array(array))
 
 
 @dataclass
@@ -117,32 +100,11 @@ class Roster:
     parents: list[int] = field(default_factory=list)
     frozen: list[bool] = field(default_factory=list)
 
-    def add_learning(self, kind: str) -> int:
-        if kind not in KINDS:
-            raise ValueError(f"unknown kind of player '{kind}'; use {', '.join(KINDS)}")
-        return self._add(kind, len(self.kinds), frozen=False)
-
-    def add_frozen(self, parent: int) -> int:
-        return self._add(self.kinds[parent], parent, frozen=True)
-
-    def add_scripted(self) -> int:
-        return self._add(SCRIPTED, len(self.kinds), frozen=True)
-
-    def state(self) -> dict[str, np.ndarray]:
-        kinds = [_NUMBERED.index(kind) for kind in self.kinds]
-        columns = {"kinds": kinds, "parents": self.parents, "frozen": self.frozen}
-        return {name: np.array(column, dtype=np.int64) for name, column in columns.items()}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self.kinds = [_NUMBERED[number] for number in state["kinds"].tolist()]
-        self.parents = state["parents"].tolist()
-        self.frozen = [bool(flag) for flag in state["frozen"].tolist()]
-
-    def _add(self, kind: str, parent: int, frozen: bool) -> int:
+    def add(self, kind: str, parent: int | None = None, frozen: bool = False) -> None:
+        """Add a player; without a parent it is its own."""
+        self.parents.append(len(self.kinds) if parent is None else parent)
         self.kinds.append(kind)
-        self.parents.append(parent)
         self.frozen.append(frozen)
-        return len(self.kinds) - 1
 
     def learning_mains(self) -> np.ndarray:
         return self._where(lambda one: not self.frozen[one] and self.kinds[one] == MAIN)
@@ -161,38 +123,75 @@ class Roster:
         return np.array([one for one in range(len(self.kinds)) if condition(one)], dtype=np.int64)
 
 
-class Branch(NamedTuple):
-    """One way to come to an opponent: how likely it is, and whom it then chooses."""
-
-    reason: str
-    chance: float
-    opponents: np.ndarray
-    chances: np.ndarray
-
-
-def branches(
+def opponent_chances(
     rule: str, player: int, roster: Roster, payoff: Payoff, weighting: str = "squared"
-) -> list[Branch]:
-    """All ways in which `player` gets an opponent; their chances add up to 1. `weighting` is that
-    of the rule "pfsp". Nobody is frozen at first: then the rules fall back to self-play."""
-    if rule not in RULES:
-        raise ValueError(f"unknown rule '{rule}'; use {', '.join(RULES)}")
-    if rule == "alphastar":
-        return _ALPHASTAR[roster.kinds[player]](player, roster, payoff)
-    if rule == "latest":
-        return [_certain("self_play", 1.0, player)]
+) -> np.ndarray:
+    """float64 [M]: how often `player` meets each player; adds up to 1.
+
+    `weighting` is that of the rule "pfsp". Before any player is frozen, the rules fall back to
+    self-play."""
+    chances, rates = np.zeros(len(roster.kinds)), payoff.win_rates(player)
     frozen = roster.all_frozen()
-    if not len(frozen):
-        return [_certain("self_play", 1.0, player)]
-    if rule == "uniform":
-        return [Branch("uniform", 1.0, frozen, np.full(len(frozen), 1.0 / len(frozen)))]
-    return [_pfsp_over("pfsp", 1.0, frozen, payoff.win_rates(player), weighting)]
+    if rule == "alphastar":
+        _ALPHASTAR[roster.kinds[player]](player, roster, rates, chances)
+    elif rule == "latest" or not len(frozen):
+        chances[player] = 1.0
+    elif rule == "uniform":
+        chances[frozen] = 1.0 / len(frozen)
+    else:
+        chances[frozen] = pfsp(rates[frozen], weighting)
+    return chances
 
 
-def choose_opponent(ways: list[Branch], random: np.random.Generator) -> tuple[int, str]:
-    """An opponent and the reason, drawn from `branches`."""
-    way = ways[int(random.choice(len(ways), p=[one.chance for one in ways]))]
-    return int(random.choice(way.opponents, p=way.chances)), way.reason
+def _main(player: int, roster: Roster, rates: np.ndarray, chances: np.ndarray) -> None:
+    """Half PFSP over all frozen, a check of what was lost to, the rest self-play."""
+    frozen, left = roster.all_frozen(), 1.0
+    if len(frozen):
+        chances[frozen] += _PFSP_SHARE * pfsp(rates[frozen], "squared")
+        left -= _PFSP_SHARE
+    # Frozen exploiters that still win, otherwise its own past that was beaten before.
+    for rivals, bound in (
+        (roster.frozen_exploiters(), _EXPLOITED_BELOW),
+        (roster.snapshots_of(player), _FORGOTTEN_BELOW),
+    ):
+        strong = rivals[rates[rivals] < bound]
+        if len(strong):
+            chances[strong] += _VERIFICATION_SHARE * pfsp(rates[strong], "squared")
+            left -= _VERIFICATION_SHARE
+            break
+    _meet_mains(roster, rates, chances, left, _SELF_PLAY_ABOVE)
+
+
+def _main_exploiter(player: int, roster: Roster, rates: np.ndarray, chances: np.ndarray) -> None:
+    _meet_mains(roster, rates, chances, 1.0, _EXPLOITING_ABOVE)
+
+
+def _league_exploiter(player: int, roster: Roster, rates: np.ndarray, chances: np.ndarray) -> None:
+    frozen, mains = roster.all_frozen(), roster.learning_mains()
+    if len(frozen):
+        chances[frozen] = pfsp(rates[frozen], "linear_capped")
+    else:
+        chances[mains] = 1.0 / len(mains)
+
+
+def _meet_mains(
+    roster: Roster, rates: np.ndarray, chances: np.ndarray, share: float, above: float
+) -> None:
+    """Divide `share` among the learning mains; of one that is too strong, its past is met."""
+    mains = roster.learning_mains()
+    for main in mains.tolist():
+        past = roster.snapshots_of(main)
+        if rates[main] > above or not len(past):
+            chances[main] += share / len(mains)
+        else:
+            chances[past] += share / len(mains) * pfsp(rates[past], "variance")
+
+
+_ALPHASTAR = {
+    MAIN: _main,
+    MAIN_EXPLOITER: _main_exploiter,
+    LEAGUE_EXPLOITER: _league_exploiter,
+}
 
 
 def ready_to_freeze(
@@ -209,78 +208,5 @@ def ready_to_freeze(
 
 
 def reset_after_freezing(kind: str, random: np.random.Generator) -> bool:
-    """Whether a player goes back to its initial weights, *after* the pool has the frozen ones."""
+    """Whether a player returns to its initial weights, *after* the pool has the frozen ones."""
     return bool(random.random() < _RESET_CHANCES[kind])
-
-
-def _main(player: int, roster: Roster, payoff: Payoff) -> list[Branch]:
-    rates, frozen = payoff.win_rates(player), roster.all_frozen()
-    ways = []
-    left = 1.0
-    if len(frozen):
-        ways.append(_pfsp_over("pfsp", _PFSP_SHARE, frozen, rates, "squared"))
-        left -= _PFSP_SHARE
-    check = _verification(player, roster, rates)
-    if check is not None:
-        ways.append(check)
-        left -= check.chance
-    mains = roster.learning_mains()
-    for main in mains:
-        ways.append(_self_play(int(main), left / len(mains), roster, rates))
-    return ways
-
-
-def _verification(player: int, roster: Roster, rates: np.ndarray) -> Branch | None:
-    """Frozen exploiters that still win, else own past that was beaten before; None: all is well."""
-    for reason, rivals, bound in (
-        ("exploited", roster.frozen_exploiters(), _EXPLOITED_BELOW),
-        ("forgotten", roster.snapshots_of(player), _FORGOTTEN_BELOW),
-    ):
-        strong = rivals[rates[rivals] < bound]
-        if len(strong):
-            return _pfsp_over(reason, _VERIFICATION_SHARE, strong, rates, "squared")
-    return None
-
-
-def _self_play(main: int, chance: float, roster: Roster, rates: np.ndarray) -> Branch:
-    past = roster.snapshots_of(main)
-    if rates[main] > _SELF_PLAY_ABOVE or not len(past):
-        return _certain("self_play", chance, main)
-    return _pfsp_over("curriculum", chance, past, rates, "variance")
-
-
-def _main_exploiter(player: int, roster: Roster, payoff: Payoff) -> list[Branch]:
-    rates, mains = payoff.win_rates(player), roster.learning_mains()
-    ways = []
-    for main in mains:
-        past, chance = roster.snapshots_of(int(main)), 1.0 / len(mains)
-        if rates[main] > _EXPLOITING_ABOVE or not len(past):
-            ways.append(_certain("exploit", chance, int(main)))
-        else:
-            ways.append(_pfsp_over("curriculum", chance, past, rates, "variance"))
-    return ways
-
-
-def _league_exploiter(player: int, roster: Roster, payoff: Payoff) -> list[Branch]:
-    frozen = roster.all_frozen()
-    if len(frozen):
-        return [_pfsp_over("pfsp", 1.0, frozen, payoff.win_rates(player), "linear_capped")]
-    mains = roster.learning_mains()
-    return [_certain("exploit", 1.0 / len(mains), int(main)) for main in mains]
-
-
-_ALPHASTAR = {
-    MAIN: _main,
-    MAIN_EXPLOITER: _main_exploiter,
-    LEAGUE_EXPLOITER: _league_exploiter,
-}
-
-
-def _pfsp_over(
-    reason: str, chance: float, rivals: np.ndarray, rates: np.ndarray, weighting: str
-) -> Branch:
-    return Branch(reason, chance, rivals, pfsp(rates[rivals], weighting))
-
-
-def _certain(reason: str, chance: float, opponent: int) -> Branch:
-    return Branch(reason, chance, np.array([opponent]), np.ones(1))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who plays the seats that do not learn in an actor's games, and how the games ended."""
+"""An actor that plays matches: one seat of each game learns, opponents of the league have the
+others."""
 
 from __future__ import annotations
 
@@ -10,12 +11,24 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.games.seats import PendingMoves
+from veldt.environments import Step
+from veldt.games import make_game
+from veldt.games.seats import LearningSeat, PendingMoves
 from veldt.league.pool import ModelPool, ResidentModels
-from veldt.league.state import DRAW, LEARNING, LOSS, SCRIPTED_MODELS, WIN, Matches
-from veldt.networks import MASKED_LOGIT, Network, NetworkFactory, PolicyValueOutput
+from veldt.league.state import (
+    DRAW,
+    LEARNING,
+    LOSS,
+    SCRIPTED_MODELS,
+    WIN,
+    Matches,
+    MatchesSource,
+    own_and_best,
+)
+from veldt.networks import MASKED_LOGIT, NetworkFactory, PolicyValueOutput
 from veldt.ports import ExperienceSink, ParameterSource
 from veldt.role import Part
+from veldt.roles.actor import Actor, EnvironmentGroup
 from veldt.types import ACTION_MASK
 
 Script = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
@@ -24,56 +37,57 @@ Script = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
 
 @dataclass(eq=False)
 class Opponents(Part):
-    """Draws opponents as the manager says, and plays them: one forward pass for all games that face
-    the same model. A game's opponent changes when the game is over and at no other time.
+    """Draws opponents by the manager's chances and plays them, with one forward pass for all games
+    against the same model. A game's opponent changes only when the game is over.
 
     An actor has a few opponents at once and exchanges one of them with each trajectory, so that the
     number of forward passes does not grow with the pool."""
 
     player: int
     """The learning player whose opponents these are."""
-    num_learning: int
-    capacity: int
     network: NetworkFactory
-    matches: ParameterSource
+    matches: MatchesSource
     weights: list[ParameterSource]
     """Of all learning players."""
     results: ExperienceSink
     at_once: int
     resident_models: int
     noise: float = 0.0
-    """Share of moves that are drawn from all that are allowed."""
+    """Share of moves that are drawn uniformly from the legal ones."""
     scripts: tuple[Script, ...] = ()
-    """How the scripted players of the league play."""
+    """The league's scripted players."""
 
     def open(self, context: NodeContext, num_games: int, num_players: int) -> None:
         self._random, self._pool = context.random("opponents"), ModelPool(context.run_dir)
-        self._resident = ResidentModels(self.network, self.resident_models, self._pool.read)
-        self._learning = ResidentModels(self.network, self.num_learning, self._pull)
+        self._resident = ResidentModels(self.network, self.resident_models, self._read)
+        self._learning = ResidentModels(self.network, len(self.weights), self._pull)
         self._loads = context.telemetry.counter("models_loaded")
         self._num_players = num_players
         self._vector = np.empty(self.network.initial_vector().size, np.float32)
-        size = self.num_learning * self.capacity + self.capacity + 2 * self.num_learning
-        self._matches_vector, self._matches_version = np.empty(size, np.float32), -1
-        self._matches: Matches
-        self._drawn = np.full(self.at_once, -1)
+        self.matches.open()
+        matches = self.matches.newer()
+        assert matches is not None  # the board begins with the first matches
+        self._matches: Matches = matches
         self._next_exchange = 0
-        self._refresh_matches()
-        self._drawn[:] = [self._draw() for _ in range(self.at_once)]
+        self._drawn = np.array([self._draw() for _ in range(self.at_once)])
         self._opponent = self._drawn[np.arange(num_games) % self.at_once]
-        """int64 [B]: the player that each game is against."""
+        """int64 [B]: the opponent of each game."""
         self._model = self._matches.models[self._opponent]
-        """int64 [B]: and its model, when the game began."""
+        """int64 [B]: its model when the game began."""
         network = self._learning(self.player)
         assert network.distribution is not None
         self._distribution = network.distribution
         self._states = network.initial_state(num_games * num_players)
         self._first = torch.ones(num_games * num_players, dtype=torch.bool)
-        self._outcomes = np.zeros((self.capacity, 2, 3), np.int64)
+        self._outcomes = np.zeros((self.matches.capacity, 2, 3), np.int64)
 
     def refresh(self) -> None:
-        """Called before each trajectory: newest matches and weights, and one new opponent."""
-        self._refresh_matches()
+        """Read the newest matches and weights and draw one new opponent, once per trajectory."""
+        newer = self.matches.newer()
+        if newer is not None:
+            # Models removed from the pool are not matched again; their results are discarded.
+            self._outcomes[newer.models != self._matches.models] = 0
+            self._matches = newer
         self._learning.forget()
         self._drawn[self._next_exchange] = self._draw()
         self._next_exchange = (self._next_exchange + 1) % self.at_once
@@ -92,15 +106,11 @@ class Opponents(Part):
         return self._distribution.env_action(self._distribution.sample(logits, self._random))
 
     def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
-        """Count how `games` ended for the learning player, and draw who comes next."""
-        rows = np.arange(len(games))
-        own = returns[rows, seats]
-        others = returns.copy()
-        others[rows, seats] = -np.inf
-        best = others.max(axis=1)
+        """Count how `games` ended for the learning player, and choose the next opponents."""
+        own, best = own_and_best(seats, returns)
         outcome = np.where(own > best, WIN, np.where(own < best, LOSS, DRAW))
         opponents = self._opponent[games]
-        # A player that has left the full pool meanwhile is not the one that has its number now.
+        # The number of a model that has left the full pool now belongs to another one.
         same = self._model[games] == self._matches.models[opponents]
         counted = (opponents[same], np.minimum(seats[same], 1), outcome[same])
         np.add.at(self._outcomes, counted, 1)
@@ -110,7 +120,7 @@ class Opponents(Part):
             self._first[torch.from_numpy(games * self._num_players + player)] = True
 
     def report(self, env_steps: int) -> bool:
-        """Send what was counted since the last time; False while the manager is behind."""
+        """Send the results since the last message; False while the manager's queue is full."""
         slot = self.results.reserve()
         if slot is None:
             return False
@@ -121,29 +131,14 @@ class Opponents(Part):
         self._outcomes[:] = 0
         return True
 
-    def _refresh_matches(self) -> None:
-        newer = self.matches.pull(self._matches_vector, newer_than=self._matches_version)
-        if newer is None:
-            return
-        matches = Matches.from_vector(self._matches_vector, self.num_learning, self.capacity)
-        if self._matches_version >= 0:
-            # Whoever has left the pool is played no more, and its results are nobody's.
-            left = matches.models != self._matches.models
-            self._outcomes[left] = 0
-        self._matches, self._matches_version = matches, newer
-
     def _draw(self) -> int:
         chances = np.cumsum(self._matches.chances[self.player], dtype=np.float64)
         drawn = np.searchsorted(chances, self._random.random() * chances[-1], side="right")
-        return int(min(drawn, self.capacity - 1))
+        return int(min(drawn, len(chances) - 1))
 
-    def _network_of(self, key: int) -> Network:
-        if key < 0:
-            return self._learning(~key)
-        before = self._resident.loads
-        network = self._resident(key)
-        self._loads.add(self._resident.loads - before)
-        return network
+    def _read(self, model: int) -> np.ndarray:
+        self._loads.add()
+        return self._pool.read(model)
 
     def _pull(self, player: int) -> np.ndarray:
         self.weights[player].pull(self._vector, newer_than=-1)
@@ -152,7 +147,7 @@ class Opponents(Part):
     def _logits(
         self, keys: np.ndarray, tensors: dict[str, torch.Tensor], seats: torch.Tensor
     ) -> torch.Tensor:
-        """[N, ...]: each row's, of the model that its key names."""
+        """Logits [N, ...] of the model that each row's key names."""
         present = np.unique(keys).tolist()
         if len(present) == 1:
             return self._ask(present[0], tensors, seats)
@@ -173,7 +168,7 @@ class Opponents(Part):
             with np.errstate(divide="ignore"):
                 logits = np.maximum(np.log(chances), MASKED_LOGIT).astype(np.float32)
             return torch.from_numpy(logits)
-        network = self._network_of(key)
+        network = self._learning(~key) if key < 0 else self._resident(key)
         if not self._states:
             outputs, _ = network.step(seen, (), self._first[: len(seats)])
         else:
@@ -184,3 +179,36 @@ class Opponents(Part):
             self._first[seats] = False
         assert isinstance(outputs, PolicyValueOutput)
         return outputs.logits
+
+
+@dataclass(eq=False, kw_only=True)
+class LeagueActor(Actor):
+    """Every row is a decision of the learning player, whose seat changes from game to game. Results
+    are sent to the manager once per trajectory."""
+
+    opponents: Opponents
+
+    def _make_groups(self, context: NodeContext) -> list[EnvironmentGroup]:
+        factory, width = self.environments.factory, self.environments.width
+        seed = context.derived_seed("environment-0")
+        games = make_game(factory.name, width, **dict(factory.options))
+        self.opponents.open(context, width, games.spec.num_players)
+        environment = factory.wrapping(LearningSeat(games, self.opponents), seed)
+        environment.reset()
+        self._unreported_steps = 0
+        return [EnvironmentGroup(0, environment)]
+
+    def _begin(self, group: EnvironmentGroup) -> bool:
+        if not super()._begin(group):
+            return False
+        self.opponents.refresh()
+        return True
+
+    def _count(self, group: EnvironmentGroup, step: Step) -> None:
+        super()._count(group, step)
+        self._unreported_steps += step.env_steps
+
+    def _finish(self, group: EnvironmentGroup) -> None:
+        super()._finish(group)
+        if self.opponents.report(self._unreported_steps):
+            self._unreported_steps = 0

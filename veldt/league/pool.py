@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model pool: frozen weights as files, and the few of them that an actor keeps in memory."""
+"""The model pool: frozen weights as files, and the networks of those that an actor plays."""
 
 from __future__ import annotations
 
 import io
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from veldt.files import write_atomically
+from veldt.league.state import LeagueState
 from veldt.networks import FlatParameters, Network, NetworkFactory
 from veldt.telemetry.record import LEAGUE_FOLDER
 
@@ -19,8 +20,8 @@ BEST_MODEL, BEST_FACTS = "best-model.npy", "best-model.json"
 
 
 class ModelPool:
-    """RUN_DIR/league/model-<number>.npy, flat float32 vectors. A model is on disk before anybody
-    hears of its number, and never changes, so that no death of a process can lose it."""
+    """RUN_DIR/league/model-<number>.npy, flat float32 vectors. A model is on disk before its number
+    is published, and never changes, so that no death of a process can lose it."""
 
     def __init__(self, run_dir: Path | None) -> None:
         if run_dir is None:
@@ -33,20 +34,24 @@ class ModelPool:
     def write(self, number: int, vector: np.ndarray) -> None:
         self._write(self.path(number), vector)
 
-    def _write(self, path: Path, vector: np.ndarray) -> None:
-        self.folder.mkdir(exist_ok=True)
-        content = io.BytesIO()
-        np.save(content, np.asarray(vector, np.float32), allow_pickle=False)
-        write_atomically(path, content.getvalue(), durable=True)
+    def read(self, number: int) -> np.ndarray:
+        try:
+            vector: np.ndarray = np.load(self.path(number), allow_pickle=False)
+        except OSError as error:
+            raise RuntimeError(
+                f"the frozen model {self.path(number)} cannot be read; on several machines RUN_DIR"
+                " must be on a file system that all of them share"
+            ) from error
+        return vector
 
     def write_best(self, vector: np.ndarray, facts: Mapping[str, float]) -> None:
-        """The main player at its best measure, with what was measured. Facts come last: who reads
-        them finds a model that is at least as good."""
+        """The main player at its best measure, with what was measured. Facts are written last, so
+        that a reader finds a model that is at least as good."""
         self._write(self.folder / BEST_MODEL, vector)
         write_atomically(self.folder / BEST_FACTS, json.dumps(dict(facts)) + "\n")
 
     def read_best(self) -> tuple[np.ndarray, dict[str, float]] | None:
-        """None where nothing was measured, or what was written cannot be read."""
+        """None if nothing was measured, or what was written cannot be read."""
         try:
             vector: np.ndarray = np.load(self.folder / BEST_MODEL, allow_pickle=False)
             facts = json.loads((self.folder / BEST_FACTS).read_text(encoding="utf-8"))
@@ -54,20 +59,38 @@ class ModelPool:
         except (OSError, ValueError, AttributeError):
             return None
 
-    def read(self, number: int) -> np.ndarray:
-        try:
-            vector: np.ndarray = np.load(self.path(number), allow_pickle=False)
-        except OSError as error:
-            raise RuntimeError(
-                f"the frozen model {self.path(number)} cannot be read; on several machines RUN_DIR"
-                " must lie on a file system that all of them share"
-            ) from error
-        return vector
+    def append(self, log: str, entry: Mapping[str, object]) -> None:
+        """Add a line to a log in the pool's folder."""
+        self.folder.mkdir(exist_ok=True)
+        with open(self.folder / log, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def _write(self, path: Path, vector: np.ndarray) -> None:
+        self.folder.mkdir(exist_ok=True)
+        content = io.BytesIO()
+        np.save(content, np.asarray(vector, np.float32), allow_pickle=False)
+        write_atomically(path, content.getvalue(), durable=True)
+
+
+class Past(Mapping[int, np.ndarray]):
+    """The frozen models of a league's main player by number, read on access."""
+
+    def __init__(self, pool: ModelPool, state: LeagueState) -> None:
+        self._pool = pool
+        self._models = sorted(state.models[state.roster.snapshots_of(0)].tolist())
+
+    def __getitem__(self, model: int) -> np.ndarray:
+        return self._pool.read(model)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
 
 
 class ResidentModels:
-    """Networks by key, at most `most` of them; one that is missing takes the place of the one that
-    was not asked for longest."""
+    """Networks by key, at most `most` of them; a missing one replaces the least recently used."""
 
     def __init__(
         self, factory: NetworkFactory, most: int, load: Callable[[int], np.ndarray]
@@ -75,7 +98,6 @@ class ResidentModels:
         self._factory, self._most, self._load = factory, most, load
         self._models: OrderedDict[int, tuple[Network, FlatParameters]] = OrderedDict()
         self._idle: list[tuple[Network, FlatParameters]] = []
-        self.loads = 0
 
     def __call__(self, key: int) -> Network:
         if key in self._models:
@@ -90,15 +112,9 @@ class ResidentModels:
             _, entry = self._models.popitem(last=False)
         entry[1].load(self._load(key))
         self._models[key] = entry
-        self.loads += 1
         return entry[0]
 
     def forget(self) -> None:
-        """What was loaded is out of date: load each again when it is asked for."""
+        """Load each model again when it is next used, because its weights may have changed."""
         self._idle += self._models.values()
         self._models.clear()
-
-    @property
-    def keys(self) -> list[int]:
-        """From the one that was not asked for longest on."""
-        return list(self._models)

@@ -1,31 +1,118 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a league's manager knows, and what it tells the others, each as one vector on a board.
+"""A league's options, its manager's state, and the messages between its nodes.
 
-The boards outlive every process, so that a manager that dies loses no result, and a checkpoint of
-the boards is a checkpoint of the league.
+State and messages are vectors on boards. Boards outlive every process, so that a manager that dies
+loses no result, and a checkpoint of the boards is a checkpoint of the league.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 
-from veldt.league.matchmaking import ELO_START, Payoff, Roster
+from veldt.errors import ConfigurationError
+from veldt.league.matchmaking import (
+    ELO_START,
+    KINDS,
+    LEAGUE_EXPLOITER,
+    MAIN,
+    MAIN_EXPLOITER,
+    SCRIPTED,
+    Payoff,
+    Roster,
+)
+from veldt.options.checked import Bounds, Count, Options
+from veldt.ports import ParameterSource
+from veldt.role import Part
 from veldt.types import Field, Layout
 
 LEAGUE = "league"
-"""Name of the board with the state; a topology without it has no league."""
+"""Name of the board with the state."""
 MATCHES = "matches"
 LEARNING = -1
 """In the place of a model's number: a player that is not frozen."""
 SCRIPTED_MODELS = -1000
 """In the same place, this number and those below: players that follow a rule and have no model."""
 WIN, DRAW, LOSS = range(3)
+_ALPHASTAR_EXPLOITERS = (1, 2)  # main exploiters and league exploiters with one main player
+Exploiters = Annotated[int, Bounds(0, 16)]
+
+
+@dataclass(frozen=True)
+class LeagueOptions(Options):
+    """Who learns, against whom, and when a learning player is frozen into the pool."""
+
+    matchmaking: Literal["latest", "uniform", "pfsp", "alphastar"] = "pfsp"
+    """Opponents: latest (itself), uniform or pfsp over the frozen, or alphastar's rules by kind."""
+    pfsp_weighting: Literal["squared", "variance", "linear", "linear_capped"] = "squared"
+    """What pfsp prefers, as a function of the win rate; squared: those that are hard to beat."""
+    self_play_share: Annotated[float, Bounds(0, 1)] = 0.8
+    """Share of games against itself (uniform and pfsp)."""
+    main_exploiters: Exploiters | None = None
+    """Learning players that only play the main one; none: 1 with alphastar, else 0."""
+    league_exploiters: Exploiters | None = None
+    """Learning players that play all frozen players; none: 2 with alphastar, else 0."""
+    freeze_env_steps: Count = 150_000
+    """Env steps of a player until it is frozen; with alphastar twice as many at the latest."""
+    max_frozen: Annotated[int, Bounds(1, 1000)] = 32
+    """Frozen players in the pool; when it is full, the oldest one leaves."""
+    payoff_decay: Annotated[float, Bounds(0, 1, above=True)] = 0.99
+    """Factor by which each new result of a pair multiplies the weight of its older ones."""
+    opponents_at_once: Annotated[int, Bounds(1, 1000)] = 2
+    """Opponents that an actor plays at the same time; each is one more forward pass per row."""
+    resident_models: Annotated[int, Bounds(1, 1000)] = 16
+    """Models that an actor keeps in memory; those not played for longest are read again later."""
+    opponent_noise: Annotated[float, Bounds(0, 1)] = 0.0
+    """Share of random moves of the opponents, so that a nearly deterministic policy still sees
+    what follows from mistakes."""
+    scripted_opponents: tuple[str, ...] = ()
+    """Functions (module:function) that play by a rule, in the pool from the start: observations,
+    legal actions and a random generator in, probabilities out."""
+    measure_env_steps: Count = 250_000
+    """Env steps of the main player between two measurements of its strength."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        exploiters = (self.main_exploiters or 0) + (self.league_exploiters or 0)
+        if exploiters and self.matchmaking != "alphastar":
+            raise ConfigurationError(
+                f"exploiters follow the rules of alphastar, not of {self.matchmaking}; use"
+                " --matchmaking alphastar, or no exploiters"
+            )
+        if self.resident_models < self.opponents_at_once:
+            raise ConfigurationError(
+                f"{self.opponents_at_once} opponents at once do not fit into"
+                f" {self.resident_models} resident models; raise --resident-models"
+            )
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kind of each learning player; the main one is the first."""
+        own = _ALPHASTAR_EXPLOITERS if self.matchmaking == "alphastar" else (0, 0)
+        given = (self.main_exploiters, self.league_exploiters)
+        hunters, roamers = (n if g is None else g for n, g in zip(own, given, strict=True))
+        return (MAIN, *[MAIN_EXPLOITER] * hunters, *[LEAGUE_EXPLOITER] * roamers)
+
+    @property
+    def capacity(self) -> int:
+        """Largest number of players."""
+        return len(self.kinds) + len(self.scripted_opponents) + self.max_frozen
+
+    def first_state(self) -> LeagueState:
+        """The manager's state before the first game."""
+        return LeagueState.start(self.kinds, self.payoff_decay, len(self.scripted_opponents))
+
+    def state_of(self, vector: np.ndarray) -> LeagueState:
+        """The state in a vector of the board LEAGUE, also of a checkpoint."""
+        return LeagueState.from_vector(
+            vector.copy(), len(self.kinds), self.capacity, self.payoff_decay
+        )
 
 
 def generation_board(player: int) -> str:
-    """Name of the board on which a learning player says what it has frozen itself as."""
+    """Name of the board on which a learning player reports what it has frozen itself as."""
     return f"generation-{player}"
 
 
@@ -43,19 +130,16 @@ class LeagueState:
     frozen_at: np.ndarray
     """int64 [L]: steps so far, and at the last freezing."""
     ordered: np.ndarray
-    """int64 [L]: the model it last had to freeze itself as; 0: none yet."""
+    """int64 [L]: the model it was last ordered to freeze itself as; 0: none yet."""
     resets: np.ndarray
-    """int64 [L]: the model after which it last had to begin anew; 0: none."""
+    """int64 [L]: the model after which it was last ordered to reset its weights; 0: none."""
     games: int = 0
 
     @staticmethod
     def start(kinds: tuple[str, ...], decay: float, num_scripted: int = 0) -> LeagueState:
         roster, payoff = Roster(), Payoff(decay)
-        for kind in kinds:
-            roster.add_learning(kind)
-        for _ in range(num_scripted):
-            roster.add_scripted()
-        for _ in roster.kinds:
+        for kind in (*kinds, *[SCRIPTED] * num_scripted):
+            roster.add(kind, frozen=kind == SCRIPTED)
             payoff.add_player()
         steps, frozen_at, ordered, resets = np.zeros((4, len(kinds)), np.int64)
         elo = np.full(len(roster.kinds), ELO_START)
@@ -73,10 +157,10 @@ class LeagueState:
         return int(np.count_nonzero(self.models > 0))
 
     def add_frozen(self, parent: int, model: int, capacity: int) -> int:
-        """The pool has one more model; its number as a player. In a full pool the oldest leaves."""
+        """Add a model of the pool; returns its number as a player. A full pool drops the oldest."""
         number = len(self.models)
         if number < capacity:
-            self.roster.add_frozen(parent)
+            self.roster.add(self.roster.kinds[parent], parent, frozen=True)
             self.payoff.add_player()
             self.elo = np.append(self.elo, self.elo[parent])
             self.models = np.append(self.models, model)
@@ -89,10 +173,21 @@ class LeagueState:
         self.elo[number], self.models[number] = self.elo[parent], model
         return number
 
+    def win_rates(self) -> np.ndarray:
+        """[M, M]: the win rate of row against column; 1/2 before any game."""
+        return np.stack([self.payoff.win_rates(player) for player in range(len(self.models))])
+
+    def lowest_against_own_past(self) -> float | None:
+        """The main player's lowest win rate against its own snapshots, of those it has met."""
+        past = self.roster.snapshots_of(0)
+        met = past[self.payoff.games[0, past] > 0]
+        return float(self.payoff.win_rates(0)[met].min()) if len(met) else None
+
     def to_vector(self, capacity: int) -> np.ndarray:
         """float64 in the bits of twice as many float32, which is what boards carry."""
-        roster = self.roster.state()
-        columns = [self.elo, self.models, *roster.values()]
+        kinds = np.array([KINDS.index(kind) for kind in self.roster.kinds])
+        columns = [self.elo, self.models, kinds, np.array(self.roster.parents)]
+        columns.append(np.array(self.roster.frozen))
         tables = [self.payoff.games, self.payoff.points, self.payoff.seated_first]
         learning = (self.env_steps, self.frozen_at, self.ordered, self.resets)
         players = len(self.models)
@@ -108,37 +203,41 @@ class LeagueState:
         numbers = vector.view(np.float64)
         players, games = int(numbers[0]), int(numbers[1])
         end = 2 + 4 * num_learning
-        steps, *rest = numbers[2:end].reshape(4, num_learning).astype(np.int64)
+        steps, frozen_at, *orders = numbers[2:end].reshape(4, num_learning).astype(np.int64)
         columns = numbers[end : end + 5 * capacity].reshape(5, capacity)[:, :players].copy()
         tables = numbers[end + 5 * capacity :].reshape(3, capacity, capacity)
         tables = tables[:, :players, :players].copy()
-        roster = Roster()
-        whole = columns[1:].astype(np.int64)
-        roster.load_state(dict(zip(("kinds", "parents", "frozen"), whole[1:], strict=True)))
+        models, kinds, parents, frozen = columns[1:].astype(np.int64)
+        roster = Roster([KINDS[n] for n in kinds], parents.tolist(), frozen.astype(bool).tolist())
         payoff = Payoff(decay, tables[0], tables[1], tables[2].astype(np.int64))
-        frozen_at, ordered, resets = rest
         return LeagueState(
-            roster, payoff, columns[0], whole[0], steps, frozen_at, ordered, resets, games
+            roster, payoff, columns[0], models, steps, frozen_at, orders[0], orders[1], games
         )
 
 
 def _padded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    room = np.zeros(shape)
-    room[tuple(slice(size) for size in array.shape)] = array
-    return room
+    padded = np.zeros(shape)
+    padded[tuple(slice(size) for size in array.shape)] = array
+    return padded
 
 
 @dataclass
 class Matches:
-    """What actors and learners need to know: whom to play, and when to freeze."""
+    """The manager's message to actors and learners: whom to play, and when to freeze."""
 
     chances: np.ndarray
-    """float32 [L, C]: how often each learning player is to meet each player."""
+    """float32 [L, C]: how often each learning player meets each player."""
     models: np.ndarray
     """int64 [C]: the model that each player is; LEARNING for those that are not frozen."""
     ordered: np.ndarray
     resets: np.ndarray
     """int64 [L], as in LeagueState."""
+
+    @staticmethod
+    def of(state: LeagueState, chances: np.ndarray) -> Matches:
+        models = np.full(chances.shape[1], LEARNING)
+        models[: len(state.models)] = state.models
+        return Matches(chances, models, state.ordered, state.resets)
 
     def to_vector(self) -> np.ndarray:
         """float32, exact for numbers of models below 2^24."""
@@ -157,9 +256,38 @@ class Matches:
         )
 
 
+@dataclass(eq=False)
+class MatchesSource(Part):
+    """Reads the newest matches from their board."""
+
+    board: ParameterSource
+    num_learning: int
+    capacity: int
+
+    def open(self) -> None:
+        size = self.num_learning * self.capacity + self.capacity + 2 * self.num_learning
+        self._vector, self._version = np.empty(size, np.float32), -1
+
+    def newer(self) -> Matches | None:
+        """The newest matches; None if they were returned before."""
+        version = self.board.pull(self._vector, newer_than=self._version)
+        if version is None:
+            return None
+        self._version = version
+        return Matches.from_vector(self._vector, self.num_learning, self.capacity)
+
+
+def own_and_best(seats: np.ndarray, returns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The returns [N] of the players in `seats`, and the best of the others, from all [N, P]."""
+    rows = np.arange(len(seats))
+    own, others = returns[rows, seats], returns.copy()
+    others[rows, seats] = -np.inf
+    return own, others.max(axis=1)
+
+
 def results_layout(capacity: int) -> Layout:
     """A message of an actor to the manager: how its player's games ended, and its steps. Results
-    [C, 2, 3] are by opponent, seat (first or not) and outcome; `models` [C] says who they were."""
+    [C, 2, 3] are by opponent, seat (first or not) and outcome; `models` [C]: the opponents then."""
     return Layout.of(
         player=Field((1,), "int64"),
         env_steps=Field((1,), "int64"),

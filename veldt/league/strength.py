@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How strong a player and the mixture of its past are, as exactly as each game allows."""
+"""How strong a player is: exact measures where a game allows them, and matches of two models."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from veldt.context import NodeContext
+from veldt.games import make_game, num_players
+from veldt.games.seats import LearningSeat, PendingMoves
 from veldt.games.solvers import (
     PolicyFunction,
     distance_to_equilibrium,
@@ -16,49 +23,48 @@ from veldt.games.solvers import (
     nash_conv,
     tic_tac_toe_lines,
 )
-from veldt.networks import FlatParameters, NetworkFactory, PolicyValueOutput
-from veldt.types import ACTION_MASK
+from veldt.league.pool import ModelPool, Past
+from veldt.league.state import LEAGUE, LeagueOptions, LeagueState, own_and_best
+from veldt.networks import FlatParameters, Memory, NetworkFactory, Player, PolicyValueOutput
+from veldt.ports import ParameterSource
+from veldt.role import Part
+from veldt.telemetry.record import MEASURES_LOG
+from veldt.telemetry.result import RunResult
+from veldt.types import ACTION_MASK, Parameters
 
 POKER = ("veldt:kuhn", "veldt:leduc")
 ROCK_PAPER_SCISSORS, TIC_TAC_TOE = "veldt:rock_paper_scissors", "veldt:tic_tac_toe"
 MEASURED = (*POKER, ROCK_PAPER_SCISSORS, TIC_TAC_TOE)
 
 
-class Players:
-    """Flat vectors as policies, functions from observations to probabilities."""
+def policy_of(network: NetworkFactory, vector: np.ndarray) -> PolicyFunction:
+    """A flat vector as a function from observations to probabilities."""
+    made = network.blank().eval()
+    FlatParameters(made).load(vector)
 
-    def __init__(self, network: NetworkFactory) -> None:
-        self._network = network.make().eval()
-        self._flat = FlatParameters(self._network)
+    def probabilities(observations: np.ndarray, legal: np.ndarray) -> np.ndarray:
+        seen = {"observation": np.ascontiguousarray(observations, np.float32)}
+        seen[ACTION_MASK] = np.ascontiguousarray(legal)
+        tensors = {name: torch.from_numpy(array) for name, array in seen.items()}
+        with torch.inference_mode():
+            first = torch.ones(len(legal), dtype=torch.bool)
+            outputs, _ = made.step(tensors, made.initial_state(len(legal)), first)
+            assert isinstance(outputs, PolicyValueOutput)
+            return torch.softmax(outputs.logits.double(), dim=-1).numpy()
 
-    def policy(self, vector: np.ndarray) -> PolicyFunction:
-        vector = vector.copy()
-
-        def probabilities(observations: np.ndarray, legal: np.ndarray) -> np.ndarray:
-            self._flat.load(vector)
-            seen = {"observation": np.ascontiguousarray(observations, np.float32)}
-            seen[ACTION_MASK] = np.ascontiguousarray(legal)
-            tensors = {name: torch.from_numpy(array) for name, array in seen.items()}
-            state = self._network.initial_state(len(legal))
-            with torch.inference_mode():
-                first = torch.ones(len(legal), dtype=torch.bool)
-                outputs, _ = self._network.step(tensors, state, first)
-                assert isinstance(outputs, PolicyValueOutput)
-                return torch.softmax(outputs.logits.double(), dim=-1).numpy()
-
-        return probabilities
+    return probabilities
 
 
 class Strength:
     """Measures one player of a game exactly. Tables of frozen models are computed once."""
 
     def __init__(self, game: str, network: NetworkFactory) -> None:
-        self._game, self._players = game, Players(network)
+        self._game, self._network = game, network
         self._tables: dict[int, np.ndarray] = {}
 
     @staticmethod
     def can_measure(game: str, network: NetworkFactory) -> bool:
-        """Not a policy with a memory: its probabilities are no table over information states."""
+        """Recurrent policies are no tables over information states."""
         return game in MEASURED and network.config.recurrent == "none"
 
     @staticmethod
@@ -70,7 +76,7 @@ class Strength:
     def __call__(self, last: np.ndarray, past: Mapping[int, np.ndarray]) -> dict[str, float]:
         """Numbers by name: of the `last` weights and, where the game allows it, of playing them or
         one of `past` (model -> weights), drawn before each game."""
-        policy = self._players.policy(last)
+        policy = policy_of(self._network, last)
         if self._game == TIC_TAC_TOE:
             first, second = (tic_tac_toe_lines(policy, seat).losses for seat in (0, 1))
             return {"minimax.losses_first": first, "minimax.losses_second": second}
@@ -96,5 +102,183 @@ class Strength:
             del self._tables[gone]
         for model in past:
             if model not in self._tables:
-                self._tables[model] = self._table(self._players.policy(past[model]))
+                self._tables[model] = self._table(policy_of(self._network, past[model]))
         return [self._tables[model] for model in past]
+
+
+@dataclass(eq=False)
+class Measures(Part):
+    """Measures a league's main player while it learns: gauges, and RUN_DIR/league/measures.jsonl.
+
+    Every so many env steps of the main player, if the game has an exact measure."""
+
+    game: str
+    network: NetworkFactory
+    weights: ParameterSource
+    """Of the main player."""
+    every_env_steps: int
+
+    def open(self, context: NodeContext) -> None:
+        self._telemetry, self._pool = context.telemetry, ModelPool(context.run_dir)
+        measurable = Strength.can_measure(self.game, self.network)
+        self._strength = Strength(self.game, self.network) if measurable else None
+        self._vector = np.empty(self.network.initial_vector().size, np.float32)
+        self._measuring = context.telemetry.stage("measure")
+        self._period: int | None = None
+        best = self._pool.read_best()
+        self._merit = None if best is None else best[1].get("merit")
+
+    def update(self, state: LeagueState) -> None:
+        """Measure when a period has ended, but not one that ended before this process began."""
+        period = int(state.env_steps[0]) // self.every_env_steps
+        if self._strength is None or period == self._period:
+            return
+        began, self._period = self._period is None, period
+        if began and period:
+            return
+        with self._measuring:
+            version = self.weights.pull(self._vector, newer_than=-1)
+            found = self._strength(self._vector, Past(self._pool, state))
+        for name, value in found.items():
+            self._telemetry.gauge(f"league.{name}").set(value)
+        env_steps, merit = int(state.env_steps.sum()), Strength.merit(found)
+        self._pool.append(MEASURES_LOG, {"time": time.time(), "env_steps": env_steps, **found})
+        if self._merit is None or merit > self._merit:
+            self._merit = merit
+            facts = {"merit": merit, "env_steps": env_steps, "version": version or 0}
+            self._pool.write_best(self._vector, facts)
+
+
+@dataclass(frozen=True)
+class LeagueOutcome:
+    """What a league adds to its run's result; an `Outcome` of its topology."""
+
+    game: str
+    network: NetworkFactory
+    options: LeagueOptions
+
+    def add_to(
+        self, result: RunResult, parameters: Callable[[str], Parameters], run_dir: Path
+    ) -> None:
+        """The entries "league" and "nash_conv", measured with the last weights."""
+        pool = ModelPool(run_dir)
+        state = self.options.state_of(parameters(LEAGUE).vector)
+        last, past = parameters("weights").vector, Past(pool, state)
+        strength, measures, best = Strength(self.game, self.network), {}, pool.read_best()
+        if Strength.can_measure(self.game, self.network) and np.isfinite(last).all():
+            measures = strength(last, past)
+        result.league = {
+            "players": len(state.models),
+            "frozen": state.num_frozen,
+            "games": state.games,
+            "elo": state.elo.round(1).tolist(),
+            "kinds": state.roster.kinds,
+            "win_rates": state.win_rates().round(3).tolist(),
+            "lowest_win_rate_against_own_past": state.lowest_against_own_past(),
+            "measures": measures,
+            "best": None,
+        }
+        if best is not None:  # measured again with the present pool
+            measured = strength(best[0], past)
+            result.league["best"] = {"env_steps": int(best[1]["env_steps"]), "measures": measured}
+        if "nash_conv.last" in measures:
+            result.nash_conv = {key: measures[f"nash_conv.{key}"] for key in ("last", "mixture")}
+
+    def best_weights(self, run_dir: Path) -> tuple[float, Parameters, int] | None:
+        """Merit, weights and env steps of the model that measured best, because training returns
+        do not show progress where all players improve together."""
+        found = ModelPool(run_dir).read_best()
+        if found is None:
+            return None
+        vector, facts = found
+        return facts["merit"], Parameters(vector, int(facts["version"])), int(facts["env_steps"])
+
+
+class SeatPlayer:
+    """One model in some seats of many games, with a recurrent state for each of them."""
+
+    def __init__(
+        self, network: NetworkFactory, vector: np.ndarray, num_rows: int, seed: int
+    ) -> None:
+        self._player = Player(network.blank(), seed)
+        self._player.load(np.asarray(vector, np.float32))
+        self._state = self._player.start(num_rows).state
+        self._first = np.ones(num_rows, bool)
+
+    def begin(self, rows: np.ndarray) -> None:
+        """Begin new games in `rows`."""
+        self._first[rows] = True
+
+    def act(
+        self,
+        rows: np.ndarray,
+        seen: Mapping[str, np.ndarray],
+        legal: np.ndarray | None,
+        deterministic: bool = False,
+    ) -> np.ndarray:
+        """Actions [N, ...] of the seats `rows`; `legal`: their masks, if the game has any."""
+        memory = Memory(len(rows), tuple(each[rows] for each in self._state))
+        arrays = dict(seen) if legal is None else {**seen, ACTION_MASK: legal}
+        actions = self._player.act(arrays, memory, self._first[rows], deterministic)
+        for each, new in zip(self._state, memory.state, strict=True):
+            each[rows] = new
+        self._first[rows] = False
+        return actions
+
+
+class MatchScore(NamedTuple):
+    """Results of the first of two models; draws are half a win."""
+
+    games: int
+    win_rate: float
+    mean_return: float
+
+
+class _Rival:
+    """The opponent of a match, which also keeps its own returns and those of the first model."""
+
+    def __init__(self, player: SeatPlayer, num_games: int, num_players: int) -> None:
+        self._player, self._num_players = player, num_players
+        self.results: list[np.ndarray] = []
+        self.played = np.zeros(num_games, np.int64)
+
+    def act(self, moves: PendingMoves) -> np.ndarray:
+        rows = moves.games * self._num_players + moves.players
+        return self._player.act(rows, moves.observations, moves.legal)
+
+    def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
+        for player in range(self._num_players):
+            self._player.begin(games * self._num_players + player)
+        # One game from each seat, and no more where games are short: they would crowd out others.
+        counted = self.played[games] < self._num_players
+        self.played[games] += 1
+        self.results.append(np.stack(own_and_best(seats[counted], returns[counted])))
+
+
+def play_match(
+    game: str,
+    network: NetworkFactory,
+    first: np.ndarray,
+    second: np.ndarray,
+    num_games: int,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> MatchScore:
+    """About `num_games` games of `first` against `second`, as many from each seat."""
+    options = dict(options or {})
+    players = num_players(game, **options)
+    games = make_game(game, max(1, num_games // players), seed, **options)
+    rows = np.arange(games.num_games)
+    own = SeatPlayer(network, first, len(rows), seed + 1)
+    rival = _Rival(SeatPlayer(network, second, len(rows) * players, seed + 2), len(rows), players)
+    env = LearningSeat(games, rival)
+    env.reset(seed=seed)
+    while (rival.played < players).any():
+        legal = games.legal(env.seats) if games.spec.action_mask_size else None
+        actions = own.act(rows, games.observe(env.seats), legal)
+        _, _, terminated, truncated, _ = env.step(actions)
+        own.begin(np.flatnonzero(terminated | truncated))
+    env.close()
+    first_returns, best_of_others = np.concatenate(rival.results, axis=1)
+    wins, draws = first_returns > best_of_others, first_returns == best_of_others
+    return MatchScore(wins.size, float((wins + 0.5 * draws).mean()), float(first_returns.mean()))

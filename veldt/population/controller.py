@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller of a population: ranks policies by their returns, replaces and mutates them.
 
-It publishes orders on a board, and learners follow them between two updates.
+It publishes orders on a board; learners follow them between two updates and report on boards of
+their own. Actors send it the returns of their policies.
 """
 
 from __future__ import annotations
@@ -14,29 +15,95 @@ from dataclasses import dataclass
 import numpy as np
 
 from veldt.context import NodeContext
-from veldt.population.options import PopulationOptions
-from veldt.population.orders import (
-    ENTROPY,
-    HYPERPARAMETER_NAMES,
-    LEARNING_RATE,
-    Generations,
-    Orders,
-)
-from veldt.population.rules import Decision, Members
+from veldt.population.rules import Decision, Members, PopulationOptions
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource, receive_all
 from veldt.role import Arrays, Role
-from veldt.types import Batch, Parameters
+from veldt.types import Batch, Field, Layout, Parameters
 
 POPULATION_LOG = "population.jsonl"
-_PERIODS_BEFORE_THE_FIRST = 4
+HYPERPARAMETERS = LEARNING_RATE, ENTROPY = 0, 1
+"""Columns of a member's hyperparameters."""
+HYPERPARAMETER_NAMES = ("learning_rate", "entropy_coefficient")
+_EPISODES_PER_MESSAGE = 256
+_FIRST_AFTER_PERIODS = 4
 _MOST_SHOWN = 16  # members with gauges; a node has room for about a hundred numbers
+
+
+@dataclass
+class Orders:
+    """The state of a population, one small vector on a board; arrays have one entry per member.
+
+    The newest orders are complete: a learner that missed some in between loses nothing.
+    """
+
+    best: int
+    """The member with the best mean return."""
+    replacements: np.ndarray
+    """Number of the last replacement that each member has to carry out; 0: none yet."""
+    parents: np.ndarray
+    """Member whose weights it then takes."""
+    hyperparameters: np.ndarray
+    """[P, H]"""
+
+    @staticmethod
+    def start(hyperparameters: np.ndarray) -> Orders:
+        members = len(hyperparameters)
+        return Orders(0, np.zeros(members, np.int64), np.arange(members), hyperparameters)
+
+    @staticmethod
+    def vector_size(num_members: int) -> int:
+        return 1 + num_members * (2 + len(HYPERPARAMETERS))
+
+    def to_vector(self) -> np.ndarray:
+        """float32, exact for numbers of members and replacements below 2^24."""
+        table = np.column_stack((self.replacements, self.parents, self.hyperparameters))
+        return np.concatenate(([self.best], table.ravel())).astype(np.float32)
+
+    @staticmethod
+    def from_vector(vector: np.ndarray, num_members: int) -> Orders:
+        table = vector[1:].reshape(num_members, -1).astype(np.float64)
+        replacements, parents = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
+        return Orders(int(vector[0]), replacements, parents, table[:, 2:].copy())
+
+
+class Generations:
+    """The last replacement that each member has carried out.
+
+    A member publishes its number on its own board, with the first version of its weights since as
+    the board's version. Rows of older versions were acted by the policy before.
+    """
+
+    def __init__(self, boards: list[ParameterSource]) -> None:
+        self._boards, self._number = boards, np.zeros(1, np.float32)
+        self.generations = np.zeros(len(boards), np.int64)
+        self.first_versions = np.full(len(boards), -1, np.int64)
+        self.refresh()
+
+    def refresh(self) -> None:
+        for member, board in enumerate(self._boards):
+            newer = board.pull(self._number, newer_than=int(self.first_versions[member]))
+            if newer is not None:
+                self.generations[member] = int(self._number[0])
+                self.first_versions[member] = newer
+
+
+def scores_layout() -> Layout:
+    """A message of an actor to the controller: its policy's finished episodes, and its steps."""
+    per_episode = (_EPISODES_PER_MESSAGE,)
+    return Layout.of(
+        policy=Field((1,), "int64"),
+        env_steps=Field((1,), "int64"),
+        count=Field((1,), "int64"),
+        generation=Field(per_episode, "int64"),
+        episode_return=Field(per_episode, "float64"),
+    )
 
 
 @dataclass(eq=False)
 class PopulationController(Role):
-    """Judges each member once per period.
+    """Compares each member with others once per period.
 
-    A judgement needs a full window of episodes of every member since its last replacement, because
+    A comparison needs a full window of episodes of every member since its last replacement, because
     short episodes end first and the mean of a few misleads. It waits for replacements in progress.
     """
 
@@ -62,7 +129,7 @@ class PopulationController(Role):
         ]
         self._defaults = np.array(self.defaults, np.float32).astype(np.float64)
         self._env_steps = np.zeros(members, np.int64)
-        self._judged_at = np.zeros(members, np.int64)
+        self._compared_at = np.zeros(members, np.int64)
         self._random = context.random("population")
         self._count(context)
         self._show()
@@ -79,7 +146,7 @@ class PopulationController(Role):
     def step(self) -> bool:
         received = receive_all(self.scores, self._receive)
         if received:
-            self._judge_who_is_due()
+            self._compare_due_members()
             self._show()
         return received
 
@@ -101,7 +168,7 @@ class PopulationController(Role):
             return None
         return np.array([np.mean(returns) for returns in self._returns])
 
-    def _judge_who_is_due(self) -> None:
+    def _compare_due_members(self) -> None:
         objectives = self._objectives()
         self._generations.refresh()
         if objectives is None or (self._orders.replacements > self._generations.generations).any():
@@ -111,16 +178,16 @@ class PopulationController(Role):
             self._orders.best = best
             self._publish()
         period = self.options.pbt_period_env_steps
-        old_enough = self._env_steps >= _PERIODS_BEFORE_THE_FIRST * period
-        due = old_enough & (self._env_steps - self._judged_at > period)
+        old_enough = self._env_steps >= _FIRST_AFTER_PERIODS * period
+        due = old_enough & (self._env_steps - self._compared_at > period)
         for member in np.flatnonzero(due).tolist():
-            self._judged_at[member] = self._env_steps[member]
+            self._compared_at[member] = self._env_steps[member]
             members = Members(objectives, self._orders.hyperparameters, self._defaults)
             decision = self._rule.decide(member, members, self._random)
             if decision is not None:
                 self._carry_out(member, decision, objectives)
             if decision is not None and decision.parent != member:
-                return  # the others are judged once this one has its new weights
+                return  # the others are compared once this one has its new weights
 
     def _carry_out(self, member: int, decision: Decision, objectives: np.ndarray) -> None:
         orders = self._orders
@@ -179,13 +246,13 @@ class PopulationController(Role):
         windows = {f"returns.{m}": np.array(r) for m, r in enumerate(self._returns)}
         return {
             "env_steps": self._env_steps,
-            "judged_at": self._judged_at,
+            "judged_at": self._compared_at,
             "replacements": self._orders.replacements,
             **windows,
         }
 
     def load_state(self, state: Arrays) -> None:
-        self._env_steps[:], self._judged_at[:] = state["env_steps"], state["judged_at"]
+        self._env_steps[:], self._compared_at[:] = state["env_steps"], state["judged_at"]
         for member, returns in enumerate(self._returns):
             if state["replacements"][member] == self._orders.replacements[member]:
                 returns.extend(state[f"returns.{member}"].tolist())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of population-based training: which policy is replaced, how values are perturbed.
+"""Options and rules of population-based training: who is replaced, how values are perturbed.
 
 Jaderberg et al. 2017, with the rules that Petrenko et al. 2020 (Sample Factory) and Espeholt et al.
 2018 (IMPALA, appendix F) used. Objectives are mean returns of the true task, larger is better.
@@ -9,12 +9,49 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
+from veldt.errors import ConfigurationError
+from veldt.options.checked import Bounds, Count, CountOrNone, NotNegative, Options, Positive
+
 _RESET_CHANCE = 0.01  # of a perturbed value, to its first value
 _TINY = 1e-5  # keeps a best objective of 0 from dividing by 0
+
+
+@dataclass(frozen=True)
+class PopulationOptions(Options):
+    """Population-based training (PBT) of several policies, each with its own learner."""
+
+    num_policies: Annotated[int, Bounds(1, 128)] = 1
+    """Policies that are trained at the same time."""
+    pbt_rule: Literal["sample_factory", "impala"] = "sample_factory"
+    """Paper whose rule decides which policy is replaced and how values are perturbed."""
+    pbt_period_env_steps: CountOrNone = 10_000
+    """Env steps of a policy between two comparisons; the first comes after four periods."""
+    pbt_episodes: Count = 100
+    """Episodes in a policy's mean return; it is not compared with fewer."""
+    pbt_gap: NotNegative | None = None
+    """Difference that a replacement needs: a share of the better return (sample_factory), or a
+    return (impala); none: the rule's own (0.1; impala 0.05)."""
+    pbt_learning_rates: tuple[Positive, ...] = ()
+    """First learning rate of each policy; empty: learning_rate, perturbed except for policy 0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rates = self.pbt_learning_rates
+        if rates and len(rates) != self.num_policies:
+            raise ConfigurationError(
+                f"pbt_learning_rates has {len(rates)} entries for {self.num_policies} policies;"
+                " give a positive one for each, or none"
+            )
+
+    def rule(self) -> SampleFactoryRule | ImpalaRule:
+        gap = self.pbt_gap
+        if self.pbt_rule == "impala":
+            return ImpalaRule() if gap is None else ImpalaRule(absolute_gap=gap)
+        return SampleFactoryRule() if gap is None else SampleFactoryRule(relative_gap=gap)
 
 
 class Members(NamedTuple):
@@ -53,7 +90,7 @@ class SampleFactoryRule:
     absolute_gap: float = 1e-6
 
     def decide(self, member: int, members: Members, random: np.random.Generator) -> Decision | None:
-        """Judge a member whose period is over; None: it stays unchanged."""
+        """Compare a member whose period is over; None: it stays unchanged."""
         objectives, hyperparameters, defaults = members
         count = math.ceil(self.replace_fraction * len(objectives))
         # Ties are broken by the larger number, so that every run ranks alike.
@@ -122,6 +159,3 @@ class ImpalaRule:
         mutates = random.random(len(values)) < self.mutation_rate
         factors = np.where(random.random(len(values)) < 0.5, 1.0 / self.factor, self.factor)
         return np.where(mutates, values * factors, values)
-
-
-Rule = SampleFactoryRule | ImpalaRule

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from veldt import architectures
 from veldt.backends import BACKENDS, make_backend
 from veldt.backends.base import Backend, BackendOptions
 from veldt.callbacks import Callback, CallbackFailure, Callbacks, Sidecar
@@ -40,7 +39,7 @@ from veldt.telemetry.log_files import wants_events
 from veldt.telemetry.machine_meter import MachineMeter
 from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord, Timeline
-from veldt.telemetry.result import OwnMeasures, RunResult, StoppedBy, lag_entry
+from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
 from veldt.types import Parameters
 
 _METRICS_SECONDS = 1.0
@@ -124,8 +123,6 @@ class Run:
         self._signals = Signals()
         self._nodes_are_alive = False
         self._target = self._make_target()
-        self._measure = architectures.load(plan.architecture).measure
-        self._measures: OwnMeasures | None = None
         self._next_metrics = 0.0
         self._needs_timeline = options.timeline is not None
 
@@ -349,8 +346,7 @@ class Run:
         self._attempt("last numbers", self._observe)
         self._attempt("timeline", self._save_timeline)
         self._attempt("last checkpoint", self._save_last)
-        if self._measure is not None:
-            self._attempt("measures", self._add_own_measures)
+        self._attempt("outcome", self._add_outcome)
         if self._result.stopped_by in ("env_steps", "seconds", "callback"):
             self._attempt("evaluation", self._evaluate_last)
         self._attempt("best weights", self._judge_best)
@@ -390,27 +386,22 @@ class Run:
         except KeyboardInterrupt:  # no reason to lose the result as well
             self._record.note("end", "interrupted during the closing evaluation")
 
-    def _add_own_measures(self) -> None:
-        """Add what the architecture itself measures of its weights, such as a league's games."""
-        assert self._measure is not None
-        self._measures = self._measure(
-            self._plan.config,
-            self._plan.topology,
-            self._backend.parameters,
-            self._directory.path,
-        )
-        for name, value in self._measures.entries.items():
-            setattr(self._result, name, value)
+    def _add_outcome(self) -> None:
+        """Add what the system itself measures, such as a league's games."""
+        outcome = self._plan.topology.outcome
+        if outcome is not None:
+            outcome.add_to(self._result, self._backend.parameters, self._directory.path)
 
     def _judge_best(self) -> None:
         """Write the best weights, and note whether the run ended far below them."""
-        measured = None if self._measures is None else self._measures.best
+        outcome = self._plan.topology.outcome
+        measured = None if outcome is None else outcome.best_weights(self._directory.path)
         if measured is not None:
             score, weights, env_steps = measured
             self._best.keep(Score(score, 0.0, True), weights, env_steps)
         self._best.write()
-        if self._measure is not None:
-            return  # training returns do not tell how strong a league is
+        if outcome is not None:
+            return  # training returns do not show progress
         best, now, result = self._best.score, training_score(self._telemetry), self._result
         if best is None:
             return

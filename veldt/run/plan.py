@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +24,6 @@ from veldt.networks import FirstWeights, NetworkOptions
 from veldt.options import DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat, option_fields, with_values
 from veldt.options.old_spellings import unknown_option
-from veldt.population.wiring import HasPopulation, build_population
 from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
@@ -154,7 +152,7 @@ def _checked_plan(
         total_env_steps=options.total_env_steps,
         first=first,
     )
-    topology = builder(system, config)(config, problem)
+    topology = system.build(config, problem)
     topology.architecture = architectures.label(architecture)
     if environment.is_external:
         without_actors(topology, problem.external_endpoint(), environment.reward_clip)
@@ -194,13 +192,6 @@ def _complete(topology: Topology, options: RunOptions) -> None:
     )
     if BACKENDS[options.backend].starts_processes:
         check_can_be_sent(topology)
-
-
-def builder(system: Architecture, config: Any) -> Callable[[Any, Problem], Topology]:
-    """The function that wires the nodes; for several policies, that of a population."""
-    if isinstance(config, HasPopulation) and config.population.num_policies > 1:
-        return partial(build_population, system.build)
-    return system.build
 
 
 def _add_parameters(topology: Topology) -> None:

@@ -8,15 +8,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from veldt.files import write_atomically
 from veldt.telemetry.counters import LagSummary
-
-if TYPE_CHECKING:
-    from veldt.types import Parameters
 
 StoppedBy = Literal["target", "env_steps", "seconds", "callback", "interrupt", "failure"]
 
@@ -96,16 +93,6 @@ class RunResult:
     def from_mapping(stored: Mapping[str, Any]) -> RunResult:
         known = {entry.name for entry in fields(RunResult)}
         return RunResult(**{name: value for name, value in stored.items() if name in known})
-
-
-@dataclass(frozen=True)
-class OwnMeasures:
-    """What an architecture measures of its weights at the end of a run."""
-
-    entries: dict[str, Any]
-    """Values of fields of `RunResult`."""
-    best: tuple[float, Parameters, int] | None
-    """Score, weights and their age in env steps, of the best ones."""
 
 
 def lag_entry(lag: LagSummary) -> dict[str, Any]:
