@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that no reader, and no crash, ever finds half written, and locks on directories."""
+"""Atomic writes of files, and locks on directories."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from veldt.errors import ConfigurationError
 
 
 def write_atomically(path: str | Path, data: bytes | str, durable: bool = False) -> None:
-    """Put a new content in the place of the old one: a reader finds either whole. Text is UTF-8.
+    """Replace the content of a file; a reader finds either the old or the new one, complete.
 
-    `durable`: on return it is on disk, so that it survives a power cut."""
+    Args:
+        path: The file.
+        data: The new content; text is encoded as UTF-8.
+        durable: Return once it is on disk, so that it survives a power cut.
+    """
     path = Path(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -35,7 +39,7 @@ def write_atomically(path: str | Path, data: bytes | str, durable: bool = False)
 
 
 def sync_directory(path: Path) -> None:
-    """Make what was renamed or created in a directory survive a power cut."""
+    """Make renamed or new files of a directory survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -44,8 +48,9 @@ def sync_directory(path: Path) -> None:
 
 
 def lock(path: Path) -> int | None:
-    """Hold a lock file until the descriptor is closed, by the kernel if this process dies. None:
-    another process holds it."""
+    """Lock a file until the returned descriptor is closed, or this process ends.
+
+    None: another process holds the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,8 +62,13 @@ def lock(path: Path) -> int | None:
 
 @contextmanager
 def held_folder(folder: Path, user: str, option: str) -> Iterator[None]:
-    """Make the folder if need be, and let nobody else work in it meanwhile. `user` is what would be
-    in the way and `option` names another folder."""
+    """Create the folder if necessary and hold its lock.
+
+    Args:
+        folder: The folder.
+        user: What may hold the lock, for the error message.
+        option: The option that chooses another folder, for the error message.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = lock(folder / ".lock")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run: what it will be, its life, its directory and what is left of it."""
+"""One run: its plan, its course, its directory, its checkpoints, and how it is loaded again."""
