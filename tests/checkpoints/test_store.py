@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
 
 import hypothesis.extra.numpy as arrays_of
@@ -203,3 +204,14 @@ def test_other_tools_can_read_it(tmp_path: Path) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
     found = load_file(path / manifest["parts"]["learner-0"]["file"])
     np.testing.assert_array_equal(found["weights"], contents(3)["learner-0"]["weights"])
+
+
+def test_a_checkpoint_saved_in_place_of_a_deleted_damaged_one_is_good(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    save(store, 1)
+    (save(store, 2) / "meta.json").unlink()
+    assert assert_whole(store.newest()) == 1
+    shutil.rmtree(tmp_path / "checkpoint-000000000002")
+    save(store, 2)
+    save(store, 3)
+    assert sorted(os.listdir(tmp_path))[1:] == [f"checkpoint-{step:012d}" for step in (2, 3)]

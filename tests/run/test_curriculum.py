@@ -99,11 +99,6 @@ def test_what_an_environment_does_not_take_is_one_line_before_anything_starts(
     assert json.loads((tmp_path / "r" / "result.json").read_text())["env_steps"] == 0
 
 
-def test_outside_of_a_run_there_is_nothing_to_set():
-    with pytest.raises(RuntimeError, match="only while its run goes on"):
-        veldt.Callback().set_environment(height=2)
-
-
 def test_evaluations_play_what_the_run_does(tmp_path):
     callback = Fixed(height=7)
     result = veldt.train(

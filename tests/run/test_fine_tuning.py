@@ -141,15 +141,3 @@ def test_what_does_not_fit_is_named_before_anything_starts(
     assert says in printed
     assert printed.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ("nowhere", "nowhere is not a run directory"),
-        ("{source}:77", "has no checkpoint '77'; use best, last"),
-    ],
-)
-def test_a_run_that_is_not_there_is_named(source, tmp_path, given, says):
-    with pytest.raises(veldt.ConfigurationError, match=says):
-        veldt.train("impala", "CartPole-v1", from_run=given.format(source=source))

@@ -98,3 +98,11 @@ def test_looks_whose_episodes_do_not_end_get_longer():
     reached = [goal.is_reached(told(), elapsed, 600.0) for elapsed in (3.0, 30.0, 60.0)]
     assert reached == [False, False, True]
     assert allowed == [4.0, 8.0, 16.0, 600.0]
+
+
+def test_no_evaluation_takes_longer_than_the_run_may():
+    allowed = []
+    goal = Target(10.0, 20, True, lambda attempt, seconds: allowed.append(seconds) or np.zeros(20))
+    after_its_first_update(goal)
+    assert not goal.is_reached(told(), 3.0, 1.5)
+    assert allowed == [1.5]
