@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 SMALL = {**exact.SMALL, "checkpoint_options": {"env_steps": 10_000}}
 CASES = {name: exact.OWN.get(name, {}) for name in ARCHITECTURES if name != "dqn"}
+CASES["league"] = {"freeze_env_steps": 60, "max_frozen": 6}  # one player, so one actor is enough
 CASES["gorila, global"] = {**exact.REPLAY, "replay": "global"}
 CASES["impala, recurrent"] = {
     "recurrent": "gru",
