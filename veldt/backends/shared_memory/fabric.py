@@ -102,11 +102,15 @@ class SocketLink:
     security: Security = field(default_factory=Security)
     """With a token of its own, which both ends know."""
 
+    @property
+    def address(self) -> str:
+        return f"unix:{self.directory}/socket"
+
     def client(self, index: int) -> Any:
-        return stream_client(self.spec, index, f"unix:{self.directory}/socket", self.security)
+        return stream_client(self.spec, index, self.address, self.security)
 
     def server(self) -> Any:
-        return stream_server(self.spec, f"unix:{self.directory}/socket", self.security)
+        return stream_server(self.spec, self.address, self.security)
 
     def close(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
