@@ -9,11 +9,8 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-from driving import advance_until, counter
-
-pytest.importorskip("ray")
-
 from auditing import audited
+from driving import advance_until, counter
 from several_nodes import SeveralNodes, several_nodes
 
 from veldt.backends.base import BackendOptions, captured

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from veldt.backends.elastic import ActorCounts
 from veldt.backends.shared_memory.signals import Doorbell
 from veldt.backends.traffic import counting
 from veldt.context import NodeContext
@@ -71,10 +70,6 @@ class Backend(Protocol):
     @property
     def restarted(self) -> Counter[str]:
         """Restarts by group name."""
-
-    @property
-    def actors(self) -> ActorCounts | None:
-        """How many have come and gone; None where all are there from the start."""
 
     def start(self) -> None: ...
 

@@ -7,15 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 from veldt.backends.base import DEFAULTS, BackendOptions
-from veldt.backends.elastic import ActorCounts
 from veldt.backends.shared_memory.fabric import OverFabric
 from veldt.topology import Topology
 
 
 class LocalBackend(OverFabric):
-    """All channels lie in one fabric, and all nodes are there from the start."""
-
-    actors: ActorCounts | None = None
+    """All channels are in one fabric."""
 
     def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
         self._topology, self._seed, self._options = topology, seed, options

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which group of nodes is at which end of each channel, where groups share no memory."""
+"""The group of nodes at each end of each channel, where groups share no memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from veldt.backends.ray.streams import ClusterLink
+from veldt.backends.ray.channels import ClusterLink
 from veldt.backends.shared_memory.streams import Link, link_for
 from veldt.errors import ConfigurationError
 from veldt.topology import (
@@ -22,7 +22,7 @@ from veldt.types import Parameters
 
 @dataclass(frozen=True)
 class Ends:
-    """Group name -> number of its nodes, at either end of one channel."""
+    """Group name -> number of its nodes, at both ends of one channel."""
 
     writers: dict[str, int]
     readers: dict[str, int]
@@ -33,7 +33,7 @@ class Ends:
 
 
 class Wiring:
-    """The ends of every channel by name; refuses what needs shared memory."""
+    """The ends of every channel by name; refuses topologies that need shared memory."""
 
     def __init__(self, topology: Topology) -> None:
         self.groups = {group.name: group for group in topology.groups()}
@@ -62,8 +62,9 @@ class Wiring:
         consumers = list(self.ends[name].readers)
         if len(consumers) > 1:
             raise ConfigurationError(
-                f"the queue '{name}' is consumed by {', '.join(consumers)}, but on Ray it lives in"
-                " the process of one consumer; use --backend process, or put them into one process"
+                f"the queue '{name}' is consumed by {', '.join(consumers)}, but on Ray it is stored"
+                " in the process of one consumer; use --backend process, or put them into one"
+                " process"
             )
 
     def consumer(self, queue: str) -> str | None:
@@ -73,11 +74,11 @@ class Wiring:
         return next(iter(self.ends[board].writers), None)
 
     def unwritten(self) -> list[str]:
-        """Boards that no node writes: the driver does, and knows best what lies there."""
+        """Boards that no node writes: the driver writes them."""
         return [board for board in self._boards if not self.ends[board].writers]
 
     def owned(self, group: str) -> set[str]:
-        """Boards and shared memory of which `group` knows best what lies there."""
+        """Boards and shared memory whose content `group` puts into checkpoints."""
         owners = {
             name: next(iter((*self.ends[name].writers, *self.ends[name].readers)), None)
             for name in self._lasting
@@ -86,7 +87,7 @@ class Wiring:
         return {name for name, owner in owners.items() if owner == group}
 
     def consumers_for(self, group: str) -> dict[str, str]:
-        """Queue -> the other group that consumes what `group` puts there."""
+        """Queue that `group` fills -> the other group that consumes it."""
         found = {name: self.consumer(name) for name in self._queues}
         writes = (name for name in found if group in self.ends[name].writers)
         return {name: other for name in writes if (other := found[name]) not in (None, group)}
@@ -99,14 +100,23 @@ class Wiring:
             if self.writer(name) == group
         }
 
+    def servers_for(self, group: str) -> dict[str, str]:
+        """Stream of which `group` is a client -> the other group that serves it."""
+        return {
+            name: server
+            for name in self._streams
+            if group in self.ends[name].writers
+            if (server := next(iter(self.ends[name].readers))) != group
+        }
+
     def has_dependents(self, group: str) -> bool:
-        """Whether other groups send to `group`, ask it, or act by the weights it publishes."""
+        """Whether other groups send to `group`, call it, or read the weights it publishes."""
         served = [name for name in self._boards if self.writer(name) == group]
         served += [n for n in (*self._queues, *self._streams) if group in self.ends[n].readers]
         return any(self.ends[name].groups != [group] for name in served)
 
     def shares(self, queue: str) -> dict[str, int]:
-        """Group -> how many of the queue's slots it may hold; at least one per producing node."""
+        """Group -> its number of the queue's slots, at least one per producing node."""
         writers = self.ends[queue].writers
         each, rest = divmod(self._queues[queue].num_slots, max(1, sum(writers.values())))
         shares = {}
@@ -117,7 +127,7 @@ class Wiring:
         return shares
 
     def inbound(self, group: str) -> list[QueueSpec]:
-        """Queues that live in `group`. With more producers than slots, each still has one."""
+        """Queues stored in `group`. With more producers than slots, each still has one slot."""
         found = []
         for name, spec in self._queues.items():
             if self.consumer(name) == group:
@@ -126,7 +136,7 @@ class Wiring:
         return found
 
     def outbound(self, group: str) -> list[QueueSpec]:
-        """Queues that `group` fills but that live elsewhere, with its share of their slots."""
+        """Queues that `group` fills for other groups, with its share of their slots."""
         return [
             replace(spec, num_slots=self.shares(name)[group])
             for name, spec in self._queues.items()
@@ -134,11 +144,11 @@ class Wiring:
         ]
 
     def calls_at_a_time(self, group: str) -> int:
-        """How many deliveries may wait in `group`: one per slot."""
+        """The most deliveries that may wait in `group`: one per slot."""
         return sum(spec.num_slots for spec in self.inbound(group))
 
     def links(self) -> dict[str, Link]:
-        """What carries each stream: a socket where its ends are in different processes."""
+        """The link of each stream: a socket where its ends are in different processes."""
         found: dict[str, Link] = {}
         for name, spec in self._streams.items():
             crosses = len(self.ends[name].groups) > 1
@@ -150,8 +160,8 @@ class Wiring:
 
 
 def initial_parameters(topology: Topology) -> dict[str, Parameters]:
-    """What boards and lock-free weights begin with. The version of the latter is the sum of the
-    counts beside them."""
+    """First content of boards and lock-free weights. The version of the latter is the sum of their
+    update counts."""
     found = {b.spec.name: Parameters(b.initial, b.version) for b in topology.boards}
     shared = {memory.spec.name: memory.initial for memory in topology.shared}
     for name, vector in shared.items():
