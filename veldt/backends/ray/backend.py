@@ -9,7 +9,6 @@ starts the processes, watches them, and asks for their counters.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -68,27 +67,16 @@ class RayBackend:
         """Used where all processes are on this machine."""
         self._telemetry = {node.name: bytes(TELEMETRY_BYTES) for node in topology.nodes}
         self._queue_fills = {queue.spec.name: 0.0 for queue in topology.queues}
-        self._supervisor = Supervisor(self._wiring, self)
-        self._policies = self._supervisor.policies
+        self._supervisor = supervisor = Supervisor(self._wiring, self)
+        self._hosts, self._policies = supervisor.hosts, supervisor.policies
+        self.notes, self.restarted = supervisor.notes, supervisor.restarted
         self._checkpoint: Path | None = None
         self._generation = 0
         self.run_dir: Path | None = None
 
     @property
-    def _hosts(self) -> dict[str, Host]:
-        return self._supervisor.hosts
-
-    @property
-    def restarted(self) -> Counter[str]:
-        return self._supervisor.restarted
-
-    @property
     def restarts(self) -> int:
         return self.restarted.total()
-
-    @property
-    def notes(self) -> list[str]:
-        return self._supervisor.notes
 
     def _take_topology(self, topology: Topology) -> None:
         self._topology = topology
@@ -259,8 +247,6 @@ class RayBackend:
             begun = [host for host in self._hosts.values() if host.running is not None]
             self._stop_hosts(begun)  # a signal may have come before the others ran
             self._supervisor.close()
-        for link in self._links.values():
-            link.close()
         if self._shared is not None:
             for name in self._known:
                 self.parameters(name)  # the run asks for them after `stop`, too

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import ray
@@ -37,8 +38,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self._local: LocalCluster | None = None
-        self._connecting: Background[None] | None = None
-        self._is_leaving = False
+        self._connecting: Background[object] | None = None
 
     def join(self) -> None:
         """Use the connection there is, else RAY_ADDRESS, else a new cluster on this machine.
@@ -47,41 +47,33 @@ class Cluster:
         check_version()
         if ray.is_initialized():
             return
-        if named_address() is None:
+        address = named_address()
+        if address is None:
             self._local = LocalCluster()
+            address = self._local.address()
+        init = partial(ray.init, log_to_driver=False, logging_level=logging.ERROR)
+        # Outside the main thread Ray cannot install its handler of SIGTERM.
+        self._connecting = Background(partial(init, address))
         try:
-            # Outside the main thread Ray cannot install its handler of SIGTERM.
-            self._connecting = Background(self._connect)
             self._connecting.done(None)
             self._connecting.result()
-        finally:
-            _restore_signal_handlers()
-
-    def _connect(self) -> None:
-        address = self._local.address() if self._local is not None else named_address()
-        if self._is_leaving:
-            return
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError) as error:
             cause = f"cannot join the cluster at {address}: {error}"
             advice = "check the address, RAY_AUTH_MODE and the token"
             raise NodeFailure("ray", f"{cause}; {advice}") from error
+        finally:
+            _restore_signal_handlers()
 
     def leave(self, is_lost: bool = False) -> None:
         """Disconnect, and end a local cluster. `is_lost`: the head does not answer."""
-        self._is_leaving = True  # before `has_started` is read, because `_connect` sets it first
-        connecting, self._connecting = self._connecting, None
-        local, self._local = self._local, None
-        if local is not None and is_lost:
-            local.kill()
-        elif local is not None and not local.has_started:
-            local.end()
-        if connecting is not None:
-            connecting.done(_JOIN_SECONDS)
+        if self._local is not None and is_lost:
+            self._local.kill()
+        if self._connecting is not None:
+            self._connecting.done(_JOIN_SECONDS)
             Background(ray.shutdown).done(_LOST_SECONDS if is_lost else None)
-        if local is not None:
-            local.end()
+        if self._local is not None:
+            self._local.end()
+        self._local = self._connecting = None
 
 
 class LocalCluster:
@@ -94,7 +86,6 @@ class LocalCluster:
                 " ray.init first, or train before `import ray`"
             )
         share_cores()
-        self.has_started = False
         self._program = subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).with_name("local_cluster.py"))],
             stdin=subprocess.PIPE,
@@ -110,7 +101,6 @@ class LocalCluster:
         if kind != "address":
             cause = f"a local cluster did not start: {text or 'its program was killed'}"
             raise NodeFailure("ray", cause)
-        self.has_started = True
         return text
 
     def kill(self) -> None:

@@ -131,9 +131,6 @@ class NodeHost:
     _is_prepared = False
     _ended: asyncio.Future[tuple[str, str, str] | None] | None = None
 
-    async def arrive(self) -> None:
-        """Returns once the cluster has room for this process."""
-
     async def prepare(self, assignment: Assignment) -> int:
         """Build the channels; returns the process id. Called before all methods below."""
         if self._is_prepared:

@@ -26,7 +26,7 @@ from veldt.types import Parameters
 
 ANSWER_SECONDS = 10.0
 _START_SECONDS = 120.0
-_ROOM_SECONDS = 10.0
+_ROOM_SECONDS = 15.0  # most of which a process may need to start
 _IDLE_SECONDS = 0.1
 _REPORT_INTERVAL_SECONDS = 0.1
 _STACK_SECONDS = 1.0
@@ -48,7 +48,6 @@ class Host:
     silent: float = 0.0
     """Seconds without a heartbeat, by the process's own clock at its last report."""
     placed_at: float = field(default_factory=time.monotonic)
-    waits_for_room: bool = True
     is_overdue: bool = False
     """A note was written because it waits for so long."""
 
@@ -175,6 +174,10 @@ class Owner(Protocol):
         """A process is gone and will be replaced."""
 
 
+Returned = Callable[[Host, Any], None]
+"""Receives the result of a call."""
+
+
 class Supervisor:
     """The processes of all groups. `hosts` are those that run, by group name."""
 
@@ -184,7 +187,7 @@ class Supervisor:
         self.hosts: dict[str, Host] = {}
         self._due: list[tuple[float, Host]] = []
         """Dead processes, and when each may be replaced."""
-        self._pending: dict[Any, tuple[Host, Callable[[Host, Any], None]]] = {}
+        self._pending: dict[Any, tuple[Host, Returned | None]] = {}
         """Calls in flight, with what to do when they return."""
         self.policies = {name: RestartPolicy() for name in wiring.groups}
         self.restarted: Counter[str] = Counter()
@@ -214,7 +217,6 @@ class Supervisor:
 
     def _run(self, host: Host, newest: dict[str, Parameters]) -> None:
         # One call for all of it, because Ray does not keep the order of calls.
-        host.waits_for_room = False
         peers = self._peers(host.group.name, set(self.hosts))
         host.running = host.handle.run.remote(peers, newest)
 
@@ -223,7 +225,7 @@ class Supervisor:
         for host in self.hosts.values():
             peers = self._peers(host.group.name, {newcomer.group.name})
             if host is not newcomer and peers:
-                self._pending[host.handle.connect.remote(peers)] = host, self._connected
+                self._pending[host.handle.connect.remote(peers)] = host, None
 
     def _peers(self, name: str, changed: set[str]) -> Peers:
         wiring, hosts = self._wiring, self.hosts
@@ -245,21 +247,32 @@ class Supervisor:
             ready, _ = ray.wait(list(calls), num_returns=1, timeout=seconds)
             for call in ready:
                 self._pending.pop(call, None)
-                host, react = calls[call]
-                react(host, call)
+                self._react(call, *calls[call])
         else:
             time.sleep(min(seconds, _IDLE_SECONDS))
         self._replace_those_due()
 
-    def _ended(self, host: Host, call: Any) -> None:
+    def _react(self, call: Any, host: Host, returned: Returned | None) -> None:
         try:
-            outcome = ray.get(call)
+            result = ray.get(call)
         except ray.exceptions.RayActorError as error:
-            self._lost(host, error)
+            if returned is not None:  # otherwise `running` fails too
+                self._lost(host, error)
         except ray.exceptions.RayError as error:
             raise host.died(error) from error
         else:
-            raise NodeFailure(*(outcome or (host.group.name, "its roles ended by themselves")))
+            if returned is not None:
+                returned(host, result)
+
+    def _ended(self, host: Host, failure: tuple[str, str, str] | None) -> None:
+        raise NodeFailure(*(failure or (host.group.name, "its roles ended by themselves")))
+
+    def _prepared(self, host: Host, process_id: int) -> None:
+        host.process_id = process_id
+        self.hosts[host.group.name] = host
+        self._run(host, self._owner.newest_for(host.group))
+        self._introduce(host)
+        self.restarted[host.group.name] += 1
 
     def _lost(self, host: Host, error: Exception) -> None:
         name = host.group.name
@@ -279,47 +292,14 @@ class Supervisor:
         for entry in [entry for entry in self._due if entry[0] <= now]:
             self._due.remove(entry)
             host = self._placement.place(entry[1].group, entry[1].incarnation + 1)
-            # It is sent its assignment when it has room, because weights get old.
-            self._pending[host.handle.arrive.remote()] = host, self._arrived
+            call = host.handle.prepare.remote(self._owner.assignment(host))
+            self._pending[call] = host, self._prepared
         for host, _ in self._pending.values():
-            is_late = host.waits_for_room and now - host.placed_at > _ROOM_SECONDS
+            is_late = not host.process_id and now - host.placed_at > _ROOM_SECONDS
             if is_late and not host.is_overdue:
                 host.is_overdue = True
                 needs = self._placement.needs(host.group)
                 self.notes.append(f"{host.group.name} waits until the cluster has room: {needs}")
-
-    def _arrived(self, host: Host, call: Any) -> None:
-        host.waits_for_room = False
-        if self._succeeded(host, call):
-            assignment = self._owner.assignment(host)
-            self._pending[host.handle.prepare.remote(assignment)] = host, self._prepared
-
-    def _prepared(self, host: Host, call: Any) -> None:
-        if self._succeeded(host, call):
-            host.process_id = ray.get(call)
-            self.hosts[host.group.name] = host
-            self._run(host, self._owner.newest_for(host.group))
-            self._introduce(host)
-            self.restarted[host.group.name] += 1
-
-    def _succeeded(self, host: Host, call: Any) -> bool:
-        """Whether a starting process has answered; if it died, another replacement is due."""
-        try:
-            ray.get(call)
-        except ray.exceptions.RayActorError as error:
-            self._lost(host, error)
-            return False
-        except ray.exceptions.RayError as error:
-            raise host.died(error) from error
-        return True
-
-    def _connected(self, host: Host, call: Any) -> None:
-        try:
-            ray.get(call)
-        except ray.exceptions.RayActorError:
-            return  # its `running` fails too, and its successor receives all handles
-        except ray.exceptions.RayError as error:
-            raise host.died(error) from error
 
     def absent(self) -> set[str]:
         """Groups that are being replaced and that no other group depends on."""
@@ -333,4 +313,5 @@ class Supervisor:
             ray.kill(host.handle)
         if self._placement is not None:
             self._placement.release()
-        self.hosts, self._pending, self._due = {}, {}, []
+        self.hosts.clear()
+        self._pending, self._due = {}, []
