@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import ray
 
-from veldt.backends.base import DEFAULTS, BackendOptions, doorbells_of, is_restartable
+from veldt.backends.base import DEFAULTS, BackendOptions, doorbells_of
 from veldt.backends.process.recovery import Recovery
 from veldt.backends.ray.cluster import Cluster, Watch, is_one_machine, warning_about_token
 from veldt.backends.ray.node import Assignment, Captured, Report, SharedPart
 from veldt.backends.ray.supervisor import Host, Supervisor, answers, reports
-from veldt.backends.ray.wiring import Wiring, initial_parameters
+from veldt.backends.ray.wiring import Wiring
 from veldt.backends.saving import (
     CHANNELS,
     Parts,
@@ -80,7 +80,7 @@ class RayBackend:
 
     def _take_topology(self, topology: Topology) -> None:
         self._topology = topology
-        self._known = initial_parameters(topology)
+        self._known = {b.spec.name: Parameters(b.initial, b.version) for b in topology.boards}
 
     def start(self) -> None:
         self._cluster = Cluster()
@@ -110,12 +110,9 @@ class RayBackend:
             inbound=self._wiring.inbound(name),
             outbound=self._wiring.outbound(name),
             boards=[self._newest(b) for b in self._topology.boards if uses(name, b.spec.name)],
-            shared=[s for s in self._topology.shared if uses(name, s.spec.name)],
-            requests=[r.spec for r in self._topology.requests if uses(name, r.spec.name)],
             streams={s: link for s, link in self._links.items() if uses(name, s)},
             telemetry={node.name: self._telemetry[node.name] for node in host.group.nodes},
             timeline_seconds=self._options.timeline_seconds,
-            saves=self._wiring.owned(name),
             run_dir=self.run_dir,
             memory=self._shared.part_for(host.group) if self._shared is not None else None,
             parts={node.name: read_part(checkpoint, node.name) for node in host.group.nodes}
@@ -134,12 +131,6 @@ class RayBackend:
         boards = (board.spec.name for board in self._topology.boards)
         read = (board for board in boards if group.name in self._wiring.ends[board].readers)
         return {b: self.parameters(b) for b in read if self._wiring.writer(b) != group.name}
-
-    def may_restart(self, group: Group) -> bool:
-        """Not if the group has state that is in no checkpoint."""
-        shared = (memory.spec.name for memory in self._topology.shared)
-        holds_memory = any(self._wiring.uses(group.name, name) for name in shared)
-        return is_restartable(group) and not holds_memory
 
     def lost(self, group: Group) -> None:
         if self._shared is not None:
@@ -214,7 +205,7 @@ class RayBackend:
 
     def capture(self, patience_seconds: float) -> RayCapture:
         groups = set(self._wiring.groups)
-        own = {board: self._known[board] for board in self._wiring.unwritten()}
+        own = {b: newest for b, newest in self._known.items() if self._wiring.writer(b) is None}
         return RayCapture(self._supervisor, groups, self._parts_of_absent, own)
 
     def _parts_of_absent(self, names: set[str]) -> Parts:

@@ -67,7 +67,7 @@ class Cluster:
     def leave(self, is_lost: bool = False) -> None:
         """Disconnect, and end a local cluster. `is_lost`: the head does not answer."""
         if self._local is not None and is_lost:
-            self._local.kill()
+            self._local.end(at_once=True)
         if self._connecting is not None:
             self._connecting.done(_JOIN_SECONDS)
             Background(ray.shutdown).done(_LOST_SECONDS if is_lost else None)
@@ -103,19 +103,17 @@ class LocalCluster:
             raise NodeFailure("ray", cause)
         return text
 
-    def kill(self) -> None:
-        """End at once; the kernel ends the processes that the program has started."""
-        self._program.kill()
-
-    def end(self) -> None:
-        """End in order; returns when all processes have ended."""
+    def end(self, at_once: bool = False) -> None:
+        """End the program; the kernel then ends the processes of Ray that are left."""
         assert self._program.stdin is not None
+        if at_once:
+            self._program.kill()
         with suppress(BrokenPipeError):
             self._program.stdin.close()
         try:
             self._program.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self._program.kill()
             self._program.wait()
 
 

@@ -31,14 +31,8 @@ from veldt.backends.base import (
     run_until_stopped,
 )
 from veldt.backends.ray.channels import Broadcast, ClusterLink, Handle, Intake, Outbox
-from veldt.backends.saving import captured_channels, captured_node, restore_role
-from veldt.backends.shared_memory.fabric import (
-    Fabric,
-    board_memory,
-    newest_parameters,
-    request_memory,
-    shared_block,
-)
+from veldt.backends.saving import captured_boards, captured_node, restore_role
+from veldt.backends.shared_memory.fabric import Fabric, board_memory
 from veldt.backends.shared_memory.sent import SentFabric
 from veldt.backends.shared_memory.signals import Doorbell
 from veldt.backends.shared_memory.streams import Link
@@ -46,7 +40,7 @@ from veldt.backends.supervision import silent_seconds
 from veldt.backends.tuning import keep_freed_memory
 from veldt.context import NodeContext
 from veldt.telemetry.counters import NodeTelemetry, Spans, span_bytes
-from veldt.topology import Board, End, Group, Node, QueueSpec, RequestsSpec, Shared
+from veldt.topology import Board, End, Group, Node, QueueSpec
 from veldt.types import Parameters
 
 ChannelsOf = Callable[[list[RunningNode]], dict[str, np.ndarray]]
@@ -74,15 +68,11 @@ class Assignment:
     outbound: list[QueueSpec]
     """Queues consumed elsewhere, with this group's share of the slots."""
     boards: list[Board]
-    shared: list[Shared]
-    requests: list[RequestsSpec]
     streams: dict[str, Link]
     telemetry: dict[str, bytes]
     """By node: the counters of the incarnation before."""
     timeline_seconds: float
     """Length of the recorded timeline; 0: none."""
-    saves: set[str]
-    """Boards and shared memory whose content this group puts into checkpoints."""
     run_dir: Path | None
     memory: SharedPart | None
     """All channels, where the processes share memory; `inbound` to `streams` are then not used."""
@@ -100,9 +90,6 @@ class Peers:
     """By board, then by group."""
     servers: dict[str, Handle]
     """By stream."""
-
-    def __bool__(self) -> bool:
-        return bool(self.consumers or self.readers or self.servers)
 
 
 @dataclass
@@ -166,7 +153,6 @@ class NodeHost:
         }
         fabric = Fabric(
             boards={b.spec.name: board_memory(b, False) for b in given.boards},
-            shared={s.spec.name: shared_block(s, False) for s in given.shared},
             streams=given.streams,
             doorbells=self._doorbells,
         )
@@ -177,9 +163,6 @@ class NodeHost:
         for name, outbox in self._outboxes.items():
             fabric.queues[name] = outbox.memory
             outbox.producers = self._bells(fabric.writers[name])
-        for spec in given.requests:
-            queue = fabric.queues[spec.queue.name]
-            fabric.requests[spec.name] = request_memory(spec, queue, False)
         return fabric
 
     def _bells(self, nodes: list[str]) -> list[Doorbell]:
@@ -272,7 +255,7 @@ class NodeHost:
             doorbell.ring()
 
     async def parameters(self, board: str) -> Parameters:
-        return newest_parameters(self._fabric, self._assignment.shared, board)
+        return self._fabric.boards[board].newest()
 
     async def report(self) -> Report:
         return Report(
@@ -299,19 +282,10 @@ class NodeHost:
         return await self._captures.captured
 
     def _channels_of(self, nodes: list[RunningNode]) -> dict[str, np.ndarray]:
-        """The content of the channels that `nodes` save: those they write, or only read here."""
-        names, first = {node.name for node in nodes}, self._assignment.group.nodes[0].name
-        owned = {
-            channel
-            for channel in self._assignment.saves
-            if names.intersection(self._fabric.writers[channel] or [first])
-        }
-        return captured_channels(
-            Fabric(
-                boards={name: b for name, b in self._fabric.boards.items() if name in owned},
-                shared={name: s for name, s in self._fabric.shared.items() if name in owned},
-            )
-        )
+        """The boards that `nodes` write."""
+        names, fabric = {node.name for node in nodes}, self._fabric
+        own = (board for board in fabric.boards if names & set(fabric.writers[board]))
+        return captured_boards({board: fabric.boards[board].newest() for board in own})
 
     async def stop(self) -> None:
         """Ask the roles to end; `run` returns when they have."""

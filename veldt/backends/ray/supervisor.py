@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from veldt.backends.base import NodeFailure
+from veldt.backends.base import NodeFailure, is_restartable
 from veldt.backends.ray.channels import Handle
 from veldt.backends.ray.node import Assignment, NodeHost, Peers, Report
 from veldt.backends.ray.wiring import Wiring
@@ -168,8 +168,6 @@ class Owner(Protocol):
     def newest_for(self, group: Group) -> dict[str, Parameters]:
         """By board: the weights that a replacement begins with."""
 
-    def may_restart(self, group: Group) -> bool: ...
-
     def lost(self, group: Group) -> None:
         """A process is gone and will be replaced."""
 
@@ -224,7 +222,7 @@ class Supervisor:
         """Send the handle of a successor to the processes that send to it."""
         for host in self.hosts.values():
             peers = self._peers(host.group.name, {newcomer.group.name})
-            if host is not newcomer and peers:
+            if host is not newcomer and (peers.consumers or peers.readers or peers.servers):
                 self._pending[host.handle.connect.remote(peers)] = host, None
 
     def _peers(self, name: str, changed: set[str]) -> Peers:
@@ -276,8 +274,7 @@ class Supervisor:
 
     def _lost(self, host: Host, error: Exception) -> None:
         name = host.group.name
-        may = self._owner.may_restart(host.group)
-        delay = self.policies[name].next_delay() if may else None
+        delay = self.policies[name].next_delay() if is_restartable(host.group) else None
         if delay is None:
             raise host.died(error) from error
         self.notes.append(f"{host.died(error)} and is restarted")

@@ -9,15 +9,7 @@ from dataclasses import dataclass, replace
 from veldt.backends.ray.channels import ClusterLink
 from veldt.backends.shared_memory.streams import Link, link_for
 from veldt.errors import ConfigurationError
-from veldt.topology import (
-    READING_SIDES,
-    UPDATES_SUFFIX,
-    WRITING_SIDES,
-    Group,
-    QueueSpec,
-    Topology,
-)
-from veldt.types import Parameters
+from veldt.topology import READING_SIDES, WRITING_SIDES, Group, QueueSpec, Topology
 
 
 @dataclass(frozen=True)
@@ -37,26 +29,23 @@ class Wiring:
 
     def __init__(self, topology: Topology) -> None:
         self.groups = {group.name: group for group in topology.groups()}
-        names = (channel.spec.name for channel in topology.channels())
-        self.ends = {name: _ends(name, self.groups.values()) for name in names}
-        for shared in topology.shared:
-            self._require_one_group(shared.spec.name, "meet in the memory of")
-        for requests in topology.requests:
-            self._require_one_group(requests.spec.name, "ask and answer in the memory of")
+        channels = (channel.spec.name for channel in topology.channels())
+        self.ends = {name: _ends(name, self.groups.values()) for name in channels}
+        refused = [s.spec.name for s in topology.shared] + [r.spec.name for r in topology.requests]
+        for name in refused:
+            self._refuse(name)
         for queue in topology.queues:
             self._require_one_consumer(queue.spec.name)
         self._boards = [board.spec.name for board in topology.boards]
-        self._lasting = self._boards + [shared.spec.name for shared in topology.shared]
         self._streams = {stream.spec.name: stream.spec for stream in topology.streams}
         self._queues = {queue.spec.name: queue.spec for queue in topology.queues}
 
-    def _require_one_group(self, name: str, what_they_do: str) -> None:
-        groups = self.ends[name].groups
-        if len(groups) > 1:
-            raise ConfigurationError(
-                f"{', '.join(groups)} {what_they_do} '{name}', but processes on Ray share no"
-                " memory; use --backend process, or put these nodes into one process"
-            )
+    def _refuse(self, name: str) -> None:
+        groups = ", ".join(self.ends[name].groups)
+        raise ConfigurationError(
+            f"{groups} use the shared memory '{name}', but processes on Ray share no memory; use"
+            " --backend process"
+        )
 
     def _require_one_consumer(self, name: str) -> None:
         consumers = list(self.ends[name].readers)
@@ -72,19 +61,6 @@ class Wiring:
 
     def writer(self, board: str) -> str | None:
         return next(iter(self.ends[board].writers), None)
-
-    def unwritten(self) -> list[str]:
-        """Boards that no node writes: the driver writes them."""
-        return [board for board in self._boards if not self.ends[board].writers]
-
-    def owned(self, group: str) -> set[str]:
-        """Boards and shared memory whose content `group` puts into checkpoints."""
-        owners = {
-            name: next(iter((*self.ends[name].writers, *self.ends[name].readers)), None)
-            for name in self._lasting
-            if name not in self.unwritten()
-        }
-        return {name for name, owner in owners.items() if owner == group}
 
     def consumers_for(self, group: str) -> dict[str, str]:
         """Queue that `group` fills -> the other group that consumes it."""
@@ -157,17 +133,6 @@ class Wiring:
 
     def uses(self, group: str, channel: str) -> bool:
         return group in self.ends[channel].groups
-
-
-def initial_parameters(topology: Topology) -> dict[str, Parameters]:
-    """First content of boards and lock-free weights. The version of the latter is the sum of their
-    update counts."""
-    found = {b.spec.name: Parameters(b.initial, b.version) for b in topology.boards}
-    shared = {memory.spec.name: memory.initial for memory in topology.shared}
-    for name, vector in shared.items():
-        if name + UPDATES_SUFFIX in shared:
-            found[name] = Parameters(vector, int(shared[name + UPDATES_SUFFIX].sum()))
-    return found
 
 
 def _ends(channel: str, groups: Iterable[Group]) -> Ends:
