@@ -2,7 +2,7 @@
 """The command line: every command of COMMANDS, each with its own options.
 
 Nothing heavy is imported before it is needed, and while this process imports torch the fork server
-or Ray's workers do the same on another core.
+does the same on another core.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import veldt
 from veldt import architectures
 from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
+from veldt.backends import prestart
 from veldt.cli.help import all_wanted
 from veldt.cli.options import Parser, unknown_option
 from veldt.cli.parsers import PARSERS, common_parser, resume_parser, run_parser
@@ -55,14 +56,6 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has seen enough: veldt list | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
-    finally:
-        _give_up_what_was_prepared()
-
-
-def _give_up_what_was_prepared() -> None:
-    """Bad input leaves nothing behind; most commands have prepared nothing to leave."""
-    if "veldt.backends.preparing" in sys.modules:
-        sys.modules["veldt.backends.preparing"].give_up()
 
 
 def _prepare_process(arguments: list[str]) -> None:
@@ -305,10 +298,7 @@ def _options_of(
             example = architectures.example_env(name or "")
             raise ConfigurationError(f"name an environment with --env, such as --env {example}")
         if command == "train":
-            from veldt.backends.preparing import prepare
-
-            backend, modules = common.get("backend", "process"), architectures.modules_of(name)
-            prepare(backend, common.get("num_actors"), modules)
+            prestart(common.get("backend", "process"), architectures.modules_of(name))
     assert name is not None  # help without one has been printed
     given = run_parser(command, name, all_wanted(arguments)).parse(arguments)
     del given["architecture"]
