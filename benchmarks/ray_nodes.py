@@ -24,7 +24,6 @@ from auditing import audited
 from several_nodes import SeveralNodes, several_nodes
 
 from veldt.backends.base import BackendOptions, NodeFailure
-from veldt.backends.elastic import Elastic
 from veldt.backends.ray.backend import RayBackend
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
@@ -70,10 +69,8 @@ def learning(nodes: SeveralNodes, arguments: argparse.Namespace) -> list[Row]:
 class Watched:
     """A run, how much of it is committed, and the longest time in which nothing was."""
 
-    def __init__(self, topology: Topology, elastic: Elastic | None = None) -> None:
-        self.backend = RayBackend(
-            topology, seed=1, options=BackendOptions(verify=True), elastic=elastic
-        )
+    def __init__(self, topology: Topology) -> None:
+        self.backend = RayBackend(topology, seed=1, options=BackendOptions(verify=True))
         self.longest_pause_seconds = 0.0
         self._committed, self._moved_at = 0.0, 0.0
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from veldt.architectures import modules_of
-from veldt.backends import BACKENDS
-from veldt.backends.preparing import prepared
+from veldt.backends import BACKENDS, prestart
 from veldt.callbacks import Callback, Sidecar
 from veldt.dashboard.child import LivePage, check_installed
 from veldt.errors import ConfigurationError
@@ -79,18 +78,9 @@ def train_from(
     backend = str(options.get("backend", "process"))
     if backend in BACKENDS and BACKENDS[backend].starts_processes:
         check_main_is_guarded()
-    # Nodes import torch while this process does: start them before anything heavy.
-    with prepared(backend, options.get("num_actors"), modules_of(architecture)):
-        return _train_prepared(architecture, options, began, callbacks, trust_code)
+    # The fork server imports torch while this process does.
+    prestart(backend, modules_of(architecture))
 
-
-def _train_prepared(
-    architecture: str,
-    options: dict[str, Any],
-    began: float | None,
-    callbacks: Sequence[Callback],
-    trust_code: bool,
-) -> RunResult:
     from veldt.remote.location import run_location
     from veldt.run import directory
     from veldt.run.driver import Run, show_result
@@ -212,23 +202,23 @@ def resume(
     check_trackers(options.trackers)
     if BACKENDS[options.backend].starts_processes:
         check_main_is_guarded()
-    with prepared(options.backend, options.num_actors, modules_of(architecture)):
-        from veldt.run.driver import Run
+    prestart(options.backend, modules_of(architecture))
+    from veldt.run.driver import Run
 
-        plan = _planned(architecture, options, own, began)
+    plan = _planned(architecture, options, own, began)
 
-        def execute(callbacks: Sequence[Callback]) -> RunResult:
-            return Run(
-                plan,
-                began,
-                resume=True,
-                base=base,
-                local=location.path,
-                callbacks=callbacks,
-                sidecars=_sidecars(options),
-            ).execute()
+    def execute(callbacks: Sequence[Callback]) -> RunResult:
+        return Run(
+            plan,
+            began,
+            resume=True,
+            base=base,
+            local=location.path,
+            callbacks=callbacks,
+            sidecars=_sidecars(options),
+        ).execute()
 
-        return location.uploading(options.checkpoint_options.keep, callbacks, execute)
+    return location.uploading(options.checkpoint_options.keep, callbacks, execute)
 
 
 def _planned(

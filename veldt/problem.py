@@ -25,9 +25,6 @@ class Problem:
     """Of the network."""
     seed: int = 0
     num_actors: int = 1
-    """The most there may be at a time."""
-    least_actors: int | None = None
-    """Where actors may come and go: so many there are at least; None: all of them."""
     envs_per_actor: int = 8
     compute: Compute = Compute()
     total_env_steps: int | None = None
@@ -91,16 +88,6 @@ class Problem:
         """The environments of all actors, stepped together by one."""
         total = self.num_actors * self.envs_per_actor
         return replace(self, num_actors=1, envs_per_actor=total)
-
-    @property
-    def is_elastic(self) -> bool:
-        """Whether some actors may be missing."""
-        return self.least_actors is not None
-
-    @property
-    def actors_to_wait_for(self) -> int:
-        """So many may be asked to come together: those that a run begins with."""
-        return self.num_actors if self.least_actors is None else self.least_actors
 
     @property
     def frame_stack(self) -> int:

@@ -10,14 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 from driving import advance_until
+from several_nodes import SeveralNodes, several_nodes
 
 import veldt
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
-
-pytest.importorskip("ray")
-
-from several_nodes import SeveralNodes, several_nodes
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,13 +34,13 @@ def three_nodes() -> Iterator[SeveralNodes]:
 def test_actors_on_other_ray_nodes_stream_over_tls(
     three_nodes: SeveralNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from veldt.backends.ray import streams as ray_streams
     from veldt.backends.ray.backend import RayBackend
+    from veldt.backends.ray.channels import ClusterLink
 
-    made: list[ray_streams.ClusterLink] = []
+    made: list[ClusterLink] = []
     monkeypatch.setattr(
         "veldt.backends.ray.wiring.ClusterLink",
-        lambda spec: made.append(ray_streams.ClusterLink(spec)) or made[-1],
+        lambda spec: made.append(ClusterLink(spec)) or made[-1],
     )
     options = RunOptions(
         env="CartPole-v1", backend="ray", num_actors=2, envs_per_actor=8, total_env_steps=10**9

@@ -26,10 +26,12 @@ def fork_server() -> None:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """A local cluster whose workers can import the roles of these tests."""
-    ray_cluster = pytest.importorskip("veldt.backends.ray.cluster")
+    from veldt.backends.ray.cluster import Cluster
+
     inherited = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_HERE, inherited)))
-    cluster = ray_cluster.join()
+    cluster = Cluster()
+    cluster.join()
     yield
     cluster.leave()
     if inherited is None:

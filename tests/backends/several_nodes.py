@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import veldt.backends.ray  # noqa: F401 - sets token and loopback before anything imports Ray
+
 _HEALTH_CHECKS = {  # by default a lost node is noticed after 15 s
     "RAY_health_check_initial_delay_ms": "0",
     "RAY_health_check_period_ms": "1000",
@@ -53,11 +55,8 @@ def several_nodes(**environment: str) -> Iterator[SeveralNodes]:
     """With this process connected to the head. Workers can import what lies beside this file."""
     import ray
 
-    from veldt.backends.ray import cluster as ray_cluster
-
     if ray.is_initialized():
         ray.shutdown()
-    ray_cluster.require_token()
     path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
     with mock.patch.dict(os.environ, {**_HEALTH_CHECKS, "PYTHONPATH": path, **environment}):
         nodes = SeveralNodes()

@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only Ray needs: credits and order of deliveries, refusals, a cluster nobody else reaches."""
+"""Ray alone: credits and order of deliveries, refusals, local clusters, real architectures."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import ipaddress
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import grpc
 import numpy as np
 import psutil
 import pytest
 import requesting_roles as requesting
 import tiny_roles as roles
-from driving import bare_topology
+from driving import MakeBackend, advance_until, bare_topology, counter
 
 from veldt.backends.base import NodeFailure
-from veldt.errors import ConfigurationError
-from veldt.topology import QueueSpec, Topology
-
-pytest.importorskip("ray")
-
 from veldt.backends.ray.channels import Intake
+from veldt.backends.ray.cluster import LocalCluster
 from veldt.backends.ray.wiring import Wiring
+from veldt.errors import ConfigurationError
+from veldt.options import RunOptions
+from veldt.run.plan import make_plan
+from veldt.topology import QueueSpec, Topology
 
 LAYOUT = roles.record_layout(words=1)
 
@@ -162,7 +164,7 @@ def producers_and_a_consumer(num_producers: int, num_slots: int) -> Topology:
 
 @pytest.mark.parametrize(
     ("num_producers", "num_slots", "expected"),
-    [(1, 5, [5]), (2, 5, [3, 2]), (3, 3, [1, 1, 1]), (3, 2, [1, 1, 1])],
+    [(1, 5, [5]), (2, 5, [3, 2]), (3, 2, [1, 1, 1])],
 )
 def test_producers_share_the_slots_and_none_goes_without(
     num_producers: int, num_slots: int, expected: list[int]
@@ -172,6 +174,8 @@ def test_producers_share_the_slots_and_none_goes_without(
     (inbound,) = wiring.inbound("consumer-0")
     assert inbound.num_slots == max(num_slots, sum(expected))
     assert [wiring.outbound(f"producer-{i}")[0].num_slots for i in range(num_producers)] == expected
+    assert wiring.calls_at_a_time("consumer-0") == inbound.num_slots
+    assert wiring.calls_at_a_time("producer-0") == 0
 
 
 def test_a_process_with_two_producers_has_twice_the_share() -> None:
@@ -188,74 +192,76 @@ def test_a_queue_within_one_process_is_not_sent() -> None:
     assert [spec.num_slots for spec in wiring.outbound("producer-1")] == [2]
 
 
-def test_lock_free_memory_between_processes_is_refused_before_anything_starts() -> None:
-    topology = bare_topology()
-    shared = topology.share("weights", np.zeros(3, np.float32))
-    nodes = [topology.add("worker", roles.Idle((shared.end,))) for _ in range(2)]
-    message = "worker-0, worker-1 meet in the memory of 'weights'.*use --backend process"
-    with pytest.raises(ConfigurationError, match=message):
-        Wiring(topology)
-    topology.colocate(*nodes)
-    Wiring(topology)
-
-
-def test_two_consumers_in_two_processes_are_refused() -> None:
+def two_consumers() -> Topology:
     topology = producers_and_a_consumer(1, 4)
     topology.add("consumer", roles.Consumer(topology.queues[0].source()))
-    with pytest.raises(ConfigurationError, match="consumed by consumer-0, consumer-1"):
-        Wiring(topology)
+    return topology
 
 
-def askers_and_an_answerer() -> Topology:
+def lock_free_memory() -> Topology:
+    topology = bare_topology()
+    shared = topology.share("weights", np.zeros(3, np.float32))
+    for _ in range(2):
+        topology.add("worker", roles.Idle((shared.end,)))
+    return topology
+
+
+def questions() -> Topology:
     topology = bare_topology()
     queue = topology.queue("slots", requesting.row_layout(), 4)
-    requests = topology.ask_about("requests", queue, num_clients=2)
-    for index in range(2):
-        topology.add("asker", roles.Idle((queue.sink, requests.client(index))))
+    requests = topology.ask_about("requests", queue, num_clients=1)
+    topology.add("asker", roles.Idle((queue.sink, requests.client(0))))
     topology.add("answerer", roles.Idle((requests.server,)))
     topology.add("judge", roles.Idle((queue.source(),)))
     return topology
 
 
-@pytest.mark.parametrize("together", [slice(0), slice(1, 3), slice(0, 2), slice(2, 4)])
-def test_questions_between_processes_are_refused_before_anything_starts(together: slice) -> None:
-    """Also where some of those who ask, but not all, are in the process that answers."""
-    topology = askers_and_an_answerer()
-    topology.colocate(*topology.nodes[together])
-    message = "ask and answer in the memory of 'requests'.*use --backend process, or put these"
+@pytest.mark.parametrize(
+    ("topology", "message"),
+    [
+        (two_consumers(), "consumed by consumer-0, consumer-1.*use --backend process"),
+        (lock_free_memory(), "worker-0, worker-1 use the shared memory 'weights'.*--backend"),
+        (questions(), "asker-0, answerer-0 use the shared memory 'requests'.*--backend process"),
+    ],
+)
+def test_what_needs_shared_memory_is_refused_before_anything_starts(
+    topology: Topology, message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Wiring(topology)
 
 
-def test_questions_within_one_process_are_not_sent() -> None:
-    """What comes of them may be, to a consumer elsewhere."""
-    topology = askers_and_an_answerer()
-    topology.colocate(*topology.nodes[:3])
-    wiring = Wiring(topology)
-    home = "asker-0+asker-1+answerer-0"
-    assert not wiring.has_dependents(home)
-    assert [spec.num_slots for spec in wiring.outbound(home)] == [4]
+@pytest.mark.parametrize(
+    ("architecture", "expected"),
+    [
+        ("impala", {"learner-0"}),
+        ("apex", {"learner-0", "replay-0"}),
+        ("gorila", {"parameter_server-0", "parameter_server-1"}),
+        ("seed_rl", {"inference-0+learner-0"}),
+    ],
+)
+def test_what_others_depend_on_has_a_reservation(architecture: str, expected: set[str]) -> None:
+    options = RunOptions(env="CartPole-v1", backend="ray", num_actors=2, total_env_steps=1)
+    wiring = Wiring(make_plan(architecture, options, {}).topology)
+    assert {group for group in wiring.groups if wiring.has_dependents(group)} == expected
 
 
-def test_a_process_has_room_for_a_delivery_into_every_slot() -> None:
-    wiring = Wiring(producers_and_a_consumer(2, 4))
-    assert wiring.calls_at_a_time("consumer-0") == 4
-    assert wiring.calls_at_a_time("producer-0") == 0
-
-
-def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("veldt.backends.ray.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigurationError, match=r'pip install "veldt\[ray\]"'):
-        importlib.import_module("veldt.backends.ray.backend")
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        ("sys.modules['ray'] = None", 'pip install "veldt[ray]"'),
+        ("import ray", "Ray was imported before this run could require a token"),
+    ],
+)
+def test_ray_that_is_missing_or_without_a_token_is_refused(before: str, message: str) -> None:
+    code = f"import sys; {before}; from veldt.backends.ray.cluster import Cluster; Cluster().join()"
+    given = {name: each for name, each in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True)
+    assert message in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow
-def test_a_private_cluster_listens_on_loopback_only_and_wants_a_token(ray_cluster: None) -> None:
-    from ray._raylet import AuthenticationMode, get_authentication_mode
-
-    assert get_authentication_mode() == AuthenticationMode.TOKEN
+def test_a_local_cluster_listens_on_loopback_only(ray_cluster: None) -> None:
     me = psutil.Process()
     addresses = {
         connection.laddr.ip
@@ -267,29 +273,65 @@ def test_a_private_cluster_listens_on_loopback_only_and_wants_a_token(ray_cluste
     assert all(is_loopback(address) for address in addresses)
 
 
-@pytest.mark.slow
-def test_a_private_cluster_has_no_services_that_nobody_asks(ray_cluster: None) -> None:
-    commands = [" ".join(p.cmdline()) for p in psutil.Process().children(recursive=True)]
-    assert any("raylet/raylet" in command for command in commands)
-    for service in ("dashboard/dashboard.py", "monitor.py", "log_monitor.py", "runtime_env/agent"):
-        assert not [c for c in commands if service in c and "raylet/raylet" not in c.split()[0]]
-
-
-@pytest.mark.slow
-def test_a_private_cluster_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    from veldt.backends.ray.private_cluster import PrivateCluster
-
-    monkeypatch.setenv("RAY_TMPDIR", "/proc/nowhere")
-    cluster = PrivateCluster(num_processes=1, modules=())
-    try:
-        with pytest.raises(NodeFailure, match=r"a private cluster did not start: .*proc"):
-            cluster.address()
-    finally:
-        cluster.end()
-
-
 def is_loopback(address: str) -> bool:
     parsed = ipaddress.ip_address(address)
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
         return parsed.ipv4_mapped.is_loopback
     return parsed.is_loopback
+
+
+@pytest.mark.slow
+def test_nobody_reaches_a_local_cluster_without_its_token(ray_cluster: None) -> None:
+    import ray
+
+    with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
+        ask = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
+
+        def answer_to(*tokens: str) -> grpc.StatusCode:
+            metadata = [("authorization", f"Bearer {token}") for token in tokens]
+            _, call = ask.with_call(b"", metadata=metadata, timeout=20.0)
+            return call.code()
+
+        assert answer_to(os.environ["RAY_AUTH_TOKEN"]) == grpc.StatusCode.OK
+        for wrong in ((), ("00" * 32,)):
+            with pytest.raises(grpc.RpcError) as refused:
+                answer_to(*wrong)
+            assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.slow
+def test_a_local_cluster_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", "/proc/nowhere")
+    cluster = LocalCluster()
+    try:
+        with pytest.raises(NodeFailure, match=r"a local cluster did not start: .*proc"):
+            cluster.address()
+    finally:
+        cluster.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("architecture", "num_actors"), [("impala", 1), ("a2c", 2)])
+def test_actors_and_learner_make_progress(
+    architecture: str, num_actors: int, make_backend: MakeBackend
+) -> None:
+    """The barrier of A2C holds on Ray, too."""
+    options = RunOptions(env="CartPole-v1", backend="ray", num_actors=num_actors, total_env_steps=1)
+    topology = make_plan(architecture, options, {}).topology
+    backend = make_backend("ray", topology, timeline_seconds=5.0)
+    learner = [node.kind for node in topology.nodes].index("learner")
+    before = backend.parameters("weights")
+    backend.start()
+    advance_until(backend, lambda: counter(backend, learner, "updates") >= 20, "updates")
+    after = backend.parameters("weights")
+    assert after.version >= 20
+    assert np.abs(after.vector - before.vector).max() > 0.0
+    assert counter(backend, 0, "env_steps") > 0
+    spans = backend.take_spans()
+    assert set(spans) == {node.name for node in topology.nodes}
+    learned = spans["learner-0"]
+    assert np.count_nonzero(learned.index == learned.stages.index("learn")) >= 20
+    backend.stop()
+    if architecture == "a2c":
+        assert backend.snapshots()[learner].lag.max == 0
+    assert backend.parameters("weights").version >= after.version

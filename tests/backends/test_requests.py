@@ -9,11 +9,8 @@ import requesting_roles as roles
 from driving import MakeBackend, advance_until, bare_topology, counter, strike
 
 from veldt.backends.base import Backend
-from veldt.errors import ConfigurationError
 from veldt.topology import Topology
 
-RAY = pytest.param("ray", marks=pytest.mark.slow)
-every_backend = pytest.mark.parametrize("name", ["serial", "process", RAY])
 backends_with_shared_memory = pytest.mark.parametrize("name", ["serial", "process"])
 
 ASKERS, JUDGE = (0, 1), 4
@@ -53,7 +50,7 @@ def test_every_question_is_answered_once_in_the_row_it_is_about(
         assert total(backend, ASKERS, "idle_steps") < 10 * questions
 
 
-@every_backend
+@backends_with_shared_memory
 def test_ends_in_one_process_need_no_messages(name: str, make_backend: MakeBackend) -> None:
     topology = askers_and_answerers(limit=10)
     topology.colocated.clear()
@@ -61,18 +58,6 @@ def test_ends_in_one_process_need_no_messages(name: str, make_backend: MakeBacke
     backend = make_backend(name, topology)
     backend.start()
     advance_until(backend, lambda: counter(backend, JUDGE, "received") == 20, "all slots")
-
-
-@pytest.mark.slow
-def test_ray_refuses_questions_between_processes_before_the_start(
-    make_backend: MakeBackend,
-) -> None:
-    message = (
-        r"asker-0, asker-1, answerer-0\+answerer-1\+judge-0 ask and answer in the memory of"
-        " 'requests', but processes on Ray share no memory; use --backend process"
-    )
-    with pytest.raises(ConfigurationError, match=message):
-        make_backend("ray", askers_and_answerers())
 
 
 def test_one_who_asks_may_die_with_a_question_open(make_backend: MakeBackend) -> None:

@@ -21,7 +21,16 @@ pytestmark = pytest.mark.slow
 TRAIN = ("train", "seed_rl", "--env", "CartPole-v1", "--num-actors", "1", "--quiet")
 
 
-def test_a_run_whose_ray_head_dies_ends_with_one_line_and_names_its_checkpoint(tmp_path):
+@pytest.mark.parametrize(
+    ("victim", "message"),
+    [
+        ("gcs_server", "veldt: ray failed: the head of the cluster at 127.0.0.1:"),
+        ("raylet", "veldt: ray failed: Ray's node on this machine at 127.0.0.1:"),
+    ],
+)
+def test_a_run_whose_ray_dies_ends_with_one_line_and_names_its_checkpoint(
+    victim, message, tmp_path
+):
     words = ("train", "impala", "--env", "CartPole-v1", "--num-actors", "1", "--quiet")
     limits = ("--backend", "ray", "--envs-per-actor", "2", "--checkpoint-options", "seconds=1")
     process = commands.start(tmp_path, *words, *limits, "--run-dir", "run")
@@ -32,14 +41,14 @@ def test_a_run_whose_ray_head_dies_ends_with_one_line_and_names_its_checkpoint(t
             assert time.monotonic() < deadline
             time.sleep(0.1)
         children = psutil.Process(process.pid).children(recursive=True)
-        next(each for each in children if "gcs_server" in each.name()).kill()
+        next(each for each in children if each.name() == victim).kill()
         _, err = process.communicate(timeout=50)
     finally:
         commands.end(process)
     assert process.returncode == 1
-    assert err.count("\n") == 1, err
-    assert err.startswith("veldt: ray failed: the head of the cluster at 127.0.0.1:")
-    assert str(tmp_path / "run/checkpoints/checkpoint-") in err
+    [line] = [line for line in err.splitlines() if not line.startswith("[")]  # Ray's own log
+    assert line.startswith(message)
+    assert str(tmp_path / "run/checkpoints/checkpoint-") in line
     assert commands.saved(tmp_path / "run")[1]
 
 
@@ -54,31 +63,6 @@ def ray_of(process: subprocess.Popen) -> list[psutil.Process]:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--env", "CartPole-v1", "--preset", "none"), "unknown preset 'none'"),
-        (("--env", "NoSuchThing-v1"), "NoSuchThing-v1"),
-        (("--env", "CartPole-v1", "--no-such-option"), "unknown option '--no-such-option'"),
-    ],
-)
-def test_bad_input_ends_the_ray_that_was_begun_meanwhile(words, reason, tmp_path):
-    done = commands.start(tmp_path, "train", "impala", "--backend", "ray", *words)
-    try:
-        started = ray_of(done) if "--preset" in words else []
-        out, err = done.communicate(timeout=commands.PATIENCE_SECONDS)
-    finally:
-        commands.end(done)
-    assert done.returncode == 2, err
-    assert err.startswith("veldt: ")
-    assert err.count("\n") == 1
-    assert reason in err
-    assert not out
-    assert commands.left_after(done.pid) == []
-    assert psutil.wait_procs(started, timeout=3)[1] == []
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_on_ray_that_is_killed_while_it_starts_takes_ray_with_it(tmp_path):

@@ -284,6 +284,15 @@ def test_what_cannot_be_used_is_refused_in_a_line(proxy, machine, capsys, given,
     assert err.count("\n") == 1
 
 
+def test_an_existing_run_on_this_machine_is_resumed(tmp_path, capsys):
+    path = str(tmp_path / "run")
+    assert train(path, steps=500) == 0
+    assert train(path, "--learning-rate", "0.5", steps=1000) == 2
+    assert "not 0.5; give the same" in said(capsys)
+    assert train(path, steps=1000) == 0
+    assert veldt.RunResult.load(Path(path) / "result.json").env_steps == 1000
+
+
 def test_a_start_that_left_no_checkpoint_begins_anew(tmp_path, capsys):
     path = tmp_path / "run"
     assert train(str(path), steps=500) == 0
@@ -316,3 +325,11 @@ def test_a_page_elsewhere_shows_the_run_as_it_goes_on(tmp_path, machine):
     refresh_files(RemoteStore(url), copy)
     assert page.read().status["env_steps"] == 1000
     assert page.read().state == "ended"
+
+
+def test_file_urls_need_no_server(tmp_path, machine):
+    url = f"file://{tmp_path}/store/run"
+    assert train(url, steps=500) == 0
+    machine("second")
+    assert train(url, steps=1000) == 0
+    assert newest_step(url) == 1000

@@ -114,7 +114,7 @@ def test_a_killed_fork_server_is_replaced_and_no_node_notices(tmp_path):
 
 
 def test_a_run_on_ray_hears_the_signal_and_not_only_ray(tmp_path):
-    """Ray's library takes SIGTERM over when a process joins a cluster."""
+    """Ray's library handles SIGTERM when a process joins a cluster."""
     small = ("--backend", "ray", "--num-actors", "1", "--checkpoint-options", "seconds=60")
     process = commands.start(tmp_path, *TRAIN, *small)
     try:
@@ -131,7 +131,7 @@ def test_a_run_on_ray_hears_the_signal_and_not_only_ray(tmp_path):
 
 @pytest.mark.parametrize("way", ["group", "twice"])
 def test_a_run_on_ray_that_is_ended_while_it_starts_keeps_its_result(way, tmp_path):
-    """Ray is begun beside the imports: its library must not hear the signal first at any time."""
+    """Neither Ray's library nor its processes may end at the signal before the run does."""
     draw = random.Random(way)
     for number in range(SIGNALS):
         folder = tmp_path / str(number)

@@ -53,7 +53,7 @@ class Config(Options):
 
     def enough_requests(self, problem: Problem) -> int:
         """Half of the groups that a run begins with are answered at once."""
-        return max(1, self.groups_per_actor * problem.actors_to_wait_for // 2)
+        return max(1, self.groups_per_actor * problem.num_actors // 2)
 
 
 def build(config: Config, problem: Problem) -> Topology:

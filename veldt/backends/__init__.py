@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from veldt.backends.base import Backend, BackendOptions
-    from veldt.backends.elastic import Elastic
     from veldt.topology import Topology
 
 
@@ -34,12 +35,19 @@ BACKENDS = {
 """By the value of the option `backend`."""
 
 
+def prestart(name: object, modules: Sequence[str]) -> None:
+    """Start the fork server where this backend uses it, to import `modules`. Returns at once."""
+    if name == "process":
+        from veldt.backends.process.forkserver import warm_up
+
+        warm_up(*modules)
+
+
 def make_backend(
     name: str,
     topology: Topology,
     seed: int,
     options: BackendOptions | None = None,
-    elastic: Elastic | None = None,
 ) -> Backend:
     """The backend of this name; each is imported only when it is used."""
     from veldt.backends.base import DEFAULTS
@@ -55,4 +63,4 @@ def make_backend(
         return ProcessBackend(topology, seed, options)
     from veldt.backends.ray.backend import RayBackend
 
-    return RayBackend(topology, seed, options, elastic)
+    return RayBackend(topology, seed, options)

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from veldt.backends.elastic import ActorCounts
 from veldt.backends.shared_memory.fabric import OverFabric
 from veldt.backends.shared_memory.memory import Doorbell
 from veldt.context import NodeContext
@@ -91,10 +90,6 @@ class Backend(Protocol):
     def restarted(self) -> Counter[str]:
         """Restarts by group name."""
 
-    @property
-    def actors(self) -> ActorCounts | None:
-        """How many have joined and left; None if all run from the start."""
-
     def start(self) -> None: ...
 
     def advance(self, seconds: float) -> None:
@@ -136,8 +131,6 @@ class Backend(Protocol):
 
 class LocalBackend(OverFabric):
     """State common to the backends of one machine, all of whose channels are in one fabric."""
-
-    actors: ActorCounts | None = None
 
     def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
         self._topology, self._seed, self._options = topology, seed, options

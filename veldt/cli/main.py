@@ -2,7 +2,7 @@
 """The command line: every command of COMMANDS, each with its own options.
 
 Heavy modules are imported where they are needed. While this process imports torch, the fork server
-or Ray's workers do the same on another core.
+does the same on another core.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import veldt
 from veldt import architectures
 from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
+from veldt.backends import prestart
 from veldt.cli.parsers import (
     HELP,
     PARSERS,
@@ -61,10 +62,6 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has ended: veldt list | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
-    finally:
-        # Bad input leaves nothing behind; most commands have prepared nothing.
-        if "veldt.backends.preparing" in sys.modules:
-            sys.modules["veldt.backends.preparing"].give_up()
 
 
 def _dispatch(arguments: list[str], began: float) -> int:
@@ -299,10 +296,7 @@ def _options_of(
             example = architectures.example_env(name or "")
             raise ConfigurationError(f"name an environment with --env, such as --env {example}")
         if command == "train":
-            from veldt.backends.preparing import prepare
-
-            backend, modules = common.get("backend", "process"), architectures.modules_of(name)
-            prepare(backend, common.get("num_actors"), modules)
+            prestart(common.get("backend", "process"), architectures.modules_of(name))
     assert name is not None  # help without one has been printed
     given = run_parser(command, name, wants_all_options(arguments)).parse(arguments)
     del given["architecture"]

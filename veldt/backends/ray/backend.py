@@ -1,44 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process per group of nodes on a Ray cluster.
 
-Trajectories go from node to node through the object store and weights by reference; this driver
-only starts the processes, watches them, and asks for their counters.
+Trajectories go from node to node through the object store and weights by reference. Where all
+processes are on this machine, they share memory as on the process backend instead. The driver only
+starts the processes, watches them, and asks for their counters.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import ray
 
-from veldt.backends.background import Background
-from veldt.backends.base import DEFAULTS, BackendOptions, is_restartable
+from veldt.backends.base import DEFAULTS, BackendOptions, doorbells_of
 from veldt.backends.checkpoint_parts import (
     CHANNELS,
     Parts,
+    captured_boards,
     part_of_absent,
     restore_counters,
     with_saved_channels,
 )
-from veldt.backends.elastic import ActorCounts, Elastic
-from veldt.backends.ray import cluster as ray_cluster
-from veldt.backends.ray.capturing import RayCapture
-from veldt.backends.ray.cluster import ray
-from veldt.backends.ray.head import Head
-from veldt.backends.ray.host import Host, answers, reports
-from veldt.backends.ray.messages import Assignment, Report
-from veldt.backends.ray.shared import SharedChannels
-from veldt.backends.ray.supervisor import Supervisor
-from veldt.backends.ray.wiring import Wiring, initial_parameters
-from veldt.backends.shared_memory.fabric import Link
-from veldt.checkpoints.store import read_part
+from veldt.backends.ray.cluster import Cluster, Watch, is_one_machine, warning_about_token
+from veldt.backends.ray.node import Assignment, Captured, Report, SharedPart
+from veldt.backends.ray.supervisor import Host, Supervisor, answers, reports
+from veldt.backends.ray.wiring import Wiring
+from veldt.backends.shared_memory.fabric import (
+    Link,
+    OverFabric,
+    SentFabric,
+    build_fabric,
+    descriptors_of,
+)
+from veldt.backends.supervision import Recovery
+from veldt.checkpoints.store import CheckpointError, read_part
+from veldt.resources import raise_descriptor_limit, require_descriptors
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, Spans
 from veldt.topology import Board, Group, Topology
 from veldt.types import Parameters
 
 _GRACE_SECONDS = 5.0
+_CAPTURE_SECONDS = 60.0
+_RECOVERY_SECONDS = 0.5
 
 
 class RayBackend:
@@ -49,74 +57,54 @@ class RayBackend:
         topology: Topology,
         seed: int,
         options: BackendOptions = DEFAULTS,
-        elastic: Elastic | None = None,
         share_memory: bool = True,
     ) -> None:
-        """`elastic`: groups that may come and go. `share_memory`: where all processes are on one
-        machine. Without it they send messages there, too."""
+        """With `share_memory` the processes share memory if all of them are on one machine."""
         self._may_share = share_memory
         self._seed, self._options = seed, options
         self._wiring = Wiring(topology)
         self._take_topology(topology)
-        self._cluster: ray_cluster.Cluster | None = None
-        self._head: Head | None = None
+        self._cluster: Cluster | None = None
+        self._watch: Watch | None = None
         self._links: dict[str, Link] = {}
         self._shared: SharedChannels | None = None
-        """Where all processes are on this machine."""
+        """Used where all processes are on this machine."""
         self._telemetry = {node.name: bytes(TELEMETRY_BYTES) for node in topology.nodes}
         self._queue_fills = {queue.spec.name: 0.0 for queue in topology.queues}
-        self._supervisor = Supervisor(self._wiring, self, elastic)
-        self._elastic = elastic
-        self._policies = self._supervisor.policies
+        self._supervisor = supervisor = Supervisor(self._wiring, self)
+        self._hosts, self._policies = supervisor.hosts, supervisor.policies
+        self.notes, self.restarted = supervisor.notes, supervisor.restarted
         self._checkpoint: Path | None = None
         self._generation = 0
         self.run_dir: Path | None = None
 
     @property
-    def _hosts(self) -> dict[str, Host]:
-        return self._supervisor.hosts
-
-    @property
-    def restarted(self) -> Counter[str]:
-        return self._supervisor.restarted
-
-    @property
-    def actors(self) -> ActorCounts | None:
-        return None if self._elastic is None else self._supervisor.members.counts
-
-    @property
     def restarts(self) -> int:
         return self.restarted.total()
 
-    @property
-    def notes(self) -> list[str]:
-        return self._supervisor.notes
-
     def _take_topology(self, topology: Topology) -> None:
         self._topology = topology
-        self._known = initial_parameters(topology)
+        self._known = {b.spec.name: Parameters(b.initial, b.version) for b in topology.boards}
 
     def start(self) -> None:
-        self._cluster = ray_cluster.join()
-        if warning := ray_cluster.warning_about_token():
+        self._cluster = Cluster()
+        self._cluster.join()
+        if warning := warning_about_token():
             self.notes.append(warning)
-        is_one_machine = ray_cluster.is_one_machine()
-        if is_one_machine and self._elastic is not None:
-            ray_cluster.require_room(len(self._wiring.groups), self._elastic)
-        if self._may_share and is_one_machine:
+        if self._may_share and is_one_machine():
             groups = list(self._wiring.groups.values())
             boards = [self._newest(board) for board in self._topology.boards]
             newest = replace(self._topology, boards=boards)
             self._shared = SharedChannels(newest, groups, self._options.verify)
         else:
             self._links = self._wiring.links()
-        self._head = Head(ray.get_runtime_context().gcs_address)
+        self._watch = Watch()
         self._supervisor.start(self._generation)
 
     def assignment(self, host: Host) -> Assignment:
-        """What a process is told before it runs."""
+        """What a process needs before it runs."""
         for board in self._wiring.readers_for(host.group.name) if host.incarnation else ():
-            self.parameters(board)  # its writer goes on with the newest that any reader has
+            self.parameters(board)  # its writer continues with the newest that any reader has
         name, uses, checkpoint = host.group.name, self._wiring.uses, self._checkpoint
         return Assignment(
             group=host.group,
@@ -126,12 +114,9 @@ class RayBackend:
             inbound=self._wiring.inbound(name),
             outbound=self._wiring.outbound(name),
             boards=[self._newest(b) for b in self._topology.boards if uses(name, b.spec.name)],
-            shared=[s for s in self._topology.shared if uses(name, s.spec.name)],
-            requests=[r.spec for r in self._topology.requests if uses(name, r.spec.name)],
             streams={s: link for s, link in self._links.items() if uses(name, s)},
             telemetry={node.name: self._telemetry[node.name] for node in host.group.nodes},
             timeline_seconds=self._options.timeline_seconds,
-            saves=self._wiring.owned(name),
             run_dir=self.run_dir,
             memory=self._shared.part_for(host.group) if self._shared is not None else None,
             parts={node.name: read_part(checkpoint, node.name) for node in host.group.nodes}
@@ -144,30 +129,24 @@ class RayBackend:
         return replace(board, initial=known.vector, version=known.version)
 
     def newest_for(self, group: Group) -> dict[str, Parameters]:
-        """The newest weights that `group` reads, by board; none where it reads them itself."""
+        """The newest weights that `group` reads, by board; empty where it shares memory."""
         if self._shared is not None:
             return {}
         boards = (board.spec.name for board in self._topology.boards)
         read = (board for board in boards if group.name in self._wiring.ends[board].readers)
         return {b: self.parameters(b) for b in read if self._wiring.writer(b) != group.name}
 
-    def may_restart(self, group: Group) -> bool:
-        """Not if what the group knew died with its process, instead of lying in checkpoints."""
-        shared = (memory.spec.name for memory in self._topology.shared)
-        holds_memory = any(self._wiring.uses(group.name, name) for name in shared)
-        return is_restartable(group) and not holds_memory
-
     def lost(self, group: Group) -> None:
         if self._shared is not None:
             self._shared.died(group)
 
     def advance(self, seconds: float) -> None:
-        if self._head is not None:
-            self._head.check(self._checkpoint)
+        if self._watch is not None:
+            self._watch.check(self._checkpoint)
         self._supervisor.watch(seconds)
         self._exchange_reports()
         if self._shared is not None:
-            self._shared.look()
+            self._shared.recover_if_due()
 
     def _exchange_reports(self) -> None:
         hosts = list(self._hosts.values())
@@ -175,7 +154,7 @@ class RayBackend:
         for host in hosts:
             host.ask_for_report()
             if host.silent_seconds() > self._options.hang_seconds:
-                self.notes.append(host.kill_silent())  # it then ends like any dead process
+                self.notes.append(host.kill_silent())  # then replaced like any dead process
 
     def _take(self, found: list[Report]) -> None:
         for report in found:
@@ -186,7 +165,7 @@ class RayBackend:
         pass
 
     def snapshots(self) -> list[NodeSnapshot]:
-        """As of the last report, which is a fraction of a second old."""
+        """From the last report, which is a fraction of a second old."""
         blocks = (self._telemetry[node.name] for node in self._topology.nodes)
         return [NodeSnapshot.from_bytes(block) for block in blocks]
 
@@ -199,11 +178,11 @@ class RayBackend:
         return dict(self._queue_fills) if self._shared is None else self._shared.queue_fills()
 
     def parameters(self, board: str) -> Parameters:
-        """The writer's newest weights; where it is gone, the newest that a reader still has."""
+        """The writer's newest weights; without a writer, the newest that a reader still has."""
         if self._shared is not None:
             self._known[board] = self._shared.parameters(board)
             return self._known[board]
-        if self._head is not None and self._head.is_lost:
+        if self._watch is not None and self._watch.is_lost:
             return self._known[board]
         ends = self._wiring.ends[board]
         if not ends.writers:
@@ -218,7 +197,7 @@ class RayBackend:
         return self._known[board]
 
     def publish(self, board: str, parameters: Parameters) -> None:
-        """Who is not there now is told when it is."""
+        """Processes that do not run now receive the weights when they do."""
         self._known[board] = parameters
         if self._shared is not None:
             self._shared.publish(board, parameters)
@@ -230,7 +209,7 @@ class RayBackend:
 
     def capture(self, patience_seconds: float) -> RayCapture:
         groups = set(self._wiring.groups)
-        own = {board: self._known[board] for board in self._wiring.unwritten()}
+        own = {b: newest for b, newest in self._known.items() if self._wiring.writer(b) is None}
         return RayCapture(self._supervisor, groups, self._parts_of_absent, own)
 
     def _parts_of_absent(self, names: set[str]) -> Parts:
@@ -242,7 +221,7 @@ class RayBackend:
         }
 
     def restore(self, checkpoint: Path, generation: int) -> None:
-        """Before the start: begin from here. During the run: restarted groups begin from here."""
+        """Before `start`, the state to begin from; later, the state that restarted groups load."""
         self._checkpoint = checkpoint
         if self._hosts:
             return
@@ -254,25 +233,22 @@ class RayBackend:
             self._telemetry[node.name] = bytes(block)
 
     def process_ids(self) -> dict[str, int]:
-        """Group name -> process id on its machine, for fault tests and profilers."""
+        """Group name -> process id on its machine."""
         return {name: host.process_id for name, host in self._hosts.items()}
 
     def stop(self) -> None:
-        is_lost = self._head is not None and self._head.is_lost
+        is_lost = self._watch is not None and self._watch.is_lost
         if self._cluster is not None and not is_lost and ray.is_initialized():
             begun = [host for host in self._hosts.values() if host.running is not None]
-            self._stop_hosts(begun)  # a signal may have come before the others were told anything
+            self._stop_hosts(begun)  # a signal may have come before the others ran
             self._supervisor.close()
-        for link in self._links.values():
-            link.close()
         if self._shared is not None:
             for name in self._known:
-                self.parameters(name)  # they are asked for after the end, too
+                self.parameters(name)  # the run asks for them after `stop`, too
             self._shared.close()
             self._shared = None
         if self._cluster is not None:
-            leaving = Background(self._cluster.leave)
-            leaving.done(_GRACE_SECONDS if is_lost else None)  # a dead head answers nobody
+            self._cluster.leave(is_lost)
             self._cluster = None
 
     def _stop_hosts(self, hosts: list[Host]) -> None:
@@ -286,3 +262,78 @@ class RayBackend:
         self._take(reports(hosts, _GRACE_SECONDS))
         for name in self._known:
             self.parameters(name)
+
+
+class RayCapture:
+    """Asks every group for its part of a checkpoint while the run continues.
+
+    Where a process is being replaced, its successor is asked. Actors that the cluster has no room
+    for keep their part of the last checkpoint."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        groups: set[str],
+        parts_of_absent: Callable[[set[str]], Parts],
+        own: dict[str, Parameters],
+    ) -> None:
+        self._supervisor, self._groups = supervisor, groups
+        self._parts_of_absent = parts_of_absent
+        self._own = captured_boards(own)
+        self._asked: dict[str, tuple[Host, Any]] = {}
+        self._found: dict[str, Captured] = {}
+        self._deadline = time.monotonic() + _CAPTURE_SECONDS
+
+    def ready(self) -> bool:
+        for name in self._asked.keys() - self._found.keys():
+            for captured in answers([self._asked[name][1]], seconds=0):
+                self._found[name] = captured
+        missing = self._groups - self._found.keys() - self._supervisor.absent()
+        if missing and time.monotonic() > self._deadline:
+            raise CheckpointError(
+                f"{', '.join(sorted(missing))} did not hand over their state in"
+                f" {_CAPTURE_SECONDS:.0f} s"
+            )
+        for name in missing:
+            host = self._supervisor.hosts.get(name)
+            if host is not None and (name not in self._asked or self._asked[name][0] is not host):
+                self._asked[name] = (host, host.handle.capture.remote())
+        return not missing
+
+    def parts(self) -> Parts:
+        parts: Parts = {CHANNELS: self._own}
+        for group in self._found.values():
+            parts |= {name: ray.get(part) for name, part in group.parts.items()}
+            parts[CHANNELS] |= group.channels
+        return self._parts_of_absent(self._groups - self._found.keys()) | parts
+
+
+class SharedChannels(OverFabric):
+    """The channels of processes that share memory; their descriptors are sent over a socket."""
+
+    def __init__(self, topology: Topology, groups: list[Group], verify: bool) -> None:
+        raise_descriptor_limit()
+        require_descriptors(descriptors_of(topology))
+        self._topology = topology
+        self._fabric = build_fabric(topology, between_processes=True, verify=verify)
+        for group in groups:
+            self._fabric.doorbells.update(doorbells_of(group))
+        self._holders = {group.name: number for number, group in enumerate(groups, start=1)}
+        self._recovery, self._next_recovery = Recovery(self._fabric), 0.0
+
+    def part_for(self, group: Group) -> SharedPart:
+        part = SentFabric.of(self._fabric.part_for(group.nodes))
+        return SharedPart(part, self._holders[group.name])
+
+    def died(self, group: Group) -> None:
+        """Free what a dead process held, before its successor runs."""
+        self._recovery.died(self._holders[group.name])
+
+    def recover_if_due(self) -> None:
+        """Free slots that a process held when it died between two atomic operations."""
+        if time.monotonic() >= self._next_recovery:
+            self._next_recovery = time.monotonic() + _RECOVERY_SECONDS
+            self._recovery.look()
+
+    def close(self) -> None:
+        self._fabric.close()

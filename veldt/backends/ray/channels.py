@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What carries slots and weights between processes that share no memory.
+"""Carries slots, weights and streams between processes that share no memory.
 
-A queue lives where it is consumed. Each producer has its share of the queue's slots at home and
-fills them there; a slot is free again when the consumer has given back its copy, so that nobody is
-ever further ahead than over shared memory. Calls that are repeated do no harm.
+A queue is stored in its consumer's process. Each producer fills its share of the slots in its own
+process; a slot is free again when the consumer has released its copy, so no producer gets further
+ahead than over shared memory. Ray may repeat calls: each has the effect of one.
 """
 
 from __future__ import annotations
@@ -19,20 +19,26 @@ from typing import Any
 import numpy as np
 import ray
 
-from veldt.backends.ray.messages import Handle
 from veldt.backends.shared_memory.channels import BoardMemory, QueueMemory
+from veldt.backends.shared_memory.fabric import stream_client, stream_server
 from veldt.backends.shared_memory.memory import Doorbell, IndexDeque, PlainBlock
-from veldt.topology import QueueSpec
+from veldt.topology import QueueSpec, StreamSpec
+from veldt.wire.security import Security, with_certificate
+
+Handle = Any
+"""Ray's handle of a node process; calling one of its methods never waits."""
+
+_ADDRESS_SECONDS = 2.0
 
 
 @dataclass
 class _Turn:
-    """How far the records of one producer have come; the next one has number `next`."""
+    """Progress of one producer's records; the next one has number `next`."""
 
     incarnation: int
     next: int = 0
     credits: dict[int, asyncio.Future[None]] = field(default_factory=dict)
-    """Of the records whose slots have not come back, by number."""
+    """By number: records whose slots have not been released."""
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def wake(self) -> None:
@@ -41,7 +47,7 @@ class _Turn:
 
 
 class Intake:
-    """The consumer's side: copies what arrives into its own slots, in each producer's order.
+    """The consumer's side: copies records into its own slots, in each producer's order.
 
     All of it runs in the event loop, except `returned`, which the consumer's thread calls."""
 
@@ -63,10 +69,10 @@ class Intake:
     async def deliver(
         self, producer: str, incarnation: int, number: int, payload: np.ndarray
     ) -> None:
-        """Take one record. Returns when its slot was given back: the producer's credit."""
+        """Take one record. Returns when its slot was released, which is the producer's credit."""
         turn = await self._turn(producer, incarnation)
         if self._closed or turn.incarnation != incarnation:
-            return  # of a process that is gone and has been replaced
+            return  # from a process that has been replaced
 
         def is_current() -> bool:
             return turn is self._turns[producer] and not self._closed
@@ -86,7 +92,7 @@ class Intake:
             turn.credits.pop(number, None)
 
     async def _turn(self, producer: str, incarnation: int) -> _Turn:
-        """The producer's turn. A new incarnation begins a new one, and ends waiting in the old."""
+        """The producer's turn. A new incarnation begins a new one; calls of the old one return."""
         turn = self._turns.setdefault(producer, _Turn(incarnation))
         if turn.incarnation < incarnation:
             self._turns[producer] = _Turn(incarnation)
@@ -111,7 +117,7 @@ class Intake:
         return credit
 
     async def close(self) -> None:
-        """Answer every call that waits, so that none is cut off when the process ends."""
+        """Answer every waiting call, so that none fails when the process ends."""
         self._closed = True
         self._returned.set()
         for credit in list(self._credits.values()):
@@ -120,7 +126,7 @@ class Intake:
             await turn.wake()
 
     def returned(self, index: int) -> None:
-        """The consumer is done with a slot."""
+        """The consumer has released a slot."""
         credit = self._credits.pop(index, None)
         self._loop.call_soon_threadsafe(self._grant, credit)
 
@@ -131,7 +137,7 @@ class Intake:
 
 
 class _ReturnedSlots(IndexDeque):
-    """The free slots of a consumer; tells the intake of each that comes back."""
+    """The free slots of a consumer; notifies the intake of each release."""
 
     def __init__(self, intake: Intake, count: int) -> None:
         super().__init__(range(count))
@@ -143,14 +149,14 @@ class _ReturnedSlots(IndexDeque):
 
 
 class Outbox:
-    """The producer's side: takes the place of the list of full slots, and pushing is sending."""
+    """The producer's side: replaces the list of full slots, and pushing is sending."""
 
     def __init__(self, spec: QueueSpec, verify: bool, sender: str, incarnation: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue, self._sender, self._incarnation = spec.name, sender, incarnation
         self._target: tuple[Handle, Iterator[int]] = (None, itertools.count())
-        """Consumer and the numbers of what it is sent: replaced together, as the producer's thread
-        reads them while the event loop changes them."""
+        """Consumer and record numbers. Replaced together, because the producer's thread reads them
+        while the event loop changes them."""
         self._lost: list[int] = []
         self.producers: list[Doorbell] = []
         block = PlainBlock(QueueMemory.nbytes(spec), spec.name)
@@ -158,10 +164,10 @@ class Outbox:
         self.memory = QueueMemory(spec, block, free, full=self, verify=verify)
 
     def connect(self, consumer: Handle) -> None:
-        """Send to `consumer` from now on. What its predecessor did not confirm is given up: it may
-        have been consumed, and no record may arrive twice."""
+        """Send to `consumer` from now on. Records that its predecessor did not confirm are dropped:
+        they may have been consumed, and no record may arrive twice."""
         if consumer == self._target[0]:
-            return  # told twice
+            return
         self._target = (consumer, itertools.count())
         lost, self._lost = self._lost, []
         for index in lost:
@@ -189,7 +195,7 @@ class Outbox:
 
     def _unconfirmed(self, index: int, consumer: Handle) -> None:
         if consumer is self._target[0]:
-            self._lost.append(index)  # kept back, or this would spin until the run ends
+            self._lost.append(index)  # a free slot would be sent again at once, until the run ends
         else:
             self._free(index)
 
@@ -209,7 +215,7 @@ class Outbox:
 
 @dataclass
 class _Reader:
-    """Where a board's versions go; `version` is the newest one sent."""
+    """A receiver of a board's versions; `version` is the newest one sent."""
 
     handle: Handle
     version: int = -1
@@ -217,9 +223,9 @@ class _Reader:
 
 
 class Broadcast:
-    """Sends a board's newest version to other processes: one at a time to each, the newest wins.
+    """Sends a board's newest version to other processes, one at a time to each.
 
-    The vector goes into the object store once per version, and each reader gets a reference."""
+    The vector is put into the object store once per version, and each reader gets a reference."""
 
     def __init__(self, memory: BoardMemory) -> None:
         self._loop = asyncio.get_running_loop()
@@ -253,9 +259,46 @@ class Broadcast:
             call.future().add_done_callback(partial(self._answered, reader))
 
     def _answered(self, reader: _Reader, answer: Future[None]) -> None:
-        if answer.exception() is None:  # otherwise it is dead, and its successor gets connected
+        if answer.exception() is None:  # otherwise it is dead, and its successor is connected
             self._loop.call_soon_threadsafe(self._sent, reader)
 
     def _sent(self, reader: _Reader) -> None:
         reader.sending = False
         self._send()
+
+
+@dataclass
+class ClusterLink:
+    """A stream between machines: the server listens on its machine's address, with token and TLS.
+
+    Each process at an end of the stream has a copy; clients ask the server's process for its
+    address."""
+
+    spec: StreamSpec
+    security: Security = field(default_factory=lambda: with_certificate(Security()))
+    address: str | None = None
+    """Known to the server's process once the server listens."""
+    server_process: Handle = None
+    """Known to the clients' processes, and replaced when the server restarts."""
+
+    def client(self, index: int) -> Any:
+        return stream_client(self.spec, index, self._ask, self.security.for_clients())
+
+    def server(self) -> Any:
+        host = ray.util.get_node_ip_address()
+        address = f"[{host}]:0" if ":" in host else f"{host}:0"
+        server = stream_server(self.spec, address, self.security)
+        self.address = f"{address.removesuffix('0')}{server.port}"
+        return server
+
+    def _ask(self) -> str | None:
+        if self.server_process is None:
+            return None
+        call = self.server_process.stream_address.remote(self.spec.name)
+        try:
+            address: str | None = call.future().result(_ADDRESS_SECONDS)
+        except (TimeoutError, ray.exceptions.RayError):
+            return None
+        return address
+
+    def close(self) -> None: ...

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process of one group of nodes on Ray: its roles, its share of the channels, its counters.
 
-Roles run in threads of their own; the event loop beside them takes deliveries and weights.
+Roles run in threads; the event loop of the process receives records and weights.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,39 +30,94 @@ from veldt.backends.base import (
     run_in_threads,
     run_until_stopped,
 )
-from veldt.backends.checkpoint_parts import captured_channels, captured_node, restore_role
-from veldt.backends.ray.channels import Broadcast, Intake, Outbox
-from veldt.backends.ray.messages import Assignment, Captured, Peers, Report
-from veldt.backends.shared_memory.fabric import (
-    Fabric,
-    board_memory,
-    newest_parameters,
-    request_memory,
-    shared_block,
-)
+from veldt.backends.checkpoint_parts import captured_boards, captured_node, restore_role
+from veldt.backends.ray.channels import Broadcast, ClusterLink, Handle, Intake, Outbox
+from veldt.backends.shared_memory.fabric import Fabric, Link, SentFabric, board_memory
 from veldt.backends.shared_memory.memory import Doorbell
 from veldt.backends.supervision import silent_seconds
 from veldt.context import NodeContext
 from veldt.resources import keep_freed_memory
 from veldt.telemetry.counters import NodeTelemetry, Spans, span_bytes
-from veldt.topology import End, Node
+from veldt.topology import Board, End, Group, Node, QueueSpec
 from veldt.types import Parameters
 
 ChannelsOf = Callable[[list[RunningNode]], dict[str, np.ndarray]]
 
 
+@dataclass(frozen=True)
+class SharedPart:
+    """The channels of a process that shares memory with the others."""
+
+    fabric: SentFabric
+    holder: int
+    """The number of the process in the holders of slots."""
+
+
+@dataclass
+class Assignment:
+    """What a node process needs before it runs."""
+
+    group: Group
+    seed: int
+    incarnation: int
+    verify: bool
+    inbound: list[QueueSpec]
+    """Queues consumed here."""
+    outbound: list[QueueSpec]
+    """Queues consumed elsewhere, with this group's share of the slots."""
+    boards: list[Board]
+    streams: dict[str, Link]
+    telemetry: dict[str, bytes]
+    """By node: the counters of the incarnation before."""
+    timeline_seconds: float
+    """Length of the recorded timeline; 0: none."""
+    run_dir: Path | None
+    memory: SharedPart | None
+    """All channels, where the processes share memory; `inbound` to `streams` are then not used."""
+    parts: dict[str, dict[str, np.ndarray]]
+    """By node: the state its role continues from; empty for a fresh start."""
+
+
+@dataclass
+class Peers:
+    """Handles of other processes. A later message replaces only what it names."""
+
+    consumers: dict[str, Handle]
+    """By queue."""
+    readers: dict[str, dict[str, Handle]]
+    """By board, then by group."""
+    servers: dict[str, Handle]
+    """By stream."""
+
+
+@dataclass
+class Report:
+    """What the driver asks for several times a second."""
+
+    telemetry: dict[str, bytes]
+    queue_fills: dict[str, float]
+    silent_seconds: float
+
+
+@dataclass
+class Captured:
+    """What a group puts into a checkpoint."""
+
+    parts: dict[str, Any]
+    """By node: a reference to its arrays in the object store."""
+    channels: dict[str, np.ndarray]
+
+
 class NodeHost:
-    """A Ray actor. All methods are coroutines, so they run in one thread, the event loop's. Ray
-    repeats a call whose answer was lost, so each may be made twice."""
+    """A Ray actor, whose methods are coroutines and so run in one thread, the event loop's.
+
+    Ray repeats a call whose answer was lost, so each may be made twice."""
 
     _is_prepared = False
     _ended: asyncio.Future[tuple[str, str, str] | None] | None = None
 
-    async def arrive(self) -> None:
-        """Answers as soon as the cluster had room for this process."""
-
     async def prepare(self, assignment: Assignment) -> int:
-        """Build the channels; returns the process id. Comes before everything else."""
+        """Build the channels; returns the process id. Called before all methods below."""
         if self._is_prepared:
             return os.getpid()
         self._is_prepared = True
@@ -84,7 +141,7 @@ class NodeHost:
         return os.getpid()
 
     def _make_fabric(self) -> Fabric:
-        """Channels of this process's own, with what carries their content to others."""
+        """Channels in this process's memory, connected to those of other processes."""
         given = self._assignment
         self._doorbells = doorbells_of(given.group)
         self._intakes = {s.name: Intake(s, given.verify) for s in given.inbound}
@@ -94,7 +151,6 @@ class NodeHost:
         }
         fabric = Fabric(
             boards={b.spec.name: board_memory(b, False) for b in given.boards},
-            shared={s.spec.name: shared_block(s, False) for s in given.shared},
             streams=given.streams,
             doorbells=self._doorbells,
         )
@@ -105,17 +161,14 @@ class NodeHost:
         for name, outbox in self._outboxes.items():
             fabric.queues[name] = outbox.memory
             outbox.producers = self._bells(fabric.writers[name])
-        for spec in given.requests:
-            queue = fabric.queues[spec.queue.name]
-            fabric.requests[spec.name] = request_memory(spec, queue, False)
         return fabric
 
     def _bells(self, nodes: list[str]) -> list[Doorbell]:
         return list(dict.fromkeys(self._doorbells[node] for node in nodes))
 
     async def connect(self, peers: Peers) -> None:
-        """Take the handles of processes that this one sends to, or of their successors. Who shares
-        their memory needs none."""
+        """Use the handles of processes that this one sends to, or of their successors. With shared
+        memory none are needed."""
         if self._assignment.memory is not None:
             return
         for queue, consumer in peers.consumers.items():
@@ -125,10 +178,20 @@ class NodeHost:
                 self._broadcasts[board] = Broadcast(self._fabric.boards[board])
                 self._fabric.remote_readers[board] = self._broadcasts[board]
             self._broadcasts[board].connect(readers)
+        for stream, server in peers.servers.items():
+            link = self._assignment.streams[stream]
+            assert isinstance(link, ClusterLink)
+            link.server_process = server
+
+    async def stream_address(self, stream: str) -> str | None:
+        """Where the server of `stream`, which is in this process, listens; None: not yet."""
+        link = self._assignment.streams[stream]
+        assert isinstance(link, ClusterLink)
+        return link.address
 
     async def run(self, peers: Peers, newest: dict[str, Parameters]) -> tuple[str, str, str] | None:
-        """Run the roles until `stop`, beginning with `newest` weights where there are. Returns what
-        one raised: its node, the cause, the trace."""
+        """Run the roles until `stop`, with `newest` weights by board. Returns the failure of a
+        role: its node, the cause, the trace."""
         if self._ended is None:
             await self.connect(peers)
             for board, parameters in newest.items():
@@ -182,7 +245,7 @@ class NodeHost:
         await self._intakes[queue].deliver(producer, incarnation, number, payload)
 
     async def accept(self, board: str, version: int, vector: np.ndarray) -> None:
-        """Weights from the board's writer. This loop is the only one that writes the copy here."""
+        """Receive weights from the board's writer."""
         memory = self._fabric.boards[board]
         if version > memory.version():
             memory.publish(Parameters(vector, version))
@@ -190,7 +253,7 @@ class NodeHost:
             doorbell.ring()
 
     async def parameters(self, board: str) -> Parameters:
-        return newest_parameters(self._fabric, self._assignment.shared, board)
+        return self._fabric.boards[board].newest()
 
     async def report(self) -> Report:
         return Report(
@@ -203,7 +266,7 @@ class NodeHost:
         return {name: telemetry.take_spans() for name, telemetry in self._telemetry.items()}
 
     async def stack(self) -> str:
-        """Where each thread is, for the report about a process that hangs."""
+        """The stack of each thread, for the message about a process that hangs."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         return "\n".join(
             f"{names.get(ident, 'thread')}:\n{''.join(traceback.format_stack(frame))}"
@@ -211,25 +274,16 @@ class NodeHost:
         )
 
     async def capture(self) -> Captured:
-        """The state of roles and channels for a checkpoint, each role's taken between two steps."""
+        """The state of roles and channels for a checkpoint, each role's between two steps."""
         self._captures.begin()
         self._ring()
         return await self._captures.captured
 
     def _channels_of(self, nodes: list[RunningNode]) -> dict[str, np.ndarray]:
-        """What lies on the channels that `nodes` write, or that only they here know."""
-        names, first = {node.name for node in nodes}, self._assignment.group.nodes[0].name
-        owned = {
-            channel
-            for channel in self._assignment.saves
-            if names.intersection(self._fabric.writers[channel] or [first])
-        }
-        return captured_channels(
-            Fabric(
-                boards={name: b for name, b in self._fabric.boards.items() if name in owned},
-                shared={name: s for name, s in self._fabric.shared.items() if name in owned},
-            )
-        )
+        """The boards that `nodes` write."""
+        names, fabric = {node.name for node in nodes}, self._fabric
+        own = (board for board in fabric.boards if names & set(fabric.writers[board]))
+        return captured_boards({board: fabric.boards[board].newest() for board in own})
 
     async def stop(self) -> None:
         """Ask the roles to end; `run` returns when they have."""
@@ -244,8 +298,9 @@ class NodeHost:
 
 
 class Captures:
-    """Collects the parts of a checkpoint from the threads that run the roles. Between two steps a
-    role and the channels it writes are of the same version."""
+    """Collects the parts of a checkpoint from the threads that run the roles.
+
+    Between two steps a role and the channels it writes are of the same version."""
 
     def __init__(self, nodes: set[str], channels_of: ChannelsOf) -> None:
         self._loop = asyncio.get_running_loop()
@@ -254,14 +309,14 @@ class Captures:
         self.begin()
 
     def begin(self) -> None:
-        """Ask for a new set. One that is under way is dropped."""
+        """Ask for a new set of parts. An unfinished one is dropped."""
         self._collected = Captured({}, {})
         self.captured: asyncio.Future[Captured] = self._loop.create_future()
         self._number += 1
 
     def saver(self) -> BetweenSteps:
-        """What a thread calls between its steps."""
-        seen = 1  # the beginning; a new process may already have been asked for more
+        """The function that a thread calls between its steps."""
+        seen = 1  # the number after __init__; a new process may already have been asked again
 
         def save_if_asked(nodes: list[RunningNode]) -> None:
             nonlocal seen
@@ -284,6 +339,6 @@ class Captures:
 
 
 def _use_one_core() -> None:
-    # Roles that need torch have it imported by now; the others start sooner without it.
+    # Roles that need torch have imported it by now; the others start faster without it.
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)

@@ -51,7 +51,6 @@ from veldt.topology import (
     QueueSpec,
     Requests,
     RequestsSpec,
-    Shared,
     Stream,
     StreamSpec,
     Topology,
@@ -102,11 +101,15 @@ class SocketLink:
     security: Security = field(default_factory=Security)
     """With a token of its own, which both ends know."""
 
+    @property
+    def address(self) -> str:
+        return f"unix:{self.directory}/socket"
+
     def client(self, index: int) -> Any:
-        return stream_client(self.spec, index, f"unix:{self.directory}/socket", self.security)
+        return stream_client(self.spec, index, self.address, self.security)
 
     def server(self) -> Any:
-        return stream_server(self.spec, f"unix:{self.directory}/socket", self.security)
+        return stream_server(self.spec, self.address, self.security)
 
     def close(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -300,11 +303,13 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
             fabric.boards[name] = board_memory(channel, between_processes)
         elif isinstance(channel, Requests):
             queue = fabric.queues[channel.spec.queue.name]
-            fabric.requests[name] = request_memory(channel.spec, queue, crosses)
+            fabric.requests[name] = _request_memory(channel.spec, queue, crosses)
         elif isinstance(channel, Stream):
             fabric.streams[name] = link_for(channel.spec, unix_link if crosses else None)
         else:
-            fabric.shared[name] = shared_block(channel, between_processes)
+            memory = block(channel.initial.nbytes, name, between_processes)
+            memory.array(channel.spec.dtype, channel.spec.size)[:] = channel.initial
+            fabric.shared[name] = memory
     return fabric
 
 
@@ -353,7 +358,7 @@ def _indices(between_processes: bool) -> Indices:
     return IndexPipe() if between_processes else IndexDeque()
 
 
-def request_memory(
+def _request_memory(
     spec: RequestsSpec, queue: QueueMemory, between_processes: bool
 ) -> RequestMemory:
     num_slots = queue.spec.num_slots
@@ -374,12 +379,6 @@ def board_memory(board: Board, between_processes: bool) -> BoardMemory:
     nbytes = BoardMemory.nbytes(board.spec)
     memory = BoardMemory(board.spec, block(nbytes, board.spec.name, between_processes))
     memory.publish(Parameters(board.initial, board.version))
-    return memory
-
-
-def shared_block(shared: Shared, between_processes: bool) -> Block:
-    memory = block(shared.initial.nbytes, shared.spec.name, between_processes)
-    memory.array(shared.spec.dtype, shared.spec.size)[:] = shared.initial
     return memory
 
 
@@ -409,25 +408,21 @@ class OverFabric:
     _topology: Topology
 
     def parameters(self, board: str) -> Parameters:
-        return newest_parameters(self._fabric, self._topology.shared, board)
+        """A copy of the newest weights on `board`, or of lock-free shared weights of that name.
+
+        The version of the latter is the sum of their counts, and the copy may contain part of an
+        update."""
+        if board in self._fabric.boards:
+            return self._fabric.boards[board].newest()
+        specs = {shared.spec.name: shared.spec for shared in self._topology.shared}
+        weights, updates = (
+            self._fabric.shared[name].array(specs[name].dtype, specs[name].size)
+            for name in (board, board + UPDATES_SUFFIX)
+        )
+        return Parameters(weights.copy(), int(updates.sum()))
 
     def publish(self, board: str, parameters: Parameters) -> None:
         self._fabric.boards[board].publish(parameters)
 
     def queue_fills(self) -> dict[str, float]:
         return {name: queue.fill() for name, queue in self._fabric.queues.items()}
-
-
-def newest_parameters(fabric: Fabric, shared_memory: Iterable[Shared], name: str) -> Parameters:
-    """A copy of the newest weights on the board `name`, or of lock-free shared weights.
-
-    The version of the latter is the sum of their counts, and the copy may contain part of an
-    update."""
-    if name in fabric.boards:
-        return fabric.boards[name].newest()
-    arrays = {
-        shared.spec.name: fabric.shared[shared.spec.name].array(shared.spec.dtype, shared.spec.size)
-        for shared in shared_memory
-        if shared.spec.name in (name, name + UPDATES_SUFFIX)
-    }
-    return Parameters(arrays[name].copy(), int(arrays[name + UPDATES_SUFFIX].sum()))
