@@ -11,10 +11,9 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import veldt
@@ -25,7 +24,6 @@ from veldt.backends import prestart
 from veldt.cli.parsers import (
     HELP,
     PARSERS,
-    Parser,
     common_parser,
     resume_parser,
     run_parser,
@@ -95,7 +93,7 @@ def _list(given: dict[str, Any]) -> int:
 
 def _describe(arguments: list[str], began: float) -> int:
     """the wiring of an architecture, from the real topology"""
-    name, given = _options_of("describe", arguments)
+    name, given, _ = _options_of("describe", arguments)
     format = given.pop("format")
     from veldt.run.plan import make_plan
 
@@ -105,7 +103,7 @@ def _describe(arguments: list[str], began: float) -> int:
 
 def _train(arguments: list[str], began: float) -> int:
     """train an architecture on an environment"""
-    name, options, trust_code = _training_options("train", arguments)
+    name, options, trust_code = _options_of("train", arguments)
     return _finish(lambda: train_from(name, options, began, trust_code=trust_code))
 
 
@@ -114,7 +112,7 @@ def _sweep(arguments: list[str], began: float) -> int:
     from veldt.sweeps.command import sweep
     from veldt.sweeps.search import take_sweep_options
 
-    name, options, trust_code = _training_options("sweep", arguments)
+    name, options, trust_code = _options_of("sweep", arguments)
     as_json, quiet = options.pop("json", False), options.pop("quiet", False)
     search = options.pop("search", [])
     settings = take_sweep_options(options)
@@ -256,51 +254,29 @@ COMMANDS: dict[str, Callable[..., int]] = {
 _NEED_ARGUMENTS = ("describe", "train", "sweep", "resume")
 
 
-def _training_options(command: str, arguments: list[str]) -> tuple[str, dict[str, Any], bool]:
-    """The architecture, all options with those of a file, and whether code is trusted."""
-    config = _config_in(arguments)
-    file = None if config is None else read_config(config, TRUST_FLAG in arguments)
-    if file is not None and file.architecture and _architecture_in(arguments) is None:
-        arguments = [file.architecture, *arguments]
-    name, given = _options_of(command, arguments, {} if file is None else file.options)
-    given.pop("config", None)
-    trust_code = given.pop("trust_code", False)
-    name, options = with_config(name, given, file)
-    return name, options, trust_code
+def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any], bool]:
+    """The architecture, all options with those of a file, and whether code is trusted.
 
-
-def _config_in(arguments: list[str]) -> str | None:
-    """The file after --config, before the architecture and its options are known."""
-    parser = Parser("veldt", add_help=False)
-    parser.add_argument("--config")
-    given, _ = parser.parse_known_args(arguments)
-    found: str | None = given.config
-    return found
-
-
-def _options_of(
-    command: str, arguments: list[str], in_file: Mapping[str, Any] = MappingProxyType({})
-) -> tuple[str, dict[str, Any]]:
-    """The architecture and the options of train, sweep or describe; `in_file` are those of a file.
-
-    What needs no torch is checked before it is imported."""
-    wants_help = bool({each.partition("=")[0] for each in arguments} & set(HELP))
-    name = _architecture_in(arguments)
-    if name is None and not wants_help:
+    What needs no torch is checked before torch is imported."""
+    name, show_all = _architecture_in(arguments), wants_all_options(arguments)
+    if {each.partition("=")[0] for each in arguments} & set(HELP):  # prints it and exits
+        (run_parser if name else common_parser)(command, name or "ARCH", show_all).parse(arguments)
+    known = vars(common_parser(command).parse_known_args(arguments)[0])
+    file = read_config(known["config"], TRUST_FLAG in arguments) if "config" in known else None
+    if name is None and file is not None and file.architecture is not None:
+        name, arguments = file.architecture, [file.architecture, *arguments]
+    if name is None:
         raise ConfigurationError(f"name an architecture: veldt {command} {'|'.join(ARCHITECTURES)}")
-    if name is None or not wants_help:
-        parser = common_parser(command, show_all=wants_all_options(arguments))
-        known, _ = parser.parse_known_args(arguments)
-        common = {**in_file, **vars(known)}
-        if command != "describe" and "env" not in common:
-            example = architectures.example_env(name or "")
-            raise ConfigurationError(f"name an environment with --env, such as --env {example}")
-        if command == "train":
-            prestart(common.get("backend", "process"), architectures.modules_of(name))
-    assert name is not None  # help without one has been printed
-    given = run_parser(command, name, wants_all_options(arguments)).parse(arguments)
-    del given["architecture"]
-    return name, given
+    common = known if file is None else {**file.options, **known}
+    if command != "describe" and "env" not in common:
+        example = architectures.example_env(name)
+        raise ConfigurationError(f"name an environment with --env, such as --env {example}")
+    if command == "train":
+        prestart(common.get("backend", "process"), architectures.modules_of(name))
+    given = run_parser(command, name).parse(arguments)
+    trust_code = given.pop("trust_code", False)
+    own = {n: value for n, value in given.items() if n not in ("architecture", "config")}
+    return *with_config(name, own, file), trust_code
 
 
 def _architecture_in(arguments: list[str]) -> str | None:

@@ -187,16 +187,14 @@ def wants_all_options(arguments: list[str]) -> bool:
     )
 
 
-def common_parser(
-    command: str, name: str = "ARCH", description: str = "", show_all: bool = False
-) -> Parser:
+def common_parser(command: str, name: str = "ARCH", show_all: bool = False) -> Parser:
     """The options of train, sweep or describe that every architecture has."""
-    description = description or f"ARCH: {', '.join(ARCHITECTURES)}"
+    is_one = name != "ARCH"
+    description = architectures.summary(name) if is_one else f"ARCH: {', '.join(ARCHITECTURES)}"
     parser = Parser(f"veldt {command} {name}", description, add_help=False)
     parser.usage = f"veldt {command} {name} {_USAGE[command]}"
-    parser.add_argument(
-        "architecture", metavar="ARCH", help="an architecture, or the path of one's file"
-    )
+    text = "an architecture, or the path of one's file"
+    parser.add_argument("architecture", nargs="?", metavar="ARCH", help=text)
     parser.add_argument(*HELP, action=HelpAction)
     _add_common_options(parser, command, show_all)
     if not show_all:
@@ -207,7 +205,7 @@ def common_parser(
 
 def run_parser(command: str, name: str, show_all: bool = False) -> Parser:
     """All options of train, sweep or describe for one architecture: common ones, then its own."""
-    parser = common_parser(command, name, architectures.summary(name), show_all)
+    parser = common_parser(command, name, show_all)
     parser.moved = architectures.moved_options(name)
     _add_own_options(parser, name, show_all)
     return parser

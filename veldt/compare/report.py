@@ -85,7 +85,7 @@ def draw(records: Records, path: Path) -> None:
     for axis, label in zip((by_steps, by_seconds), _CURVES.values(), strict=True):
         axis.set(xlabel=label, ylabel="mean return of 100 episodes")
         axis.set_xlim(left=0)
-    lags.set(xlabel="policy lag in updates", ylabel="share of trained rows")
+    lags.set(xscale="symlog", xlabel="policy lag in updates", ylabel="share of trained rows")
     for axis in (by_steps, by_seconds, lags):
         axis.spines[["top", "right"]].set_visible(False)
         if axis.get_legend_handles_labels()[0]:
@@ -144,7 +144,7 @@ def _columns(ceiling: float) -> dict[str, Column]:
         "score": (lambda run: run.result.evaluation_return, 1, ""),
         "env steps": (lambda run: run.result.env_steps, 0, ""),
         "env steps/s": (lambda run: run.result.env_steps_per_second, 0, ""),
-        "of the env-only ceiling": (share, 0, "%"),
+        "of environment-only speed": (share, 0, "%"),
         "lag (updates)": (lambda run: run.result.policy_lag.get("mean"), 2, ""),
         "replay ratio": (lambda run: run.replay_ratio, 2, ""),
     }

@@ -115,8 +115,8 @@ def calibrate(
                 forward_passes.setdefault(kind, []).append((groups, mean))
         if not trial.options:
             rate, lag = result.env_steps_per_second or 0.0, result.policy_lag["mean"] or 0.0
-            run = {"actors": trial.actors, "env_steps_per_second": rate, "policy_lag": lag}
-            measured.append(run)
+            speed = {"env_steps_per_second": float(rate), "policy_lag": float(lag)}
+            measured.append({"actors": trial.actors, **speed})
     per_group = {kind: _line(points) for kind, points in forward_passes.items()}
     several_sizes = len({trial.rows for trial in trials}) > 1
     per_row = {key: _line(points) for key, points in updates.items()} if several_sizes else {}
