@@ -22,7 +22,7 @@ from veldt.environments.resilience import (
     EnvironmentFailure,
     InProcessVector,
     ResilientEnvironment,
-    described,
+    error_text,
 )
 from veldt.environments.spaces import Interface, MaskReader, joined_mask, stacked
 from veldt.environments.vector import MODES, OpenedVector, VectorEnvironment
@@ -302,7 +302,7 @@ def open_vector(
         raise ConfigurationError(str(error)) from error
     except (Exception, SystemExit) as error:  # a user's factory may raise anything
         raise ConfigurationError(
-            f"cannot make the environment '{factory.name}': {described(error)}"
+            f"cannot make the environment '{factory.name}': {error_text(error)}"
         ) from error
 
 

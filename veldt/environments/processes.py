@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments in processes of their own, and how a process and its children end together.
+"""Environments in worker processes, and how a process ends together with its children.
 
 Backends start the processes of a run. Environments are the exception, because any process may step
 them: an actor, the plan that measures them, or `veldt evaluate`.
@@ -109,7 +109,7 @@ class SubprocessVector(VectorWrapper):
             last: Any = self.env.observations
             self._replace(error)
         else:
-            self._failures.well()
+            self._failures.succeeded()
             return answer
         infos = {ABORTED: list(range(self.num_envs))}
         self._resets_next = self.env.autoreset_mode == AutoresetMode.NEXT_STEP

@@ -49,7 +49,7 @@ class Failures:
         self._what = what
         self._count = self._healthy_steps = 0
 
-    def well(self) -> None:
+    def succeeded(self) -> None:
         """Record a step without failure."""
         self._healthy_steps += 1
 
@@ -61,11 +61,11 @@ class Failures:
         self._healthy_steps = 0
         if self._count >= _MOST_FAILURES:
             raise EnvironmentFailure(
-                f"{self._what} failed {self._count} times in a row, last with {described(error)}"
+                f"{self._what} failed {self._count} times in a row, last with {error_text(error)}"
             ) from error
         if self._what not in _reported:
             _reported.add(self._what)
-            _log.warning("%s is rebuilt and its episode aborted: %s", self._what, described(error))
+            _log.warning("%s is rebuilt and its episode aborted: %s", self._what, error_text(error))
 
 
 class ResilientEnvironment(gymnasium.Wrapper):
@@ -111,7 +111,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
             return self._abort(error)
         self._last = answer
         self._was_stepped = True
-        self._failures.well()
+        self._failures.succeeded()
         return _with_numbers(*answer) if answer[2] or answer[3] else answer
 
     def reset(
@@ -148,9 +148,8 @@ class ResilientEnvironment(gymnasium.Wrapper):
 
     def _check(self, method: str, observation: Any, info: Any) -> None:
         if not self._fits(observation):
-            found = "None" if observation is None else f"an observation {_described(observation)}"
             raise MalformedError(
-                f"{method} returned {found} where its observation space is"
+                f"{method} returned {_observation_text(observation)} where its observation space is"
                 f" {self.env.observation_space}"
             )
         if not isinstance(info, dict):
@@ -227,7 +226,7 @@ class InProcessVector(Copies, SyncVectorEnv):
     """Copies that are stepped one after the other."""
 
 
-def described(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The error and where it was raised, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
@@ -266,6 +265,9 @@ def _shape(value: Any) -> tuple[int, ...] | None:
     return None if array.dtype.kind == "O" else array.shape
 
 
-def _described(observation: Any) -> str:
+def _observation_text(observation: Any) -> str:
+    if observation is None:
+        return "None"
     shape = _shape(observation)
-    return f"of type {type(observation).__name__}" if shape is None else f"of shape {shape}"
+    kind = f"type {type(observation).__name__}" if shape is None else f"shape {shape}"
+    return f"an observation of {kind}"
