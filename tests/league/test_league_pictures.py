@@ -59,11 +59,6 @@ def test_every_frozen_model_is_in_the_family_tree_and_resets_begin_a_line(view):
     assert len(gaps) == resets
 
 
-def test_a_run_without_a_league_shows_none(view):
-    other = RunView(config={**view.config, "architecture": "impala"}, state="running")
-    assert charts.payoff(other)["series"][0]["data"] == []
-
-
 def test_a_resumed_run_takes_back_what_came_after_its_checkpoint(run_dir, tmp_path):
     folder = tmp_path / "league"
     folder.mkdir()
