@@ -25,7 +25,7 @@ def play_run(
     say: Callable[[str], None] = print,
     checkpoint: str | int = LAST,
 ) -> float:
-    """One game; what the person got. Every seat but `seat` is the model's."""
+    """Play one game in the terminal and return the person's reward; the model has other seats."""
     found = restored(run_dir, checkpoint)
     plan, weights = found.plan, found.weights
     trained = plan.problem.environment
@@ -33,8 +33,8 @@ def play_run(
         raise ConfigurationError(f"{run_dir} has learned {trained.name}, not {env}")
     if not trained.is_game or plan.problem.spec.action.kind != "discrete":
         raise ConfigurationError(
-            f"nobody can be played against in {trained.name}; give a run on a game of several"
-            " players with one choice per move"
+            f"{trained.name} has no opponents, or several choices per move; give a run on a game of"
+            " several players with one choice per move"
         )
     game = make_game(trained.name, 1, seed, **dict(trained.options))
     if seat >= game.spec.num_players:
