@@ -14,29 +14,6 @@ def first_legal(game):
     return np.where(game.to_act, actions, ANY)
 
 
-def test_turns_masks_and_rewards_by_hand():
-    game = CountingGame(1, lengths=(5,))
-    game.reset()
-    turns = []
-    for move in range(1, 6):
-        turns.append(int(game.turn[0]))
-        assert game.to_act.sum() == 1
-        legal = game.legal_all()[0]
-        for player in range(3):
-            seen = game.observe(np.array([player]))["observation"][0]
-            assert seen.tolist() == [0, 0, move - 1, player]
-            if player == turns[-1]:
-                allowed = [(action + move - 1 + player) % 3 != 0 for action in range(4)]
-                assert legal[player].tolist() == allowed
-            else:
-                assert legal[player].tolist() == [True, False, False, False]
-        step = game.step(first_legal(game))
-        assert step.rewards.tolist() == [[move, 1000 + move, 2000 + move]]
-        assert step.terminated[0].tolist() == [move == 5] * 3
-        assert step.over.tolist() == [move == 5]
-    assert turns == [0, 1, 1, 2, 0]
-
-
 def test_a_game_that_is_over_waits_until_it_is_begun():
     game = CountingGame(2, lengths=(2, 1))
     game.reset()

@@ -80,27 +80,13 @@ def test_a_parallel_game_of_three():
     assert not np.array_equal(seen[3], seen[7])  # and continues from it
 
 
-def test_continuous_actions_and_the_turn_based_form():
-    mpe2 = pytest.importorskip("mpe2")
+def test_continuous_actions():
+    pytest.importorskip("mpe2")
     game = spread(1, continuous_actions=True)
     game.reset()
     assert game.spec.action.kind == "box"
     assert game.spec.action_mask_size == 0
     assert game.step(np.full((1, 3, 5), 0.5, dtype=np.float32)).rewards.shape == (1, 3)
-
-    turns = PettingZooGames(lambda: mpe2.simple_spread_v3.env(max_cycles=2), 1, seed=5)
-    together = spread(1, max_cycles=2)
-    turns.reset()
-    together.reset()
-    order, rewards = [], np.zeros(3)
-    for _ in range(6):
-        order.append(int(turns.turn[0]))
-        step = turns.step(np.zeros((1, 3), dtype=int))
-        rewards += step.rewards[0]
-    assert order == [0, 1, 2, 0, 1, 2]
-    assert step.over.all()
-    both = sum(together.step(np.zeros((1, 3), dtype=int)).rewards[0] for _ in range(2))
-    np.testing.assert_allclose(rewards, both, rtol=1e-5)
 
 
 def test_unequal_spaces_are_filled_up():

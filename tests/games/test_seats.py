@@ -4,13 +4,12 @@
 import numpy as np
 import pytest
 from counting_game import DEFAULT_ORDER, CountingGame, allowed, learning_rows, length_of
-from simple_players import RandomOpponents, expected_value
+from simple_players import RandomOpponents
 
 from veldt.environments import EnvironmentFactory
 from veldt.games import make_game
 from veldt.games.pettingzoo_games import PettingZooGames
 from veldt.games.seats import LearningSeat, SeatColumns
-from veldt.games.solvers import information_tree
 
 PLAYERS = 3
 
@@ -175,21 +174,3 @@ def test_a_move_of_a_turn_based_game_is_one_env_step():
         counts = [environment.step(environment.random_actions(random)).env_steps for _ in range(20)]
         assert sum(counts) == 20 * 7 // rows
         environment.close()
-
-
-def test_the_learning_seat_earns_what_the_exact_value_says():
-    """Always betting in Kuhn against uniform play, from both seats in turn."""
-    tree = information_tree("veldt:kuhn")
-    learning = LearningSeat(make_game("veldt:kuhn", 500, seed=1), RandomOpponents(1))
-    learning.reset()
-    rewards = []
-    for _ in range(40):
-        _, reward, terminated, _, _ = learning.step(np.ones(500, dtype=int))
-        rewards.append(reward[terminated])
-    rewards = np.concatenate(rewards)
-    betting = np.tile([0.0, 1.0], (12, 1))
-    exact = 0.0
-    for seat, sign in ((0, 1.0), (1, -1.0)):
-        mine = (tree.players == seat)[:, None]
-        exact += 0.5 * sign * expected_value(tree, np.where(mine, betting, tree.uniform()))
-    assert abs(rewards.mean() - exact) < 4 * rewards.std() / len(rewards) ** 0.5

@@ -3,34 +3,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import veldt
 from veldt.backends.serial import SerialBackend
 from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
-from veldt.games import GAMES
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 
 SMALL = {"backend": "serial", "network_options": {"hidden_sizes": (8,)}, "evaluation_episodes": 2}
-
-
-@pytest.mark.parametrize("name", GAMES)
-def test_every_native_game_is_an_environment(name):
-    factory = EnvironmentFactory(name)
-    spec = factory.spec()
-    assert spec.same_step_reset
-    assert spec.action_mask_size == sum(spec.action.sizes)
-    environment, random = factory.make(6, seed=1), np.random.default_rng(0)
-    environment.reset()
-    ended = 0
-    for _ in range(100):
-        step = environment.step(environment.random_actions(random))
-        ended += int(np.count_nonzero(step.terminated | step.truncated))
-    assert ended
-    environment.close()
 
 
 @pytest.mark.parametrize("architecture", ["impala", "sample_factory"])

@@ -97,6 +97,7 @@ def test_opponents_change_when_a_game_is_over_and_at_no_other_time(tmp_path, mon
     assert state.models[1:].min() > 1  # the pool was full and the oldest has left
 
 
+@pytest.mark.slow
 def test_noisy_opponents_draw_from_all_that_is_allowed(tmp_path, monkeypatch):
     opening, act = [], Opponents.act
 
@@ -138,7 +139,7 @@ def test_scripted_players_are_opponents_from_the_first_results_on(tmp_path):
     assert league["kinds"][:3] == ["main", "scripted", "scripted"]
     assert league["players"] == 3 + league["frozen"]
     random, minimax = league["win_rates"][0][1:3]
-    assert minimax <= 0.5  # nobody beats it
+    assert minimax <= 0.5  # no player beats it
     assert minimax + 0.1 < random
 
 
@@ -222,6 +223,53 @@ def test_nash_conv_is_in_the_result(tmp_path):
     assert 0.0 < result.nash_conv["mixture"] < 2.0
 
 
+CYCLING = {
+    "backend": "serial",
+    "num_actors": 1,
+    "total_env_steps": 150_000,
+    "envs_per_actor": 32,
+    "trajectory_steps": 4,
+    "batch_trajectories": 1,
+    "freeze_env_steps": 2500,
+    "measure_env_steps": 5000,
+    "network_options": {"hidden_sizes": (16,)},
+    "learning_rate": 1e-2,
+    "decay_learning_rate": False,
+    "entropy_coefficient": 0.2,
+    "final_entropy": None,
+    "self_play_share": 0.0,
+    "max_frozen": 64,
+    "normalize_returns": False,
+    "evaluation_episodes": 0,
+}
+
+
+def distances(matchmaking: str, run_dir: Path) -> tuple[list[float], float]:
+    """Of the last model to a third each over the second half of the run; of the mixture."""
+    result = veldt.train(
+        "league",
+        "veldt:rock_paper_scissors",
+        matchmaking=matchmaking,
+        run_dir=str(run_dir),
+        **CYCLING,
+    )
+    assert result.league is not None
+    text = (run_dir / "league" / "measures.jsonl").read_text()
+    last = [json.loads(line)["distance.last"] for line in text.splitlines()]
+    return last[len(last) // 2 :], result.league["measures"]["distance.mixture"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_latest_model_cycles_and_the_mixture_of_the_league_does_not(tmp_path):
+    cycling, _ = distances("latest", tmp_path / "latest")
+    settled, mixture = distances("pfsp", tmp_path / "pfsp")
+    assert max(cycling) > 0.3
+    assert max(settled) < max(cycling) - 0.1
+    assert mixture < 0.05
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killing_manager_learner_and_actor_loses_no_model_and_no_result(tmp_path):
     warm_up()

@@ -9,12 +9,12 @@
 
 New since IMPALA: the environment has several seats. One of them learns; the others are played by
 models of a pool, which grows as learning players are frozen into it. A manager keeps the payoff of
-all pairs, says who plays whom, and has players frozen and reset (match-making `latest`, `uniform`,
+all pairs, chooses opponents, and orders freezing and resets (match-making `latest`, `uniform`,
 `pfsp`, or `alphastar` with exploiters). Each learning player has a learner and actors of its own.
 One datum: actor -> queue -> learner; its result: actor -> manager -> who plays whom.
 Lag: as in IMPALA. Opponents change between two games only; seats alternate.
-Deviation: actors hold the opponents' models themselves, a few at a time, and ask each model once
-for all games that face it; TLeague has inference servers for that.
+Deviation: actors hold the opponents' models themselves, a few at a time, with one forward pass per
+model for all games against it; TLeague has inference servers for that.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults are for small games with hidden information: without much entropy, self-play runs
-    in circles around the equilibrium. the preset `perfect_information` learns as PPO does."""
+    """Defaults suit small games with hidden information, where self-play with little entropy cycles
+    around the equilibrium; the preset `perfect_information` learns as PPO does."""
 
     loss: SynchronousOptions = SynchronousOptions(
         gamma=1.0, entropy_coefficient=0.3, normalize_returns=True
@@ -54,9 +54,9 @@ class Config(Options):
     batch_trajectories: Count = 2
     """Trajectories joined into one batch."""
     queue_trajectories: Count = 4
-    """Trajectories per actor that may be under way to the learner."""
+    """Trajectories per actor in flight to the learner."""
     final_entropy: Positive | None = 0.1
-    """Entropy coefficient at the end of --total-env-steps; none: it stays as it is."""
+    """Entropy coefficient at the end of --total-env-steps; none: it does not change."""
     league: LeagueOptions = LeagueOptions()
 
     def entropy(self, env_steps: int | None) -> EntropySchedule | None:

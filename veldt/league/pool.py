@@ -6,13 +6,12 @@ from __future__ import annotations
 import io
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from veldt.files import write_atomically
-from veldt.league.state import LeagueState
 from veldt.networks import FlatParameters, Network, NetworkFactory
 from veldt.telemetry.record import LEAGUE_FOLDER
 
@@ -70,23 +69,6 @@ class ModelPool:
         content = io.BytesIO()
         np.save(content, np.asarray(vector, np.float32), allow_pickle=False)
         write_atomically(path, content.getvalue(), durable=True)
-
-
-class Past(Mapping[int, np.ndarray]):
-    """The frozen models of a league's main player by number, read on access."""
-
-    def __init__(self, pool: ModelPool, state: LeagueState) -> None:
-        self._pool = pool
-        self._models = sorted(state.models[state.roster.snapshots_of(0)].tolist())
-
-    def __getitem__(self, model: int) -> np.ndarray:
-        return self._pool.read(model)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._models)
-
-    def __len__(self) -> int:
-        return len(self._models)
 
 
 class ResidentModels:

@@ -173,6 +173,10 @@ class LeagueState:
         self.elo[number], self.models[number] = self.elo[parent], model
         return number
 
+    def past_models(self) -> list[int]:
+        """The frozen models of the main player."""
+        return sorted(self.models[self.roster.snapshots_of(0)].tolist())
+
     def win_rates(self) -> np.ndarray:
         """[M, M]: the win rate of row against column; 1/2 before any game."""
         return np.stack([self.payoff.win_rates(player) for player in range(len(self.models))])

@@ -23,7 +23,7 @@ from veldt.games.solvers import (
     nash_conv,
     tic_tac_toe_lines,
 )
-from veldt.league.pool import ModelPool, Past
+from veldt.league.pool import ModelPool
 from veldt.league.state import LEAGUE, LeagueOptions, LeagueState, own_and_best
 from veldt.networks import FlatParameters, Memory, NetworkFactory, Player, PolicyValueOutput
 from veldt.ports import ParameterSource
@@ -58,8 +58,8 @@ def policy_of(network: NetworkFactory, vector: np.ndarray) -> PolicyFunction:
 class Strength:
     """Measures one player of a game exactly. Tables of frozen models are computed once."""
 
-    def __init__(self, game: str, network: NetworkFactory) -> None:
-        self._game, self._network = game, network
+    def __init__(self, game: str, network: NetworkFactory, pool: ModelPool) -> None:
+        self._game, self._network, self._pool = game, network, pool
         self._tables: dict[int, np.ndarray] = {}
 
     @staticmethod
@@ -73,9 +73,9 @@ class Strength:
         lost = ("minimax.losses_first", "minimax.losses_second", "nash_conv.last", "distance.last")
         return -float(sum(measures.get(name, 0.0) for name in lost))
 
-    def __call__(self, last: np.ndarray, past: Mapping[int, np.ndarray]) -> dict[str, float]:
+    def __call__(self, last: np.ndarray, past: list[int]) -> dict[str, float]:
         """Numbers by name: of the `last` weights and, where the game allows it, of playing them or
-        one of `past` (model -> weights), drawn before each game."""
+        one of the `past` models in the pool, drawn before each game."""
         policy = policy_of(self._network, last)
         if self._game == TIC_TAC_TOE:
             first, second = (tic_tac_toe_lines(policy, seat).losses for seat in (0, 1))
@@ -97,12 +97,12 @@ class Strength:
             return policy(np.ones((1, 1), np.float32), np.ones((1, 3), bool))
         return information_tree(self._game).table(policy)
 
-    def _past_tables(self, past: Mapping[int, np.ndarray]) -> list[np.ndarray]:
+    def _past_tables(self, past: list[int]) -> list[np.ndarray]:
         for gone in set(self._tables) - set(past):
             del self._tables[gone]
         for model in past:
             if model not in self._tables:
-                self._tables[model] = self._table(policy_of(self._network, past[model]))
+                self._tables[model] = self._table(policy_of(self._network, self._pool.read(model)))
         return [self._tables[model] for model in past]
 
 
@@ -121,7 +121,7 @@ class Measures(Part):
     def open(self, context: NodeContext) -> None:
         self._telemetry, self._pool = context.telemetry, ModelPool(context.run_dir)
         measurable = Strength.can_measure(self.game, self.network)
-        self._strength = Strength(self.game, self.network) if measurable else None
+        self._strength = Strength(self.game, self.network, self._pool) if measurable else None
         self._vector = np.empty(self.network.initial_vector().size, np.float32)
         self._measuring = context.telemetry.stage("measure")
         self._period: int | None = None
@@ -138,7 +138,7 @@ class Measures(Part):
             return
         with self._measuring:
             version = self.weights.pull(self._vector, newer_than=-1)
-            found = self._strength(self._vector, Past(self._pool, state))
+            found = self._strength(self._vector, state.past_models())
         for name, value in found.items():
             self._telemetry.gauge(f"league.{name}").set(value)
         env_steps, merit = int(state.env_steps.sum()), Strength.merit(found)
@@ -163,8 +163,8 @@ class LeagueOutcome:
         """The entries "league" and "nash_conv", measured with the last weights."""
         pool = ModelPool(run_dir)
         state = self.options.state_of(parameters(LEAGUE).vector)
-        last, past = parameters("weights").vector, Past(pool, state)
-        strength, measures, best = Strength(self.game, self.network), {}, pool.read_best()
+        last, past = parameters("weights").vector, state.past_models()
+        strength, measures, best = Strength(self.game, self.network, pool), {}, pool.read_best()
         if Strength.can_measure(self.game, self.network) and np.isfinite(last).all():
             measures = strength(last, past)
         result.league = {
