@@ -54,7 +54,7 @@ def browser(tmp_path):
 
 
 def text(browser, selector: str) -> str:
-    """What the first match says; nothing while there is none."""
+    """Text of the first match; empty without one."""
     return browser.execute_script(
         "return document.querySelector(arguments[0])?.textContent ?? ''", selector
     )
