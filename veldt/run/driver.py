@@ -39,7 +39,6 @@ from veldt.run.summary import judge_best, summarise
 from veldt.run.surroundings import Surroundings
 from veldt.run.target import Target
 from veldt.run.timeline import TimelineRecorder
-from veldt.telemetry.diagnosis import StaleWeightsAlarm, actors_with_weights
 from veldt.telemetry.log_files import wants_events
 from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.record import RunRecord
@@ -100,9 +99,6 @@ class Run:
         )
         self._best = BestWeights(path / BEST, note)
         self._begin_directory(resume)
-        self._alarm = StaleWeightsAlarm(
-            () if options.extra_lag else actors_with_weights(plan.topology)
-        )
         self._signals = Signals()
         self._nodes_are_alive = False
         self._target = self._make_target()
@@ -173,7 +169,6 @@ class Run:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._around.look(self._telemetry)
                 self._record.tick(self._telemetry, self._backend.restarted)
-                self._look_for_lost_weights(elapsed)
                 self._best.watch(self._telemetry, self._weights)
                 self._best.write_if_due(elapsed)
                 if self._callbacks.progress(self._telemetry.env_steps, self._telemetry.metrics()):
@@ -194,11 +189,6 @@ class Run:
     def _report_notes(self) -> None:
         while self._backend.notes:
             self._record.note("node", self._backend.notes.pop(0))
-
-    def _look_for_lost_weights(self, elapsed: float) -> None:
-        telemetry = self._telemetry
-        for text in self._alarm.check(telemetry.snapshots, telemetry.updates, elapsed):
-            self._record.note("alarm", text)
 
     def _observe(self) -> None:
         names = (node.name for node in self._plan.topology.nodes)
