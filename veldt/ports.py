@@ -186,10 +186,6 @@ class Policy(Part):
         """The answer to this group's last request, or None while it is under way."""
         raise NotImplementedError
 
-    def knows_its_version(self) -> bool:
-        """Whether replies say with which weights they were made."""
-        return True
-
     def lagging(self, updates: int) -> Policy | None:
         """The same policy with weights so many updates old; None if it reads no board."""
         return None

@@ -67,10 +67,6 @@ class Role(Part):
         """Where it computes: "cpu" or "cuda"."""
         return "cpu"
 
-    def knows_its_version(self) -> bool:
-        """Whether it acts and can say with which version of the weights."""
-        return False
-
     def lagging(self: P, updates: int) -> P | None:
         """The same role acting with weights so many updates old; None if it reads no board of
         weights to act by."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real runs to look at: `veldt` in a process of its own, and what it says of its page."""
+"""Real runs of `veldt` in a process of their own, and the address of their page."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def veldt_process(*arguments: str, cwd: Path | None = None) -> Iterator[subproce
         process.communicate()
 
 
-def address_of(process: subprocess.Popen[str], said: IO[str] | None = None) -> str:
-    """Where the page of a run is, as the run says, or `veldt watch` to its standard output."""
-    stream = said or process.stderr
+def address_of(process: subprocess.Popen[str], stream: IO[str] | None = None) -> str:
+    """Address of the page, printed by a run to stderr and by `veldt watch` to stdout."""
+    stream = stream or process.stderr
     assert stream is not None
     line = stream.readline()
     found = re.search(r"http://127\.0\.0\.1:\d+/", line)
@@ -60,7 +60,7 @@ def address_of(process: subprocess.Popen[str], said: IO[str] | None = None) -> s
 
 
 def command_of(process: psutil.Process) -> list[str]:
-    """Empty where it has ended meanwhile: another test's child, say, that nobody has waited for."""
+    """Empty if it has ended."""
     try:
         return process.cmdline()
     except psutil.Error:

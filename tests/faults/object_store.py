@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real S3 server (moto's, in a process of its own) and a proxy before it that loses, delays, cuts
-and refuses what passes."""
+"""A real S3 server (moto's, in a process of its own), and a proxy that loses, delays, cuts and
+refuses requests."""
 
 from __future__ import annotations
 
@@ -55,15 +55,16 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """Clients are killed here; that is no news."""
+        """Silent, because tests kill clients."""
 
 
 FAULTS = ("error", "drop", "lost answer", "cut answer", "cut request", "delay")
 
 
 class FlakyProxy:
-    """Hands requests on to `target`. `faults`: what happens to a share `rate` of them; "hang": no
-    request is ever answered; `counts` says how often each has happened."""
+    """Forwards requests to `target`, with one of `faults` for a share `rate` of them.
+
+    "hang" never answers; `counts` has the number of each fault."""
 
     def __init__(self, target: str, seed: int = 0) -> None:
         self.target = target.removeprefix("http://")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that live in an S3 bucket: what was committed is never lost, whatever the store and the
-machine do, and the same command goes on with it from an empty machine."""
+"""Runs in an S3 bucket: no committed checkpoint is ever lost, whatever the store and the machine
+do, and the same command continues the run on an empty machine."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def result(url: str) -> veldt.RunResult:
     return veldt.RunResult.load(local_copy(url) / "result.json")
 
 
-def said(capsys) -> str:
+def stderr_of(capsys) -> str:
     return capsys.readouterr().err
 
 
@@ -100,7 +100,7 @@ def undisturbed(tmp_path_factory):
     return veldt.RunResult.load(path / "result.json").parameters_sha256
 
 
-def test_goes_on_elsewhere_and_can_be_used_from_anywhere(proxy, url, machine, capsys, tmp_path):
+def test_a_run_continues_and_is_used_on_other_machines(proxy, url, machine, capsys, tmp_path):
     assert train(url, steps=1000) == 0
     assert newest_step(url) == 1000
     machine("second")
@@ -113,7 +113,7 @@ def test_goes_on_elsewhere_and_can_be_used_from_anywhere(proxy, url, machine, ca
     assert "after 2,000 env steps" in capsys.readouterr().out
     assert veldt.load(url, checkpoint=kept).env_steps == kept
     assert cli.main(["resume", url, "--seed", "3"]) == 2
-    assert "seed cannot change" in said(capsys)
+    assert "seed cannot change" in stderr_of(capsys)
     assert cli.main(["resume", url, "--total-env-steps", "2500"]) == 0
     assert committed(url)[-1].step == 2500
     holders = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -127,7 +127,9 @@ def test_the_same_command_again_changes_nothing(proxy, url, machine, capsys):
     assert train(url, steps=500) == 0
     assert result(url) == before
     assert train(url, "--learning-rate", "0.5", steps=500) == 2
-    assert re.search(r"holds a run with learning_rate [\d.]+, not 0.5; give the same", said(capsys))
+    assert re.search(
+        r"holds a run with learning_rate [\d.]+, not 0.5; give the same", stderr_of(capsys)
+    )
 
 
 def newest_step(url: str) -> int:
@@ -142,8 +144,7 @@ def wait_for_a_commit(url: str, after: int, process) -> None:
 
 
 def first_env_steps(home: Path, since: float) -> int:
-    """Env steps in the first line of metrics that was written since then; STEPS: there was nothing
-    left to do."""
+    """Env steps in the first line of metrics written since then; STEPS if no work was left."""
     lines = map(json.loads, next(home.rglob("metrics.jsonl")).read_text().splitlines())
     return next((line["env_steps"] for line in lines if line["time"] >= since), STEPS)
 
@@ -153,9 +154,8 @@ def test_kills_on_a_flaky_store_lose_nothing_that_was_committed(
     proxy, server, url, machine, tmp_path, undisturbed, monkeypatch
 ):
     """kill -9 of everything at random moments, each time followed by the same command on an empty
-    machine: it goes on from the newest checkpoint that was committed, and ends with the same
-    bits."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)  # for what looks on from here
+    machine: it continues from the newest committed checkpoint and ends with the same bits."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)  # for this process
     proxy.faults, proxy.rate = FAULTS, 0.15
     chance, kills = random.Random(2), 2
     words = ("train", "impala", *SMALL, "--run-dir", url, "--total-env-steps", str(STEPS))
@@ -187,7 +187,7 @@ def test_a_dead_store_costs_neither_the_run_nor_the_end(proxy, url, machine, cap
     machine("second")
     monkeypatch.setenv("VELDT_STORE_SECONDS", "1")
     assert train(url, steps=1000) == 2
-    assert "could not list files (TimeoutError: no answer in 1 s); nothing was" in said(capsys)
+    assert "could not list files (TimeoutError: no answer in 1 s); nothing was" in stderr_of(capsys)
     assert time.monotonic() - began < 30  # a slow machine; the bound is a second per call
 
     machine("first")
@@ -196,7 +196,7 @@ def test_a_dead_store_costs_neither_the_run_nor_the_end(proxy, url, machine, cap
     began = time.monotonic()
     monkeypatch.setenv("VELDT_STORE_SECONDS", "2")
     assert train(url, steps=3000) == 1
-    lines = said(capsys).splitlines()
+    lines = stderr_of(capsys).splitlines()
     assert time.monotonic() - began < 60  # training included
     assert [line.partition(": ")[2].split(" ")[0] for line in lines] == ["upload:", url]
     assert "has the checkpoint of 500 env steps and not the end of the run after 2 s" in lines[1]
@@ -244,7 +244,7 @@ def test_a_damaged_checkpoint_is_left_out_by_name(proxy, url, machine, capsys):
     assert f"damaged checkpoint, which is left out: {newest.name}: " in err
 
 
-def test_who_comes_later_takes_a_run_over(proxy, url, machine, tmp_path):
+def test_a_later_process_takes_over_the_run(proxy, url, machine, tmp_path):
     assert train(url, steps=500) == 0
     lines: list[str] = []
     first = RunUploader(RemoteStore(url), local_copy(url), 2, lines.append)
@@ -263,7 +263,7 @@ def test_a_store_that_was_emptied_begins_anew(proxy, url, machine, capsys):
     store = RemoteStore(url)
     store.remove(store.listing())
     assert train(url, steps=500) == 0
-    assert "it is moved to" in said(capsys)
+    assert "it is moved to" in stderr_of(capsys)
     assert newest_step(url) == 500
 
 
@@ -278,7 +278,7 @@ def test_a_store_that_was_emptied_begins_anew(proxy, url, machine, capsys):
 )
 def test_what_cannot_be_used_is_refused_in_a_line(proxy, machine, capsys, given, words):
     assert train(given) == 2
-    err = said(capsys)
+    err = stderr_of(capsys)
     assert words in err
     assert "password" not in err.replace("a password", "")
     assert err.count("\n") == 1
@@ -288,7 +288,7 @@ def test_an_existing_run_on_this_machine_is_resumed(tmp_path, capsys):
     path = str(tmp_path / "run")
     assert train(path, steps=500) == 0
     assert train(path, "--learning-rate", "0.5", steps=1000) == 2
-    assert "not 0.5; give the same" in said(capsys)
+    assert "not 0.5; give the same" in stderr_of(capsys)
     assert train(path, steps=1000) == 0
     assert veldt.RunResult.load(Path(path) / "result.json").env_steps == 1000
 
@@ -298,7 +298,7 @@ def test_a_start_that_left_no_checkpoint_begins_anew(tmp_path, capsys):
     assert train(str(path), steps=500) == 0
     shutil.rmtree(path / "checkpoints")
     assert train(str(path), steps=500) == 0
-    assert "left no checkpoint; it begins anew" in said(capsys)
+    assert "left no checkpoint; it begins anew" in stderr_of(capsys)
 
 
 def test_a_signalled_run_is_whole_in_its_store(tmp_path, machine):
@@ -325,11 +325,3 @@ def test_a_page_elsewhere_shows_the_run_as_it_goes_on(tmp_path, machine):
     refresh_files(RemoteStore(url), copy)
     assert page.read().status["env_steps"] == 1000
     assert page.read().state == "ended"
-
-
-def test_file_urls_need_no_server(tmp_path, machine):
-    url = f"file://{tmp_path}/store/run"
-    assert train(url, steps=500) == 0
-    machine("second")
-    assert train(url, steps=1000) == 0
-    assert newest_step(url) == 1000

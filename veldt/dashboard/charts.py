@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from veldt.dashboard.reading import RunView
@@ -12,30 +11,41 @@ from veldt.diagram import mermaid
 from veldt.telemetry.counters import LAG_BINS, traffic_name
 
 Options = dict[str, Any]
-COLOURS = ("#2f9e6e", "#4c7fd1", "#d98a3d", "#a65fc0", "#c8473b", "#3aa6b9", "#8a6d3b", "#7a8791")
+_LINE, _BARS = "#2f9e6e", "#d98a3d"
 _LABEL = {"color": "#8a94a0", "fontSize": 11}
 _SPLIT = {"lineStyle": {"color": "rgba(138,148,160,0.18)"}}
-_LEGEND = {"top": 0, "type": "scroll", "textStyle": _LABEL, "itemHeight": 8, "itemWidth": 14}
 _LOSS, _DRAW, _WIN = "#c4553d", "#e9e4d8", "#2f9e6e"
 _MOST_BARS = 40
 _NAME = re.compile(r"[\w .:+-]*")
-OVERVIEW = {"Return over env steps": "env steps", "Return over time": "seconds"}
-"""Charts with one line per run, by the name of their x axis."""
 
 
 def curve(view: RunView) -> Options:
     """Mean return of the last 100 episodes over env steps, with the target if there is one."""
-    drawn = _line("mean return", _returns(view), COLOURS[0])
-    drawn["areaStyle"] = {"color": COLOURS[0], "opacity": 0.10}
+    points = [
+        [line["env_steps"], float(f"{mean:.5g}")]
+        for line in view.curve
+        if (mean := line.get("return/mean_100")) is not None
+    ]
+    drawn: Options = {
+        "type": "line",
+        "name": "mean return",
+        "data": points,
+        "showSymbol": len(points) == 1,
+        "lineStyle": {"width": 2, "color": _LINE},
+        "itemStyle": {"color": _LINE},
+        "areaStyle": {"color": _LINE, "opacity": 0.10},
+    }
     target = view.option("target_return")
     if target is not None:
         drawn["markLine"] = {
             "symbol": "none",
             "data": [{"yAxis": target}],
             "label": {"formatter": f"target {target:g}", "position": "insideStartTop", **_LABEL},
-            "lineStyle": {"color": COLOURS[2], "type": "dashed"},
+            "lineStyle": {"color": _BARS, "type": "dashed"},
         }
-    return _chart([drawn], "env steps", scale=True)
+    options = _chart(drawn, "env steps")
+    options["yAxis"]["scale"] = True
+    return options
 
 
 def lag(view: RunView) -> Options:
@@ -48,9 +58,9 @@ def lag(view: RunView) -> Options:
         "type": "bar",
         "name": "share of rows",
         "data": [round(100 * sum(histogram[s : s + width]) / total, 2) for s in starts],
-        "itemStyle": {"color": COLOURS[2]},
+        "itemStyle": {"color": _BARS},
     }
-    options = _chart([bars], "updates")
+    options = _chart(bars, "updates")
     options["xAxis"] |= {"type": "category", "data": [_lag_name(s, width) for s in starts]}
     options["yAxis"]["axisLabel"] = {**_LABEL, "formatter": "{value}%"}
     return options
@@ -61,27 +71,6 @@ def _lag_name(start: int, width: int) -> str:
     if last >= LAG_BINS - 1:
         return f"{start}+"
     return str(start) if width == 1 else f"{start}-{last}"
-
-
-def overview(title: str, views: Iterable[tuple[str, RunView]]) -> Options:
-    x_name = OVERVIEW[title]
-    lines = [
-        _line(name, _returns(view, x_name == "seconds"), COLOURS[place % len(COLOURS)])
-        for place, (name, view) in enumerate(views)
-    ]
-    options = _chart(lines, x_name, scale=True)
-    options["grid"] |= {"top": 30}
-    return {**options, "legend": _LEGEND}
-
-
-def _returns(view: RunView, over_seconds: bool = False) -> list[list[float]]:
-    """Points of the learning curve, over env steps or seconds since the first point."""
-    start = view.curve[0]["time"] if view.curve else 0.0
-    return [
-        [round(p["time"] - start, 1) if over_seconds else p["env_steps"], float(f"{mean:.5g}")]
-        for p in view.curve
-        if (mean := p.get("return/mean_100")) is not None
-    ]
 
 
 def payoff(view: RunView) -> Options:
@@ -126,19 +115,7 @@ def player_names(view: RunView) -> list[str]:
     return [names.get(player, f"player {player}") for player in players]
 
 
-def _line(name: str, points: list[list[float]], colour: str) -> Options:
-    return {
-        "type": "line",
-        "name": name,
-        "data": points,
-        "showSymbol": len(points) == 1,
-        "lineStyle": {"width": 2, "color": colour},
-        "itemStyle": {"color": colour},
-    }
-
-
-def _chart(series: list[Options], x_name: str, scale: bool = False) -> Options:
-    name_style = {"nameTextStyle": _LABEL, "nameLocation": "middle", "nameGap": 26}
+def _chart(series: Options, x_name: str) -> Options:
     return {
         "animation": False,
         "grid": {"left": 10, "right": 30, "top": 14, "bottom": 28, "containLabel": True},
@@ -149,10 +126,12 @@ def _chart(series: list[Options], x_name: str, scale: bool = False) -> Options:
             "axisLabel": {**_LABEL, "hideOverlap": True},
             "axisLine": {"lineStyle": {"color": "rgba(138,148,160,0.5)"}},
             "splitLine": {"show": False},
-            **name_style,
+            "nameTextStyle": _LABEL,
+            "nameLocation": "middle",
+            "nameGap": 26,
         },
-        "yAxis": {"type": "value", "scale": scale, "axisLabel": _LABEL, "splitLine": _SPLIT},
-        "series": series,
+        "yAxis": {"type": "value", "axisLabel": _LABEL, "splitLine": _SPLIT},
+        "series": [series],
     }
 
 

@@ -25,7 +25,7 @@ _CHARTS = {
     "Policy lag: updates between acting and learning": (charts.lag, "narrow"),
 }
 _LEAGUE_CHARTS = {"Payoff: win rate of row against column": (charts.payoff, "narrow")}
-_HEAD = ("", "run", "architecture", "environment", "state", "return", "steps", "steps/s", "time")
+_HEAD = ("run", "architecture", "environment", "state", "return", "steps", "steps/s", "time")
 
 
 def _div(classes: str) -> ui.element:
@@ -37,11 +37,6 @@ def _card(title: str, classes: str) -> ui.element:
     with made:
         ui.html(f"<h2>{title}</h2>", sanitize=False)
     return made
-
-
-def _update(element: ui.echart, options: charts.Options) -> None:
-    if dict(element.options) != options:
-        element.options.update(options)
 
 
 class RunPage:
@@ -97,7 +92,9 @@ class RunPage:
                 label.set_text(text)
         self._topology.set_content(live_diagram(view))
         for title, (draw, _) in self._drawn.items():
-            _update(self._charts[title], draw(view))
+            options, chart = draw(view), self._charts[title]
+            if dict(chart.options) != options:
+                chart.options.update(options)
         self._nodes.set_content(_nodes(view))
         self._events.set_content(_events(view))
 
@@ -199,7 +196,7 @@ Views = Sequence[tuple[str, RunView]]
 
 
 class Overview:
-    """Several runs: a table of their states, and charts with one line per run."""
+    """Several runs: a table of their states."""
 
     def __init__(self, views: Views) -> None:
         ui.add_css(_STYLE)
@@ -209,28 +206,19 @@ class Overview:
                 ui.label(f"{len(views)} runs").classes("title")
             with _card("Runs", "drawing"):
                 self._table = ui.html(sanitize=False)
-            with _div("charts"):
-                self._charts = {}
-                for title in charts.OVERVIEW:
-                    with _card(title, "half"):
-                        options = charts.overview(title, views)
-                        self._charts[title] = ui.echart(options).classes("chart tall")
         self.refresh(views)
 
     def refresh(self, views: Views) -> None:
         self._table.set_content(_table(views))
-        for title, element in self._charts.items():
-            _update(element, charts.overview(title, views))
 
 
 def _table(views: Views) -> str:
     head = "".join(f"<th>{name}</th>" for name in _HEAD)
     rows = []
     for place, (name, view) in enumerate(views):
-        status, colour = view.status, charts.COLOURS[place % len(charts.COLOURS)]
+        status = view.status
         rate = status.get("env_steps_per_second")
         cells = (
-            f'<span class="swatch" style="background:{colour}"></span>',
             f'<a href="run/{place}">{escape(name)}</a>',
             escape(view.config["architecture"]),
             escape(str(view.option("env"))),

@@ -224,9 +224,6 @@ class Actor(Role):
         told = {} if self._told is None else self._told.values
         return self._turns or EnvironmentGroup.make_all(*made, told)
 
-    def knows_its_version(self) -> bool:
-        return self.policy.knows_its_version()
-
     def lagging(self, updates: int) -> Actor | None:
         policy = self.policy.lagging(updates)
         return None if policy is None else replace(self, policy=policy)

@@ -34,7 +34,7 @@ from veldt.run.external import ClientLog
 from veldt.run.plan import Plan
 from veldt.run.process import OutOfTime, Signals, output_stream
 from veldt.telemetry.aggregate import RunTelemetry
-from veldt.telemetry.diagnosis import StaleWeightsAlarm, actors_with_weights, bottleneck
+from veldt.telemetry.diagnosis import bottleneck
 from veldt.telemetry.log_files import wants_events
 from veldt.telemetry.machine_meter import MachineMeter
 from veldt.telemetry.progress import Progress, make_progress
@@ -117,9 +117,6 @@ class Run:
         )
         self._best = BestWeights(path / BEST, note)
         self._begin_directory(resume)
-        self._alarm = StaleWeightsAlarm(
-            () if options.extra_lag else actors_with_weights(plan.topology)
-        )
         self._signals = Signals()
         self._nodes_are_alive = False
         self._target = self._make_target()
@@ -219,8 +216,6 @@ class Run:
         machine = self._machine.read([os.getpid(), *nodes])
         telemetry.outside = {**machine, **self._curriculum.metrics()}
         self._record.tick(telemetry, self._backend.restarted)
-        for text in self._alarm.check(telemetry.snapshots, telemetry.updates, elapsed):
-            self._record.note("alarm", text)
         self._best.watch(telemetry, self._weights)
         self._best.write_if_due(elapsed)
 

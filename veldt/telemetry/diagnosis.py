@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bottleneck of a run with a remedy, and an alarm for actors whose weights are stale.
-
-Advice names only options that the run has.
-"""
+"""The bottleneck of a run, with a remedy that names only options of this run."""
 
 from __future__ import annotations
 
@@ -10,19 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-import numpy as np
-
 from veldt.options import RunOptions
 from veldt.telemetry.aggregate import EVALUATOR_KIND, RunTelemetry
-from veldt.telemetry.counters import NodeSnapshot
 from veldt.topology import Group, Topology
-from veldt.types import ORDERS
 
 BUSY = 0.85
 """Share of wall time from which a thread is a limit."""
 _FULL, _EMPTY = 0.75, 0.25
-_STALE = (30, 100, 10.0)
-"""Trajectories, updates and seconds with the same weights; some actors refresh rarely."""
 
 _TEXTS = {
     "raise num_actors": "raise num_actors while cores are free",
@@ -183,43 +174,3 @@ def _idle_cause(facts: RunFacts) -> str:
         changes = ["raise queue_trajectories", "raise envs_per_actor"]
     texts = [f"queue '{name}' is {fill:.0%} full, so {held}", facts.advice(*changes)]
     return "; ".join(filter(None, texts))
-
-
-def actors_with_weights(topology: Topology) -> list[str]:
-    """Actors that know the version of their weights.
-
-    Empty if several policies are trained, because the sum of updates is no version then."""
-    if any(board.spec.name == ORDERS for board in topology.boards):
-        return []
-    return [node.name for node in topology.nodes if node.role.knows_its_version()]
-
-
-class StaleWeightsAlarm:
-    """Reports, once, each actor that keeps delivering with the same weights despite updates."""
-
-    def __init__(self, actors: Iterable[str]) -> None:
-        self._actors = list(actors)
-        self._since: dict[str, tuple[float, ...]] = {}
-        """Version of each actor, with trajectories, updates and seconds when it was new."""
-        self._delivered: dict[str, float] = {}
-
-    def check(self, snapshots: Mapping[str, NodeSnapshot], updates: float, now: float) -> list[str]:
-        """One message for each actor that is newly found stale."""
-        messages = []
-        for name in list(self._actors):
-            counters = snapshots[name].counters if name in snapshots else {}
-            delivered = counters.get("trajectories", 0.0)
-            if delivered == self._delivered.get(name):
-                continue  # a long trajectory is not a stale one
-            self._delivered[name] = delivered
-            seen = (counters.get("acting_version", 0.0), delivered, updates, now)
-            since = self._since.setdefault(name, seen)
-            if seen[0] != since[0]:
-                self._since[name] = seen
-            elif all(np.subtract(seen, since)[1:] >= _STALE):
-                self._actors.remove(name)
-                messages.append(
-                    f"{name} still acts with version {seen[0]:.0f} after"
-                    f" {updates - since[2]:.0f} more updates; do new weights reach it?"
-                )
-        return messages

@@ -180,6 +180,3 @@ class StreamPolicy(Policy):
             self._bytes_down.add(action.nbytes)
         reply, self._replies[group] = self._replies[group], None
         return reply
-
-    def knows_its_version(self) -> bool:
-        return False  # only the server does
