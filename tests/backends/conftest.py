@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from driving import MakeBackend
@@ -14,6 +16,9 @@ import veldt.backends
 from veldt.backends.base import Backend, BackendOptions
 from veldt.backends.process import forkserver
 from veldt.topology import Topology
+
+if TYPE_CHECKING:
+    from veldt.backends.ray.cluster import Cluster
 
 _HERE = str(Path(__file__).parent)
 
@@ -24,20 +29,25 @@ def fork_server() -> None:
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[None]:
-    """A local cluster whose workers can import the roles of these tests."""
+def local_cluster() -> Iterator[Cluster]:
+    """A local cluster whose workers can import the roles of these tests; not joined yet."""
     from veldt.backends.ray.cluster import Cluster
 
-    inherited = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_HERE, inherited)))
+    path = os.pathsep.join(filter(None, (_HERE, os.environ.get("PYTHONPATH"))))
     cluster = Cluster()
-    cluster.join()
-    yield
+    with mock.patch.dict(os.environ, {"PYTHONPATH": path}):
+        yield cluster
     cluster.leave()
-    if inherited is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = inherited
+
+
+@pytest.fixture
+def ray_cluster(local_cluster: Cluster) -> None:
+    """This process is connected to it, also after other tests have ended the connection."""
+    import ray
+
+    if not ray.is_initialized():
+        local_cluster.leave()
+        local_cluster.join()
 
 
 @pytest.fixture
