@@ -30,7 +30,7 @@ from benchmarks.claims.claim import (
     conclusion,
     seeds_to_decide,
 )
-from benchmarks.claims.double_buffering import SlowEncoder, predicted_saving
+from benchmarks.claims.double_buffering import predicted_saving
 from benchmarks.claims.impala_corrections import CORRECTIONS
 from benchmarks.claims.registry import CLAIMS, chosen
 from benchmarks.claims.runner import judge, run_cases
@@ -249,31 +249,6 @@ def test_quick_runs_are_fewer(name):
     assert first == sorted(first), "an interrupted call has every kind at least once"
 
 
-@pytest.mark.parametrize("name", CLAIMS)
-def test_full_runs_are_more(name):
-    claim = CLAIMS[name]()
-    assert len(claim.full().cases()) > len(claim.cases())
-
-
-def test_full_runs_are_kept_beside_the_others(tmp_path, monkeypatch, capsys):
-    seen = []
-
-    def quickly(self, case):
-        seen.append(case["seed"])
-        return {"two_learners": [1e-6], "half_the_data": [0.5]}
-
-    monkeypatch.setattr(CLAIMS["two_learners"], "measure", quickly)
-    monkeypatch.setattr("benchmarks.claims.runner.usable_cores", lambda: 1)  # here, not elsewhere
-    words = ["--only", "two_learners", "--out", str(tmp_path)]
-    for extra in ([], ["--full"]):
-        assert command.main([*words, *extra]) == 0
-    assert seen == [1, 2, 3, 4, 5, *range(1, 11)]
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
-        "two_learners",
-        "two_learners-full",
-    }
-
-
 def test_claims_that_need_a_gpu_run_only_when_asked_for():
     plain, gpu = chosen(()), chosen((), gpu=True)
     assert {kind.name for kind in gpu} == {"ga3c_on_a_gpu", "central_inference_on_a_gpu"}
@@ -414,19 +389,6 @@ def test_correlation_of_successive_rows():
     assert successive_correlation(walk) == pytest.approx(0.8, abs=0.05)
 
 
-def test_latency_is_only_in_acting():
-    slow = SlowEncoder(3, latency_seconds=0.05)
-
-    def seconds(inference):
-        with torch.inference_mode(inference):
-            began = time.perf_counter()
-            slow(torch.zeros(2, 3))
-            return time.perf_counter() - began
-
-    assert seconds(True) >= 0.05
-    assert min(seconds(False) for _ in range(5)) < 0.05
-
-
 def test_a_worker_that_holds_its_weights_is_dropped_only_if_asked():
     claim = CLAIMS["gorila_dropping"]().quick()
     ends = [
@@ -459,15 +421,6 @@ def test_cases_side_by_side_give_what_one_gives(tmp_path, monkeypatch, request):
     assert rows == alone
 
 
-def test_claims_about_time_run_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.claims.runner.ProcessPoolExecutor", None)
-    monkeypatch.setattr("benchmarks.claims.runner.usable_cores", lambda: 2)
-    monkeypatch.setattr(CLAIMS["stragglers"], "measure", lambda self, case: {"wait": 1.0})
-    timed = CLAIMS["stragglers"](seeds=2)
-    rows, _ = run_cases(timed, tmp_path, lambda text: None)
-    assert len(rows) == len(timed.cases())
-
-
 def start(out):
     words = ["--only", *CHEAP, "--quick", "--out", str(out)]
     return subprocess.Popen(
@@ -496,13 +449,6 @@ def continued(tmp_path_factory):
     text = process.communicate(timeout=100)[0]
     assert process.returncode == 0, text
     return out, text, before
-
-
-def test_a_second_call_repeats_nothing(continued):
-    _, text, before = continued
-    assert text.count("finished before") >= len(before)
-    for path, content in before.items():
-        assert (path.read_bytes(), path.stat().st_mtime_ns) == content
 
 
 def test_results_are_complete(continued):
@@ -589,19 +535,3 @@ def test_measured_claims_get_into_the_documentation(continued, tmp_path):
     assert "**Quick: holds.**" in page
     assert "(claims/two_learners.png)" in page
     assert page.count("Not measured yet.") == len(CLAIMS) - 2
-
-
-def test_a_benchmark_is_the_claims_experiment(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import measuring
-
-    monkeypatch.setattr(measuring, "RESULTS", tmp_path)
-    words = ("--updates", "20", "--points", "1", "--seeds", "1", "--actors", "1,2")
-    monkeypatch.setattr(sys, "argv", ["apex_actors.py", *words])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "benchmarks" / "apex_actors.py"), run_name="__main__")
-    assert ended.value.code == 0
-    document = json.loads((tmp_path / "apex_actors.json").read_text())
-    assert document["settings"]["updates"] == 20
-    assert [row["actors"] for row in document["rows"]] == [1, 2]
-    assert (tmp_path / "apex_actors.png").exists()

@@ -247,18 +247,6 @@ def test_whole_columns_and_their_states_stay_together_with_memory():
     assert sorted(seen[:ENVS]) == sorted(seen[ENVS:]) == list(range(ENVS))
 
 
-def test_first_loss_with_memory_has_ratios_of_the_whole_batch():
-    """A recurrent minibatch of all columns gives the values that the batch was met with."""
-    config = NetworkOptions(hidden_sizes=(8,), recurrent="gru", recurrent_size=8)
-    network = make_network(config, SPEC, "policy_value", 0)
-    objective = opened(network, changed(START, epochs=1, minibatches=1, normalize_values=False))
-    part = next(iter(objective.passes(tensors(batch_of(("state.hidden",))))))
-    loss = objective.after_loss(objective(part))
-    assert float(loss.metrics["kl"]) == pytest.approx(0.0, abs=1e-6)
-    value = objective._outputs(part).value
-    torch.testing.assert_close(value.detach(), part["start_value"])
-
-
 def test_normalised_values_keep_while_their_scale_changes():
     network = make_network(
         NetworkOptions(hidden_sizes=(8,), normalize_values=True), SPEC, "policy_value", 0

@@ -212,17 +212,6 @@ def test_own_factory():
         assert network.head.in_features == 7
 
 
-def test_own_factory_sees_all_leaves_by_name():
-    class Sum(nn.Module):
-        def forward(self, observations):
-            return observations["observation.a"] + observations["observation.b"].float()
-
-    spec = make_spec(
-        vector(3, "observation.a"), ObservationLeaf("observation.b", (3,), "float64", "vector")
-    )
-    assert encode(spec, encoder=lambda spec: Sum()).num_features == 3
-
-
 @pytest.mark.parametrize(
     ("leaf", "encoder", "message"),
     [

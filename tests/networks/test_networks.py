@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heads, cores, masks, seeds: acting step by step and learning on trajectories must agree."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -122,30 +120,6 @@ def test_gradients_flow_through_time_but_not_through_a_reset():
     assert reached[4:].all()
     assert reached[:4, 1:].all()
     assert not reached[:4, 0].any()
-
-
-def test_fields_describe_what_travels():
-    spec = make_spec(action=MULTI_DISCRETE)
-    network = make_network(
-        NetworkOptions(recurrent="lstm", recurrent_size=9, last_action_and_reward=True),
-        spec,
-        "policy_value",
-        0,
-    )
-    fields = network.state_fields()
-    assert list(fields) == ["hidden", "cell"]
-    for field, entry in zip(fields.values(), network.initial_state(4), strict=True):
-        assert entry.shape == (4, *field.shape)
-        assert not entry.any()
-    assert network.output_fields()["behaviour_logits"].shape == (5,)
-    assert network.input_fields()[LAST_ACTION].shape == (2,)
-    plain = make_network(NetworkOptions(), make_spec(), "q", 0)
-    assert {f.shape for f in plain.output_fields().values()} == {()}
-    assert list(plain.output_fields()) == ["value_taken", "value_best"]
-    assert plain.state_fields() == plain.input_fields() == {}
-    assert plain.initial_state(4) == ()
-    dpg = make_network(NetworkOptions(), make_spec(action=BOX), "dpg", 0)
-    assert dpg.output_fields() == {}
 
 
 def test_the_past_counts_except_where_an_episode_begins():
@@ -270,11 +244,6 @@ def test_the_number_of_threads_has_no_part_in_the_weights(recurrent):
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*found)
-
-
-def test_config_survives_pickling():
-    config = NetworkOptions(encoder="nature", recurrent="gru", hidden_sizes=(1, 2))
-    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
 
 
 @pytest.mark.parametrize(
