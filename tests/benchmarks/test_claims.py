@@ -31,7 +31,6 @@ from benchmarks.claims.claim import (
     seeds_to_decide,
 )
 from benchmarks.claims.double_buffering import predicted_saving
-from benchmarks.claims.impala_corrections import CORRECTIONS
 from benchmarks.claims.registry import CLAIMS, chosen
 from benchmarks.claims.runner import judge, run_cases
 from benchmarks.claims.two_learners import TwoLearners
@@ -222,16 +221,6 @@ def test_seeds_that_disagree_decide_nothing(name):
     assert judge(claim, rows, 0.0).outcome == UNDECIDED
 
 
-@pytest.mark.parametrize("lag", [("a2c", 1), ("a3c", 0)])
-def test_a2c_must_have_no_lag_and_a3c_some(lag):
-    claim, (system, seen) = CLAIMS["a2c_without_lag"](), lag
-    rows = synthetic_rows(claim, 1.0)
-    for row in rows:
-        if row["system"] == system:
-            row["points"][-1]["lag_max"] = seen
-    assert judge(claim, rows, 0.0).outcome == DOES_NOT_HOLD
-
-
 @pytest.mark.parametrize("name", CLAIMS)
 def test_every_figure_can_be_drawn(name, tmp_path):
     from benchmarks.claims.runner import draw
@@ -295,15 +284,6 @@ def test_an_effect_too_small_to_matter_is_a_decision(low, high, expected, sign):
     assert part.outcome == expected
 
 
-def test_seeds_that_would_decide_count_to_the_nearer_decision():
-    # From 0.05 it is 0.15 to the least that matters, so that the half of 0.3 has to be halved.
-    assert seeds_to_decide(Criterion("", 0.05, -0.25, 0.35, 0.0, matters=0.2), 10) == 44
-    text = conclusion(UNDECIDED, [Criterion("a gain", 0.05, -0.25, 0.35, 0.0, matters=0.2)], 10)
-    assert "the bound 0 or from 0.2, the least that matters; about 44 seeds" in text
-    none = Criterion("a gain", math.nan, math.nan, math.nan, 0.0)
-    assert conclusion(UNDECIDED, [none], 3).startswith("Undecided: no seed gave a value for a gain")
-
-
 def test_a_conclusion_is_one_sentence_and_says_how_many_seeds_would_decide():
     good, bad = Criterion("a ratio", 2.0, 1.5, 2.5, 1.0), Criterion("a ratio", 0.5, 0.4, 0.6, 1.0)
     unsure = Criterion("a ratio", 1.1, 0.9, 1.3, 1.0)
@@ -329,19 +309,6 @@ def test_seeds_without_a_value_are_left_out():
     part = Criterion.over_seeds("x", [1.0, math.nan, 3.0], 0.0)
     assert part.value == 2.0
     assert Criterion.over_seeds("x", [math.nan], 0.0).outcome == UNDECIDED
-
-
-def test_corrections_are_compared_with_each_other():
-    claim = CLAIMS["vtrace_under_lag"]()
-    rows = synthetic_rows(claim, 1.0)
-    for row in rows:
-        if row["correction"] == "one_step":
-            row.update(points(0.9))
-    parts = {part.what: part.outcome for part in claim.judge(rows)}
-    assert len(parts) == len(CORRECTIONS) - 1
-    assert [what for what, outcome in parts.items() if outcome != HOLDS] == [
-        "V-trace minus one_step at 30 updates of lag"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -371,12 +338,6 @@ def test_the_tabular_fixed_point_is_exact():
     rows = [{**case, **claim.measure(case)} for case in claim.cases()]
     assert max(r["from_clipped"] for r in rows if r["correction"] == "vtrace") < 1e-6
     assert min(r["from_clipped"] for r in rows if r["correction"] == "none") > 1e-3
-
-
-def test_one_agent_is_the_same_on_two_backends():
-    claim = CLAIMS["same_agent"]().quick()
-    rows = [{**case, **claim.measure(case)} for case in claim.cases()]
-    assert judge(claim, rows, 0.0).outcome == HOLDS
 
 
 def test_correlation_of_successive_rows():
@@ -526,12 +487,3 @@ def test_the_page_in_the_documentation_is_what_the_code_says():
     bare = generate["without_measurements"]
     written = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
     assert bare(written) == bare(generate["claims_page"]()), "run: python docs/generate.py --readme"
-
-
-def test_measured_claims_get_into_the_documentation(continued, tmp_path):
-    out, _, _ = continued
-    (tmp_path / "claims").symlink_to(out)
-    page = runpy.run_path(str(ROOT / "docs" / "generate.py"))["claims_page"](tmp_path)
-    assert "**Quick: holds.**" in page
-    assert "(claims/two_learners.png)" in page
-    assert page.count("Not measured yet.") == len(CLAIMS) - 2

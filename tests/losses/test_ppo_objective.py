@@ -314,16 +314,6 @@ def test_rows_that_are_too_old_do_not_count_and_shrink_the_step(masks):
     assert float(loss.learning_rate_scale) == pytest.approx(young / counted.sum())
 
 
-def test_a_batch_of_nothing_but_old_rows_changes_nothing():
-    network, batch = linear_network(), batch_of()
-    options = changed(START, epochs=1, minibatches=1, normalize_values=False, max_policy_lag=3)
-    objective = opened(network, options)
-    objective.after_update(5)
-    before = network.head.weight.detach().clone()
-    learn(network, objective, batch)
-    torch.testing.assert_close(network.head.weight.detach(), before)
-
-
 def test_entropy_without_a_coefficient_is_measured_on_the_actions_taken():
     network = linear_network()
     found = {}

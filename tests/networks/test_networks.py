@@ -108,20 +108,6 @@ def test_cells_agree_with_torch(kind):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_flow_through_time_but_not_through_a_reset():
-    network = make_network(NetworkOptions(recurrent="lstm"), make_spec(), "policy_value", 0)
-    first = torch.zeros(ROWS, ENVS, dtype=torch.bool)
-    first[4, 0] = True
-    observations = random_observations(make_spec(), ROWS, ENVS)
-    observations["observation"].requires_grad_()
-    outputs, _ = network.unroll(observations, network.initial_state(ENVS), first)
-    outputs.value[-1].sum().backward()
-    reached = observations["observation"].grad.abs().sum(-1) > 0
-    assert reached[4:].all()
-    assert reached[:4, 1:].all()
-    assert not reached[:4, 0].any()
-
-
 def test_the_past_counts_except_where_an_episode_begins():
     spec = make_spec()
     network = make_network(NetworkOptions(last_action_and_reward=True), spec, "policy_value", 0)
@@ -175,13 +161,6 @@ def test_dueling_advantages_have_mean_zero():
     value, _ = network.streams(network.encoder(observations)).split(8, dim=1)
     torch.testing.assert_close(q_values.mean(-1), network.value(value).squeeze(1))
     assert network.encoder.num_features == 16
-
-
-def test_dueling_on_images_has_two_streams_of_512_on_the_convolutions():
-    network = make_network(NetworkOptions(dueling=True), make_spec(image()), "q", 0)
-    assert network.streams.layers[0].weight.shape == (1024, 64 * 7 * 7)
-    outputs, _ = network.step(random_observations(make_spec(image()), 2), (), torch.zeros(2).bool())
-    assert outputs.q_values.shape == (2, 3)
 
 
 @pytest.mark.parametrize("leaf", [vector(), image(12, 1)])
