@@ -9,7 +9,6 @@ Every `veldt` line is parsed by the real command line, run or not.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import runpy
@@ -161,11 +160,6 @@ def _parse(command: list[str]) -> None:
         Comparison(**parsers.compare_parser().parse(command[1:]))
 
 
-def test_a_wrong_command_would_be_noticed():
-    with pytest.raises(ConfigurationError, match="did you mean --target-return"):
-        _parse(shlex.split("train impala --env CartPole-v1 --target-retrun 475"))
-
-
 def test_fences_and_marks_are_known():
     for page in [*PAGES, *GENERATED]:
         text = page.read_text(encoding="utf-8")
@@ -225,33 +219,6 @@ def test_pages_are_what_the_code_says(generate):
         same = generate.without_measurements(written) == generate.without_measurements(fresh)
         assert same, f"{name}: run: python docs/generate.py --readme"
     assert {path.stem for path in GENERATED} == set(ARCHITECTURES)
-
-
-def test_measured_tables_come_from_the_results(generate, tmp_path):
-    assert generate.measured("impala", tmp_path) == generate.NOT_MEASURED
-    entry = {
-        "architecture": "impala",
-        "backend": "process",
-        "env_steps_per_second": 123456.7,
-        "ratio_to_ceiling": 0.5,
-        "start_seconds": 1.25,
-        "policy_lag": {"mean": 0.75},
-    }
-    failed = {**entry, "error": "no"}
-    on_ray = {**entry, "backend": "ray"}
-    slow, fast = ({**entry, "env_steps_per_second": n, "size": f"{n}x2"} for n in (64, 128))
-    document = {
-        "env": "CartPole-v1",
-        "machine": {"command": "python throughput.py"},
-        "entries": [entry, failed, on_ray, slow, fast],
-        "fastest": {"impala": {"size": "128x2"}},
-    }
-    (tmp_path / "throughput.json").write_text(json.dumps(document))
-    lines = generate.measured("impala", tmp_path).splitlines()
-    assert lines[2] == "| CartPole-v1 | default | 123,457 | - | 50% | 1.2 | 0.75 |"
-    assert lines[3].startswith("| CartPole-v1 | 2 x 128 | 128 |")
-    assert "`python throughput.py`" in lines[5]
-    assert generate.measured("a3c", tmp_path) == generate.NOT_MEASURED
 
 
 def test_the_sentence_of_the_readme_comes_from_the_results(generate, tmp_path):

@@ -10,7 +10,6 @@ import torch
 
 from veldt.optimizers import (
     OptimizerOptions,
-    clip_by_global_norm,
     make_optimizer,
     state_size,
 )
@@ -82,24 +81,6 @@ def test_follows_the_written_rule(name):
     assert optimizer.state_vector[-1] == STEPS
 
 
-@pytest.mark.parametrize(
-    ("name", "reference"),
-    [
-        ("adam", lambda p: torch.optim.Adam([p], 0.01, (0.8, 0.999), 1e-8)),
-        ("sgd_momentum", lambda p: torch.optim.SGD([p], 0.1, momentum=0.9)),
-    ],
-)
-def test_agrees_with_torch(name, reference):
-    theta, gradients = start_and_gradients()
-    vector, _ = run(CONFIGS[name], theta, gradients)
-    parameter = torch.nn.Parameter(torch.tensor(theta, dtype=torch.float32))
-    optimizer = reference(parameter)
-    for gradient in gradients:
-        parameter.grad = torch.tensor(gradient, dtype=torch.float32)
-        optimizer.step()
-    torch.testing.assert_close(vector, parameter.data, atol=1e-6, rtol=1e-6)
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_slices_step_like_the_whole(name):
     theta, gradients = start_and_gradients()
@@ -146,18 +127,6 @@ def test_norm_clipping():
     assert optimizer.last_norm == pytest.approx(5.0)
     optimizer.step(torch.tensor([0.3, 0.4]))
     torch.testing.assert_close(vector, torch.tensor([-0.9, -1.2]))
-
-
-def test_clip_by_global_norm():
-    gradient = torch.tensor([3.0, 4.0])
-    assert clip_by_global_norm(gradient, 10.0) == 5.0
-    assert gradient.tolist() == [3.0, 4.0]
-    assert clip_by_global_norm(gradient, 2.5) == 5.0
-    torch.testing.assert_close(gradient, torch.tensor([1.5, 2.0]))
-    zeros = torch.zeros(2)
-    assert clip_by_global_norm(zeros, 1.0) == 0.0
-    assert zeros.tolist() == [0.0, 0.0]
-    assert not torch.isfinite(clip_by_global_norm(torch.tensor([math.nan, 1.0]), 1.0))
 
 
 def test_the_learning_rate_is_scaled_by_the_step():

@@ -10,7 +10,7 @@ from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.environments.lookup import ExternalEndpoint, external_address
 from veldt.errors import ConfigurationError
-from veldt.losses.options import LossOptions
+from veldt.losses import LossOptions
 from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
 

@@ -27,7 +27,7 @@ class AsynchronousActors(SpeedClaim):
     """A3C with 1 to 8 workers, on serial for correlation and on processes for speed."""
 
     name = "async_actors"
-    statement = "Asynchronous actors decorrelate the data and speed up learning."
+    statement = "Asynchronous actors decorrelate the data and collect it faster."
     paper = "A3C (Mnih et al., 2016)"
     rule = (
         "The correlation between the data of successive updates falls by more than 0.1 from one"

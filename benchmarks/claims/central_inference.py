@@ -27,7 +27,8 @@ class CentralInferenceWins(WidthClaim):
         "With the widest network central inference trains more steps per second than local"
         " inference, and its share of local inference's rate is larger there than with the"
         " narrowest network: the interval of the ratio lies above 1 and that of the growth above 0,"
-        " over seeds (process backend, as many rows per update in both)."
+        " over seeds (process backend, as many rows per update in both). With as few cores as"
+        " actors this measures the work in all, not where it is done: all processes share them."
     )
     caption = (
         "Left: trained steps per second over the width of both hidden layers. Right: the rate with"

@@ -18,7 +18,10 @@ import numpy as np
 
 from veldt.compare.statistics import estimate
 
-HOLDS, DOES_NOT_HOLD, UNDECIDED = "holds", "does not hold", "undecided"
+HOLDS, SMALL, DOES_NOT_HOLD = "holds", "holds, but small", "does not hold"
+UNDECIDED = "undecided"
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
+"""Two-sided 95% quantiles of Student's t with 1 to 8 degrees of freedom."""
 
 Row = dict[str, Any]
 """One run: what was varied (its case), and what was measured."""
@@ -26,12 +29,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Criterion:
-    """A number that decides: its interval over seeds and the bound it has to pass.
+    """A number that decides: its interval over seeds, the bound it has to pass, what matters.
 
-    It does not hold where the whole interval falls short of the least that matters, holds where
-    the whole interval passes the bound, and is undecided otherwise. So an effect shown to be too
-    small to matter is a decision, and so is every interval narrower than from the bound to the
-    least that matters. A number without seeds is its own interval."""
+    It holds where the whole interval passes the bound and the number itself is at least what
+    matters; it holds, but small, where it passes the bound and is less than that. It does not hold
+    where the interval does not pass the bound and shows that less than what matters is left, and is
+    undecided otherwise. A number without seeds is its own interval."""
 
     what: str
     value: float
@@ -51,10 +54,16 @@ class Criterion:
         above: bool = True,
         matters: float | None = None,
     ) -> Criterion:
-        """From one value per seed: interquartile mean and its bootstrap interval."""
+        """From one value per seed: interquartile mean and its bootstrap interval.
+
+        Of fewer than 10 seeds the bootstrap covers too little: mean and Student's t interval."""
         known = np.array([value for value in values if math.isfinite(value)])
-        if not known.size:
+        if known.size < 2:
             return Criterion(what, math.nan, math.nan, math.nan, bound, above, matters)
+        if known.size <= len(_T) + 1:
+            mean, error = float(known.mean()), float(known.std(ddof=1)) / math.sqrt(known.size)
+            half = _T[known.size - 2] * error
+            return Criterion(what, mean, mean - half, mean + half, bound, above, matters)
         found = estimate(known)
         interval = (float(found.low), float(found.high))
         return Criterion(what, float(found.value), *interval, bound, above, matters)
@@ -72,11 +81,11 @@ class Criterion:
     def outcome(self) -> str:
         if not math.isfinite(self.value):
             return UNDECIDED
-        if (self.high <= self.least) if self.above else (self.low >= self.least):
-            return DOES_NOT_HOLD
-        if (self.low > self.bound) if self.above else (self.high < self.bound):
-            return HOLDS
-        return UNDECIDED
+        sign = 1.0 if self.above else -1.0
+        low, high = sorted((sign * self.low, sign * self.high))
+        if low > sign * self.bound:
+            return HOLDS if sign * self.value >= sign * self.least else SMALL
+        return DOES_NOT_HOLD if high <= sign * self.least else UNDECIDED
 
 
 def settings(**values: Any) -> Mapping[str, Any]:
@@ -183,7 +192,7 @@ class Verdict:
 def conclude(parts: list[Criterion]) -> str:
     """A claim holds if all its parts do, and does not if one of them does not."""
     outcomes = {part.outcome for part in parts}
-    for outcome in (DOES_NOT_HOLD, UNDECIDED):
+    for outcome in (DOES_NOT_HOLD, UNDECIDED, SMALL):
         if outcome in outcomes:
             return outcome
     return HOLDS if outcomes else UNDECIDED
@@ -200,6 +209,9 @@ def conclusion(outcome: str, parts: list[Criterion], seeds: int) -> str:
     if outcome == HOLDS:
         count = f" ({len(parts)} numbers must hold)" if len(parts) > 1 else ""
         return f"It holds here: {told}, {side} {shown(part.bound)}{count}."
+    if outcome == SMALL:
+        least = f"{shown(part.least)}, the least that matters"
+        return f"It holds here, but small: {told}, {side} {shown(part.bound)}, not {side} {least}."
     if outcome == DOES_NOT_HOLD:
         least = "" if part.matters is None else ", the least that matters"
         return f"It does not hold here: {told}, not {side} {shown(part.least)}{least}."

@@ -60,7 +60,7 @@ class ControllerFinds(Claim):
     """Agents, predictors and trainers that the controller begins with."""
     most: tuple[int, ...] = (4, 2, 2)
     """The most of each that it may reach."""
-    sweep: tuple[str, ...] = ("1-2-2", "4-1-1")
+    sweep: tuple[str, ...] = ("1-2-2", "2-1-1", "4-1-1", "4-2-2")
     """Settings it is compared with, as agents-predictors-trainers, comma separated."""
     annealing_seconds: float = 32.0
     """How long the controller has."""

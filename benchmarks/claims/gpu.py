@@ -32,6 +32,13 @@ class BatchedOnGpu(WidthClaim):
     quick_settings = settings(widths=(32, 64), actors=2, seconds=4.0, seeds=1)
     needs_gpu = True
 
+    def notes(self, rows: list[Row]) -> list[str]:
+        return [
+            "The network is an MLP on CartPole, and each A3C worker steps 8 environments; the"
+            " paper's workers step one game each with a convolutional network. So this compares two"
+            " implementations of Veldt and does not repeat the paper's experiment."
+        ]
+
     actors: int = 16
     """A3C's workers and GA3C's agents."""
     seconds: float = 8.0

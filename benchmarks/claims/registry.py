@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from veldt.errors import ConfigurationError, did_you_mean
 
-from .a2c_lag import SynchronousMatches
+from .a2c_lag import SynchronousIsBetter, SynchronousMatches
 from .a3c_optimizers import SharedStatistics
 from .a3c_workers import AsynchronousActors
 from .apex import ActorPriorities, LadderAndPriorities, MoreActors
@@ -33,6 +33,7 @@ CLAIMS: dict[str, type[Claim]] = {
         SharedStatistics,
         ManyWorkersAge,
         SynchronousMatches,
+        SynchronousIsBetter,
         StragglersHurtBarriers,
         SameAgent,
         ControllerFinds,

@@ -24,14 +24,14 @@ from benchmarks.claims.central_inference import crossover
 from benchmarks.claims.claim import (
     DOES_NOT_HOLD,
     HOLDS,
+    SMALL,
     UNDECIDED,
     Criterion,
     conclude,
     conclusion,
     seeds_to_decide,
 )
-from benchmarks.claims.double_buffering import SlowEncoder, predicted_saving
-from benchmarks.claims.impala_corrections import CORRECTIONS
+from benchmarks.claims.double_buffering import predicted_saving
 from benchmarks.claims.registry import CLAIMS, chosen
 from benchmarks.claims.runner import judge, run_cases
 from benchmarks.claims.two_learners import TwoLearners
@@ -108,7 +108,7 @@ def stragglers(case, gain):
 
 def replay_tolerates_lag(case, gain):
     lost = {"apex": 0.2 - 0.18 * gain, "impala": 0.2 + 0.18 * gain}[case["system"]]
-    return points(0.5 - (lost if case["lag"] else 0.0))
+    return points(0.5 - (lost if case["lagging"] else 0.0))
 
 
 def a3c_many_workers(case, gain):
@@ -130,7 +130,7 @@ def vtrace_fixed_point(case, gain):
 
 def importance_variance(case, gain):
     grown = 10 ** (1 + gain) if case["lag"] > 1 else 1.0
-    return {"plain": grown, "clipped": 1.0 - 0.9 * gain}
+    return {"plain": grown, "clipped": grown * (0.1 - 0.09 * gain)}
 
 
 def weight_traffic(case, gain):
@@ -158,7 +158,10 @@ SYNTHETIC = {
     "actor_priorities": actor_priorities,
     "more_actors": lambda case, gain: points(0.1 + 0.05 * gain * case["actors"]),
     "vtrace_under_lag": lambda case, gain: points(0.5 * gain * (case["correction"] == "vtrace")),
-    "vtrace_replay": lambda case, gain: points(0.5 * gain * case["replay"]),
+    "a2c_beats_a3c": a2c_without_lag,
+    "vtrace_replay": lambda case, gain: points(
+        0.5 * gain * (case["replay"] and case["correction"] == "vtrace")
+    ),
     "ga3c_on_a_gpu": ga3c_on_a_gpu,
     "central_inference_on_a_gpu": central_inference,
     "two_learners": two_learners,
@@ -187,8 +190,7 @@ def synthetic_rows(claim, gain):
     return rows
 
 
-def test_every_claim_of_the_issue_is_there():
-    assert len([kind for kind in CLAIMS.values() if not kind.needs_gpu]) == 22
+def test_every_claim_explains_itself():
     assert set(CLAIMS) == set(SYNTHETIC)
     for name, kind in CLAIMS.items():
         assert kind.name == name
@@ -222,16 +224,6 @@ def test_seeds_that_disagree_decide_nothing(name):
     assert judge(claim, rows, 0.0).outcome == UNDECIDED
 
 
-@pytest.mark.parametrize("lag", [("a2c", 1), ("a3c", 0)])
-def test_a2c_must_have_no_lag_and_a3c_some(lag):
-    claim, (system, seen) = CLAIMS["a2c_without_lag"](), lag
-    rows = synthetic_rows(claim, 1.0)
-    for row in rows:
-        if row["system"] == system:
-            row["points"][-1]["lag_max"] = seen
-    assert judge(claim, rows, 0.0).outcome == DOES_NOT_HOLD
-
-
 @pytest.mark.parametrize("name", CLAIMS)
 def test_every_figure_can_be_drawn(name, tmp_path):
     from benchmarks.claims.runner import draw
@@ -247,31 +239,6 @@ def test_quick_runs_are_fewer(name):
     assert len(claim.quick().cases()) < len(claim.cases())
     first = [case["seed"] for case in claim.cases()]
     assert first == sorted(first), "an interrupted call has every kind at least once"
-
-
-@pytest.mark.parametrize("name", CLAIMS)
-def test_full_runs_are_more(name):
-    claim = CLAIMS[name]()
-    assert len(claim.full().cases()) > len(claim.cases())
-
-
-def test_full_runs_are_kept_beside_the_others(tmp_path, monkeypatch, capsys):
-    seen = []
-
-    def quickly(self, case):
-        seen.append(case["seed"])
-        return {"two_learners": [1e-6], "half_the_data": [0.5]}
-
-    monkeypatch.setattr(CLAIMS["two_learners"], "measure", quickly)
-    monkeypatch.setattr("benchmarks.claims.runner.usable_cores", lambda: 1)  # here, not elsewhere
-    words = ["--only", "two_learners", "--out", str(tmp_path)]
-    for extra in ([], ["--full"]):
-        assert command.main([*words, *extra]) == 0
-    assert seen == [1, 2, 3, 4, 5, *range(1, 11)]
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
-        "two_learners",
-        "two_learners-full",
-    }
 
 
 def test_claims_that_need_a_gpu_run_only_when_asked_for():
@@ -309,24 +276,15 @@ def test_a_part_decides_by_its_whole_interval(low, high, above, expected):
     [
         (0.1, 0.9, HOLDS),
         (-0.3, 0.15, DOES_NOT_HOLD),  # shown to be less than matters, though it may be above 0
-        (0.05, 0.15, DOES_NOT_HOLD),  # above 0, and too little to matter
+        (0.05, 0.15, SMALL),  # above 0, and too little to matter
         (-0.1, 0.3, UNDECIDED),
     ],
 )
 @pytest.mark.parametrize("sign", [1, -1])
-def test_an_effect_too_small_to_matter_is_a_decision(low, high, expected, sign):
+def test_a_verdict_tells_size_from_certainty(low, high, expected, sign):
     low, high = sorted((sign * low, sign * high))
     part = Criterion("x", (low + high) / 2, low, high, 0.0, sign > 0, matters=0.2 * sign)
     assert part.outcome == expected
-
-
-def test_seeds_that_would_decide_count_to_the_nearer_decision():
-    # From 0.05 it is 0.15 to the least that matters, so that the half of 0.3 has to be halved.
-    assert seeds_to_decide(Criterion("", 0.05, -0.25, 0.35, 0.0, matters=0.2), 10) == 44
-    text = conclusion(UNDECIDED, [Criterion("a gain", 0.05, -0.25, 0.35, 0.0, matters=0.2)], 10)
-    assert "the bound 0 or from 0.2, the least that matters; about 44 seeds" in text
-    none = Criterion("a gain", math.nan, math.nan, math.nan, 0.0)
-    assert conclusion(UNDECIDED, [none], 3).startswith("Undecided: no seed gave a value for a gain")
 
 
 def test_a_conclusion_is_one_sentence_and_says_how_many_seeds_would_decide():
@@ -354,19 +312,6 @@ def test_seeds_without_a_value_are_left_out():
     part = Criterion.over_seeds("x", [1.0, math.nan, 3.0], 0.0)
     assert part.value == 2.0
     assert Criterion.over_seeds("x", [math.nan], 0.0).outcome == UNDECIDED
-
-
-def test_corrections_are_compared_with_each_other():
-    claim = CLAIMS["vtrace_under_lag"]()
-    rows = synthetic_rows(claim, 1.0)
-    for row in rows:
-        if row["correction"] == "one_step":
-            row.update(points(0.9))
-    parts = {part.what: part.outcome for part in claim.judge(rows)}
-    assert len(parts) == len(CORRECTIONS) - 1
-    assert [what for what, outcome in parts.items() if outcome != HOLDS] == [
-        "V-trace minus one_step at 30 updates of lag"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -398,12 +343,6 @@ def test_the_tabular_fixed_point_is_exact():
     assert min(r["from_clipped"] for r in rows if r["correction"] == "none") > 1e-3
 
 
-def test_one_agent_is_the_same_on_two_backends():
-    claim = CLAIMS["same_agent"]().quick()
-    rows = [{**case, **claim.measure(case)} for case in claim.cases()]
-    assert judge(claim, rows, 0.0).outcome == HOLDS
-
-
 def test_correlation_of_successive_rows():
     random = np.random.default_rng(0)
     noise = random.normal(size=(4000, 2))
@@ -412,19 +351,6 @@ def test_correlation_of_successive_rows():
         walk[k] = 0.8 * walk[k - 1] + noise[k]
     assert successive_correlation(noise) == pytest.approx(0.0, abs=0.05)
     assert successive_correlation(walk) == pytest.approx(0.8, abs=0.05)
-
-
-def test_latency_is_only_in_acting():
-    slow = SlowEncoder(3, latency_seconds=0.05)
-
-    def seconds(inference):
-        with torch.inference_mode(inference):
-            began = time.perf_counter()
-            slow(torch.zeros(2, 3))
-            return time.perf_counter() - began
-
-    assert seconds(True) >= 0.05
-    assert min(seconds(False) for _ in range(5)) < 0.05
 
 
 def test_a_worker_that_holds_its_weights_is_dropped_only_if_asked():
@@ -459,15 +385,6 @@ def test_cases_side_by_side_give_what_one_gives(tmp_path, monkeypatch, request):
     assert rows == alone
 
 
-def test_claims_about_time_run_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.claims.runner.ProcessPoolExecutor", None)
-    monkeypatch.setattr("benchmarks.claims.runner.usable_cores", lambda: 2)
-    monkeypatch.setattr(CLAIMS["stragglers"], "measure", lambda self, case: {"wait": 1.0})
-    timed = CLAIMS["stragglers"](seeds=2)
-    rows, _ = run_cases(timed, tmp_path, lambda text: None)
-    assert len(rows) == len(timed.cases())
-
-
 def start(out):
     words = ["--only", *CHEAP, "--quick", "--out", str(out)]
     return subprocess.Popen(
@@ -496,13 +413,6 @@ def continued(tmp_path_factory):
     text = process.communicate(timeout=100)[0]
     assert process.returncode == 0, text
     return out, text, before
-
-
-def test_a_second_call_repeats_nothing(continued):
-    _, text, before = continued
-    assert text.count("finished before") >= len(before)
-    for path, content in before.items():
-        assert (path.read_bytes(), path.stat().st_mtime_ns) == content
 
 
 def test_results_are_complete(continued):
@@ -580,28 +490,3 @@ def test_the_page_in_the_documentation_is_what_the_code_says():
     bare = generate["without_measurements"]
     written = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
     assert bare(written) == bare(generate["claims_page"]()), "run: python docs/generate.py --readme"
-
-
-def test_measured_claims_get_into_the_documentation(continued, tmp_path):
-    out, _, _ = continued
-    (tmp_path / "claims").symlink_to(out)
-    page = runpy.run_path(str(ROOT / "docs" / "generate.py"))["claims_page"](tmp_path)
-    assert "**Quick: holds.**" in page
-    assert "(claims/two_learners.png)" in page
-    assert page.count("Not measured yet.") == len(CLAIMS) - 2
-
-
-def test_a_benchmark_is_the_claims_experiment(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import measuring
-
-    monkeypatch.setattr(measuring, "RESULTS", tmp_path)
-    words = ("--updates", "20", "--points", "1", "--seeds", "1", "--actors", "1,2")
-    monkeypatch.setattr(sys, "argv", ["apex_actors.py", *words])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "benchmarks" / "apex_actors.py"), run_name="__main__")
-    assert ended.value.code == 0
-    document = json.loads((tmp_path / "apex_actors.json").read_text())
-    assert document["settings"]["updates"] == 20
-    assert [row["actors"] for row in document["rows"]] == [1, 2]
-    assert (tmp_path / "apex_actors.png").exists()

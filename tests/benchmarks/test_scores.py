@@ -68,14 +68,6 @@ def test_a_run_with_constants_of_yesterday_is_made_again(scores, tmp_path, monke
     assert [found["seconds_to_target"] for found in scores.finished(path)] == [9.0, 8.0, 7.0]
 
 
-def test_one_contestant_of_one_task_can_be_left_out_and_long_tasks_come_first(scores):
-    asked = given(only=["CartPole-v1", "Hopper-v5"], leave_out=["Hopper-v5 sb3 sac"])
-    keys = [wanted.key for wanted in scores.wanted_runs(asked)]
-    assert ("Hopper-v5", "sb3 sac", 0) not in keys
-    assert ("Hopper-v5", "sb3 ppo", 0) in keys
-    assert [env for env, _, _ in keys] == sorted((env for env, _, _ in keys), reverse=True)
-
-
 def test_a_seed_that_did_not_get_there_counts_with_its_limit(scores):
     runs = [run(0, 10.0), run(1, 20.0), run(2)]
     document = scores.scores_summary.summary(runs)
@@ -85,17 +77,6 @@ def test_a_seed_that_did_not_get_there_counts_with_its_limit(scores):
     assert entry["seconds"]["high"] <= 60.0
     [row] = scores.scores_report.rows({"veldt ppo": entry})
     assert row[1] == "2 of 3"
-
-
-def test_a_run_without_two_cores_has_steps_but_no_seconds(scores):
-    runs = [run(0, 10.0), run(1, 90.0, cores=1), run(0, 50.0, "sb3 sac", cores=1)]
-    entries = scores.scores_summary.summary(runs)["tasks"]["CartPole-v1"]
-    assert entries["veldt ppo"]["seconds"]["median"] == 10.0
-    assert entries["veldt ppo"]["steps"]["median"] == 150.0
-    assert entries["sb3 sac"]["seconds"] is None
-    rows = scores.scores_report.rows(entries)
-    assert [row[0] for row in rows] == ["`veldt ppo`", "`sb3 sac`"]
-    assert rows[1][2] == "-"
 
 
 def test_what_to_choose_names_a_task_whose_runs_shared_their_cores(scores, tmp_path):
@@ -148,13 +129,6 @@ def test_scores_after_so_many_steps_have_a_table_of_their_own(scores, tmp_path):
     assert report.readme_sentence(path) == ""  # no task with a target
     assert "MinAtar" not in report.choosing_block(path)
     assert "9.0 evaluated, training 8.0, 5,000 steps, 60 s" in report.in_words(runs[0])
-
-
-def test_the_seconds_of_a_run_on_a_busy_machine_are_not_shown(scores):
-    runs = [scored(0, 9.0, load_before=20.0), scored(1, 9.0, cores=1), scored(2, 9.0, untimed=True)]
-    entry = scores.scores_summary.summary(runs)["tasks"]["MinAtar/Breakout-v1"]["veldt ppo"]
-    assert (entry["seeds"], entry["seconds"]) == (3, None)
-    assert scores.scores_report.rows({"veldt ppo": entry})[0][-1] == "-"
 
 
 def test_times_are_compared_within_one_call(scores):

@@ -247,18 +247,6 @@ def test_whole_columns_and_their_states_stay_together_with_memory():
     assert sorted(seen[:ENVS]) == sorted(seen[ENVS:]) == list(range(ENVS))
 
 
-def test_first_loss_with_memory_has_ratios_of_the_whole_batch():
-    """A recurrent minibatch of all columns gives the values that the batch was met with."""
-    config = NetworkOptions(hidden_sizes=(8,), recurrent="gru", recurrent_size=8)
-    network = make_network(config, SPEC, "policy_value", 0)
-    objective = opened(network, changed(START, epochs=1, minibatches=1, normalize_values=False))
-    part = next(iter(objective.passes(tensors(batch_of(("state.hidden",))))))
-    loss = objective.after_loss(objective(part))
-    assert float(loss.metrics["kl"]) == pytest.approx(0.0, abs=1e-6)
-    value = objective._outputs(part).value
-    torch.testing.assert_close(value.detach(), part["start_value"])
-
-
 def test_normalised_values_keep_while_their_scale_changes():
     network = make_network(
         NetworkOptions(hidden_sizes=(8,), normalize_values=True), SPEC, "policy_value", 0
@@ -324,16 +312,6 @@ def test_rows_that_are_too_old_do_not_count_and_shrink_the_step(masks):
     np.testing.assert_array_equal(rows, 3 * ENVS + np.flatnonzero(counted[3:]))
     loss = objective.after_loss(objective(part))
     assert float(loss.learning_rate_scale) == pytest.approx(young / counted.sum())
-
-
-def test_a_batch_of_nothing_but_old_rows_changes_nothing():
-    network, batch = linear_network(), batch_of()
-    options = changed(START, epochs=1, minibatches=1, normalize_values=False, max_policy_lag=3)
-    objective = opened(network, options)
-    objective.after_update(5)
-    before = network.head.weight.detach().clone()
-    learn(network, objective, batch)
-    torch.testing.assert_close(network.head.weight.detach(), before)
 
 
 def test_entropy_without_a_coefficient_is_measured_on_the_actions_taken():

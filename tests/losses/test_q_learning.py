@@ -98,14 +98,6 @@ def test_huber_and_clipped_gradients_are_the_clipped_error(error, bound):
         assert float(td.grad) == pytest.approx(np.clip(error, -bound, bound))
 
 
-@given(st.floats(-100, 100), st.sampled_from([0.5, 1.0, 3.0]))
-def test_huber_value(error, delta):
-    inside = abs(error) <= delta
-    expected = error**2 / 2 if inside else delta * (abs(error) - delta / 2)
-    td = torch.tensor(error, dtype=torch.float64)
-    assert float(q_learning.huber(td, delta)) == pytest.approx(expected, abs=1e-12)
-
-
 @given(slow.rows, st.sampled_from(["one_step", "n_step", "sarsa"]))
 def test_worker_targets_equal_the_loop(data, kind):
     random = np.random.default_rng(1)

@@ -49,15 +49,6 @@ def test_continues_needs_a_successor_that_counts():
     assert returns.continues(*flags)[:, 0].tolist() == [True, True, False, False, False]
 
 
-def test_no_argument_is_changed():
-    data = slow.random_rows(0, 6, 3, 0.3)
-    given_tensors = data.tensors(*BOOTSTRAPPED)
-    returns.n_step_returns(*given_tensors, 0.9)
-    returns.n_step_returns(*given_tensors, 0.9, 2)
-    for name, tensor in zip(BOOTSTRAPPED, given_tensors, strict=True):
-        np.testing.assert_array_equal(tensor, getattr(data, name))
-
-
 def test_n_must_be_positive():
     data = slow.random_rows(0, 3, 1, 0.0)
     with pytest.raises(ValueError, match="n >= 1"):

@@ -131,15 +131,6 @@ def test_sac_gradients_reach_each_part_alone():
     torch.testing.assert_close(found[critic], flat.gradient[critic])
 
 
-def test_sac_takes_batches_without_weights():
-    _, _, objective = sac_pair()
-    batch = batch_of()
-    batch["weight"].fill_(1.0)
-    weighted = objective(batch).total.detach()
-    del batch["weight"]
-    torch.testing.assert_close(objective(batch).total.detach(), weighted)
-
-
 def test_td3_equals_its_transcription():
     online, target = network_of("td3", 0), network_of("td3", 1)
     objective = opened(TD3, online)

@@ -94,19 +94,6 @@ def test_mlp_gradient_matches_torch_modules(activation, function):
     torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "is_there"), [("nature", True), ("auto", True), ("resnet", False)]
-)
-def test_image_activation_is_in_plain_convolutions_and_the_layer_after_them(name, is_there):
-    options = NetworkOptions(encoder=name, image_activation="elu")
-    encoder = make_encoder(options, make_spec(image()), torch.Generator().manual_seed(0))
-    assert any(isinstance(layer, nn.ELU) for layer in encoder.modules()) == is_there
-    pixels = random_observations(make_spec(image()), 8)["observation"]
-    with torch.no_grad():
-        features = encoder({"observation": pixels})
-    assert bool((features < 0.0).any()) == is_there  # relu leaves none
-
-
 @pytest.mark.parametrize("name", ["nature", "small_conv", "resnet", "mlp"])
 def test_bytes_are_scaled(name):
     generator = torch.Generator().manual_seed(0)
@@ -210,17 +197,6 @@ def test_own_factory():
         outputs, _ = network.step(random_observations(spec, 5), (), torch.zeros(5).bool())
         assert outputs.logits.shape == (5, 3)
         assert network.head.in_features == 7
-
-
-def test_own_factory_sees_all_leaves_by_name():
-    class Sum(nn.Module):
-        def forward(self, observations):
-            return observations["observation.a"] + observations["observation.b"].float()
-
-    spec = make_spec(
-        vector(3, "observation.a"), ObservationLeaf("observation.b", (3,), "float64", "vector")
-    )
-    assert encode(spec, encoder=lambda spec: Sum()).num_features == 3
 
 
 @pytest.mark.parametrize(

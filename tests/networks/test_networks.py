@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heads, cores, masks, seeds: acting step by step and learning on trajectories must agree."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -110,44 +108,6 @@ def test_cells_agree_with_torch(kind):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_flow_through_time_but_not_through_a_reset():
-    network = make_network(NetworkOptions(recurrent="lstm"), make_spec(), "policy_value", 0)
-    first = torch.zeros(ROWS, ENVS, dtype=torch.bool)
-    first[4, 0] = True
-    observations = random_observations(make_spec(), ROWS, ENVS)
-    observations["observation"].requires_grad_()
-    outputs, _ = network.unroll(observations, network.initial_state(ENVS), first)
-    outputs.value[-1].sum().backward()
-    reached = observations["observation"].grad.abs().sum(-1) > 0
-    assert reached[4:].all()
-    assert reached[:4, 1:].all()
-    assert not reached[:4, 0].any()
-
-
-def test_fields_describe_what_travels():
-    spec = make_spec(action=MULTI_DISCRETE)
-    network = make_network(
-        NetworkOptions(recurrent="lstm", recurrent_size=9, last_action_and_reward=True),
-        spec,
-        "policy_value",
-        0,
-    )
-    fields = network.state_fields()
-    assert list(fields) == ["hidden", "cell"]
-    for field, entry in zip(fields.values(), network.initial_state(4), strict=True):
-        assert entry.shape == (4, *field.shape)
-        assert not entry.any()
-    assert network.output_fields()["behaviour_logits"].shape == (5,)
-    assert network.input_fields()[LAST_ACTION].shape == (2,)
-    plain = make_network(NetworkOptions(), make_spec(), "q", 0)
-    assert {f.shape for f in plain.output_fields().values()} == {()}
-    assert list(plain.output_fields()) == ["value_taken", "value_best"]
-    assert plain.state_fields() == plain.input_fields() == {}
-    assert plain.initial_state(4) == ()
-    dpg = make_network(NetworkOptions(), make_spec(action=BOX), "dpg", 0)
-    assert dpg.output_fields() == {}
-
-
 def test_the_past_counts_except_where_an_episode_begins():
     spec = make_spec()
     network = make_network(NetworkOptions(last_action_and_reward=True), spec, "policy_value", 0)
@@ -201,13 +161,6 @@ def test_dueling_advantages_have_mean_zero():
     value, _ = network.streams(network.encoder(observations)).split(8, dim=1)
     torch.testing.assert_close(q_values.mean(-1), network.value(value).squeeze(1))
     assert network.encoder.num_features == 16
-
-
-def test_dueling_on_images_has_two_streams_of_512_on_the_convolutions():
-    network = make_network(NetworkOptions(dueling=True), make_spec(image()), "q", 0)
-    assert network.streams.layers[0].weight.shape == (1024, 64 * 7 * 7)
-    outputs, _ = network.step(random_observations(make_spec(image()), 2), (), torch.zeros(2).bool())
-    assert outputs.q_values.shape == (2, 3)
 
 
 @pytest.mark.parametrize("leaf", [vector(), image(12, 1)])
@@ -270,11 +223,6 @@ def test_the_number_of_threads_has_no_part_in_the_weights(recurrent):
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*found)
-
-
-def test_config_survives_pickling():
-    config = NetworkOptions(encoder="nature", recurrent="gru", hidden_sizes=(1, 2))
-    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
 
 
 @pytest.mark.parametrize(

@@ -43,20 +43,6 @@ def test_merge_equals_numpy_over_all_valid_rows():
     assert inputs["observation.a"][1, 0] == 1e6, "the raw batch stays raw"
 
 
-def test_the_network_sees_normalized_observations():
-    spec = make_spec(vector(2))
-    config = NetworkOptions(normalize_observations=True)
-    network = make_network(config, spec, "policy_value", 0)
-    plain = make_network(NetworkOptions(), spec, "policy_value", 0)
-    raw = torch.randn(100, 2) * 50 + 1000
-    network.update_statistics({"observation": raw}, torch.ones(100).bool())
-    first = torch.zeros(100).bool()
-    standard = (raw - raw.mean(0)) / raw.std(0, correction=0)
-    actual = network.step({"observation": raw}, (), first)[0].value
-    expected = plain.step({"observation": standard}, (), first)[0].value
-    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
-
-
 def test_no_valid_row_changes_nothing():
     moments = RunningMoments((2,))
     moments.update(torch.full((3, 2), float("nan")), torch.zeros(3).bool())
@@ -84,14 +70,6 @@ def test_reward_scale_is_one_over_the_std_of_the_return():
     network.update_return_statistics(returns, valid)
     std = returns.numpy()[valid.numpy()].std()
     assert float(network.reward_scale()) == pytest.approx(1 / std, rel=1e-4)
-
-
-def test_without_the_options_nothing_is_kept():
-    network = make_network(NetworkOptions(), make_spec(), "policy_value", 0)
-    network.update_statistics({"observation": torch.ones(3, 4)}, torch.ones(3).bool())
-    network.update_return_statistics(torch.arange(3.0), torch.ones(3).bool())
-    assert not list(network.buffers())
-    assert network.reward_scale() == 1.0
 
 
 def test_pixels_are_normalized_one_by_one():

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a learner minimises: a network, a batch and the pure functions of `algorithms` together."""
+"""What a learner minimises: the base of all losses, and the options they share."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch import Tensor
 
-from veldt.networks import Network
+from veldt.networks import Network, NetworkOptions
+from veldt.options.checked import Count, Fraction, Options
 from veldt.role import Arrays, Part
+from veldt.types import EnvironmentSpec
 
 Tensors = dict[str, Tensor]
 
@@ -78,3 +81,31 @@ class Objective(Part):
         return {}
 
     def load_state(self, state: Arrays) -> None: ...
+
+
+@dataclass(frozen=True)
+class LossOptions(Options):
+    """The discount, and which inputs of the network are normalised."""
+
+    gamma: Fraction = 0.99
+    """Discount per environment step."""
+    normalize_observations: bool = False
+    """Scale vectors by statistics shared by all actors."""
+    normalize_images: bool = False
+    """Scale each pixel by statistics shared by all actors."""
+
+    def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
+        """`shape` with what this loss needs of a network for `spec`."""
+        return replace(
+            shape,
+            normalize_observations=self.normalize_observations,
+            normalize_images=self.normalize_images,
+        )
+
+
+@dataclass(frozen=True)
+class TransitionOptions(LossOptions):
+    """Losses over transitions of a replay, which cuts them by `n_step` and `gamma`."""
+
+    n_step: Count = 1
+    """Rewards summed before the target bootstraps."""

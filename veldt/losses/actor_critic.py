@@ -14,9 +14,8 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from veldt.losses import Loss, Objective, Tensors
-from veldt.losses.options import LossOptions
-from veldt.losses.reduction import reduce_over_valid
+from veldt.losses import Loss, LossOptions, Objective, Tensors
+from veldt.losses.returns import reduce_over_valid
 from veldt.losses.trajectories import TrajectoryReader
 from veldt.losses.vtrace import Traces, corrected_targets
 from veldt.networks import Network, NetworkOptions

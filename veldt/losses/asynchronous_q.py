@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from veldt.errors import ConfigurationError
-from veldt.losses import Loss, Objective, Tensors
-from veldt.losses.options import LossOptions
+from veldt.losses import Loss, LossOptions, Objective, Tensors
 from veldt.losses.q_learning import LOSSES, bootstrap_values, chosen
-from veldt.losses.reduction import reduce_over_valid
-from veldt.losses.returns import discounts, n_step_returns
+from veldt.losses.returns import discounts, n_step_returns, reduce_over_valid
 from veldt.losses.trajectories import TrajectoryReader
 from veldt.networks import FlatParameters, Network, NetworkOptions
 from veldt.options.checked import Count, CountOrNone, Fraction

@@ -19,8 +19,7 @@ from torch import Tensor
 from veldt.errors import ConfigurationError
 from veldt.losses import Loss, Objective, Tensors
 from veldt.losses.actor_critic import ActorCriticOptions, OverTrajectories, TargetOptions
-from veldt.losses.reduction import reduce_over_valid
-from veldt.losses.returns import Rows, discounts
+from veldt.losses.returns import Rows, discounts, reduce_over_valid
 from veldt.losses.vtrace import Traces, VTrace, vtrace
 from veldt.networks import Network, NetworkOptions, PolicyValueNetwork
 from veldt.options.checked import Bounds, Count, NotNegative, Options, Positive

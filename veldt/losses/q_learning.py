@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from veldt.losses import Loss, Tensors
-from veldt.losses.options import TransitionOptions
+from veldt.losses import Loss, Tensors, TransitionOptions
 from veldt.losses.target_network import TargetNetwork, WithTarget
 from veldt.networks import Network
 from veldt.options.checked import Count

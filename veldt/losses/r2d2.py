@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from veldt.losses import Loss, Tensors
-from veldt.losses.options import LossOptions
+from veldt.losses import Loss, LossOptions, Tensors
 from veldt.losses.q_learning import QLoss, bootstrap_values, chosen, squared, weighted_mean
 from veldt.losses.returns import n_step_returns
 from veldt.losses.target_network import TargetNetwork, WithTarget

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Returns of trajectories [T, B] that contain episode ends and reset rows.
+"""Returns of trajectories [T, B] with episode ends and reset rows; reduction over valid rows.
 
 n-step and forward-view returns: Mnih et al. 2016 (A3C), Algorithm S3, R <- r_i + gamma R.
 """
@@ -79,3 +79,17 @@ def n_step_returns(
         longer = torch.add(rewards[:-1], returns[1:], alpha=gamma)
         returns[:-1] = torch.where(flows[:-1], longer, shortest[:-1])
     return returns
+
+
+def reduce_over_valid(terms: Tensor, valid: Tensor | None, reduction: str = "mean") -> Tensor:
+    """Reduce `terms` [...] to a scalar over rows where `valid` [...] (bool; None: all rows).
+
+    "mean" divides by the number of valid rows; a batch without any gives 0, not NaN. Learning rates
+    are not portable between the two: IMPALA and GA3C sum, A2C, SEED RL and PPO average.
+    """
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"unknown reduction '{reduction}'; use mean or sum")
+    if valid is None:
+        return terms.mean() if reduction == "mean" else terms.sum()
+    total = torch.where(valid, terms, 0.0).sum()
+    return total / valid.sum().clamp(min=1) if reduction == "mean" else total

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from veldt.losses import Loss, Tensors
-from veldt.losses.reduction import reduce_over_valid
 from veldt.losses.target_network import SoftTarget, UpdateNoise, WithNoisyTarget
 from veldt.losses.td3 import TwinCriticOptions, twin_critic_loss
 from veldt.networks import Network, SACNetwork
@@ -31,15 +30,8 @@ def soft_targets(
     return torch.addcmul(reward, discount, next_qs.amin(0) - temperature * next_log_prob)
 
 
-def actor_loss(
-    action: Tensor,
-    qs: Tensor,
-    log_prob: Tensor,
-    temperature: Tensor,
-    valid: Tensor | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """temperature log pi(a | s) - min_i q_i(s, a) for a = tanh(mean + std noise).
+def actor_loss(action: Tensor, qs: Tensor, log_prob: Tensor, temperature: Tensor) -> Tensor:
+    """Mean of temperature log pi(a | s) - min_i q_i(s, a) for a = tanh(mean + std noise).
 
     `action` [B, ...] and `qs` [2, B] = critics(s, action) must be in one graph; the critics' part
     of it is used up here and their weights receive no gradient.
@@ -48,22 +40,16 @@ def actor_loss(
     (slope,) = torch.autograd.grad(q.sum(), action)
     gain = (slope * action).flatten(1).sum(-1)
     q = q.detach() + gain - gain.detach()  # reads as q, differentiates as slope . action
-    return reduce_over_valid(temperature.detach() * log_prob - q, valid, reduction)
+    return (temperature.detach() * log_prob - q).mean()
 
 
-def temperature_loss(
-    log_temperature: Tensor,
-    log_prob: Tensor,
-    target_entropy: float,
-    valid: Tensor | None = None,
-    reduction: str = "mean",
-) -> Tensor:
+def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
     """-log temperature (log pi(a | s) + target entropy): it rises while the entropy is too low.
 
-    The logarithm in the temperature's place keeps it positive; its sign is the same.
+    Learning the logarithm keeps the temperature positive; the gradient's sign is the same.
     """
     surplus = (log_prob + target_entropy).detach()
-    return reduce_over_valid(-log_temperature * surplus, valid, reduction)
+    return (-log_temperature * surplus).mean()
 
 
 @dataclass(frozen=True)

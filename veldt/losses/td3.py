@@ -14,11 +14,9 @@ import torch
 from torch import Tensor
 
 from veldt.families import FEW_NUMBERS, num_numbers
-from veldt.losses import Loss, Tensors
+from veldt.losses import Loss, Tensors, TransitionOptions
 from veldt.losses.dpg import actor_loss
-from veldt.losses.options import TransitionOptions
-from veldt.losses.q_learning import QLoss, squared
-from veldt.losses.reduction import reduce_over_valid
+from veldt.losses.q_learning import QLoss, squared, weighted_mean
 from veldt.losses.target_network import SoftTarget, UpdateNoise, WithNoisyTarget
 from veldt.networks import Network, NetworkOptions, TD3Network
 from veldt.options.checked import Bounds, Count, NotNegative
@@ -44,23 +42,15 @@ def clipped_double_targets(reward: Tensor, discount: Tensor, next_qs: Tensor) ->
 
 
 def twin_critic_loss(
-    qs: Tensor,
-    targets: Tensor,
-    importance_weights: Tensor | None = None,
-    valid: Tensor | None = None,
-    reduction: str = "mean",
+    qs: Tensor, targets: Tensor, importance_weights: Tensor | None = None
 ) -> QLoss:
-    """Sum over both critics of w (y - q_i(s, a))^2 / 2, from `qs` [2, B]; the rest is [B].
+    """Mean of w sum_i (y - q_i(s, a))^2 / 2 over both critics' `qs` [2, B]; the rest is [B].
 
     `td` is the mean over the critics of |y - q_i|, what a priority is made of.
     """
     td = targets.detach() - qs
-    if valid is not None:
-        td = torch.where(valid, td, 0.0)
-    terms = squared(td).sum(0)
-    if importance_weights is not None:
-        terms = terms * importance_weights
-    return QLoss(reduce_over_valid(terms, valid, reduction), td.detach().abs().mean(0))
+    loss = weighted_mean(squared(td).sum(0), importance_weights)
+    return QLoss(loss, td.detach().abs().mean(0))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.errors import ConfigurationError
-from veldt.losses.options import TransitionOptions
+from veldt.losses import TransitionOptions
 from veldt.losses.r2d2 import R2D2Options, sequence_priority, sequence_targets
 from veldt.options.checked import Count, CountOrNone, Fraction, NotNegative, Options, Positive
 from veldt.ports import ExperiencePart, ExperienceSink, ExperienceSource
