@@ -100,7 +100,7 @@ def test_apex_has_the_published_constants():
     assert preset["action_gradient_clip"] == 1.0
 
 
-def test_apex_dpg_has_the_published_constants_and_eviction():
+def test_apex_dpg_has_the_published_constants():
     options = RunOptions(env="Pendulum-v1", backend="serial", preset="paper")
     preset = flat(make_plan("apex", options, {}).config)
     constants = {
@@ -109,21 +109,6 @@ def test_apex_dpg_has_the_published_constants_and_eviction():
         "noise_sigma": 0.3, "action_gradient_clip": 1.0, "n_step": 5,
     }  # fmt: skip
     assert {name: preset[name] for name in constants} == pytest.approx(constants)
-    assert preset["eviction"] == "lowest_priority"
-    with pytest.raises(ConfigurationError, match="--trim-period-updates 0"):
-        plan("apex", eviction="lowest_priority")
-
-
-def test_a_full_replay_lets_the_least_surprising_go(tmp_path):
-    lowest, oldest = (
-        run(
-            "apex-dpg", tmp_path / eviction, backend="serial", total_env_steps=3000,
-            replay_transitions=600, trim_period_updates=0, eviction=eviction,
-        )
-        for eviction in ("lowest_priority", "oldest")
-    )  # fmt: skip
-    assert lowest.updates == oldest.updates > 10
-    assert lowest.parameters_sha256 != oldest.parameters_sha256, "learned from other transitions"
 
 
 def plan(architecture: str, env: str = "CartPole-v1", **own):

@@ -47,6 +47,7 @@ def test_the_buffer_is_the_one_of_reverb() -> None:
 
 
 def test_no_ratio_means_only_the_minimum_counts() -> None:
+    assert not RateLimiter(None, 0).can_sample(), "the replay is empty"
     limiter = RateLimiter(None, 10)
     limiter.inserted(9)
     assert not limiter.can_sample(1)
@@ -64,10 +65,3 @@ def test_state_round_trip_and_bad_ratio() -> None:
     assert (other.num_inserted, other.num_sampled) == (17, 5)
     with pytest.raises(ConfigurationError, match="positive"):
         RateLimiter(0.0)
-
-
-def test_nothing_is_drawn_from_an_empty_replay() -> None:
-    limiter = RateLimiter(None, 0)
-    assert not limiter.can_sample()
-    limiter.inserted(1)
-    assert limiter.can_sample()

@@ -43,20 +43,15 @@ def test_td_errors_wait_for_the_values_they_need(same_step: bool) -> None:
 
 
 def test_a_trajectory_that_does_not_continue_is_not_chained() -> None:
-    """A gap in the numbers, another row 0 under the right number, repeats and the late dead."""
+    """A gap in the numbers, repeats, and data of an older incarnation."""
     actor = Actor(make_spec(), 4, 2, incarnation=1)
     store = TransitionStore(actor.layout, 400, n_step=3, discount=DISCOUNT)
     store.add(actor.trajectory())
     actor.trajectory()
     gap = actor.trajectory()
     store.add(gap)
-    assert store.blocks.gaps == 2
     assert not store.add(gap).inserted.size
     assert store.blocks.dropped["repeated"] == 1
-    altered = actor.trajectory()
-    altered["observation.place"][0, 1, 0] += 1
-    store.add(altered)
-    assert store.blocks.gaps == 3
     late = Actor(make_spec(), 4, 2, incarnation=0).trajectory()
     assert not store.add(late).inserted.size
     assert store.blocks.dropped["old_incarnation"] == 1

@@ -30,6 +30,7 @@ _INSTEAD = {
     "autotune_seconds": "veldt plan predicts and veldt sweep searches sizes",
     "chaos": "benchmarks/faults_inside.py kills processes of a run",
     "chaos_spares": "benchmarks/faults_inside.py kills processes of a run",
+    "eviction": "the oldest data leaves the replay first",
     "from_part": "use --from RUN_DIR:best:encoder",
     "hang_seconds": "set the environment variable VELDT_HANG_SECONDS",
     "inference_device": "use the last of --device cuda:0,cuda:1",

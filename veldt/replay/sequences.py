@@ -13,7 +13,7 @@ import numpy as np
 
 from veldt.errors import ConfigurationError
 from veldt.replay.blocks import FREE, observation_leaves
-from veldt.replay.items import NOTHING, ItemStore, Remover
+from veldt.replay.items import NOTHING, ItemStore
 from veldt.types import Field, Layout
 
 SEQUENCE_FLAGS = ("first", "ignored", "terminated", "truncated")
@@ -57,10 +57,13 @@ class SequenceStore(ItemStore):
         period: int | None = None,
         frame_stack: int = 1,
         outputs: Sequence[str] = (),
-        remover: Remover | None = None,
+        soft_cap: int | None = None,
+        trim_period: int = 1,
     ) -> None:
         fields = ("action", "reward", *SEQUENCE_FLAGS, *outputs)
-        super().__init__(layout, capacity, fields, frame_stack, remover, per_row=False)
+        super().__init__(
+            layout, capacity, fields, frame_stack, soft_cap, trim_period, per_row=False
+        )
         self.burn_in, self.unroll, self.length = burn_in, unroll, burn_in + unroll
         steps, num_blocks = self.blocks.num_steps, self.blocks.num_blocks
         self._blocks_per_period, remainder = divmod(period or unroll, steps)
@@ -76,8 +79,6 @@ class SequenceStore(ItemStore):
                 f" for {num_blocks}; raise the capacity"
             )
         self._layout, self._fields, self._outputs = layout, fields, tuple(outputs)
-        self._reach_before = self.length // steps * steps
-        self._reach_after = frame_stack - 1
         self._position = np.zeros(num_blocks, np.int64)
         """How many blocks of its chain came before each block."""
         self._final = np.full(self.blocks.num_items, FREE, np.int32)
@@ -130,13 +131,6 @@ class SequenceStore(ItemStore):
         moved = blocks.following[slots] * blocks.block_size + env
         parts.append(np.where(blocks.tail[slots] == FREE, moved, tails)[None])
         return np.concatenate(parts)[: self.length + 1]
-
-    def _broken_items(self, before: list[int], after: list[int]) -> list[np.ndarray]:
-        found = [self._valid_items(before)] if before else []
-        if after and self.blocks.stacks:
-            items = self._valid_items(after)
-            found.append(items[~self._are_whole(items)])
-        return found
 
     def _item_arrays(self) -> dict[str, np.ndarray]:
         used = self.blocks.slots.touched

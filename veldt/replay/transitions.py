@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veldt.replay.blocks import FREE, observation_leaves, origin
-from veldt.replay.items import NOTHING, Changes, ItemStore, Remover
+from veldt.replay.items import NOTHING, Changes, ItemStore
 from veldt.types import Field, Layout
 
 _ROW_INFORMATION = ("reward", "terminated", "truncated", "ignored", "first")
@@ -108,13 +108,13 @@ class TransitionStore(ItemStore):
         frame_stack: int = 1,
         outputs: Sequence[str] = (),
         wait_for_outputs: bool = False,
-        remover: Remover | None = None,
+        soft_cap: int | None = None,
+        trim_period: int = 1,
     ) -> None:
-        super().__init__(layout, capacity, ("action", *outputs), frame_stack, remover)
+        fields = ("action", *outputs)
+        super().__init__(layout, capacity, fields, frame_stack, soft_cap, trim_period)
         self.n_step, self.discount, self._wait = n_step, discount, wait_for_outputs
         self._outputs, self._layout = tuple(outputs), layout
-        self._reach_before = n_step
-        self._reach_after = frame_stack - 1
         self._reward = np.zeros(self.capacity, np.float32)
         self._discount = np.zeros(self.capacity, np.float32)
         self._next = np.zeros(self.capacity, np.int32)
@@ -152,7 +152,7 @@ class TransitionStore(ItemStore):
     def _close(self, recent: Rows) -> np.ndarray:
         """Nothing follows: what is open becomes an item as it is."""
         items = recent["item"][recent["open"] & ~recent["done"]]
-        items = items[self.blocks.whole[items] & self.blocks.whole[self._next[items]]]
+        items = items[self._are_whole(items)]
         self._insert(items)
         return items
 
@@ -219,21 +219,11 @@ class TransitionStore(ItemStore):
             waits = (following >= behind[0]) & (following <= behind[-1]) & (windows.discount > 0)
             usable, open_ = usable & ~waits, np.zeros_like(open_)
         if self.blocks.stacks:
-            usable = usable & self.blocks.whole[items] & self.blocks.whole[following]
+            usable = usable & self._are_whole(items)
         return usable, open_
 
-    def _broken_items(self, before: list[int], after: list[int]) -> list[np.ndarray]:
-        """Windows that ran into the lost block, and stacks that needed its frames."""
-        blocks, found = self.blocks, []
-        if before:
-            items = self._valid_items(before)
-            following = self._next[items]
-            inside = np.isin(following // blocks.block_size, before)
-            found.append(items[~inside & (following < blocks.first_spare)])
-        if after and blocks.stacks:
-            items = self._valid_items(after)
-            found.append(items[~blocks.whole[items]])
-        return found
+    def _are_whole(self, items: np.ndarray) -> np.ndarray:
+        return self.blocks.whole[items] & self.blocks.whole[self._next[items]]
 
     def _item_arrays(self) -> dict[str, np.ndarray]:
         used = self.range

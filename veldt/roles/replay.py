@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,12 +20,9 @@ from veldt.losses.r2d2 import R2D2Options, sequence_priority, sequence_targets
 from veldt.options.checked import Count, CountOrNone, Fraction, NotNegative, Options, Positive
 from veldt.ports import ExperiencePart, ExperienceSink, ExperienceSource
 from veldt.replay import (
-    Fifo,
-    LowestPriority,
     PrioritizedSampler,
     RateLimiter,
     SequenceStore,
-    SoftCap,
     TransitionStore,
     UniformSampler,
 )
@@ -166,17 +163,8 @@ class PrioritizedReplayOptions(ReplayOptions):
     """How far importance weights undo the priorities' bias; 1: fully."""
     trim_period_updates: CountOrNone = 100
     """Updates between two trims to replay_transitions; 0: a hard cap."""
-    eviction: Literal["oldest", "lowest_priority"] = "oldest"
-    """Who leaves first; lowest_priority (Ape-X DPG's) goes with a hard cap."""
     prefetch_batches: Count = 4
     """Batches that wait for the learner."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.eviction == "lowest_priority" and self.trim_period_updates:
-            raise ConfigurationError(
-                "eviction lowest_priority needs a hard cap; add --trim-period-updates 0"
-            )
 
 
 @dataclass(eq=False)
@@ -193,18 +181,17 @@ class PrioritizedTable(UniformTable):
 
     def make_store(self) -> TransitionStore:
         cap, period = self.options.replay_transitions, self.options.trim_period_updates
-        remover = SoftCap(cap, period) if period else Fifo()
-        capacity = int(cap * _ROOM) if period else cap
-        return self._store(capacity, wait_for_outputs=True, remover=remover)
+        if not period:
+            return self._store(cap, wait_for_outputs=True)
+        return self._store(
+            int(cap * _ROOM), wait_for_outputs=True, soft_cap=cap, trim_period=period
+        )
 
     def make_sampler(self, store: Store) -> Sampler:
         options = self.options
-        sampler = PrioritizedSampler(
+        return PrioritizedSampler(
             store, alpha=options.priority_exponent, beta=options.importance_exponent
         )
-        if options.eviction == "lowest_priority":
-            store.remover = LowestPriority(sampler)
-        return sampler
 
 
 @dataclass(frozen=True)
