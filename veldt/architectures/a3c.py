@@ -14,8 +14,7 @@ One datum: actor -> its own learner; only its gradient leaves the worker.
 Lag: updates by other workers since the copy was taken.
 Deviations: a worker steps several environments per forward pass instead of one. With trace_lambda
 below 1 the value's target is the lambda-return, but the policy's advantage is r + gamma v_{s+1} - V
-with that target v, as in V-trace, and not GAE's; the paper preset has 1, where they agree. With
-`clusters`, Hogwild++'s ring passes exact deltas: its lambda and beta are 1.
+with that target v, as in V-trace, and not GAE's; the paper preset has 1, where they agree.
 """
 
 from __future__ import annotations

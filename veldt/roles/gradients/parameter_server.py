@@ -9,7 +9,6 @@ version.
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -164,8 +163,6 @@ class ServerOptions(OutlierOptions):
     """Nodes that share the parameter vector between them."""
     max_gradient_age_updates: CountOrNone = 50
     """The server refuses gradients of weights that are more updates old than this."""
-    kept_versions: Count = 4
-    """Good versions the server keeps to return to."""
 
 
 @dataclass(eq=False)
@@ -194,11 +191,7 @@ class ParameterServer(Role):
         optimizer = replace(self.optimizer, max_grad_norm=0.0)
         self._optimizer = make_optimizer(optimizer, trained)
         self._outliers = OutlierFilter(self.options)
-        self._good: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=self.options.kept_versions)
-        self._keep()
-        self._count(context)
-
-    def _count(self, context: NodeContext) -> None:
+        self._good = [array.copy() for array in self._weights_and_moments()]
         telemetry = context.telemetry
         self._applying, self._publishing = telemetry.stage("apply"), telemetry.stage("publish")
         # Every shard takes every gradient: a run's updates are those of one of them.
@@ -241,25 +234,19 @@ class ParameterServer(Role):
             self.roll_back()
             return True
         self._updates.add()
-        self._keep()
+        self._copy(self._weights_and_moments(), self._good)
         return True
 
-    def _keep(self) -> None:
-        memory = self._good.popleft() if len(self._good) == self._good.maxlen else None
-        if memory is None:
-            moments = self._optimizer.state_vector.numpy()
-            memory = (np.empty_like(self._vector), np.empty_like(moments))
-        np.copyto(memory[0], self._vector)
-        np.copyto(memory[1], self._optimizer.state_vector.numpy())
-        self._good.append(memory)
+    def _weights_and_moments(self) -> list[np.ndarray]:
+        return [self._vector, self._optimizer.state_vector.numpy()]
 
-    def roll_back(self, versions: int = 0) -> None:
-        """Return to the last good version, or to one `versions` before it that is still kept."""
-        for _ in range(min(versions, len(self._good) - 1)):
-            self._good.pop()
-        vector, moments = self._good[-1]
-        self._vector[:] = vector
-        self._optimizer.state_vector.numpy()[:] = moments
+    def _copy(self, arrays: list[np.ndarray], into: list[np.ndarray]) -> None:
+        for target, array in zip(into, arrays, strict=True):
+            np.copyto(target, array)
+
+    def roll_back(self) -> None:
+        """Return to the last good version."""
+        self._copy(self._good, self._weights_and_moments())
         self._rollbacks.add()
 
     def state(self) -> Arrays:
@@ -278,8 +265,7 @@ class ParameterServer(Role):
             self._version = int(state["version"])
         self._optimizer.state_vector.numpy()[:] = state["optimizer"]
         self._outliers.load_state(state["outliers"])
-        self._good.clear()
-        self._keep()
+        self._copy(self._weights_and_moments(), self._good)
 
 
 def add_parameter_server(
