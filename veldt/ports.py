@@ -153,19 +153,6 @@ class StreamServer(Protocol):
     def close(self) -> None: ...
 
 
-class ExternalServer(Protocol):
-    """A StreamServer for simulators that come and go."""
-
-    @property
-    def refused(self) -> dict[str, int]: ...
-
-    def take(self) -> ExternalRow | None: ...
-
-    def answer(self, received: ReceivedRow, data: bytes) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class Policy(Part):
     """Who answers "what now?" for groups of environments: a local copy or a remote server."""
 

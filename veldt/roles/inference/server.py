@@ -27,63 +27,26 @@ Request = TypeVar("Request")
 class BatchRule:
     """When a forward pass begins: at `enough` requests, or `patience_seconds` after the first.
 
-    enough = 1 takes what is there (GA3C); enough = half of all groups alternates two halves of the
-    population (SEED); something between with a short patience is Sample Factory's."""
+    enough = 1 takes all requests at hand (GA3C); enough = half of all groups alternates two halves
+    of the population (SEED); something between with a short wait is Sample Factory's."""
 
     enough: int = 1
     most: int = 64
     patience_seconds: float = 0.0
 
 
-class OpenRequests(Generic[Request]):
-    """Requests that wait for company, in the order they came."""
+class BatchedInference(Role, Generic[Request]):
+    """Answers several requests in one forward pass, when its rule says so.
 
-    def __init__(self, rule: BatchRule, clock: Callable[[], float]) -> None:
-        self.rule, self._clock = rule, clock
-        self._open: list[Request] = []
-        self._opened_at = 0.0
-
-    @property
-    def patience_seconds(self) -> float:
-        """How long a node may sleep although it has something to do soon."""
-        return self.rule.patience_seconds if self._open else float("inf")
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._open) >= self.rule.most
-
-    def add(self, request: Request) -> None:
-        if not self._open:
-            self._opened_at = self._clock()
-        self._open.append(request)
-
-    def discard(self, unwanted: Callable[[Request], bool]) -> None:
-        self._open = [request for request in self._open if not unwanted(request)]
-
-    def take_if_due(self) -> list[Request]:
-        """All of them when it is time for a forward pass, else none."""
-        if not self._open or not self._is_time():
-            return []
-        taken, self._open = self._open, []
-        return taken
-
-    def _is_time(self) -> bool:
-        if len(self._open) >= self.rule.enough:
-            return True
-        return self._clock() - self._opened_at >= self.rule.patience_seconds
-
-
-Question = TypeVar("Question")
-
-
-class BatchedInference(Role, Generic[Question]):
-    """Answers many questions at once, when its rule says so. Subclasses give _answer."""
+    Subclasses `_add` requests, call `_answer_if_due` in every step, and define `_answer`."""
 
     policy: BatchedPolicy
     rule: BatchRule
 
     def open(self, context: NodeContext) -> None:
-        self._open: OpenRequests[Question] = OpenRequests(self.rule, context.clock)
+        self._enough, self._clock = self.rule.enough, context.clock
+        self._requests: list[Request] = []
+        self._first_came_at = 0.0
         telemetry = context.telemetry
         self._inferring = telemetry.stage("infer")
         self._batches = telemetry.counter("inference_batches")
@@ -94,26 +57,42 @@ class BatchedInference(Role, Generic[Question]):
 
     @property
     def patience_seconds(self) -> float:
-        """How long this node may sleep although it has something to do soon."""
-        return self._open.patience_seconds
+        return self.rule.patience_seconds if self._requests else float("inf")
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._requests) >= self.rule.most
+
+    def _add(self, request: Request) -> None:
+        if not self._requests:
+            self._first_came_at = self._clock()
+        self._requests.append(request)
+
+    def _discard(self, unwanted: Callable[[Request], bool]) -> None:
+        self._requests = [request for request in self._requests if not unwanted(request)]
 
     def _answer_if_due(self) -> bool:
-        questions = self._open.take_if_due()
-        if not questions:
+        if not self._requests or not self._is_time():
             return False
+        requests, self._requests = self._requests, []
         with self._inferring:
-            self._answer(questions)
+            self._answer(requests)
         self._batches.add()
-        self._answers.add(len(questions))
+        self._answers.add(len(requests))
         return True
 
-    def _answer(self, questions: list[Question]) -> None:
+    def _is_time(self) -> bool:
+        if len(self._requests) >= self._enough:
+            return True
+        return self._clock() - self._first_came_at >= self.rule.patience_seconds
+
+    def _answer(self, requests: list[Request]) -> None:
         raise NotImplementedError
 
 
 @dataclass(eq=False)
 class SharedMemoryInference(BatchedInference[Row]):
-    """Answers requests with its newest weights; keeps the recurrent state of every environment in
+    """Answers requests with its newest weights. The recurrent state of every environment is in
     memory that all servers of a policy share, so that any of them may answer any actor."""
 
     requests: RequestServer
@@ -133,13 +112,13 @@ class SharedMemoryInference(BatchedInference[Row]):
 
     def step(self) -> bool:
         if self.gate is None or self.gate.is_open():
-            while not self._open.is_full and (request := self.requests.take()):
-                self._open.add(request)
+            while not self._is_full and (request := self.requests.take()):
+                self._add(request)
         return self._answer_if_due()
 
-    def _answer(self, rows: list[Row]) -> None:
+    def _answer(self, requests: list[Row]) -> None:
         self.policy.refresh()
-        actors = [int(slot["provenance"][0, PROVENANCE_ACTOR]) for slot, _ in rows]
-        self.policy.act(rows, actors)
-        for (slot, row), actor in zip(rows, actors, strict=True):
+        actors = [int(slot["provenance"][0, PROVENANCE_ACTOR]) for slot, _ in requests]
+        self.policy.act(requests, actors)
+        for (slot, row), actor in zip(requests, actors, strict=True):
             self.requests.answer(slot, row, actor // self.groups_per_client)
