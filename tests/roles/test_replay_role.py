@@ -109,7 +109,7 @@ def test_the_ratio_of_samples_to_inserts_holds_whoever_is_slow(slow):
         expected = 4.0 * (limiter.num_inserted - limiter.min_size_to_sample)
         assert limiter.num_sampled > 500
         assert limiter.num_sampled == pytest.approx(expected, abs=2 * limiter.error_buffer)
-        ratio = run.role("replay-0")._gauges["samples_per_insert"].value
+        ratio = run.counter("replay.samples_per_insert")
         assert ratio == pytest.approx(limiter.num_sampled / limiter.num_inserted, rel=0.2)
 
 

@@ -90,9 +90,5 @@ def build(config: Config, problem: Problem) -> Topology:
 
 
 ARCHITECTURE = Architecture(
-    "dqn",
-    Config,
-    build,
-    presets("dqn", Config()),
-    default_actors=one_actor,
+    "dqn", Config, build, presets("dqn", Config()), default_actors=one_actor
 )

@@ -114,9 +114,5 @@ def build(config: Config, problem: Problem) -> Topology:
 
 
 ARCHITECTURE = Architecture(
-    "gorila",
-    Config,
-    build,
-    presets("gorila", Config()),
-    default_actors=one_actor_per_core,
+    "gorila", Config, build, presets("gorila", Config()), default_actors=one_actor_per_core
 )

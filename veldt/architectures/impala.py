@@ -107,9 +107,4 @@ def build(config: Config, problem: Problem) -> Topology:
     return topology
 
 
-ARCHITECTURE = Architecture(
-    "impala",
-    Config,
-    build,
-    presets("impala", Config()),
-)
+ARCHITECTURE = Architecture("impala", Config, build, presets("impala", Config()))

@@ -109,9 +109,5 @@ def build(config: Config, problem: Problem) -> Topology:
 
 
 ARCHITECTURE = Architecture(
-    "league",
-    Config,
-    build,
-    presets("league", Config()),
-    default_actors=one_actor_per_core,
+    "league", Config, build, presets("league", Config()), default_actors=one_actor_per_core
 )

@@ -32,11 +32,7 @@ from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
 from veldt.roles.inference.server import BatchRule, SharedMemoryInference
 from veldt.roles.learner import Learner
 from veldt.roles.policies.remote import SharedMemoryPolicy
-from veldt.roles.policies.selection import (
-    KEPT,
-    CorrelatedDraws,
-    DrawOptions,
-)
+from veldt.roles.policies.selection import KEPT, DrawOptions, SampleActions
 from veldt.topology import Topology
 from veldt.types import Layout
 
@@ -104,7 +100,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    selection = CorrelatedDraws(keep_value=True, share=config.exploration.noise_share)
+    selection = SampleActions(keep_value=True, pink_share=config.exploration.noise_share)
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
     for _ in range(config.num_policy_workers):
         topology.add(

@@ -42,21 +42,21 @@ from veldt.types import (
     Slot,
 )
 
-_ROOM = 1.25  # memory of a softly capped replay, in terms of its cap
+_ROOM = 1.25  # capacity of a replay with a soft cap, relative to the cap
 VALUES = (VALUE_TAKEN, VALUE_BEST)
 Store: TypeAlias = "TransitionStore | RankedSequences"
 Sampler = UniformSampler | PrioritizedSampler
 
 
 class Table(Part):
-    """The settings of a replay, which makes its store, sampler and limiter from them."""
+    """Settings of a replay, and the store, sampler and limiter made from them."""
 
     batch_size: int
     """Items per batch."""
     batch_layout: Layout
     """What a learner gets: items and their importance weights."""
     actors_rank: bool = False
-    """Whether the first priority of an item comes from the values its actor computed."""
+    """Whether the first priority of an item comes from its actor's values."""
 
     def make_store(self) -> Store:
         raise NotImplementedError
@@ -89,12 +89,12 @@ class ReplayOptions(Options):
     min_replay_transitions: CountOrNone = 1_000
     """Transitions before the first update."""
     env_steps_per_update: Positive | None = 16.0
-    """Environment steps for each update; none: actors and learners run as fast as they can."""
+    """Environment steps per update; none: actors and learners run as fast as they can."""
 
 
 @dataclass(eq=False)
 class UniformTable(Table):
-    """A plain ring of n-step transitions; every one as likely as another."""
+    """N-step transitions, drawn uniformly."""
 
     options: ReplayOptions
     layout: Layout
@@ -104,7 +104,7 @@ class UniformTable(Table):
     frame_stack: int = 1
     """How many frames an image observation joins; each is kept once."""
     outputs: tuple[str, ...] = ()
-    """Fields of the policy that are kept with each row."""
+    """Outputs of the policy that are kept with each row."""
 
     def __post_init__(self) -> None:
         options, trajectory = self.options, self._largest_insert
@@ -153,7 +153,7 @@ class UniformTable(Table):
 
 @dataclass(frozen=True)
 class PrioritizedReplayOptions(ReplayOptions):
-    """What is learned from first, and how much of it waits."""
+    """Priorities, the soft cap and the number of batches drawn ahead."""
 
     actor_priorities: bool = True
     """Use the actors' values for first priorities; otherwise new data enters at the maximum."""
@@ -164,20 +164,22 @@ class PrioritizedReplayOptions(ReplayOptions):
     trim_period_updates: CountOrNone = 100
     """Updates between two trims to replay_transitions; 0: a hard cap."""
     prefetch_batches: Count = 4
-    """Batches that wait for the learner."""
+    """Batches drawn ahead of the learner."""
 
 
 @dataclass(eq=False)
 class PrioritizedTable(UniformTable):
-    """Softly capped: nothing is evicted between two trims unless the room above the cap is used up.
-    Items appear once their actor's values are all there."""
+    """N-step transitions, drawn by priority, with Ape-X's soft cap.
+
+    Between two trims nothing is evicted unless the room above the cap is used up. Items appear once
+    all values of their actor are known."""
 
     options: PrioritizedReplayOptions
     outputs: tuple[str, ...] = VALUES
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.actors_rank = self.options.actor_priorities
+    @property
+    def actors_rank(self) -> bool:  # type: ignore[override]
+        return self.options.actor_priorities
 
     def make_store(self) -> TransitionStore:
         cap, period = self.options.replay_transitions, self.options.trim_period_updates
@@ -211,13 +213,15 @@ class SequenceReplayOptions(Options):
     importance_exponent: Fraction = 0.6
     """How far importance weights undo the priorities' bias; 1: fully."""
     prefetch_batches: Count = 2
-    """Batches that wait for the learner."""
+    """Batches drawn ahead of the learner."""
 
 
 @dataclass(eq=False)
 class SequenceTable(Table):
-    """Sequences with the recurrent state they began with, ranked by what the acting network thought
-    of them. The first priority needs no second forward pass and no target network."""
+    """Sequences with the recurrent state they began with.
+
+    Their first priority comes from the values of the network that acted, with no second forward
+    pass."""
 
     options: SequenceReplayOptions
     layout: Layout
@@ -259,12 +263,12 @@ class SequenceTable(Table):
 
 
 def kept_outputs(trajectories: Layout) -> tuple[str, ...]:
-    """What a replay of sequences keeps beside observations, actions and what followed."""
+    """Outputs of the actors that a replay of sequences keeps with each row."""
     return tuple(name for name in (LAST_ACTION, LAST_REWARD, *VALUES) if name in trajectories)
 
 
 class RankedSequences(SequenceStore):
-    """A SequenceStore that knows how much its sequences surprised whoever acted."""
+    """A SequenceStore that computes first priorities from the actors' values."""
 
     def __init__(self, layout: Layout, capacity: int, r2d2: R2D2Options, frame_stack: int) -> None:
         super().__init__(
@@ -309,28 +313,18 @@ class RankedSequences(SequenceStore):
         return sequence_priority(errors, ~ignored, self._eta).numpy()
 
 
-_GAUGES = (
-    "items",
-    "mean_age_inserts",
-    "max_age_inserts",
-    "sampled_priority",
-    "max_sampled_priority",
-    "samples_per_insert",
-    "mean_priority",
-)
-
-
 @dataclass(eq=False)
 class Replay(Role):
-    """Between actors and learners. Batches wait in the queue to a learner, so that it never waits
-    for a draw; the limiter counts them when they are drawn. Several learners, each with a queue of
-    its own, are served in turn."""
+    """Stores the actors' trajectories and draws batches for one or several learners.
+
+    Batches are drawn ahead, into the queue of each learner, and count for the limiter when they are
+    drawn. Several learners are served in turn."""
 
     source: ExperienceSource
     sinks: list[ExperienceSink]
     table: Table
     feedback: ExperienceSource | None = None
-    """Priorities of what was learned from."""
+    """New priorities of items that were learned from."""
 
     def open(self, context: NodeContext) -> None:
         self._sinks = deque(self.sinks)
@@ -339,12 +333,8 @@ class Replay(Role):
         self._limiter = self.table.make_limiter()
         self._batch_size = self.table.batch_size
         self._random = context.random("sampling")
-        self._count(context)
-
-    def _count(self, context: NodeContext) -> None:
-        telemetry = context.telemetry
+        self._telemetry = telemetry = context.telemetry
         self._adding, self._drawing = telemetry.stage("add"), telemetry.stage("draw")
-        self._gauges = {name: telemetry.gauge(f"replay.{name}") for name in _GAUGES}
         self._stale = telemetry.counter("dropped.stale_priorities")
 
     def step(self) -> bool:
@@ -391,7 +381,7 @@ class Replay(Role):
         return True
 
     def _place(self) -> tuple[ExperienceSink, Slot | None]:
-        """Room for a batch with the learner that has waited longest."""
+        """A free slot of the learner that has waited longest."""
         for _ in range(len(self._sinks)):
             sink = self._sinks[0]
             self._sinks.rotate(-1)
@@ -408,7 +398,7 @@ class Replay(Role):
 
     def _show(self, **levels: float) -> None:
         for name, level in levels.items():
-            self._gauges[name].set(float(level))
+            self._telemetry.gauge(f"replay.{name}").set(float(level))
 
     def _follow_priorities(self) -> bool:
         if self.feedback is None:
@@ -434,13 +424,13 @@ class Replay(Role):
         parts = {"store": self._store, "sampler": self._sampler, "limiter": self._limiter}
         for name, part in parts.items():
             part.load_state(entries_below(f"{name}.", state))
-        # Actors begin new episodes after a restore: no window may run on into them.
+        # Actors begin new episodes after a restore, which no window may run into.
         self._sampler.apply(self._store.end_streams())
 
 
 @dataclass(eq=False)
 class PrioritizedSource(ExperiencePart):
-    """The learner's end of a prioritized replay: batches come, priorities go back."""
+    """The learner's end of a prioritized replay: takes batches and sends priorities back."""
 
     batches: ExperienceSource
     priorities: ExperienceSink
@@ -466,8 +456,10 @@ class PrioritizedSource(ExperiencePart):
         self.priorities.commit(slot)
 
 
-def add_replay(topology: Topology, trajectories: Queue, table: SequenceTable) -> PrioritizedSource:
-    """A prioritized replay behind a queue; the learner's end of it."""
+def add_replay(
+    topology: Topology, trajectories: Queue, table: PrioritizedTable | SequenceTable
+) -> PrioritizedSource:
+    """Add a prioritized replay behind a queue of trajectories; returns the learner's source."""
     prefetch = table.options.prefetch_batches
     batches = topology.queue("batches", table.batch_layout, prefetch)
     priorities = topology.queue("priorities", table.priority_layout, prefetch + 2)
