@@ -80,5 +80,5 @@ def test_groups_that_wait_for_each_others_data_do_not_take_turns():
     sink = SimpleNamespace(reserve=lambda: None)
     actor = Actor(Environments(factory, 4, 2), LatePolicy(), sink, synchronous=True)
     opened(actor, context("actor-0"))
-    assert not actor._turns
+    assert not actor._alternating
     actor.close()

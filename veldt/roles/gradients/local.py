@@ -38,7 +38,7 @@ class LocalOptimizer(GradientSink):
             self._parts[name] = (span, optimizer, telemetry.gauge(f"{prefix}gradient_norm"))
 
     def _spans(self, flat: FlatParameters) -> Iterator[tuple[str, slice]]:
-        """What each optimizer steps; the main one, which takes the rest, has no name."""
+        """The weights of each optimizer; the main one, which has the rest, has no name."""
         rest = np.ones(flat.num_trained, bool)
         for name in self.others:
             rest[flat.span(name)] = False
@@ -59,10 +59,10 @@ class LocalOptimizer(GradientSink):
             if not optimizer.step(own, gradient.learning_rate_scale):
                 self._not_finite.add()
             norm.set(optimizer.last_norm)
-        return gradient.version + 1  # also when nothing changed: actors may wait for the next one
+        return gradient.version + 1  # even if nothing changed, because actors may wait for it
 
     def device_step(self) -> DeviceStep | None:
-        if self.others:  # which of them have a gradient is decided on the host
+        if self.others:  # the host decides which of them have a gradient
             return None
         [(span, optimizer, _)] = self._parts.values()
         device = optimizer.vector.device

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several learners that take every step together, over the channels that every backend has.
+"""Several learners that take every step together, over queues and the weights board.
 
 The first learner adds up all gradients and running statistics in the learners' order, steps and
-publishes; the weights board brings the result to the others.
+publishes; the others take the result from the weights board.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEARNER, _VERSION, _ROWS = range(3)
 
 
 def gradient_layout(network: NetworkFactory) -> Layout:
-    """A slot that carries one learner's gradient, and what its batch adds to the statistics."""
+    """Layout of one learner's gradient and of what its batch adds to the statistics."""
     return Layout.of(
         gradient=Field((network.num_trained(),), "float32"),
         statistics=Field(tuple(moment_sums(network.blank()).shape), "float64"),
@@ -71,10 +71,10 @@ class GroupLeader(GradientSink):
         self._statistics = [torch.zeros_like(moment_sums(self._module)) for _ in range(count)]
         self._rows = [0] * count
         self._versions = [-1] * count
-        """Of the weights that each learner's newest gradient was computed from."""
+        """Version of the weights of each learner's newest gradient."""
         self._gathering = False
         self._scale = 1.0
-        # Followers whose gradients the predecessor received would wait for ever for its step.
+        # Followers whose gradients were lost with the predecessor wait for its step.
         self._skips_version = context.incarnation > 0
         self._not_finite = context.telemetry.counter("dropped.not_finite")
         self._other_version = context.telemetry.counter("dropped.other_version")
@@ -100,8 +100,8 @@ class GroupLeader(GradientSink):
 
     def _gather(self) -> int | None:
         version = self._versions[0]
-        # A newer gradient is of a learner that resumed from a later checkpoint: it is kept until
-        # this learner has come to its version.
+        # A newer gradient, of a learner that resumed from a later checkpoint, is kept until this
+        # learner reaches its version.
         while min(self._versions) < version:
             batch = self.source.take_batch()
             if batch is None:
@@ -131,7 +131,7 @@ class GroupLeader(GradientSink):
             self._not_finite.add()
         load_moment_sums(self._module, statistics)
         self._norm.set(self._optimizer.last_norm)
-        return self._versions[0] + 1  # also when nothing changed: the others wait for it
+        return self._versions[0] + 1  # even if nothing changed, because followers wait for it
 
     def state(self) -> Arrays:
         return {"optimizer": self._optimizer.state_vector.cpu().numpy()}
@@ -142,7 +142,7 @@ class GroupLeader(GradientSink):
 
 @dataclass(eq=False)
 class GroupFollower(GradientSink):
-    """Any other learner: sends its gradient and waits until the step that contains it is out."""
+    """Any other learner: sends its gradient and waits for the step that contains it."""
 
     learner: int
     sink: ExperienceSink
@@ -162,7 +162,7 @@ class GroupFollower(GradientSink):
                 return None
             self._flat.load(self._vector)
             self._sent, version = False, newest
-        self._statistics = moment_sums(self._flat.module)  # without the batch that comes now
+        self._statistics = moment_sums(self._flat.module)  # before the next batch
         if self._slot is None:
             self._slot = self.sink.reserve()
         return version if self._slot is not None else None

@@ -20,13 +20,13 @@ State = tuple[torch.Tensor, ...]
 
 @dataclass(eq=False)
 class LocalPolicy(Policy):
-    """Answers at once, with weights that are as old as the last refresh."""
+    """Answers at once, with the weights of the last refresh."""
 
     network: NetworkFactory
     weights: ParameterSource
     selection: Selection = field(default_factory=SampleActions)
     refresh_rows: int = 0
-    """Take new weights every so many rows; 0: at the start of each trajectory only."""
+    """Rows between two refreshes; 0: only at the start of each trajectory."""
 
     def open(self, context: NodeContext, widths: Sequence[int]) -> None:
         self._network = self.network.blank().eval()  # weights come from the board
