@@ -139,13 +139,6 @@ def test_a_version_counts_all_workers_and_lag_is_what_the_others_did_meanwhile()
     assert first.apply(sent(0, 0, version)) == 5
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing_but_counts():
-    weights, statistics, [(_, sink)] = workers_in_this_process(1, shared_statistics=True)
-    assert sink.apply(Gradient(torch.full((SIZE,), torch.nan), 0)) == 1
-    assert not weights.any()
-    assert not statistics.any()
-
-
 def test_a_copy_on_a_device_ends_with_the_run_that_used_it():
     """Another run's memory may have the same address."""
     shared, device = np.ones(SIZE, np.float32), torch.device("meta")
