@@ -12,10 +12,13 @@ from contextlib import contextmanager
 
 import gymnasium
 import numpy as np
+import pytest
 
 from veldt.backends.process.backend import ProcessBackend
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
+
+pytestmark = pytest.mark.slow
 
 PATIENCE_SECONDS = 60.0
 SLOW_STEP_SECONDS = 0.02
