@@ -20,10 +20,9 @@ from veldt.context import NodeContext
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.roles.actor import Actor
-from veldt.roles.inference.batched_policy import BatchedPolicy
-from veldt.roles.inference.server import BatchRule
-from veldt.roles.inference.stream import StreamInference
-from veldt.roles.policies.remote import ScratchSink, StreamPolicy, stream_layouts
+from veldt.roles.inference import BatchedPolicy, BatchRule
+from veldt.roles.policies import ScratchSink, StreamPolicy, stream_layouts
+from veldt.roles.stream_inference import StreamInference
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import (

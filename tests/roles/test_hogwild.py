@@ -18,8 +18,8 @@ from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Role
-from veldt.roles.gradients import hogwild
-from veldt.roles.gradients.hogwild import (
+from veldt.roles import hogwild
+from veldt.roles.hogwild import (
     Hogwild,
     HogwildOptions,
     SharedModel,

@@ -9,7 +9,7 @@ from wiring import FactoryOf, OpenRun, context, counted, live, opened
 from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.ports import Gradient
-from veldt.roles.gradients.parameter_server import (
+from veldt.roles.parameter_server import (
     DownpourOptions,
     OutlierFilter,
     OutlierOptions,

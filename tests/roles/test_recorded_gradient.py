@@ -18,7 +18,7 @@ from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.optimizers import OptimizerOptions
 from veldt.options.fields import changed
 from veldt.ports import Gradient
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.recorded_gradient import RecordedGradient
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf, trajectory_layout

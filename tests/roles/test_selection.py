@@ -13,7 +13,7 @@ from wiring import context
 from veldt.errors import ConfigurationError
 from veldt.losses.asynchronous_q import AsynchronousQOptions
 from veldt.networks import ActionOutput, NetworkOptions, QOutput, make_network
-from veldt.roles.policies.selection import (
+from veldt.roles.selection import (
     ENVIRONMENT,
     AnnealedEpsilon,
     DrawnEpsilon,

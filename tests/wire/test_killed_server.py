@@ -17,7 +17,7 @@ import numpy as np
 from streams import FORMAT, SECURITY, WIDTH, answer_bytes, calling, row_bytes
 
 import veldt
-from veldt.roles.inference.stream import TrajectoryAssembler
+from veldt.roles.stream_inference import TrajectoryAssembler
 from veldt.types import Field, Layout, Slot, slots_over
 from veldt.wire.transport import StreamServer
 

@@ -27,10 +27,10 @@ from veldt.options.checked import Count, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
+from veldt.roles.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import DrawnEpsilon, EpsilonGreedy
+from veldt.roles.policies import LocalPolicy
+from veldt.roles.selection import DrawnEpsilon, EpsilonGreedy
 from veldt.topology import Topology
 
 

@@ -29,9 +29,9 @@ from veldt.options.presets import presets
 from veldt.population.options import PopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.synchronous_group import synchronous_group
+from veldt.roles.gradients import synchronous_group
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies import LocalPolicy
 from veldt.roles.trajectory_sources import TrajectoryReplayOptions, with_replay
 from veldt.topology import Topology
 

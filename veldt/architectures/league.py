@@ -33,8 +33,8 @@ from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options, Positive
 from veldt.options.presets import presets
 from veldt.problem import Problem
-from veldt.roles.gradients.local import LocalOptimizer
-from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.gradients import LocalOptimizer
+from veldt.roles.policies import LocalPolicy
 from veldt.topology import Topology
 
 

@@ -25,10 +25,10 @@ from veldt.options.checked import Count, CountOrNone, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import KEPT, DrawOptions, SampleActions
+from veldt.roles.policies import LocalPolicy
+from veldt.roles.selection import KEPT, DrawOptions, SampleActions
 from veldt.topology import Topology
 
 

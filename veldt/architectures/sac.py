@@ -26,11 +26,11 @@ from veldt.options.checked import Bounds, Count, CountOrNone, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import SquashedDraws
+from veldt.roles.policies import LocalPolicy
 from veldt.roles.replay import VALUES, PrioritizedReplayOptions, PrioritizedTable, add_replay
+from veldt.roles.selection import SquashedDraws
 from veldt.topology import Topology
 
 

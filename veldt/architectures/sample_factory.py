@@ -27,12 +27,11 @@ from veldt.options.presets import presets
 from veldt.population.options import PopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizer
-from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
-from veldt.roles.inference.server import BatchRule, SharedMemoryInference
+from veldt.roles.gradients import LocalOptimizer
+from veldt.roles.inference import BatchedPolicy, BatchRule, SharedMemoryInference, recurrent_memory
 from veldt.roles.learner import Learner
-from veldt.roles.policies.remote import SharedMemoryPolicy
-from veldt.roles.policies.selection import KEPT, DrawOptions, SampleActions
+from veldt.roles.policies import SharedMemoryPolicy
+from veldt.roles.selection import KEPT, DrawOptions, SampleActions
 from veldt.topology import Topology
 from veldt.types import Layout
 

@@ -26,7 +26,7 @@ from veldt.environments.external_spaces import (
 from veldt.environments.lookup import EXTERNAL_PREFIX
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.roles.inference.stream import CONNECTED
+from veldt.roles.stream_inference import CONNECTED
 from veldt.run.signals import Terminated, is_ending
 from veldt.telemetry.counters import NodeSnapshot
 from veldt.telemetry.record import EventSort

@@ -9,10 +9,10 @@ import torch
 
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.roles.gradients.hogwild import Hogwild, SharedModel
-from veldt.roles.inference.server import SharedMemoryInference
-from veldt.roles.inference.stream import StreamInference
+from veldt.roles.hogwild import Hogwild, SharedModel
+from veldt.roles.inference import SharedMemoryInference
 from veldt.roles.learner import Learner
+from veldt.roles.stream_inference import StreamInference
 from veldt.topology import Topology
 
 _SERVERS = (SharedMemoryInference, StreamInference)

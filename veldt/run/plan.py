@@ -28,8 +28,8 @@ from veldt.population.wiring import HasPopulation, build_population
 from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
-from veldt.roles.inference.stream import without_actors
 from veldt.roles.learner import Learner
+from veldt.roles.stream_inference import without_actors
 from veldt.run import external
 from veldt.run.placing import check_devices, place
 from veldt.topology import End, QueueSpec, Topology

@@ -21,9 +21,8 @@ from veldt.context import NodeContext
 from veldt.environments.external_spaces import ExternalEndpoint
 from veldt.ports import ExperienceSink, ExternalRow, ReceivedRow, StreamServer
 from veldt.roles.actor import Actor
-from veldt.roles.inference.batched_policy import BatchedPolicy
-from veldt.roles.inference.server import BatchedInference, BatchRule
-from veldt.roles.policies.remote import ENV_ACTION
+from veldt.roles.inference import BatchedInference, BatchedPolicy, BatchRule
+from veldt.roles.policies import ENV_ACTION
 from veldt.topology import Stream, Topology
 from veldt.types import (
     DISCOUNTED_RETURN,
