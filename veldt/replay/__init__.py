@@ -5,8 +5,7 @@ A store cuts items out of trajectories and copies them into batches; a sampler c
 """
 
 from veldt.replay.items import Changes
-from veldt.replay.rate_limiter import RateLimiter
-from veldt.replay.samplers import PrioritizedSampler, UniformSampler
+from veldt.replay.samplers import PrioritizedSampler, RateLimiter, UniformSampler
 from veldt.replay.sequences import SequenceStore
 from veldt.replay.transitions import TransitionStore
 

@@ -41,11 +41,11 @@ def sequence_layout(
 
 
 class SequenceStore(ItemStore):
-    """Sequences of `burn_in` + `unroll` steps and one bootstrap row, one starting every `period`.
+    """Sequences of `burn_in` + `unroll` steps and one bootstrap row, starting every `unroll` steps.
 
-    `period` defaults to `unroll` (burn-in overlaps) and is a multiple of the trajectory length.
-    Sequences run on across episode ends; `first` tells where the state starts anew. `capacity`
-    counts rows of single environments, as in a TransitionStore."""
+    So only the burn-in overlaps. `unroll` is a multiple of the trajectory length. Sequences
+    continue across the ends of episodes; `first` marks where the state is reset. `capacity` counts
+    rows of single environments, as in a TransitionStore."""
 
     def __init__(
         self,
@@ -54,7 +54,6 @@ class SequenceStore(ItemStore):
         *,
         burn_in: int,
         unroll: int,
-        period: int | None = None,
         frame_stack: int = 1,
         outputs: Sequence[str] = (),
         soft_cap: int | None = None,
@@ -66,12 +65,7 @@ class SequenceStore(ItemStore):
         )
         self.burn_in, self.unroll, self.length = burn_in, unroll, burn_in + unroll
         steps, num_blocks = self.blocks.num_steps, self.blocks.num_blocks
-        self._blocks_per_period, remainder = divmod(period or unroll, steps)
-        if remainder:
-            raise ConfigurationError(
-                f"sequences start every {period or unroll} steps, but the recurrent state is known"
-                f" every {steps}; make the period a multiple of the trajectory length"
-            )
+        self._blocks_per_period = unroll // steps
         self._blocks_per_item = -(-self.length // steps)
         if self._blocks_per_item >= num_blocks:
             raise ConfigurationError(

@@ -21,7 +21,6 @@ from veldt.environments.resilience import EnvironmentFailure
 from veldt.ports import ExperienceSink, ParameterSource, Policy
 from veldt.role import Role
 from veldt.roles.ga3c_tuner import Gate
-from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import (
     DISCOUNTED_RETURN,
     LAST_ACTION,
@@ -32,30 +31,6 @@ from veldt.types import (
     PolicyReply,
     Slot,
 )
-
-
-class UpdateWait:
-    """Measures how long a synchronous actor waits between its trajectories."""
-
-    def __init__(self, telemetry: NodeTelemetry) -> None:
-        self._seconds = telemetry.counter("wait_for_update_seconds")
-        self._share = telemetry.gauge("wait_for_update_share")
-        self._waited_before = self._seconds.value  # by an earlier incarnation
-        self._first_began: float | None = None
-        self._finished = 0.0
-
-    def trajectory_finished(self) -> None:
-        self._finished = time.perf_counter()
-
-    def trajectory_begins(self) -> None:
-        now = time.perf_counter()
-        if self._first_began is None:
-            self._first_began = now
-            return
-        self._seconds.add(now - self._finished)
-        waited = self._seconds.value - self._waited_before
-        self._share.set(waited / (now - self._first_began))
-
 
 _MOST_BAD_TRAJECTORIES = 20  # in a row, of one group
 
@@ -73,7 +48,8 @@ class EnvironmentGroup:
     row: int = 0
     sequence: int = 0
     minimum_version: int = 0
-    wait: UpdateWait | None = None
+    finished_at: float | None = None
+    """When the last trajectory ended."""
     bad_rows_seen: int = 0
     bad_in_a_row: int = 0
     """Consecutive trajectories with numbers that are not finite."""
@@ -93,8 +69,6 @@ class EnvironmentGroup:
 
     def begin(self) -> None:
         """Row 0 of a new trajectory."""
-        if self.wait is not None:
-            self.wait.trajectory_begins()
         self.begun, self.row = True, 0
         if LAST_ACTION in self.arrays and not self.past:
             for name in (LAST_ACTION, LAST_REWARD):
@@ -180,9 +154,7 @@ class Actor(Role):
         self._acting_version = telemetry.gauge("acting_version")
         self._aborted_episodes = telemetry.counter("aborted_episodes")
         self._bad_trajectories = telemetry.counter("dropped.bad_trajectory")
-        if self.synchronous:
-            for group in self._groups:
-                group.wait = UpdateWait(telemetry)
+        self._waiting = telemetry.counter("wait_for_update_seconds") if self.synchronous else None
 
     def _make_groups(self, context: NodeContext) -> list[EnvironmentGroup]:
         factory, width = self.environments.factory, self.environments.width
@@ -260,6 +232,8 @@ class Actor(Role):
                 self._set_parameters(self._reader)
         if not is_fresh:
             return False
+        if self._waiting is not None and group.finished_at is not None:
+            self._waiting.add(time.perf_counter() - group.finished_at)
         group.begin()
         self._stamp(group)
         self._ask(group)
@@ -313,8 +287,7 @@ class Actor(Role):
         assert group.slot is not None
         group.sequence += 1  # also if it is dropped: the next trajectory does not continue it
         group.begun = False
-        if group.wait is not None:
-            group.wait.trajectory_finished()
+        group.finished_at = time.perf_counter()
         if group.is_bad():
             self._drop(group)
             return
