@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from veldt.losses.r2d2 import R2D2Options
-from veldt.roles.replay import RankedSequences, SequenceReplayOptions, SequenceTable
+from veldt.roles.replay import SequenceReplayOptions, SequenceTable
 from veldt.types import (
     VALUE_BEST,
     VALUE_TAKEN,
@@ -84,11 +84,12 @@ def slow_priority(stream, start: int, env: int) -> float:
 
 
 def test_first_priorities_are_those_of_the_equations_on_the_actors_values():
-    store = RankedSequences(make_layout(), 4_000, SEQUENCES, frame_stack=1)
+    table = SequenceTable(SequenceReplayOptions(), make_layout(), SEQUENCES)
+    store = table.make_store()
     checked = 0
     for number, (stream, arrays) in enumerate(trajectories(12)):
         inserted = store.add(arrays).inserted
-        found = store.td_errors(inserted, VALUE_TAKEN, VALUE_BEST)
+        found = table.first_priorities(store, inserted)
         start = (number + 1) * STEPS - BURN_IN - UNROLL
         for item, priority in zip(inserted, found, strict=True):
             expected = slow_priority(stream, start, int(item % ENVS))

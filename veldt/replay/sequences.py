@@ -104,7 +104,7 @@ class SequenceStore(ItemStore):
 
     def _are_whole(self, items: np.ndarray) -> np.ndarray:
         """Whether every row of these sequences can be rebuilt."""
-        entries = self._entries(items)
+        entries = self.entries(items)
         whole = self.blocks.whole[entries].all(axis=0)
         if self.blocks.final_leaves:
             arrays, rows = self.blocks.arrays, entries[:-1]
@@ -112,7 +112,7 @@ class SequenceStore(ItemStore):
             whole &= ~(lost & (self._final[rows] == FREE)).any(axis=0)
         return whole
 
-    def _entries(self, items: np.ndarray) -> np.ndarray:
+    def entries(self, items: np.ndarray) -> np.ndarray:
         """Entries of all rows of each sequence, [length + 1, len(items)]."""
         blocks = self.blocks
         slots, env = np.divmod(items, blocks.num_envs)
@@ -140,7 +140,7 @@ class SequenceStore(ItemStore):
 
     def _copy(self, indices: np.ndarray, out: dict[str, np.ndarray]) -> None:
         """The last row only bootstraps: but for its observation and `first`, all of it is 0."""
-        blocks, entries = self.blocks, self._entries(indices)
+        blocks, entries = self.blocks, self.entries(indices)
         flat = entries.reshape(-1)
         for name in (*blocks.leaves, *self._fields):
             field = out[name]

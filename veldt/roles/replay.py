@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ from veldt.types import (
 
 _ROOM = 1.25  # capacity of a replay with a soft cap, relative to the cap
 VALUES = (VALUE_TAKEN, VALUE_BEST)
-Store: TypeAlias = "TransitionStore | RankedSequences"
+Store = TransitionStore | SequenceStore
 Sampler = UniformSampler | PrioritizedSampler
 
 
@@ -55,8 +55,6 @@ class Table(Part):
     """Items per batch."""
     batch_layout: Layout
     """What a learner gets: items and their importance weights."""
-    actors_rank: bool = False
-    """Whether the first priority of an item comes from its actor's values."""
 
     def make_store(self) -> Store:
         raise NotImplementedError
@@ -66,6 +64,10 @@ class Table(Part):
 
     def make_limiter(self) -> RateLimiter:
         raise NotImplementedError
+
+    def first_priorities(self, store: Any, items: np.ndarray) -> np.ndarray | None:
+        """Priorities of new items from their actors' values; None: the largest one so far."""
+        return None
 
     @property
     def priority_layout(self) -> Layout:
@@ -177,10 +179,6 @@ class PrioritizedTable(UniformTable):
     options: PrioritizedReplayOptions
     outputs: tuple[str, ...] = VALUES
 
-    @property
-    def actors_rank(self) -> bool:  # type: ignore[override]
-        return self.options.actor_priorities
-
     def make_store(self) -> TransitionStore:
         cap, period = self.options.replay_transitions, self.options.trim_period_updates
         if not period:
@@ -190,10 +188,14 @@ class PrioritizedTable(UniformTable):
         )
 
     def make_sampler(self, store: Store) -> Sampler:
-        options = self.options
         return PrioritizedSampler(
-            store, alpha=options.priority_exponent, beta=options.importance_exponent
+            store, self.options.priority_exponent, self.options.importance_exponent
         )
+
+    def first_priorities(self, store: TransitionStore, items: np.ndarray) -> np.ndarray | None:
+        if not self.options.actor_priorities:
+            return None
+        return store.td_errors(items, VALUE_TAKEN, VALUE_BEST)
 
 
 @dataclass(frozen=True)
@@ -228,30 +230,62 @@ class SequenceTable(Table):
     loss: R2D2Options
     """Whose constants cut and rank sequences."""
     frame_stack: int = 1
-    actors_rank: bool = True
 
     def __post_init__(self) -> None:
         self.batch_size, r2d2 = self.options.batch_sequences, self.loss
         steps = r2d2.burn_in_steps + r2d2.unroll_steps
-        kept = kept_outputs(self.layout)
+        names = (LAST_ACTION, LAST_REWARD, *VALUES)
+        self._outputs = tuple(name for name in names if name in self.layout)
         rows = self.options.replay_sequences * r2d2.unroll_steps
         require_room(self.layout, rows, self.frame_stack, "replay-sequences")
-        items = sequence_layout(self.layout, steps, self.batch_size, kept)
+        items = sequence_layout(self.layout, steps, self.batch_size, self._outputs)
         self.batch_layout = _with_weights(items, self.batch_size)
 
-    def make_store(self) -> RankedSequences:
-        return RankedSequences(
+    def make_store(self) -> SequenceStore:
+        return SequenceStore(
             self.layout,
             self.options.replay_sequences * self.loss.unroll_steps,
-            self.loss,
-            self.frame_stack,
+            burn_in=self.loss.burn_in_steps,
+            unroll=self.loss.unroll_steps,
+            frame_stack=self.frame_stack,
+            outputs=self._outputs,
         )
 
     def make_sampler(self, store: Store) -> Sampler:
-        options = self.options
         return PrioritizedSampler(
-            store, alpha=options.priority_exponent, beta=options.importance_exponent
+            store, self.options.priority_exponent, self.options.importance_exponent
         )
+
+    def first_priorities(self, store: SequenceStore, items: np.ndarray) -> np.ndarray:
+        """Priorities of new sequences from the values of the network that acted.
+
+        The last row's error is left out, because no action was chosen in the bootstrap row. Where
+        environments reset within the step, a row with a time limit counts as an end, because the
+        value after it was never computed."""
+        if not items.size:
+            return np.empty(0, np.float32)
+        entries = store.entries(items)[store.burn_in : -1]
+        arrays = {
+            name: torch.from_numpy(store.blocks.arrays[name][entries])
+            for name in (*VALUES, "reward", "terminated", "truncated", "ignored")
+        }
+        best = arrays[VALUE_BEST][1:].unsqueeze(-1)
+        terminated, truncated = arrays["terminated"][:-1], arrays["truncated"][:-1]
+        if store.blocks.final_leaves:
+            terminated = terminated | truncated
+        ignored, loss = arrays["ignored"][:-1], self.loss
+        targets = sequence_targets(
+            arrays["reward"][:-1],
+            best,
+            best,
+            terminated,
+            truncated,
+            ignored,
+            loss.gamma,
+            loss.n_step,
+        )
+        errors = (targets - arrays[VALUE_TAKEN][:-1]).abs()
+        return sequence_priority(errors, ~ignored, loss.priority_eta).numpy()
 
     def make_limiter(self) -> RateLimiter:
         return RateLimiter(
@@ -260,57 +294,6 @@ class SequenceTable(Table):
             largest_insert=self.layout["first"].shape[1],
             largest_sample=self.batch_size,
         )
-
-
-def kept_outputs(trajectories: Layout) -> tuple[str, ...]:
-    """Outputs of the actors that a replay of sequences keeps with each row."""
-    return tuple(name for name in (LAST_ACTION, LAST_REWARD, *VALUES) if name in trajectories)
-
-
-class RankedSequences(SequenceStore):
-    """A SequenceStore that computes first priorities from the actors' values."""
-
-    def __init__(self, layout: Layout, capacity: int, r2d2: R2D2Options, frame_stack: int) -> None:
-        super().__init__(
-            layout,
-            capacity,
-            burn_in=r2d2.burn_in_steps,
-            unroll=r2d2.unroll_steps,
-            frame_stack=frame_stack,
-            outputs=kept_outputs(layout),
-        )
-        self._gamma, self._n_step, self._eta = r2d2.gamma, r2d2.n_step, r2d2.priority_eta
-
-    def td_errors(self, items: np.ndarray, taken: str, best: str) -> np.ndarray:
-        """Priorities of `items` from the values kept with their rows.
-
-        The bootstrap row has been seen but not acted upon yet, so the last row's error is left out.
-        Where environments reset within the step, the value after a time limit was never computed:
-        such a row counts as an end."""
-        if not items.size:
-            return np.empty(0, np.float32)
-        entries = self._entries(items)[self.burn_in : -1]
-        arrays = {
-            name: torch.from_numpy(self.blocks.arrays[name][entries])
-            for name in (taken, best, "reward", "terminated", "truncated", "ignored")
-        }
-        next_best = arrays[best][1:].unsqueeze(-1)
-        terminated, truncated = arrays["terminated"][:-1], arrays["truncated"][:-1]
-        if self.blocks.final_leaves:
-            terminated = terminated | truncated
-        ignored = arrays["ignored"][:-1]
-        targets = sequence_targets(
-            arrays["reward"][:-1],
-            next_best,
-            next_best,
-            terminated,
-            truncated,
-            ignored,
-            self._gamma,
-            self._n_step,
-        )
-        errors = (targets - arrays[taken][:-1]).abs()
-        return sequence_priority(errors, ~ignored, self._eta).numpy()
 
 
 @dataclass(eq=False)
@@ -352,15 +335,11 @@ class Replay(Role):
         with self._adding:
             changes = self._store.add(trajectory.arrays)
             self.source.release(trajectory)
-            self._sampler.apply(changes, self._first_priorities(changes.inserted))
+            inserted = changes.inserted
+            self._sampler.apply(changes, self.table.first_priorities(self._store, inserted))
         self._limiter.inserted(changes.inserted.size)
         self._show(items=len(self._store))
         return True
-
-    def _first_priorities(self, inserted: np.ndarray) -> np.ndarray | None:
-        if not self.table.actors_rank:
-            return None
-        return self._store.td_errors(inserted, VALUE_TAKEN, VALUE_BEST)
 
     def _hand_out(self) -> bool:
         if not self._limiter.can_sample(self._batch_size) or not len(self._store):
