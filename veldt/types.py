@@ -146,7 +146,7 @@ class EnvironmentSpec:
     """Length of the boolean mask per environment (sum of `action.sizes`); 0 when there is none."""
     same_step_reset: bool = False
     """True: the observation after an end is already the next episode's first one, and the true last
-    one is delivered beside it (Gymnasium's SAME_STEP). False: it is the true last one, and the row
+    one is delivered separately (Gymnasium's SAME_STEP). False: it is the true last one, and the row
     that follows is a reset row whose action is ignored (NEXT_STEP)."""
     frames_per_step: int = 1
     rows_per_env_step: int = 1

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veldt.errors import ConfigurationError
 from veldt.replay import RateLimiter
 
 
@@ -57,11 +56,9 @@ def test_no_ratio_means_only_the_minimum_counts() -> None:
     assert limiter.can_insert(10**9)
 
 
-def test_state_round_trip_and_bad_ratio() -> None:
+def test_the_state_is_restored() -> None:
     limiter, other = RateLimiter(2.0, 10), RateLimiter(2.0, 10)
     limiter.inserted(17)
     limiter.sampled(5)
     other.load_state(limiter.state())
     assert (other.num_inserted, other.num_sampled) == (17, 5)
-    with pytest.raises(ConfigurationError, match="positive"):
-        RateLimiter(0.0)

@@ -60,7 +60,7 @@ def serve(address: str, journal: str) -> None:
             time.sleep(0.0005)
             continue
         if assembler.is_new_connection(row.client, row):
-            assembler.begin_anew(row.client, row)
+            assembler.begin(row.client, row)
         assembler.receive(row.client, row)
         assembler.place(row.client, row)
         server.answer(row, answer_bytes(int(row.arrays["observation"][0, 0])))

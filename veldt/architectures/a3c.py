@@ -56,7 +56,7 @@ def build(config: Config, problem: Problem) -> Topology:
     workers = hogwild_workers(
         topology, network, config.optimizer, config.hogwild, problem.num_actors
     )
-    # Nobody counts the steps of all workers, so each decays its learning rate by its own.
+    # No process counts the steps of all workers, so each decays its rate by its own steps.
     steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
     first_weights = network.initial_vector()
     for number, gradients in enumerate(workers):

@@ -48,7 +48,7 @@ class Config(Options):
     """Trajectories joined into one batch; 0: one of each actor of a learner, or a single one while
     these are no more than three."""
     queue_trajectories: Count = 2
-    """Trajectories per actor that may be under way to the learner."""
+    """Trajectories per actor that may be in flight to the learner."""
     num_learners: Nodes = 1
     """Learners that take every step together; there are at least as many actors."""
     replay: TrajectoryReplayOptions = TrajectoryReplayOptions()

@@ -54,7 +54,7 @@ class Config(Options):
     batch_trajectories: Count = 2
     """Trajectories joined into one batch."""
     queue_trajectories: Count = 4
-    """Trajectories per actor that may be under way to the learner."""
+    """Trajectories per actor that may be in flight to the learner."""
     final_entropy: Positive | None = 0.1
     """Entropy coefficient at the end of --total-env-steps; none: it stays as it is."""
     league: LeagueOptions = LeagueOptions()

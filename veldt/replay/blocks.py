@@ -268,7 +268,7 @@ class BlockStore:
         self._mark(slice(slot * self.block_size, (slot + 1) * self.block_size), False)
         spares = self.spares_of.pop(slot, []) + self.tail_spares_of.pop(slot, [])
         self._mark(spares, False)
-        # Before the entries are used again: afterwards a lost frame looks like a new one.
+        # Before the entries are used again, when a lost frame could not be told from a new one.
         for other in after:
             self._check_stacks(other)
         self.spares.returned.extend(entry - self.first_spare for entry in spares)

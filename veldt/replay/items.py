@@ -29,8 +29,8 @@ class ItemStore(ABC):
 
     An item's id is its block's arrival number times `capacity` plus its index: ids grow, are never
     used twice, and show whether the item is still stored. The oldest block leaves when there is no
-    room. `soft_cap` (Ape-X): `trim` evicts the oldest blocks above so many items, but only every
-    `trim_period` calls."""
+    room. `soft_cap` (Ape-X): `trim` evicts the oldest blocks above this number of items, but
+    only every `trim_period` calls."""
 
     def __init__(
         self,

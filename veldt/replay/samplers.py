@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from veldt.errors import ConfigurationError
 from veldt.replay.items import Changes, ItemStore
 
 _LEAST_PRIORITY = 1e-6
@@ -17,8 +16,8 @@ FANOUT = 16  # in NumPy faster than 4, 8 or 64
 class SumTree:
     """Non-negative float64 masses, one per leaf; draws in proportion to them.
 
-    Each level is padded to a multiple of FANOUT. Parents are always summed anew from their
-    children, so that no rounding error builds up. A leaf of mass 0 is never drawn."""
+    Each level is padded to a multiple of FANOUT. Parents are always recomputed from their
+    children, so that no rounding error accumulates. A leaf of mass 0 is never drawn."""
 
     def __init__(self, num_leaves: int) -> None:
         self.num_leaves = num_leaves
@@ -181,11 +180,6 @@ class RateLimiter:
         largest_insert: int = 1,
         largest_sample: int = 1,
     ) -> None:
-        if samples_per_insert is not None and samples_per_insert <= 0:
-            raise ConfigurationError(
-                f"samples_per_insert is {samples_per_insert}; give a positive number, or None for"
-                " no limit"
-            )
         self.samples_per_insert = samples_per_insert
         self.min_size_to_sample = max(1, min_size_to_sample)
         self.num_inserted = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""N-step transitions cut out of trajectories as they come, no observation stored twice.
+"""N-step transitions cut out of trajectories, with no observation stored twice.
 
-Reward sums, discounts and the place of the next observation are worked out when rows arrive, so
-that sampling is nothing but copies. Windows run on into the actor's next trajectory.
+Reward sums, discounts and the place of the next observation are computed when rows arrive, so that
+sampling only copies. Windows continue into the actor's next trajectory.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class TransitionStore(ItemStore):
     """Transitions (s, a, sum of n rewards, discount, s'), one possible item per stored row.
 
     Reset rows never start a window. A truncated episode bootstraps from its true last observation;
-    a terminated one has discount 0, and its next observation means nothing. When an actor's next
+    a terminated one has discount 0 and a meaningless next observation. If an actor's next
     trajectory never comes, the windows at its end become shorter ones. `outputs` names fields of
     the policy to keep. `wait_for_outputs`: an item appears only once the row it bootstraps from has
-    outputs too, so that `td_errors` can be had without asking a network."""
+    outputs too, so that `td_errors` needs no network."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class TransitionStore(ItemStore):
         return {name: array[begin:] for name, array in recent.items()}
 
     def _close(self, recent: Rows) -> np.ndarray:
-        """Nothing follows: what is open becomes an item as it is."""
+        """Make items of all open windows, because no trajectory follows."""
         items = recent["item"][recent["open"] & ~recent["done"]]
         items = items[self._are_whole(items)]
         self._insert(items)
@@ -264,8 +264,8 @@ class TransitionStore(ItemStore):
     def td_errors(self, indices: np.ndarray, value: str, bootstrap: str) -> np.ndarray:
         """|reward sum + discount * bootstrap(s') - value(s)| from stored outputs.
 
-        Where the last observation lies beside the rows (SAME_STEP truncation) the policy never saw
-        it; the bootstrap is then the one of the row before."""
+        With SAME_STEP resets the policy never saw the last observation of a truncated episode; the
+        bootstrap is then that of the row before."""
         values, bootstraps = self.blocks.arrays[value], self.blocks.arrays[bootstrap]
         target = self._reward[indices] + self._discount[indices] * bootstraps[self._next[indices]]
         return np.abs(target - values[indices])

@@ -39,7 +39,7 @@ class OutlierOptions(Options):
     outlier_deviations: NotNegative = 6.0
     """Refuse gradients whose |loss| is this many deviations above its running mean; 0: never."""
     outlier_memory_gradients: Count = 200
-    """Gradients over which mean and deviation run; none is refused before so many were seen."""
+    """Gradients in the running mean and deviation; none is refused before that many."""
 
 
 class OutlierFilter:

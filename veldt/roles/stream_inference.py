@@ -67,7 +67,7 @@ class TrajectoryAssembler:
     def is_new_connection(self, number: int, row: ReceivedRow) -> bool:
         return row.connection != self._tracks[number].connection
 
-    def begin_anew(self, number: int, row: ReceivedRow) -> None:
+    def begin(self, number: int, row: ReceivedRow) -> None:
         """Discard the group's unfinished trajectory; its slot is used again."""
         track = self._tracks[number]
         self.dropped += track.slot is not None and track.connection >= 0
@@ -211,7 +211,7 @@ class StreamInference(BatchedInference[_Placed]):
         if self._assembler.is_new_connection(number, row):
             self._forget_requests(number)  # no client waits for these answers any more
             before = self._assembler.dropped
-            self._assembler.begin_anew(number, row)
+            self._assembler.begin(number, row)
             self.policy.forget(number)
             self._connections.add()
             self._dropped.add(self._assembler.dropped - before)
