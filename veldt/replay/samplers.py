@@ -45,6 +45,8 @@ class SumTree:
         nodes = np.asarray(indices)
         for children, parents in pairwise(self._levels):
             nodes = nodes // FANOUT
+            if len(nodes) > len(children):  # repeated nodes cost more than the whole level
+                nodes = np.arange(len(children))
             parents.reshape(-1)[nodes] = children[nodes].sum(axis=1)
 
     def sample(self, draws: np.ndarray) -> np.ndarray:
