@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is drawn how often, with which weight, and what happens to late priorities."""
+"""What is drawn, how often, with which weight; late priorities; the ratio of samples to inserts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from replay_streams import Actor, make_spec
 
-from veldt.replay import PrioritizedSampler, TransitionStore, UniformSampler
+from veldt.replay import PrioritizedSampler, RateLimiter, TransitionStore, UniformSampler
+from veldt.replay.samplers import SumTree
 
 
 def filled(num_trajectories: int = 8, capacity: int = 160) -> tuple[TransitionStore, Actor]:
@@ -170,3 +171,112 @@ def test_new_items_enter_at_the_largest_priority_so_far() -> None:
     changes = store.add(actor.trajectory())
     sampler.apply(changes)
     assert (sampler.masses()[changes.inserted] == 4.0).all()
+
+
+def chosen_by_hand(masses: np.ndarray, draw: float) -> int:
+    """The leaf in which draw * total falls, walking along the leaves."""
+    target, passed = draw * masses.sum(), 0.0
+    for leaf, mass in enumerate(masses):
+        passed += mass
+        if target < passed:
+            return leaf
+    return int(np.flatnonzero(masses)[-1])
+
+
+@pytest.mark.parametrize("num_leaves", [1, 2, 15, 16, 17, 256, 300])
+def test_draws_match_a_walk_along_the_leaves(num_leaves: int) -> None:
+    """Also after updates of some leaves, repeated ones included: the last value counts."""
+    random = np.random.default_rng(num_leaves)
+    # Small integers: every sum is exact, so that no draw lands beside a boundary by rounding.
+    masses = random.integers(0, 8, num_leaves).astype(float)
+    tree = SumTree(num_leaves)
+    tree.set(np.arange(num_leaves), masses)
+    for _ in range(5):
+        changed = random.integers(num_leaves, size=20)
+        values = random.integers(0, 8, 20).astype(float)
+        values[-1] = 3.0
+        tree.set(changed, values)
+        for leaf, value in zip(changed, values, strict=True):
+            masses[leaf] = value
+        np.testing.assert_array_equal(tree.leaves, masses)
+        assert tree.total == masses.sum()
+        draws = random.integers(0, 2**20, 200) / 2**20
+        expected = [chosen_by_hand(masses, draw) for draw in draws]
+        np.testing.assert_array_equal(tree.sample(draws), expected)
+
+
+def test_no_drift_and_no_draw_of_nothing() -> None:
+    """A huge mass that comes and goes leaves no rounding error behind."""
+    tree = SumTree(1000)
+    random = np.random.default_rng(0)
+    masses = random.random(1000)
+    masses[::2] = 0.0
+    tree.set(np.arange(1000), masses)
+    total = tree.total
+    for _ in range(200):
+        tree.set(np.array([7]), 1e16)
+        tree.set(np.array([7]), masses[7])
+    assert tree.total == total
+    assert (tree.sample(random.random(20_000)) % 2 == 1).all()
+    edge = np.array([0.0, np.nextafter(1.0, 0.0)])
+    assert (tree.sample(edge) % 2 == 1).all()
+
+
+def test_nothing_is_drawn_from_an_empty_tree() -> None:
+    with pytest.raises(ValueError, match="nothing to draw"):
+        SumTree(4).sample(np.zeros(1))
+
+
+@pytest.mark.parametrize("insert_speed", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize(("ratio", "chunk", "batch"), [(0.5, 64, 32), (8.0, 1, 32), (4.0, 20, 256)])
+def test_the_ratio_holds_when_one_side_is_slow(
+    insert_speed: float, ratio: float, chunk: int, batch: int
+) -> None:
+    """Whoever's turn it is tries; neither side may run away, and together they never stop."""
+    limiter = RateLimiter(ratio, 1000, 0.1, largest_insert=chunk, largest_sample=batch)
+    random = np.random.default_rng(0)
+    for _ in range(20_000):
+        inserts = random.random() < insert_speed
+        if inserts and limiter.can_insert(chunk):
+            limiter.inserted(chunk)
+        elif not inserts and limiter.can_sample(batch):
+            limiter.sampled(batch)
+        assert limiter.can_insert(chunk) or limiter.can_sample(batch)
+        if limiter.num_inserted >= 1000 + chunk:
+            error = abs(ratio * (limiter.num_inserted - 1000) - limiter.num_sampled)
+            assert error <= limiter.error_buffer
+    assert limiter.num_sampled > 10 * batch
+
+
+def test_the_buffer_is_the_one_of_reverb() -> None:
+    limiter = RateLimiter(4.0, 1000, 0.1)
+    assert limiter.error_buffer == 1000 * 4.0 * 0.1
+    limiter.inserted(999)
+    assert not limiter.can_sample(1)
+    limiter.inserted(1)
+    assert limiter.can_sample(400)
+    assert not limiter.can_sample(401)
+    assert limiter.can_insert(100)
+    assert not limiter.can_insert(101)
+    limiter.sampled(400)
+    assert not limiter.can_sample(1)
+    assert limiter.can_insert(200)
+
+
+def test_no_ratio_means_only_the_minimum_counts() -> None:
+    assert not RateLimiter(None, 0).can_sample(), "the replay is empty"
+    limiter = RateLimiter(None, 10)
+    limiter.inserted(9)
+    assert not limiter.can_sample(1)
+    limiter.inserted(1)
+    assert limiter.can_sample(10**9)
+    limiter.sampled(10**6)
+    assert limiter.can_insert(10**9)
+
+
+def test_the_state_is_restored() -> None:
+    limiter, other = RateLimiter(2.0, 10), RateLimiter(2.0, 10)
+    limiter.inserted(17)
+    limiter.sampled(5)
+    other.load_state(limiter.state())
+    assert (other.num_inserted, other.num_sampled) == (17, 5)
