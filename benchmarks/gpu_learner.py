@@ -27,7 +27,7 @@ from veldt.losses.ppo import PPO, ClippedOptions
 from veldt.networks import NetworkFactory, NetworkOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.fields import changed
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a backend tells a role about itself when it starts it."""
+"""What a backend passes to a role when it opens it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class NodeContext:
     name: str
     index: int
     seed: int
-    """The run's seed; use `random` or `derived_seed` for streams of this node's own."""
+    """The run's seed; `random` and `derived_seed` give the node's own streams."""
     telemetry: NodeTelemetry
     incarnation: int = 0
     """How often this node has been restarted; data of an older incarnation is refused."""
     run_dir: Path | None = None
-    """Where a node may leave evidence of something that went wrong."""
+    """Where a node may write files, such as logs."""
     clock: Callable[[], float] = time.monotonic
-    """Seconds. On the serial backend they do not pass by themselves but with each round."""
+    """Seconds. On the serial backend they advance with each round."""
     address: str = "127.0.0.1"
-    """By which other nodes of the run reach this one's machine."""
+    """Address of this node's machine for other nodes of the run."""
     wake: Callable[[], None] = do_nothing
     """Lets this node take a step soon; may be called from any thread."""
 

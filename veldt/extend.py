@@ -44,31 +44,21 @@ from veldt.ports import (
 from veldt.problem import Problem
 from veldt.role import Arrays, Part, Role
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
-from veldt.roles.gradients.local import LocalOptimizer
-from veldt.roles.gradients.parameter_server import (
+from veldt.roles.gradients import LocalOptimizer, synchronous_group
+from veldt.roles.hogwild import HogwildOptions, hogwild_workers
+from veldt.roles.inference import BatchedPolicy, BatchRule, SharedMemoryInference, recurrent_memory
+from veldt.roles.learner import Learner
+from veldt.roles.parameter_server import (
     RemoteGradients,
     ServerOptions,
     add_parameter_server,
 )
-from veldt.roles.gradients.synchronous_group import synchronous_group
-from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
-from veldt.roles.inference.server import BatchRule, SharedMemoryInference
-from veldt.roles.inference.stream import StreamInference
-from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.remote import (
+from veldt.roles.policies import (
+    LocalPolicy,
     ScratchSink,
     SharedMemoryPolicy,
     StreamPolicy,
     stream_layouts,
-)
-from veldt.roles.policies.selection import (
-    EpsilonGreedy,
-    EpsilonOptions,
-    LadderOptions,
-    SampleActions,
-    Selection,
 )
 from veldt.roles.replay import (
     PrioritizedReplayOptions,
@@ -78,6 +68,14 @@ from veldt.roles.replay import (
     ReplayOptions,
     UniformTable,
 )
+from veldt.roles.selection import (
+    EpsilonGreedy,
+    EpsilonOptions,
+    LadderOptions,
+    SampleActions,
+    Selection,
+)
+from veldt.roles.stream_inference import StreamInference
 from veldt.topology import Board, End, Node, Queue, Requests, Shared, Stream, Topology
 from veldt.types import (
     ActionSpec,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What roles talk through. No call blocks: None or False means "not now".
+"""Interfaces between roles and channels. No call blocks: None or False means "not now".
 
 The ends of channels are protocols, which backends implement. Policies and gradient sinks are parts
 of a role: their ends are bound with it, and it opens them.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ExperienceSink(Protocol):
-    """Where an actor puts what it saw."""
+    """Takes the trajectories of an actor."""
 
     def reserve(self) -> Slot | None:
         """A slot to fill, or None while the consumer is behind (back-pressure)."""
@@ -34,7 +34,7 @@ class ExperienceSink(Protocol):
 
 
 class ExperienceSource(Protocol):
-    """Where a learner gets what it learns from."""
+    """Gives a learner its batches."""
 
     def take_batch(self) -> Batch | None:
         """The next batch, or None while there is not enough."""
@@ -44,7 +44,7 @@ class ExperienceSource(Protocol):
 
 
 def receive_all(source: ExperienceSource, receive: Callable[[Batch], None]) -> bool:
-    """Hand over every batch that has come; whether there was one."""
+    """Pass every waiting batch to `receive`; whether there was one."""
     received = False
     while (batch := source.take_batch()) is not None:
         receive(batch)
@@ -54,7 +54,7 @@ def receive_all(source: ExperienceSource, receive: Callable[[Batch], None]) -> b
 
 
 class ExperiencePart(Part):
-    """A source that is more than the end of a queue: its owner opens it."""
+    """A source with state of its own, which its role opens."""
 
     def open(self, context: NodeContext) -> None: ...
 
@@ -65,24 +65,24 @@ class ExperiencePart(Part):
         raise NotImplementedError
 
     def prioritize(self, batch: Batch, priorities: np.ndarray) -> None:
-        """Say how much the items of a batch surprised; nothing happens where all are equal."""
+        """Take new priorities of a batch's items; ignored by sources without priorities."""
 
 
 class ParameterSource(Protocol):
-    """Where the newest weights are read."""
+    """Reads the newest weights."""
 
     def pull(self, into: np.ndarray, newer_than: int) -> int | None:
         """Copy the newest vector into `into` and return its version, or None if none is newer."""
 
 
 class ParameterSink(Protocol):
-    """Where new weights are announced; the latest wins."""
+    """Publishes new weights; only the latest are kept."""
 
     def publish(self, parameters: Parameters) -> None: ...
 
 
 class RequestClient(Protocol):
-    """Asks an inference server that shares the memory of the slots."""
+    """Sends requests to an inference server that shares the memory of the slots."""
 
     def send(self, slot: Slot, row: int) -> None: ...
 
@@ -99,7 +99,7 @@ class RequestServer(Protocol):
 
 
 class ReceivedRow(Protocol):
-    """One row of one group of environments, as it came over a stream."""
+    """One row of one group of environments, received over a stream."""
 
     @property
     def client(self) -> int: ...
@@ -118,15 +118,15 @@ class ReceivedRow(Protocol):
 
 
 class ExternalRow(ReceivedRow, Protocol):
-    """One step of a simulator that comes and goes."""
+    """One step of an external simulator."""
 
     @property
     def leaves(self) -> bool:
-        """It wants no answer."""
+        """Whether this is its last step, which needs no answer."""
 
     @property
     def left(self) -> bool:
-        """It has gone: there is no step in this."""
+        """Whether it has disconnected; the row then has no step."""
 
 
 class StreamClient(Protocol):
@@ -140,11 +140,11 @@ class StreamClient(Protocol):
 
 
 class StreamServer(Protocol):
-    """Takes the rows of all clients and sends answers back."""
+    """Receives the rows of all clients and sends answers."""
 
     @property
     def refused(self) -> dict[str, int]:
-        """Messages that were not taken, by reason."""
+        """Number of refused messages, by reason."""
 
     def take(self) -> ReceivedRow | None: ...
 
@@ -153,24 +153,11 @@ class StreamServer(Protocol):
     def close(self) -> None: ...
 
 
-class ExternalServer(Protocol):
-    """A StreamServer for simulators that come and go."""
-
-    @property
-    def refused(self) -> dict[str, int]: ...
-
-    def take(self) -> ExternalRow | None: ...
-
-    def answer(self, received: ReceivedRow, data: bytes) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class Policy(Part):
-    """Who answers "what now?" for groups of environments: a local copy or a remote server."""
+    """Chooses actions for groups of environments, with local weights or by a remote server."""
 
     def open(self, context: NodeContext, widths: Sequence[int]) -> None:
-        """Begin to answer for groups of so many environments each."""
+        """Prepare to act for groups of these numbers of environments."""
 
     def refresh(self, minimum_version: int = 0) -> bool:
         """Called before each trajectory: take the newest weights. False while there are none of
@@ -183,17 +170,17 @@ class Policy(Part):
         raise NotImplementedError
 
     def reply(self, group: int) -> PolicyReply | None:
-        """The answer to this group's last request, or None while it is under way."""
+        """The answer to this group's last request, or None while there is none yet."""
         raise NotImplementedError
 
     def lagging(self, updates: int) -> Policy | None:
-        """The same policy with weights so many updates old; None if it reads no board."""
+        """The same policy with weights this many updates old; None if it reads no board."""
         return None
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """A flat gradient and where it comes from."""
+    """A flat gradient and its origin."""
 
     vector: torch.Tensor
     version: int
@@ -214,16 +201,16 @@ class GradientSink(Part):
     """Applies gradients: a local optimizer, a parameter server, shared memory, a group."""
 
     def parameters(self, network: Network, device: str) -> FlatParameters | None:
-        """The memory that the learner's network lives in, where it is not its own."""
+        """Memory for the learner's network; None: the learner allocates its own."""
         return None
 
     def open(self, context: NodeContext, flat: FlatParameters) -> None:
-        """Begin to take gradients of the weights in `flat`."""
+        """Prepare to take gradients of the weights in `flat`."""
 
     def begin(self, version: int) -> int | None:
-        """Called before a batch is taken: bring the learner's weights, now of `version`, up to date
-        where others change them. Returns their version, or None while a gradient could not be
-        taken (back-pressure)."""
+        """Called before a batch is taken: update the learner's weights, now of `version`, where
+        other nodes change them. Returns their version, or None while a gradient could not be taken
+        (back-pressure)."""
         return version
 
     def apply(self, gradient: Gradient) -> int | None:
@@ -237,15 +224,15 @@ class GradientSink(Part):
         return None
 
     def count_device_steps(self) -> None:
-        """Count what the steps on the device since the last call did."""
+        """Record norm and drops of the steps on the device since the last call."""
 
     def newest_version(self, version: int) -> int:
-        """The version of the weights that a gradient would now be applied to, as far as is known
-        here; `version` is that of the learner's own."""
+        """The version of the weights that a gradient would now be applied to, as far as is known;
+        `version` is that of the learner's own."""
         return version
 
     def roll_back(self) -> None:
-        """The learner has put good weights back into its own vector: do so elsewhere, too."""
+        """Restore other copies after the learner has restored its own vector."""
 
     def state(self) -> Arrays:
         return {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be learned and with how much machine: what no architecture decides."""
+"""The environment, the network and the size of a run, which no architecture decides."""
 
 from __future__ import annotations
 
@@ -22,25 +22,24 @@ class Problem:
     environment: EnvironmentFactory
     spec: EnvironmentSpec
     shape: NetworkOptions
-    """Of the network."""
+    """Options of the network."""
     seed: int = 0
     num_actors: int = 1
     envs_per_actor: int = 8
     compute: Compute = Compute()
     total_env_steps: int | None = None
     first: FirstWeights | None = None
-    """Of a trained network, to begin with."""
+    """Weights of a trained network to begin with."""
 
     def network(self, head: str, loss: LossOptions, *, dueling: bool = False) -> NetworkFactory:
-        """The network with this head ("policy_value", "q", "dpg", "sac" or "td3") that `loss`
-        needs."""
+        """The network with this head ("policy_value", "q", "dpg", "sac" or "td3") for `loss`."""
         shape = loss.network_options(replace(self.shape, dueling=dueling), self.spec)
         network = NetworkFactory(shape, self.spec, head, self.seed, self.first)
         network.require_memory()
         return network
 
     def environments(self, num_groups: int = 1) -> Environments:
-        """Those of one actor, in groups that it steps in turn."""
+        """The environments of one actor, in groups that it steps in turn."""
         if self.envs_per_actor % num_groups:
             raise ConfigurationError(
                 f"{self.envs_per_actor} environments per actor do not split into {num_groups} equal"
@@ -49,7 +48,7 @@ class Problem:
         return Environments(self.environment, self.envs_per_actor, num_groups)
 
     def external_endpoint(self) -> ExternalEndpoint:
-        """Where simulators elsewhere connect."""
+        """The endpoint that external simulators connect to."""
         interface, has_masks = self.environment.interface(), self.spec.action_mask_size > 0
         return ExternalEndpoint(
             external_address(self.environment.name).listen, interface, has_masks
@@ -62,8 +61,8 @@ class Problem:
         environments: Environments,
         outputs: Sequence[str] = (),
     ) -> Layout:
-        """Slots for `num_steps` of a group of environments, with what the network's actors store
-        and further scalar `outputs` of theirs."""
+        """Slots for `num_steps` of a group of environments, with the outputs of the network's
+        actors and further scalar `outputs`."""
         made = network.outline()
         stored = {**made.output_fields(), **made.input_fields()}
         stored |= dict.fromkeys(outputs, Field((), "float32"))
@@ -73,7 +72,7 @@ class Problem:
         return trajectory_layout(self.spec, num_steps, width, stored, made.state_fields())
 
     def per_learner(self, num_learners: int, replay_fraction: float = 0.0) -> Problem:
-        """With an actor for each learner at least, and the rows that one learner trains on in the
+        """With at least one actor per learner, and the steps that one learner trains on in the
         whole run, replayed ones included."""
         total, actors = self.total_env_steps, max(self.num_actors, num_learners)
         if total is not None:
@@ -81,17 +80,17 @@ class Problem:
         return replace(self, num_actors=actors, total_env_steps=total)
 
     def with_learning_seats(self) -> Problem:
-        """Each game has one column, of the seat that learns, whose every row is a decision."""
+        """With one column per game, of the seat that learns, whose every row is a decision."""
         return replace(self, spec=replace(self.spec, rows_per_env_step=1))
 
     def in_one_actor(self) -> Problem:
-        """The environments of all actors, stepped together by one."""
+        """With the environments of all actors in a single one."""
         total = self.num_actors * self.envs_per_actor
         return replace(self, num_actors=1, envs_per_actor=total)
 
     @property
     def frame_stack(self) -> int:
-        """How many frames an image observation joins; a replay keeps each of them once."""
+        """Frames in an image observation; a replay keeps each of them once."""
         environment = self.environment
         if environment.is_atari and environment.frame_stack == 1:
             return int(dict(environment.options).get("stack_num", 4))
@@ -105,7 +104,7 @@ class Problem:
             )
 
     def require_no_memory(self, architecture: str) -> None:
-        """A replay of single transitions knows neither recurrent state nor what came before."""
+        """Refuse recurrent networks, which a replay of single transitions has no states for."""
         asked = [("recurrent", self.shape.recurrent != "none")]
         asked += [("last_action_and_reward", self.shape.last_action_and_reward)]
         for option, given in asked:

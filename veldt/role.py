@@ -2,8 +2,8 @@
 """Parts and roles: what a topology is made of.
 
 A part is a dataclass of settings, channel ends and other parts. Where a node runs, the backend
-takes a copy of its role, puts a live port in the place of every end, also of those inside parts,
-and opens the role; a role opens its parts. Before that a part is a plain value.
+copies its role, replaces every end, also of those inside parts, by a live port, and opens the role;
+a role opens its parts. Before that a part is a plain value.
 """
 
 from __future__ import annotations
@@ -34,42 +34,43 @@ class Part:
 
 @dataclass(eq=False)
 class Role(Part):
-    """Does one unit of work at a time and does not know where it runs. A backend calls `open` once,
-    then `step` again and again; between two steps the role can be saved."""
+    """Does one unit of work at a time, wherever it runs.
+
+    A backend calls `open` once, then `step` repeatedly; between two steps the role can be saved."""
 
     restartable: ClassVar[bool] = True
     """Whether a successor may take the place of one that died."""
     niceness: ClassVar[int] = 0
 
     def open(self, context: NodeContext) -> None:
-        """Begin to live: allocate, load, connect."""
+        """Allocate, load and connect."""
 
     def step(self) -> bool:
         """Do one unit of work; False when there is nothing to do now. Never blocks or sleeps."""
         raise NotImplementedError
 
     def state(self) -> Arrays:
-        """All that a restart needs, as arrays."""
+        """All state that a restart needs, as arrays."""
         return {}
 
     def load_state(self, state: Arrays) -> None:
-        """Go on from what `state` returned; only called with what this role has saved."""
+        """Continue from what `state` of the same role returned."""
 
     def close(self) -> None:
-        """Give back what is held outside Python."""
+        """Release resources held outside Python."""
 
     @property
     def patience_seconds(self) -> float:
-        """How long this role may be left alone although nobody rings."""
+        """Seconds this role may sleep when no channel wakes it."""
         return float("inf")
 
     def device(self) -> str:
-        """Where it computes: "cpu" or "cuda"."""
+        """The device it computes on: "cpu" or "cuda"."""
         return "cpu"
 
     def lagging(self: P, updates: int) -> P | None:
-        """The same role acting with weights so many updates old; None if it reads no board of
-        weights to act by."""
+        """The same role acting with weights this many updates old; None if it does not act with
+        weights of a board."""
         return None
 
 
@@ -94,7 +95,7 @@ def _bound(value: object, open_end: Callable[[EndLike], object]) -> object:
 
 
 def leaves_of(value: object, name: str = "") -> Iterator[tuple[str, object]]:
-    """Every setting and end of a part and of its parts, with the name of the field it lies in."""
+    """Every setting and end of a part and of its parts, with the name of its field."""
     if isinstance(value, Part):
         for entry in fields(value):  # type: ignore[arg-type]
             yield from leaves_of(getattr(value, entry.name), entry.name)

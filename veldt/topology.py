@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who talks to whom, as a value.
+"""Nodes and channels of a system, as a value.
 
 An architecture builds a Topology: channels (queues of slots, boards of weights) and nodes (roles).
 Passing a channel's end to a role, or to one of its parts, is the edge. A backend decides where
-nodes run and binds each end to a live port; the topology never knows which backend that is.
+nodes run and binds each end to a live port; the topology does not depend on the backend.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class SharedSpec:
 
 
 def numbered_name(stem: str, number: int) -> str:
-    """Name of one of several channels alike; the first has no number."""
+    """Name of one of several similar channels; the first has no number."""
     return f"{stem}-{number}" if number else stem
 
 
 def numbered(stem: str, count: int) -> list[str]:
-    """Names of `count` channels alike."""
+    """Names of `count` similar channels."""
     return [numbered_name(stem, number) for number in range(count)]
 
 
@@ -80,15 +80,15 @@ def stem(channel: str) -> str:
     return re.sub(r"-\d+", "", channel)
 
 
-UPDATES_SUFFIX = ".updates"  # beside shared weights, under their name: counts of updates, int64
+UPDATES_SUFFIX = ".updates"  # counts of updates (int64) of the shared weights of this name
 
 
 @dataclass(frozen=True)
 class RequestsSpec:
-    """Questions of actors to inference servers about rows of the slots of `queue`.
+    """Requests of actors to inference servers about rows of the slots of `queue`.
 
-    A message is the number of a row: the server reads the observation where the actor wrote it and
-    writes the action beside it, so both need the same memory."""
+    A message is the number of a row: the server reads the observation and writes the action in
+    place, so both need the same memory."""
 
     name: str
     queue: QueueSpec
@@ -97,8 +97,9 @@ class RequestsSpec:
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """Messages of fixed layouts between clients and one server that may be on other machines: one
-    `request` per group of a client at a time, answered by one `reply`."""
+    """Requests and replies of fixed layouts between clients and a server on any machine.
+
+    Each group of a client has at most one open `request`, which gets one `reply`."""
 
     name: str
     request: Layout
@@ -121,19 +122,21 @@ READING_SIDES = ("source", "both", "server")
 
 @dataclass(frozen=True)
 class End(EndLike):
-    """One end of a channel. Handles give it the type of the port that takes its place when a node
-    is bound, so that a wrong edge is a type error where it is drawn."""
+    """One end of a channel.
+
+    Handles give it the type of the port that replaces it when a node is bound, so a wrong edge is a
+    type error."""
 
     channel: Channel
     side: Side
-    """ "sink": the node writes. "source": the node reads. "both": shared memory. "client" asks and
+    """ "sink": the node writes. "source": the node reads. "both": shared memory. "client" sends and
     "server" answers requests."""
     slots_per_batch: int = 1
-    """Of a queue's source: so many slots at a time, joined along the environment axis."""
+    """Of a queue's source: slots per batch, joined along the environment axis."""
     extra_lag_updates: int = 0
-    """Of a board's source: act as if so many versions behind."""
+    """Of a board's source: versions that it is deliberately behind."""
     client: int = 0
-    """Which of the clients of requests or streams this is."""
+    """Of requests and streams: the number of the client."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Served(Generic[ServedSpec, Client, Server]):
-    """Handle of a channel with clients who ask and a server that answers."""
+    """Handle of a channel with clients and a server that answers them."""
 
     spec: ServedSpec
 
@@ -210,7 +213,7 @@ Handle = Queue | Board | Shared | Requests | Stream
 
 
 def lagging(source: ParameterSource, updates: int) -> ParameterSource | None:
-    """The same end of a board, `updates` versions behind; None for what is no end of a board."""
+    """The same end of a board, `updates` versions behind; None if it is not the end of a board."""
     if not isinstance(source, End) or not isinstance(source.channel, BoardSpec):
         return None
     channel = replace(source.channel, history=updates + 2)
@@ -219,7 +222,7 @@ def lagging(source: ParameterSource, updates: int) -> ParameterSource | None:
 
 @dataclass
 class Node:
-    """A role and its name; what a backend runs. `index` counts nodes of the same kind."""
+    """A role and its name. `index` counts nodes of the same kind."""
 
     name: str
     role: Role
@@ -227,7 +230,7 @@ class Node:
     kind: str
 
     def ends(self) -> Iterator[tuple[str, End]]:
-        """The channel ends of the role and its parts, with the name of the field they lie in."""
+        """The channel ends of the role and its parts, with the names of their fields."""
         for name, value in leaves_of(self.role):
             if isinstance(value, End):
                 yield name, value
@@ -235,13 +238,15 @@ class Node:
 
 @dataclass
 class Group:
-    """Nodes that share one process. With `threads`, each node has its own thread; otherwise they
-    take turns in one, which keeps their interleaving exact (DQN's k steps to one update)."""
+    """Nodes that share one process.
+
+    With `threads`, each node has its own thread; otherwise they are stepped in turn by one, which
+    keeps their interleaving exact (DQN's k steps to one update)."""
 
     nodes: list[Node]
     threads: bool = False
     restartable: bool = False
-    """It may be restarted whatever its roles say: all it knows lies in shared memory."""
+    """May be restarted even if its roles may not: all of its state is in shared memory."""
 
     @property
     def name(self) -> str:
@@ -265,10 +270,10 @@ class Topology:
     """Channels and nodes of one architecture."""
 
     network: NetworkFactory
-    """Of what evaluation plays with."""
+    """The network that is evaluated."""
     architecture: str = "own"
     weights: tuple[str, ...] = ("weights",)
-    """The boards that hold its weights, one slice after the other."""
+    """The boards that hold its weights, in the order of the slices."""
     queues: list[Queue] = field(default_factory=list)
     boards: list[Board] = field(default_factory=list)
     shared: list[Shared] = field(default_factory=list)
@@ -286,7 +291,7 @@ class Topology:
         return self.queues[-1]
 
     def several_queues(self, name: str, layout: Layout, num_slots: int, count: int) -> list[Queue]:
-        """Queues alike; the first has no number behind its name."""
+        """Similar queues; the first has no number after its name."""
         return [self.queue(each, layout, num_slots) for each in numbered(name, count)]
 
     def board(self, name: str, initial: NetworkFactory | np.ndarray) -> Board:
@@ -304,9 +309,8 @@ class Topology:
 
     def share(self, name: str, initial: np.ndarray) -> Shared:
         spec = SharedSpec(name, int(initial.size), str(initial.dtype))
-        handle = Shared(spec, initial.reshape(-1))
-        self.shared.append(handle)
-        return handle
+        self.shared.append(Shared(spec, initial.reshape(-1)))
+        return self.shared[-1]
 
     def ask_about(self, name: str, queue: Queue, num_clients: int) -> Requests:
         """A channel for requests about rows of `queue`'s slots."""
@@ -321,10 +325,9 @@ class Topology:
         num_clients: int,
         groups_per_client: int = 1,
     ) -> Stream:
-        """A channel for questions that carry all they are about."""
-        self.streams.append(
-            Stream(StreamSpec(name, request, reply, num_clients, groups_per_client))
-        )
+        """A channel for requests that contain their data."""
+        spec = StreamSpec(name, request, reply, num_clients, groups_per_client)
+        self.streams.append(Stream(spec))
         return self.streams[-1]
 
     def add(self, kind: str, role: Role) -> Node:
@@ -344,16 +347,16 @@ class Topology:
         self.colocated.append(Group(list(nodes), threads, restartable))
 
     def channels(self) -> list[Handle]:
-        """All of them; requests after the queues that they are about."""
+        """All channels; requests after their queues."""
         return [*self.queues, *self.boards, *self.shared, *self.requests, *self.streams]
 
     def groups(self) -> list[Group]:
         """All nodes as process groups, in the order they were added."""
-        homes = {id(node): group for group in reversed(self.colocated) for node in group.nodes}
+        group_of = {id(node): group for group in reversed(self.colocated) for node in group.nodes}
         groups: dict[int, Group] = {}
         for node in self.nodes:
-            home = homes.get(id(node)) or Group([node])
-            groups[id(home)] = home
+            group = group_of.get(id(node)) or Group([node])
+            groups[id(group)] = group
         return list(groups.values())
 
     def describe(self, format: str = "text") -> str:
@@ -371,7 +374,7 @@ class Topology:
         raise ValueError(f"unknown format '{format}'; use text or mermaid")
 
     def kinds(self) -> dict[str, list[Node]]:
-        """Nodes by the name of their role."""
+        """Nodes by kind."""
         kinds: dict[str, list[Node]] = {}
         for node in self.nodes:
             kinds.setdefault(node.kind, []).append(node)

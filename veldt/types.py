@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels between roles: fixed layouts, slots, parameters.
+"""Data that roles exchange: fixed layouts, slots, parameters.
 
 Every buffer is described by a Layout before anything starts and allocated once. A role fills a Slot
 in place and hands over its number; nothing on a hot path is pickled.
@@ -93,8 +93,10 @@ def slots_over(layout: Layout, buffer: memoryview | np.ndarray, count: int) -> l
 
 @dataclass(frozen=True)
 class ObservationLeaf:
-    """One array of an observation. A plain Box has one leaf named "observation"; the entries of
-    Dict and Tuple spaces are named "observation.<key>" (nested keys joined by dots)."""
+    """One array of an observation.
+
+    A plain Box has one leaf named "observation"; the entries of Dict and Tuple spaces are named
+    "observation.<key>" (nested keys joined by dots)."""
 
     name: str
     shape: tuple[int, ...]
@@ -107,7 +109,7 @@ class ObservationLeaf:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """What the environment accepts. `kind` is "discrete", "multi_discrete" or "box"."""
+    """An action space. `kind` is "discrete", "multi_discrete" or "box"."""
 
     kind: str
     sizes: tuple[int, ...] = ()
@@ -126,7 +128,7 @@ ACTION_MASK = "action_mask"
 LAST_ACTION = "last_action"
 LAST_REWARD = "last_reward"
 VALUE_TAKEN, VALUE_BEST = "value_taken", "value_best"
-"""What an actor thinks of the action it takes and of the best one, kept for first priorities."""
+"""An actor's values of the action it takes and of the best one, for first priorities."""
 ORDERS = "orders"
 """Name of the board with orders for several policies; a topology without it trains one."""
 DISCOUNTED_RETURN = "discounted_return"
@@ -135,7 +137,7 @@ DISCOUNTED_RETURN = "discounted_return"
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """Everything about an environment that shapes buffers and networks."""
+    """Properties of an environment that determine buffers and networks."""
 
     id: str
     observation: tuple[ObservationLeaf, ...]
@@ -144,26 +146,25 @@ class EnvironmentSpec:
     """Length of the boolean mask per environment (sum of `action.sizes`); 0 when there is none."""
     same_step_reset: bool = False
     """True: the observation after an end is already the next episode's first one, and the true last
-    one is delivered beside it (Gymnasium's SAME_STEP). False: it is the true last one, and the row
+    one is delivered separately (Gymnasium's SAME_STEP). False: it is the true last one, and the row
     that follows is a reset row whose action is ignored (NEXT_STEP)."""
     frames_per_step: int = 1
     rows_per_env_step: int = 1
-    """A move of a turn-based game is one env step, and each seat that has a column has a row of
-    it: who moved, and those who waited."""
+    """In a turn-based game every seat records one row per env step, whether it moved or waited."""
 
     def observed(self) -> str:
-        """The observation in words."""
+        """The observation as text."""
         return ", ".join(f"{leaf.name} {leaf.kind}{list(leaf.shape)}" for leaf in self.observation)
 
     def acted(self) -> str:
-        """The action in words."""
+        """The action as text."""
         action = self.action
         return f"{action.kind}{list(action.sizes) if action.sizes else list(action.shape)}"
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """All weights of a network as one flat float32 vector, and how many updates it has seen."""
+    """All weights of a network as one flat float32 vector, and their number of updates."""
 
     vector: np.ndarray
     version: int
@@ -171,7 +172,7 @@ class Parameters:
 
 @dataclass
 class PolicyReply:
-    """Actions for one group of environments and what the learner needs to know about them.
+    """Actions for one group of environments and the policy's outputs for the learner.
 
     `action` is stored; `env_action` is what the environment receives (squashed, clipped). The
     arrays belong to the policy and are valid until the next request of the same group."""
@@ -180,15 +181,16 @@ class PolicyReply:
     env_action: np.ndarray
     outputs: dict[str, np.ndarray]
     version: int | np.ndarray
-    """One per environment where several policies answered."""
+    """One per environment if several policies answered."""
 
 
 _ANSWERED = ("reward", "terminated", "truncated", "ignored", DISCOUNTED_RETURN)
 
 
 def is_answer_of_environment(name: str) -> bool:
-    """Whether a field of a trajectory says what followed the action of a row. A policy is not asked
-    about it; between machines it travels with the next row."""
+    """Whether a field of a trajectory is the environment's answer to the action of a row.
+
+    Between machines it is sent with the next row."""
     return name in _ANSWERED or name.startswith("final_")
 
 
@@ -238,7 +240,7 @@ class Batch:
     """What a learner takes: named arrays, time-major [T+1, B, ...] or transitions [B, ...].
 
     `slots` are held until the batch is released, because `arrays` may be views into them.
-    `memory_stays` says that the memory of `arrays` lives as long as the batch's source."""
+    `memory_stays`: the memory of `arrays` lives as long as the batch's source."""
 
     arrays: dict[str, np.ndarray]
     slots: list[Slot] = field(default_factory=list)

@@ -12,8 +12,8 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.ports import Gradient
-from veldt.roles.gradients.parameter_server import OutlierOptions, RemoteGradients
 from veldt.roles.learner import Learner
+from veldt.roles.parameter_server import OutlierOptions, RemoteGradients
 from veldt.topology import Topology
 
 from .claim import Claim, Criterion, Row, mean_over_time, select, settings

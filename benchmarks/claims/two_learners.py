@@ -18,9 +18,9 @@ from veldt.networks import FlatParameters
 from veldt.ports import ExperienceSink, ExperienceSource
 from veldt.role import Arrays, Role
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.synchronous_group import synchronous_group
+from veldt.roles.gradients import synchronous_group
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies import LocalPolicy
 from veldt.run.plan import Plan, make_plan
 from veldt.topology import Topology
 from veldt.types import Layout

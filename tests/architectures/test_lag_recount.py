@@ -26,7 +26,7 @@ class RecordingLearner(Learner):
         return super()._learn(batch)
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.slow)])
 def test_impala_reports_the_lag_of_the_rows_it_received(backend, tmp_path, monkeypatch):
     monkeypatch.setattr(impala, "Learner", RecordingLearner)
     result = veldt.train(

@@ -62,6 +62,7 @@ def test_its_options_are_on_the_command_line(tmp_path, capsys):
     assert "--target-kl" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_node_processes_import_it(tmp_path):
     write(tmp_path / "mine" / "own_ppo.py")
     command = (

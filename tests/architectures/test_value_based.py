@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DQN, Gorila and Ape-X as they are wired: published constants, ratios, determinism, backends."""
+"""DQN, Gorila and Ape-X: published constants, wiring, and runs over processes."""
 
 from __future__ import annotations
 
@@ -7,55 +7,34 @@ import pytest
 
 import veldt
 from veldt.architectures import load
-from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import flat
 from veldt.run.plan import make_plan
 
 SMALL = {"min_replay_transitions": 200, "batch_size": 32, "evaluation_episodes": 0}
 VARIANTS = {
-    "dqn": ("dqn", "CartPole-v1", {}),
-    "gorila-bundled-1": ("gorila", "CartPole-v1", {"num_shards": 1, "num_actors": 2}),
-    "gorila-bundled-2": ("gorila", "CartPole-v1", {"num_shards": 2, "num_actors": 2}),
-    "gorila-global-1": ("gorila", "CartPole-v1", {"replay": "global", "num_shards": 1}),
-    "gorila-global-2": ("gorila", "CartPole-v1", {"replay": "global", "num_shards": 2}),
-    "apex-dqn": ("apex", "CartPole-v1", {"num_actors": 2}),
-    "apex-dpg": ("apex", "Pendulum-v1", {"num_actors": 2}),
+    "dqn": {},
+    "gorila-bundled": {"num_shards": 2, "num_actors": 2},
+    "gorila-global": {"replay": "global", "num_shards": 2},
+    "apex": {"num_actors": 2},
 }
 
 
-def run(variant: str, run_dir, **options):
-    architecture, env, own = VARIANTS[variant]
-    options = {**SMALL, **own, "total_env_steps": 1500, "envs_per_actor": 8, **options}
-    return veldt.train(architecture, env=env, run_dir=str(run_dir), **options)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_same_seed_gives_the_same_bits(variant, tmp_path):
-    first, second, other = (
-        run(variant, tmp_path / str(i), backend="serial", seed=seed)
-        for i, seed in enumerate((3, 3, 4))
-    )
-    assert first.updates == second.updates > 10
-    assert first.parameters_sha256 == second.parameters_sha256
-    assert first.parameters_sha256 != other.parameters_sha256
-
-
-@pytest.mark.parametrize("variant", ["dqn", "gorila-bundled-2", "gorila-global-2", "apex-dqn"])
 def test_learns_on_processes(variant, tmp_path):
-    result = run(variant, tmp_path, backend="process", total_env_steps=4000)
+    options = {**SMALL, **VARIANTS[variant], "total_env_steps": 4_000, "envs_per_actor": 8}
+    result = veldt.train(
+        variant.split("-")[0],
+        env="CartPole-v1",
+        backend="process",
+        run_dir=str(tmp_path),
+        **options,
+    )
     assert result.stopped_by == "env_steps"
     assert result.updates > 10
     assert result.restarts == 0
     assert result.dropped.get("not_finite", 0) == 0
-
-
-@pytest.mark.parametrize("variant", ["dqn", "gorila-bundled-1", "gorila-global-2", "apex-dqn"])
-def test_env_steps_per_update_are_kept(variant, tmp_path):
-    result = run(variant, tmp_path, backend="serial", total_env_steps=6000, env_steps_per_update=8)
-    replays = 2 if "bundled" in variant else 1
-    expected = (result.env_steps - replays * SMALL["min_replay_transitions"]) / 8
-    assert result.updates == pytest.approx(expected, rel=0.15)
 
 
 def published(architecture: str, **constants) -> None:
@@ -100,7 +79,7 @@ def test_apex_has_the_published_constants():
     assert preset["action_gradient_clip"] == 1.0
 
 
-def test_apex_dpg_has_the_published_constants_and_eviction():
+def test_apex_dpg_has_the_published_constants():
     options = RunOptions(env="Pendulum-v1", backend="serial", preset="paper")
     preset = flat(make_plan("apex", options, {}).config)
     constants = {
@@ -109,21 +88,6 @@ def test_apex_dpg_has_the_published_constants_and_eviction():
         "noise_sigma": 0.3, "action_gradient_clip": 1.0, "n_step": 5,
     }  # fmt: skip
     assert {name: preset[name] for name in constants} == pytest.approx(constants)
-    assert preset["eviction"] == "lowest_priority"
-    with pytest.raises(ConfigurationError, match="--trim-period-updates 0"):
-        plan("apex", eviction="lowest_priority")
-
-
-def test_a_full_replay_lets_the_least_surprising_go(tmp_path):
-    lowest, oldest = (
-        run(
-            "apex-dpg", tmp_path / eviction, backend="serial", total_env_steps=3000,
-            replay_transitions=600, trim_period_updates=0, eviction=eviction,
-        )
-        for eviction in ("lowest_priority", "oldest")
-    )  # fmt: skip
-    assert lowest.updates == oldest.updates > 10
-    assert lowest.parameters_sha256 != oldest.parameters_sha256, "learned from other transitions"
 
 
 def plan(architecture: str, env: str = "CartPole-v1", **own):
@@ -153,23 +117,3 @@ def test_gorila_wires_shards_bundles_and_a_global_replay():
 def test_apexs_preset_follows_the_action_space():
     assert plan("apex", "Pendulum-v1").config.loss.gamma == 0.95
     assert plan("apex").config.loss.gamma == 0.99
-
-
-@pytest.mark.parametrize(
-    ("architecture", "env", "own", "message"),
-    [
-        ("dqn", "Pendulum-v1", {}, "discrete actions"),
-        ("apex", "CartPole-v1", {"algorithm": "sac"}, "use sac or td3"),
-        ("sac", "CartPole-v1", {}, "box actions"),
-        ("td3", "CartPole-v1", {}, "box actions"),
-        ("gorila", "CartPole-v1", {"replay": "none"}, "use bundled, global"),
-        ("gorila", "CartPole-v1", {"num_shards": 0}, "num_shards"),
-        ("gorila", "CartPole-v1", {"max_gradient_age_updates": -1}, "use 0 to "),
-        ("dqn", "CartPole-v1", {"replay_transitions": 100}, "two trajectories"),
-        ("dqn", "CartPole-v1", {"min_replay_transitions": 60_000}, "raise it"),
-        ("apex", "CartPole-v1", {"env_steps_per_update": 0.0}, "use above 0 .*, or none"),
-    ],
-)
-def test_values_that_do_not_fit_are_refused_with_a_remedy(architecture, env, own, message):
-    with pytest.raises(ConfigurationError, match=message):
-        plan(architecture, env, **own)

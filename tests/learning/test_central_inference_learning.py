@@ -7,6 +7,8 @@ import pytest
 
 import veldt
 
+pytestmark = pytest.mark.slow
+
 
 def train(tmp_path, env, target_return, total_env_steps, architecture="seed_rl", **options):
     return veldt.train(
@@ -22,7 +24,6 @@ def train(tmp_path, env, target_return, total_env_steps, architecture="seed_rl",
     )
 
 
-@pytest.mark.slow
 def test_vtrace_learns_cartpole(tmp_path):
     # r2d2 takes minutes to the same score; the memory task below shows in seconds that it learns.
     result = train(tmp_path, "CartPole-v1", 250, 600_000)
@@ -38,9 +39,3 @@ def test_a_memory_task_is_solved_by_the_state_that_the_server_keeps(architecture
     }
     result = train(tmp_path, "veldt/Memory-v0", 0.95, 60_000, **options)
     assert result.reached_target, f"mean return {result.mean_return_100} at the end"
-
-
-def test_without_memory_the_same_task_stays_at_chance(tmp_path):
-    result = train(tmp_path, "veldt/Memory-v0", 0.95, 10_000)
-    assert not result.reached_target
-    assert result.mean_return_100 < 0.5

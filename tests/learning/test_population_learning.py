@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import veldt
+
+pytestmark = pytest.mark.slow
 
 HOPELESS, GOOD = 1e-6, 3e-3
 OPTIONS = {

@@ -7,18 +7,14 @@ import numpy as np
 import pytest
 from replay_streams import Actor, make_spec
 
-from veldt.replay import PrioritizedSampler, SequenceStore, SoftCap, TransitionStore
+from veldt.replay import PrioritizedSampler, SequenceStore, TransitionStore
 
 
 def make_store(kind: str, actor: Actor, capacity: int = 240) -> TransitionStore | SequenceStore:
-    remover = SoftCap(max_items=120, every_calls=2)
+    cap = {"frame_stack": 4, "soft_cap": 120, "trim_period": 2}
     if kind == "sequences":
-        return SequenceStore(
-            actor.layout, capacity, burn_in=4, unroll=4, frame_stack=4, remover=remover
-        )
-    return TransitionStore(
-        actor.layout, capacity, n_step=3, frame_stack=4, outputs=("q_max",), remover=remover
-    )
+        return SequenceStore(actor.layout, capacity, burn_in=4, unroll=4, **cap)
+    return TransitionStore(actor.layout, capacity, n_step=3, outputs=("q_max",), **cap)
 
 
 @pytest.mark.parametrize("same_step", [False, True])

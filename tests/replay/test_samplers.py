@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is drawn how often, with which weight, and what happens to late priorities."""
+"""What is drawn, how often, with which weight; late priorities; the ratio of samples to inserts."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from replay_streams import Actor, make_spec
 
-from veldt.replay import PrioritizedSampler, TransitionStore, UniformSampler
+from veldt.replay import PrioritizedSampler, RateLimiter, TransitionStore, UniformSampler
+from veldt.replay.samplers import SumTree
 
 
 def filled(num_trajectories: int = 8, capacity: int = 160) -> tuple[TransitionStore, Actor]:
@@ -78,16 +76,6 @@ def test_weights_match_the_equation(beta: float) -> None:
     assert present.sum() == store.size
 
 
-def test_updates_change_what_is_drawn() -> None:
-    sampler, store, _ = prioritized(alpha=1.0)
-    valid = np.flatnonzero(store.valid)
-    assert sampler.update(store.ids(valid), np.full(valid.size, 1e-5)) == 0
-    favourite = valid[17]
-    sampler.update(store.ids(np.array([favourite])), np.array([1e3]))
-    indices, _ = sampler.sample(256, np.random.default_rng(0))
-    assert (indices == favourite).all()
-
-
 def test_updates_of_evicted_items_are_counted_and_left_alone() -> None:
     actor = Actor(make_spec(), 5, 4, seed=2)
     store = TransitionStore(actor.layout, 60, n_step=2)
@@ -109,19 +97,6 @@ def test_updates_of_evicted_items_are_counted_and_left_alone() -> None:
     mixed = np.array([gone[0], store.ids(np.flatnonzero(store.valid)[:1])[0]])
     assert sampler.update(mixed, np.array([9.0, 9.0])) == 1
     assert (sampler.masses() == 9.0).sum() == 1
-
-
-def test_new_items_enter_at_the_largest_priority() -> None:
-    actor = Actor(make_spec(), 5, 4)
-    store = TransitionStore(actor.layout, 160)
-    sampler = PrioritizedSampler(store, alpha=0.5)
-    changes = store.add(actor.trajectory())
-    sampler.apply(changes)
-    assert (sampler.masses()[changes.inserted] == 1.0).all()
-    sampler.update(store.ids(changes.inserted[:1]), np.array([16.0]))
-    changes = store.add(actor.trajectory())
-    sampler.apply(changes)
-    assert (sampler.masses()[changes.inserted] == 4.0).all()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -148,16 +123,6 @@ def test_uniform_draws_are_uniform_over_valid_items(sparse: bool) -> None:
     assert chi_square(counts, store.valid / store.size) < 5
 
 
-def test_uniform_replay_does_not_load_numba() -> None:
-    program = (
-        "import sys, veldt.replay as r; from veldt.replay import UniformSampler, TransitionStore;"
-        "print('numba' in sys.modules, 'torch' in sys.modules)"
-    )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]
-
-
 def test_each_priority_reaches_its_own_item_beside_stale_ones() -> None:
     sampler, store, _ = prioritized(alpha=1.0)
     present = np.flatnonzero(store.valid)[:3]
@@ -168,17 +133,21 @@ def test_each_priority_reaches_its_own_item_beside_stale_ones() -> None:
     np.testing.assert_array_equal(sampler.masses()[present], [1.0, 2.0, 3.0])
 
 
-def test_the_largest_priority_never_falls() -> None:
+def test_the_soft_cap_trims_the_oldest_now_and_then() -> None:
     actor = Actor(make_spec(), 5, 4)
-    store = TransitionStore(actor.layout, 160)
-    sampler = PrioritizedSampler(store, alpha=1.0)
-    sampler.apply(store.add(actor.trajectory()))
-    some = store.ids(np.flatnonzero(store.valid)[:2])
-    sampler.update(some, np.array([16.0, 3.0]))
-    sampler.update(some, np.array([2.0, 2.0]))
-    changes = store.add(actor.trajectory())
-    sampler.apply(changes)
-    assert (sampler.masses()[changes.inserted] == 16.0).all()
+    store = TransitionStore(actor.layout, 400, soft_cap=100, trim_period=3)
+    sampler = PrioritizedSampler(store)
+    for _ in range(10):
+        sampler.apply(store.add(actor.trajectory()))
+    full = store.size
+    assert full > 100
+    for call in range(3):
+        assert store.size == full, call
+        sampler.apply(store.trim())
+    assert 80 < store.size <= 100
+    np.testing.assert_array_equal(sampler.masses() > 0, store.valid)
+    places = store.sample(np.flatnonzero(store.valid))["observation.place"]
+    assert places[:, 3].min() == 25  # the last five of ten trajectories
 
 
 def test_uniform_draws_reach_the_last_item() -> None:
@@ -187,3 +156,127 @@ def test_uniform_draws_reach_the_last_item() -> None:
     store.size = store.range
     indices, _ = UniformSampler(store).sample(50 * store.range, np.random.default_rng(0))
     assert set(indices) == set(range(store.range))
+
+
+def test_new_items_enter_at_the_largest_priority_so_far() -> None:
+    actor = Actor(make_spec(), 5, 4)
+    store = TransitionStore(actor.layout, 160)
+    sampler = PrioritizedSampler(store, alpha=0.5)
+    changes = store.add(actor.trajectory())
+    sampler.apply(changes)
+    assert (sampler.masses()[changes.inserted] == 1.0).all()
+    some = store.ids(changes.inserted[:2])
+    sampler.update(some, np.array([16.0, 3.0]))
+    sampler.update(some, np.array([2.0, 2.0]))  # the largest one seen does not fall
+    changes = store.add(actor.trajectory())
+    sampler.apply(changes)
+    assert (sampler.masses()[changes.inserted] == 4.0).all()
+
+
+def chosen_by_hand(masses: np.ndarray, draw: float) -> int:
+    """The leaf in which draw * total falls, walking along the leaves."""
+    target, passed = draw * masses.sum(), 0.0
+    for leaf, mass in enumerate(masses):
+        passed += mass
+        if target < passed:
+            return leaf
+    return int(np.flatnonzero(masses)[-1])
+
+
+@pytest.mark.parametrize("num_leaves", [1, 2, 15, 16, 17, 256, 300])
+def test_draws_match_a_walk_along_the_leaves(num_leaves: int) -> None:
+    """Also after updates of some leaves, repeated ones included: the last value counts."""
+    random = np.random.default_rng(num_leaves)
+    # Small integers: every sum is exact, so that no draw lands beside a boundary by rounding.
+    masses = random.integers(0, 8, num_leaves).astype(float)
+    tree = SumTree(num_leaves)
+    tree.set(np.arange(num_leaves), masses)
+    for _ in range(5):
+        changed = random.integers(num_leaves, size=20)
+        values = random.integers(0, 8, 20).astype(float)
+        values[-1] = 3.0
+        tree.set(changed, values)
+        for leaf, value in zip(changed, values, strict=True):
+            masses[leaf] = value
+        np.testing.assert_array_equal(tree.leaves, masses)
+        assert tree.total == masses.sum()
+        draws = random.integers(0, 2**20, 200) / 2**20
+        expected = [chosen_by_hand(masses, draw) for draw in draws]
+        np.testing.assert_array_equal(tree.sample(draws), expected)
+
+
+def test_no_drift_and_no_draw_of_nothing() -> None:
+    """A huge mass that comes and goes leaves no rounding error behind."""
+    tree = SumTree(1000)
+    random = np.random.default_rng(0)
+    masses = random.random(1000)
+    masses[::2] = 0.0
+    tree.set(np.arange(1000), masses)
+    total = tree.total
+    for _ in range(200):
+        tree.set(np.array([7]), 1e16)
+        tree.set(np.array([7]), masses[7])
+    assert tree.total == total
+    assert (tree.sample(random.random(20_000)) % 2 == 1).all()
+    edge = np.array([0.0, np.nextafter(1.0, 0.0)])
+    assert (tree.sample(edge) % 2 == 1).all()
+
+
+def test_nothing_is_drawn_from_an_empty_tree() -> None:
+    with pytest.raises(ValueError, match="nothing to draw"):
+        SumTree(4).sample(np.zeros(1))
+
+
+@pytest.mark.parametrize("insert_speed", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize(("ratio", "chunk", "batch"), [(0.5, 64, 32), (8.0, 1, 32), (4.0, 20, 256)])
+def test_the_ratio_holds_when_one_side_is_slow(
+    insert_speed: float, ratio: float, chunk: int, batch: int
+) -> None:
+    """Whoever's turn it is tries; neither side may run away, and together they never stop."""
+    limiter = RateLimiter(ratio, 1000, 0.1, largest_insert=chunk, largest_sample=batch)
+    random = np.random.default_rng(0)
+    for _ in range(20_000):
+        inserts = random.random() < insert_speed
+        if inserts and limiter.can_insert(chunk):
+            limiter.inserted(chunk)
+        elif not inserts and limiter.can_sample(batch):
+            limiter.sampled(batch)
+        assert limiter.can_insert(chunk) or limiter.can_sample(batch)
+        if limiter.num_inserted >= 1000 + chunk:
+            error = abs(ratio * (limiter.num_inserted - 1000) - limiter.num_sampled)
+            assert error <= limiter.error_buffer
+    assert limiter.num_sampled > 10 * batch
+
+
+def test_the_buffer_is_the_one_of_reverb() -> None:
+    limiter = RateLimiter(4.0, 1000, 0.1)
+    assert limiter.error_buffer == 1000 * 4.0 * 0.1
+    limiter.inserted(999)
+    assert not limiter.can_sample(1)
+    limiter.inserted(1)
+    assert limiter.can_sample(400)
+    assert not limiter.can_sample(401)
+    assert limiter.can_insert(100)
+    assert not limiter.can_insert(101)
+    limiter.sampled(400)
+    assert not limiter.can_sample(1)
+    assert limiter.can_insert(200)
+
+
+def test_no_ratio_means_only_the_minimum_counts() -> None:
+    assert not RateLimiter(None, 0).can_sample(), "the replay is empty"
+    limiter = RateLimiter(None, 10)
+    limiter.inserted(9)
+    assert not limiter.can_sample(1)
+    limiter.inserted(1)
+    assert limiter.can_sample(10**9)
+    limiter.sampled(10**6)
+    assert limiter.can_insert(10**9)
+
+
+def test_the_state_is_restored() -> None:
+    limiter, other = RateLimiter(2.0, 10), RateLimiter(2.0, 10)
+    limiter.inserted(17)
+    limiter.sampled(5)
+    other.load_state(limiter.state())
+    assert (other.num_inserted, other.num_sampled) == (17, 5)

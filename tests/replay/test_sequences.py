@@ -45,11 +45,9 @@ def check(store: SequenceStore, actors: list[Actor], known: dict[Actor, int]) ->
 
 @pytest.mark.parametrize("same_step", [False, True])
 @pytest.mark.parametrize("frame_stack", [0, 4])
-@pytest.mark.parametrize(
-    ("num_steps", "burn_in", "unroll", "period"), [(4, 4, 8, 4), (4, 0, 4, None), (3, 2, 6, 6)]
-)
+@pytest.mark.parametrize(("num_steps", "burn_in", "unroll"), [(4, 4, 8), (4, 0, 4), (3, 2, 6)])
 def test_sequences_match_their_rows(
-    same_step: bool, frame_stack: int, num_steps: int, burn_in: int, unroll: int, period: int | None
+    same_step: bool, frame_stack: int, num_steps: int, burn_in: int, unroll: int
 ) -> None:
     spec = make_spec(same_step, frame_stack)
     actors = [Actor(spec, num_steps, 2, actor, end_chance=0.1) for actor in range(2)]
@@ -59,7 +57,6 @@ def test_sequences_match_their_rows(
         num_blocks * num_steps * 2,
         burn_in=burn_in,
         unroll=unroll,
-        period=period,
         frame_stack=max(frame_stack, 1),
         outputs=("q_taken",),
     )
@@ -80,25 +77,23 @@ def test_sequences_match_their_rows(
         np.testing.assert_array_equal(sampler.masses() > 0, store.valid)
         starts = check(store, everyone, known)
         if not frame_stack:
-            assert starts == expected_starts(stored, known, store, period or unroll)
+            assert starts == expected_starts(stored, known, store)
         assert starts or turn < 6
 
 
 def expected_starts(
-    stored: list[tuple[Actor, int]], known: dict[Actor, int], store: SequenceStore, period: int
+    stored: list[tuple[Actor, int]], known: dict[Actor, int], store: SequenceStore
 ) -> set[tuple]:
     found = set()
     for actor, sequence in stored:
         start = sequence * actor.num_steps
-        if start % period == 0 and start + store.length < known[actor]:
+        if start % store.unroll == 0 and start + store.length < known[actor]:
             for env in range(len(actor.environments)):
                 found.add((actor.actor, actor.incarnation, env, start))
     return found
 
 
-def test_a_period_between_states_names_the_remedy() -> None:
+def test_a_small_capacity_names_the_remedy() -> None:
     actor = Actor(make_spec(), 4, 2)
-    with pytest.raises(ConfigurationError, match="multiple of the trajectory length"):
-        SequenceStore(actor.layout, 800, burn_in=2, unroll=6)
     with pytest.raises(ConfigurationError, match="raise the capacity"):
         SequenceStore(actor.layout, 16, burn_in=0, unroll=8)

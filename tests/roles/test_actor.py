@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an actor writes beside observations and actions."""
+"""What an actor writes into its trajectories."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
-from wiring import context, opened
+import pytest
+from wiring import context, counted, opened
 
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.ports import Policy
@@ -40,6 +43,25 @@ class AlternatingPolicy(Policy):
     def reply(self, group):
         action = (np.arange(WIDTH) + self._rows // 3) % 2
         return PolicyReply(action, action, {}, 0)
+
+
+class LatePolicy(Policy):
+    """Chooses by the observation, and answers when it is asked for the `delay`th time."""
+
+    def __init__(self, delay=3):
+        self._delay = delay
+
+    def open(self, context, widths):
+        self._replies, self._asked = [None] * len(widths), [0] * len(widths)
+
+    def request(self, group, slot, row):
+        seen = slot["observation"][row]
+        action = (seen.reshape(len(seen), -1).astype(np.int64).sum(1) + row) % 2
+        self._replies[group], self._asked[group] = PolicyReply(action, action, {}, 0), 0
+
+    def reply(self, group):
+        self._asked[group] += 1
+        return self._replies[group] if self._asked[group] >= self._delay else None
 
 
 class Kept:
@@ -100,3 +122,61 @@ def test_every_group_of_every_actor_has_a_number_of_its_own():
         for slots in by_actor.values():
             sequences = [int(slot["provenance"][0, 2]) for slot in slots]
             assert sequences == list(range(len(slots)))
+
+
+@pytest.mark.parametrize("num_groups", [2, 3])
+def test_alternating_groups_write_what_their_environments_showed_and_did(num_groups):
+    pytest.importorskip("ale_py")
+    factory = EnvironmentFactory("ALE/Pong-v5", time_limit=9)
+    kept = Kept(trajectory_layout(factory.spec(), 6, WIDTH, {}))
+    environments = Environments(factory, WIDTH * num_groups, num_groups)
+    own = context("actor-0")
+    actor = opened(Actor(environments, LatePolicy(), kept), own)
+    assert actor._alternating
+    while len(kept.by_actor) < num_groups or min(map(len, kept.by_actor.values())) < 5:
+        actor.step()
+    actor.close()
+
+    reference = factory.make(WIDTH * num_groups, own.derived_seed("environment-0"))
+    reference.reset()
+    for number in range(5):
+        slots = [kept.by_actor[group][number] for group in range(num_groups)]
+        for row in range(6):
+
+            def written(name, slots=slots, row=row):
+                return np.concatenate([slot[name][row] for slot in slots])
+
+            shown = reference.observations["observation"]
+            np.testing.assert_array_equal(written("observation"), shown)
+            np.testing.assert_array_equal(written("first"), reference.first)
+            step = reference.step(written("action"))
+            for name in ("reward", "terminated", "truncated", "ignored"):
+                np.testing.assert_array_equal(written(name), getattr(step, name))
+    reference.close()
+
+
+def test_groups_that_wait_for_each_others_data_do_not_alternate():
+    pytest.importorskip("ale_py")
+    sink = SimpleNamespace(reserve=lambda: None)
+    environments = Environments(EnvironmentFactory("ALE/Pong-v5"), 4, 2)
+    actor = Actor(environments, LatePolicy(), sink, synchronous=True)
+    opened(actor, context("actor-0"))
+    assert not actor._alternating
+    actor.close()
+
+
+@pytest.mark.parametrize("delay", [2, 5])
+def test_with_two_groups_one_steps_while_the_other_waits(delay):
+    """A group steps once in `delay` calls, so two groups make an actor busy twice as often."""
+    factory = EnvironmentFactory("CartPole-v1")
+    steps = []
+    for groups in (1, 2):
+        kept = Kept(trajectory_layout(factory.spec(), STEPS, WIDTH, {}))
+        own = context("actor-0")
+        environments = Environments(factory, WIDTH * groups, groups)
+        actor = opened(Actor(environments, LatePolicy(delay), kept), own)
+        for _ in range(240):
+            actor.step()
+        actor.close()
+        steps.append(counted(own, "env_steps"))
+    assert steps[1] == pytest.approx(2 * steps[0], rel=0.1)

@@ -20,10 +20,9 @@ from veldt.context import NodeContext
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.roles.actor import Actor
-from veldt.roles.inference.batched_policy import BatchedPolicy
-from veldt.roles.inference.server import BatchRule
-from veldt.roles.inference.stream import StreamInference
-from veldt.roles.policies.remote import ScratchSink, StreamPolicy, stream_layouts
+from veldt.roles.inference import BatchedPolicy, BatchRule
+from veldt.roles.policies import ScratchSink, StreamPolicy, stream_layouts
+from veldt.roles.stream_inference import StreamInference
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import (
@@ -279,20 +278,3 @@ def test_the_server_waits_for_half_of_all_groups_and_not_for_the_dead():
         house.now += 1.0
         house.server.step()
         assert counted(house.told, "inference_batches") == expected
-
-
-def test_what_travels_is_observations_up_and_actions_down_whatever_the_network():
-    sizes = []
-    for recurrent_size in (4, 400):
-        house = House(recurrent="lstm", recurrent_size=recurrent_size)
-        house.run(20)
-        counters = house.actors[0]._context.telemetry.snapshot().counters
-        rows = counters["env_steps"] / WIDTH
-        assert counters["wire.bytes_up"] == pytest.approx(house.request.nbytes * rows, rel=0.5)
-        assert counters["wire.bytes_down"] / house.request.nbytes < rows
-        sizes.append((counters["wire.bytes_up"], counters["wire.bytes_down"]))
-        assert set(house.request) == {
-            "observation", "first", "reward", "terminated", "truncated", "ignored",
-        }  # fmt: skip
-        assert house.vector.nbytes > 0
-    assert sizes[0] == sizes[1]

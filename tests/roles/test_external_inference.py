@@ -20,10 +20,9 @@ from wiring import counted, live, opened
 from veldt.context import NodeContext
 from veldt.environments.spaces import external_interface, external_spec
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
-from veldt.roles.inference.batched_policy import BatchedPolicy
-from veldt.roles.inference.server import BatchRule
-from veldt.roles.inference.stream import CONNECTED, ExternalInference
-from veldt.roles.policies.remote import stream_layouts
+from veldt.roles.inference import BatchedPolicy, BatchRule
+from veldt.roles.policies import stream_layouts
+from veldt.roles.stream_inference import CONNECTED, ExternalInference
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import trajectory_layout

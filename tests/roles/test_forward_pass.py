@@ -9,7 +9,7 @@ from wiring import live
 
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions, make_network
-from veldt.roles.inference.batched_policy import BatchedPolicy, CudaForwardPass, forward_pass
+from veldt.roles.inference import BatchedPolicy, CudaForwardPass, forward_pass
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf

@@ -9,7 +9,7 @@ from veldt.context import NodeContext
 from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerOptions
 from veldt.ports import Gradient
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 
 SLOW = OptimizerOptions("sgd", 0.1, max_grad_norm=0.0)
 FAST = OptimizerOptions("sgd", 1.0, max_grad_norm=0.0)

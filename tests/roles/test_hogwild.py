@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lock-free updates: one address for all workers, exact counts, truthful lag, and the ring."""
+"""Lock-free updates: one address for all workers, exact counts, truthful lag."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Role
-from veldt.roles.gradients.hogwild import (
+from veldt.roles import hogwild
+from veldt.roles.hogwild import (
     Hogwild,
     HogwildOptions,
-    Ring,
     SharedModel,
     hogwild_workers,
 )
@@ -139,51 +139,10 @@ def test_a_version_counts_all_workers_and_lag_is_what_the_others_did_meanwhile()
     assert first.apply(sent(0, 0, version)) == 5
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing_but_counts():
-    weights, statistics, [(_, sink)] = workers_in_this_process(1, shared_statistics=True)
-    assert sink.apply(Gradient(torch.full((SIZE,), torch.nan), 0)) == 1
-    assert not weights.any()
-    assert not statistics.any()
-
-
-def rings_over(copies, period):
-    """A ring for each copy, one after the other, and the memory of its token."""
-    token, holder = np.zeros_like(copies[0]), np.zeros(1, np.int64)
-    options = HogwildOptions(clusters=len(copies), ring_period_updates=period)
-    rings = [
-        Ring(options, cluster, token, holder, copy * 0, copy.copy())
-        for cluster, copy in enumerate(copies)
-    ]
-    return rings, token, holder
-
-
-def test_the_ring_brings_every_change_to_every_copy_exactly_once():
-    """Quarters are exact in float32, so nothing may be lost, doubled or rounded."""
-    draw = np.random.default_rng(3)
-    copies = [np.zeros(SIZE, np.float32) for _ in range(3)]
-    rings, _, _ = rings_over(copies, period=1)
-    total = np.zeros(SIZE, np.float32)
-    for updates in range(1, 60):
-        for copy, ring in zip(copies, rings, strict=True):
-            if updates < 40:
-                delta = (draw.integers(-8, 8, SIZE) / 4).astype(np.float32)
-                copy += delta
-                total += delta
-            if draw.random() < 0.5 or updates >= 40:
-                ring.turn(copy, updates)
-    for copy in copies:
-        np.testing.assert_array_equal(copy, total)
-
-
-def test_the_ring_turns_only_with_the_token_and_after_its_period():
-    copies = [np.zeros(1, np.float32) for _ in range(2)]
-    rings, token, holder = rings_over(copies, period=4)
-    copies[0] += 1
-    rings[1].turn(copies[1], 9)
-    rings[0].turn(copies[0], 3)
-    assert holder[0] == 0
-    assert token[0] == 0
-    rings[0].turn(copies[0], 4)
-    assert holder[0] == 1
-    rings[1].turn(copies[1], 13)
-    assert copies[1][0] == 1
+def test_a_copy_on_a_device_ends_with_the_run_that_used_it():
+    """Another run's memory may have the same address."""
+    shared, device = np.ones(SIZE, np.float32), torch.device("meta")
+    first = hogwild._resident(shared, device)
+    assert hogwild._resident(shared, device) is first
+    del first
+    assert not hogwild._ON_DEVICE

@@ -11,7 +11,7 @@ from wiring import context
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.networks import NetworkFactory, NetworkOptions
 from veldt.optimizers import OptimizerOptions
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.types import (
     DISCOUNTED_RETURN,

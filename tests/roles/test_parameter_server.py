@@ -9,7 +9,7 @@ from wiring import FactoryOf, OpenRun, context, counted, live, opened
 from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.ports import Gradient
-from veldt.roles.gradients.parameter_server import (
+from veldt.roles.parameter_server import (
     DownpourOptions,
     OutlierFilter,
     OutlierOptions,
@@ -80,7 +80,7 @@ def send(sink, gradient: np.ndarray, loss: float = 1.0, version: int = 0) -> Non
     sink.apply(Gradient(torch.from_numpy(gradient.copy()), version, 1.0, torch.tensor(loss)))
 
 
-@pytest.mark.parametrize("num_shards", [1, 2, 3, 10])
+@pytest.mark.parametrize("num_shards", [1, 3, 10])
 def test_shards_cover_the_vector_once(num_shards):
     parts = shards(NETWORK, num_shards)
     flat = FlatParameters(Network())
@@ -89,15 +89,11 @@ def test_shards_cover_the_vector_once(num_shards):
     assert sum(each.num_trained for each in parts) == flat.num_trained == 10
     assert max(each.num_trained for each in parts) - min(e.num_trained for e in parts) <= 1
     assert [each.layout["statistics"].shape[0] for each in parts] == [0] * (num_shards - 1) + [3]
-
-
-def test_more_shards_than_weights_are_refused():
     with pytest.raises(ValueError, match="1 to 10"):
         shards(NETWORK, 11)
 
 
-@pytest.mark.parametrize("num_shards", [1, 2, 3])
-@pytest.mark.parametrize("name", ["adagrad", "adam", "sgd"])
+@pytest.mark.parametrize(("num_shards", "name"), [(1, "adagrad"), (2, "adam"), (3, "sgd")])
 def test_shards_together_are_one_optimizer(num_shards, name):
     options = OptimizerOptions(name, 0.1, optimizer_epsilon=1e-5, max_grad_norm=0.0)
     servers = Servers(num_shards, options, **NO_OUTLIERS)
@@ -115,51 +111,25 @@ def test_shards_together_are_one_optimizer(num_shards, name):
     assert servers.counted("updates")[0] == 5
 
 
-def test_adagrad_never_forgets():
-    servers = Servers(1, **NO_OUTLIERS)
-    sink, _, _ = servers.learner(**NO_OUTLIERS)
-    random, before = np.random.default_rng(0), np.zeros(10)
-    for _ in range(4):
-        sink.begin(0)
-        send(sink, random.standard_normal(10).astype(np.float32))
-        servers.work()
-        squares = servers.roles[0].state()["optimizer"][:10].copy()
-        assert (squares > before).all()
-        before = squares
-
-
-@pytest.mark.parametrize("num_delayed", [1, 3])
-def test_exactly_the_delayed_gradients_are_stale(num_delayed):
+def test_exactly_the_gradients_above_the_age_bound_are_stale():
     servers = Servers(2, max_gradient_age_updates=4, **NO_OUTLIERS)
-    slow = [servers.learner(**NO_OUTLIERS)[0] for _ in range(num_delayed)]
+    slow = [servers.learner(**NO_OUTLIERS)[0] for _ in range(2)]
     quick, _, _ = servers.learner(**NO_OUTLIERS)
     gradient = np.ones(10, np.float32)
     for sink in slow:
         sink.begin(0)  # pulls version 0 and holds its gradient back
-    for update in range(5):
+    for update in range(4):
         quick.begin(update)
         send(quick, gradient, version=update)
         servers.work()
+    send(slow[0], gradient)  # at the bound
+    servers.work()
+    assert servers.counted("dropped.stale") == [0, 0]
     before = servers.weights()
-    for sink in slow:
-        send(sink, gradient)
+    send(slow[1], gradient)
     servers.work()
-    assert servers.counted("dropped.stale") == [num_delayed] * 2
+    assert servers.counted("dropped.stale") == [1, 1]
     np.testing.assert_array_equal(servers.weights(), before)
-
-
-def test_a_gradient_at_the_threshold_is_applied():
-    servers = Servers(1, max_gradient_age_updates=4, **NO_OUTLIERS)
-    slow, quick = servers.learner(**NO_OUTLIERS)[0], servers.learner(**NO_OUTLIERS)[0]
-    slow.begin(0)
-    for update in range(4):
-        quick.begin(update)
-        send(quick, np.ones(10, np.float32), version=update)
-        servers.work()
-    send(slow, np.ones(10, np.float32))
-    servers.work()
-    assert servers.counted("dropped.stale") == [0]
-    assert servers.counted("updates") == [5]
 
 
 @pytest.mark.parametrize("guard", ["learner", "server"])
@@ -206,15 +176,6 @@ def test_a_refused_loss_counts_as_if_it_were_at_the_bound():
     assert judge.mean == pytest.approx(mean + (bound - mean) / 10)
 
 
-def test_a_lasting_change_of_scale_is_accepted_in_the_end():
-    judge = OutlierFilter(OutlierOptions(outlier_deviations=4.0, outlier_memory_gradients=20))
-    random = np.random.default_rng(0)
-    for _ in range(50):
-        judge.accepts(1.0 + random.random())
-    assert not judge.accepts(100.0)
-    assert any(judge.accepts(100.0) for _ in range(100))
-
-
 def test_a_gradient_that_is_not_finite_goes_nowhere():
     servers = Servers(2, **NO_OUTLIERS)
     sink, _, told = servers.learner(**NO_OUTLIERS)
@@ -226,49 +187,22 @@ def test_a_gradient_that_is_not_finite_goes_nowhere():
     np.testing.assert_array_equal(servers.weights(), servers.initial)
 
 
-def test_a_damaged_vector_goes_back_to_the_last_good_version():
-    servers = Servers(1, OptimizerOptions("sgd", 1.0), **NO_OUTLIERS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_damaged_weights_and_moments_go_back_to_the_last_good_version(optimizer):
+    servers = Servers(1, OptimizerOptions(optimizer, 0.1), **NO_OUTLIERS)
     sink, _, _ = servers.learner(**NO_OUTLIERS)
     sink.begin(0)
     send(sink, np.ones(10, np.float32))
     servers.work()
-    good = servers.weights()
+    good, moments = servers.weights(), servers.roles[0].state()["optimizer"].copy()
     sink.begin(1)
     huge = torch.full((10,), 1e18)
-    sink.apply(Gradient(huge, 1, 1e30, torch.tensor(1.0)))  # finite, but the step is not
+    sink.apply(Gradient(huge, 1, 1e38, torch.tensor(1.0)))  # finite, but the step is not
     servers.work()
     np.testing.assert_array_equal(servers.weights(), good)
+    np.testing.assert_array_equal(servers.roles[0].state()["optimizer"], moments)
     assert servers.counted("rollbacks") == [1]
     assert sink.begin(1) == 2, "a roll-back is a version too, so that learners fetch it"
-
-
-def test_roll_back_reaches_the_kept_versions_and_no_further():
-    servers = Servers(1, OptimizerOptions("sgd", 1.0), kept_versions=3, **NO_OUTLIERS)
-    sink, _, _ = servers.learner(**NO_OUTLIERS)
-    seen = [servers.initial.copy()]
-    for update in range(4):
-        sink.begin(update)
-        send(sink, np.full(10, 1.0 + update, np.float32), version=update)
-        servers.work()
-        seen.append(servers.weights())
-    role = servers.roles[0]
-    role.roll_back(1)
-    np.testing.assert_array_equal(role.state()["vector"], seen[3])
-    role.roll_back(9)
-    np.testing.assert_array_equal(role.state()["vector"], seen[2])
-
-
-def test_a_roll_back_takes_the_optimizers_moments_along():
-    servers = Servers(1, OptimizerOptions("adam", 0.1), **NO_OUTLIERS)
-    sink, _, _ = servers.learner(**NO_OUTLIERS)
-    moments = []
-    for update in range(3):
-        sink.begin(update)
-        send(sink, np.full(10, 1.0 + update, np.float32), version=update)
-        servers.work()
-        moments.append(servers.roles[0].state()["optimizer"].copy())
-    servers.roles[0].roll_back(1)
-    np.testing.assert_array_equal(servers.roles[0].state()["optimizer"], moments[1])
 
 
 def test_statistics_travel_and_the_newest_counts():
@@ -294,22 +228,8 @@ def test_a_learner_waits_while_the_server_is_behind():
     assert sink.begin(0) == 32
 
 
-def test_state_restores_a_shard():
-    servers, fresh = (Servers(1) for _ in range(2))
-    sink, _, _ = servers.learner()
-    for update in range(3):
-        sink.begin(update)
-        send(sink, np.arange(10, dtype=np.float32), version=update)
-        servers.work()
-    state = {name: np.copy(array) for name, array in servers.roles[0].state().items()}
-    fresh.roles[0].load_state(state)
-    for name, array in fresh.roles[0].state().items():
-        np.testing.assert_array_equal(array, state[name])
-
-
-@pytest.mark.parametrize("replay", ["bundled", "global"])
-def test_a_learners_copy_changes_only_by_a_pull(replay):
-    options = {"replay": replay, "num_shards": 3, "batch_size": 16, "env_steps_per_update": 8}
+def test_a_learners_copy_changes_only_by_a_pull():
+    options = {"num_shards": 3, "batch_size": 16, "env_steps_per_update": 8}
     with OpenRun("gorila", num_actors=2, min_replay_transitions=64, **options) as run:
         learners = [name for name in run.nodes if name.startswith("learner")]
         assert len(learners) == 2

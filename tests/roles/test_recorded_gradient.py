@@ -18,7 +18,7 @@ from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.optimizers import OptimizerOptions
 from veldt.options.fields import changed
 from veldt.ports import Gradient
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.recorded_gradient import RecordedGradient
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf, trajectory_layout
@@ -140,10 +140,11 @@ def assert_near(ours, theirs):
 
 
 @needs_cuda
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_recorded_gradients_are_those_of_single_launches(name):
-    launched, _ = run(launched_singly, name, "cuda")
-    recorded, differentiate = run(RecordedGradient, name, "cuda")
+def test_recorded_gradients_are_those_of_single_launches(name, recurrent):
+    launched, _ = run(launched_singly, name, "cuda", recurrent=recurrent)
+    recorded, differentiate = run(RecordedGradient, name, "cuda", recurrent=recurrent)
     assert len(differentiate.graphs) == 1
     for (theirs, their_loss), (ours, our_loss) in zip(launched, recorded, strict=True):
         assert_near(ours, theirs)
@@ -211,14 +212,6 @@ def test_a_recorded_step_drops_what_is_not_finite():
     assert our_moments[-1] == their_moments[-1] == 5
     for telemetry in (seen, unseen):
         assert telemetry.counter("dropped.not_finite").value == 1
-
-
-@needs_cuda
-def test_memory_can_be_recorded_too():
-    launched, _ = run(launched_singly, "actor_critic", "cuda", recurrent="lstm")
-    recorded, _ = run(RecordedGradient, "actor_critic", "cuda", recurrent="lstm")
-    for (theirs, _), (ours, _) in zip(launched, recorded, strict=True):
-        assert_near(ours, theirs)
 
 
 @needs_cuda

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First priorities of sequences against the equations; the server's ladder of exploration."""
+"""First priorities of sequences against the equations."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from wiring import context
 
 from veldt.losses.r2d2 import R2D2Options
-from veldt.networks import QOutput
-from veldt.roles.policies.selection import ENVIRONMENT, EpsilonGreedy, LadderEpsilon
-from veldt.roles.replay import RankedSequences, SequenceReplayOptions, SequenceTable
+from veldt.roles.replay import SequenceReplayOptions, SequenceTable
 from veldt.types import (
     VALUE_BEST,
     VALUE_TAKEN,
@@ -87,12 +83,13 @@ def slow_priority(stream, start: int, env: int) -> float:
     return 0.9 * max(errors) + 0.1 * np.mean(errors)
 
 
-def test_first_priorities_are_those_of_the_equations_on_the_values_of_whoever_acted():
-    store = RankedSequences(make_layout(), 4_000, SEQUENCES, frame_stack=1)
+def test_first_priorities_are_those_of_the_equations_on_the_actors_values():
+    table = SequenceTable(SequenceReplayOptions(), make_layout(), SEQUENCES)
+    store = table.make_store()
     checked = 0
     for number, (stream, arrays) in enumerate(trajectories(12)):
         inserted = store.add(arrays).inserted
-        found = store.td_errors(inserted, VALUE_TAKEN, VALUE_BEST)
+        found = table.first_priorities(store, inserted)
         start = (number + 1) * STEPS - BURN_IN - UNROLL
         for item, priority in zip(inserted, found, strict=True):
             expected = slow_priority(stream, start, int(item % ENVS))
@@ -107,22 +104,3 @@ def test_a_batch_has_the_layout_that_was_promised():
     promised = table.batch_layout
     sampled = table.make_store().batch_layout(5)
     assert dict(promised.items()) == {**dict(sampled.items()), "weight": Field((5,), "float32")}
-
-
-def test_each_environment_keeps_its_rung_whatever_batch_it_is_in():
-    select = EpsilonGreedy(LadderEpsilon(40, base=0.4, alpha=7.0))
-    select.open(None, context())  # type: ignore[arg-type]
-    explored, seen = np.zeros(40), np.zeros(40)
-    random = np.random.default_rng(0)
-    q = torch.zeros(10, 50)
-    q[:, 7] = 1.0
-    for _ in range(3_000):
-        envs = random.choice(40, 10, replace=False)
-        reply = select(QOutput(q), {ENVIRONMENT: torch.from_numpy(envs)})
-        explored[envs] += reply.action != 7
-        seen[envs] += 1
-        assert (reply.outputs[VALUE_BEST] == 1.0).all()
-        assert (reply.outputs[VALUE_TAKEN] == (reply.action == 7)).all()
-    rate = explored / seen
-    expected = 0.4 ** (1 + 7 * np.arange(40) / 39) * (49 / 50)
-    np.testing.assert_allclose(rate, expected, atol=0.06)

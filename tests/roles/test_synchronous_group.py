@@ -19,7 +19,7 @@ from veldt.optimizers import OptimizerOptions
 from veldt.options import RunOptions
 from veldt.ports import ExperienceSink, Gradient
 from veldt.role import Role
-from veldt.roles.gradients.synchronous_group import GroupLeader, synchronous_group
+from veldt.roles.gradients import GroupLeader, synchronous_group
 from veldt.roles.learner import Learner
 from veldt.run.plan import make_plan
 from veldt.topology import Topology

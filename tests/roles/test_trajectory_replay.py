@@ -76,6 +76,8 @@ def test_the_replayed_share_of_each_batch_is_as_asked(fraction, replayed):
             assert (columns[ENVS:] < number * ENVS).all(), "only trajectories of earlier batches"
         else:
             assert len(columns) == ENVS
+            assert source.released == number, "the batch is a view of slots that are still held"
+        replay.release(batch)
         assert source.released == source.taken
     full_batches = 12 - -(-replayed // ENVS)
     assert telemetry.counter("replayed_env_steps").value == full_batches * replayed * STEPS
@@ -85,6 +87,7 @@ def test_every_field_of_a_replayed_trajectory_is_its_own():
     _, _, replay = make(100, 0.5)
     for _ in range(10):
         batch = replay.take_batch()
+        replay.release(batch)
     columns = columns_of(batch)
     assert batch["observation"].shape == (STEPS + 1, 2 * ENVS, 2)
     assert (batch["observation"] == columns[None, :, None]).all()
@@ -98,7 +101,9 @@ def test_the_oldest_go_first_and_what_is_kept_is_drawn_evenly():
     _, _, replay = make(capacity, 0.5)
     ages = []
     for number in range(400):
-        columns = columns_of(replay.take_batch())
+        batch = replay.take_batch()
+        columns = columns_of(batch).copy()
+        replay.release(batch)
         if number > 10:
             ages.extend(number * ENVS - columns[ENVS:])
     counts = np.bincount(ages, minlength=capacity + 1)

@@ -18,7 +18,7 @@ import pytest
 from streams import FORMAT, SECURITY, WIDTH, answer_bytes, calling, row_bytes
 
 import veldt
-from veldt.roles.inference.stream import TrajectoryAssembler
+from veldt.roles.stream_inference import TrajectoryAssembler
 from veldt.types import Field, Layout, Slot, slots_over
 from veldt.wire.transport import StreamServer
 
@@ -61,7 +61,7 @@ def serve(address: str, journal: str) -> None:
             time.sleep(0.0005)
             continue
         if assembler.is_new_connection(row.client, row):
-            assembler.begin_anew(row.client, row)
+            assembler.begin(row.client, row)
         assembler.receive(row.client, row)
         assembler.place(row.client, row)
         server.answer(row, answer_bytes(int(row.arrays["observation"][0, 0])))

@@ -191,7 +191,7 @@ def is_own(name: str) -> bool:
 
 
 def modules_of(name: str | None) -> tuple[str, ...]:
-    """What a process can import for it before it is told more: one of ours, with its roles."""
+    """Modules that a process can import in advance: a published system with its roles."""
     return (f"{__name__}.{name}",) if name in ARCHITECTURES else ()
 
 

@@ -24,9 +24,9 @@ from veldt.options.checked import Count, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies import LocalPolicy
 from veldt.topology import Topology
 
 

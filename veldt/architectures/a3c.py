@@ -14,8 +14,7 @@ One datum: actor -> its own learner; only its gradient leaves the worker.
 Lag: updates by other workers since the copy was taken.
 Deviations: a worker steps several environments per forward pass instead of one. With trace_lambda
 below 1 the value's target is the lambda-return, but the policy's advantage is r + gamma v_{s+1} - V
-with that target v, as in V-trace, and not GAE's; the paper preset has 1, where they agree. With
-`clusters`, Hogwild++'s ring passes exact deltas: its lambda and beta are 1.
+with that target v, as in V-trace, and not GAE's; the paper preset has 1, where they agree.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from veldt.options.checked import Count, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
+from veldt.roles.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies import LocalPolicy
 from veldt.topology import Topology
 
 
@@ -57,7 +56,7 @@ def build(config: Config, problem: Problem) -> Topology:
     workers = hogwild_workers(
         topology, network, config.optimizer, config.hogwild, problem.num_actors
     )
-    # Nobody counts the steps of all workers, so each decays its learning rate by its own.
+    # No process counts the steps of all workers, so each decays its rate by its own steps.
     steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
     first_weights = network.initial_vector()
     for number, gradients in enumerate(workers):

@@ -31,17 +31,11 @@ from veldt.options.checked import Count, CountOrNone, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import GaussianNoise, LadderOptions, Selection
-from veldt.roles.replay import (
-    VALUES,
-    PrioritizedReplayOptions,
-    PrioritizedSource,
-    PrioritizedTable,
-    Replay,
-)
+from veldt.roles.policies import LocalPolicy
+from veldt.roles.replay import VALUES, PrioritizedReplayOptions, PrioritizedTable, add_replay
+from veldt.roles.selection import GaussianNoise, LadderOptions, Selection
 from veldt.topology import Topology
 
 
@@ -83,9 +77,6 @@ def build(config: Config, problem: Problem) -> Topology:
     topology = Topology(network)
     weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, 2 * problem.num_actors)
-    batches = topology.queue("batches", table.batch_layout, config.replay.prefetch_batches)
-    errors = table.priority_layout
-    priorities = topology.queue("priorities", errors, config.replay.prefetch_batches + 2)
     for _ in range(problem.num_actors):
         topology.add(
             "actor",
@@ -96,13 +87,10 @@ def build(config: Config, problem: Problem) -> Topology:
             ),
         )
     topology.add(
-        "replay", Replay(trajectories.source(), [batches.sink], table, priorities.source())
-    )
-    topology.add(
         "learner",
         Learner(
             network,
-            PrioritizedSource(batches.source(), priorities.sink),
+            add_replay(topology, trajectories, table),
             objective,
             gradients,
             weights.source(),
@@ -114,9 +102,4 @@ def build(config: Config, problem: Problem) -> Topology:
     return topology
 
 
-ARCHITECTURE = Architecture(
-    "apex",
-    Config,
-    build,
-    presets("apex", Config()),
-)
+ARCHITECTURE = Architecture("apex", Config, build, presets("apex", Config()))

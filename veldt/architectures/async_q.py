@@ -27,10 +27,10 @@ from veldt.options.checked import Count, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.hogwild import HogwildOptions, hogwild_workers
+from veldt.roles.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import DrawnEpsilon, EpsilonGreedy
+from veldt.roles.policies import LocalPolicy
+from veldt.roles.selection import DrawnEpsilon, EpsilonGreedy
 from veldt.topology import Topology
 
 
@@ -58,7 +58,7 @@ def build(config: Config, problem: Problem) -> Topology:
     target = topology.share("target", network.initial_vector())
     refreshes = topology.share("target.refreshes", np.zeros(1, np.int64))
     explore = EpsilonGreedy(DrawnEpsilon.of(config.loss, problem.num_actors))
-    # Nobody counts the steps of all workers, so each decays its learning rate by its own.
+    # No process counts the steps of all workers, so each decays its rate by its own steps.
     steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
     first_weights = network.initial_vector()
     for number, gradients in enumerate(workers):

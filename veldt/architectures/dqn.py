@@ -26,11 +26,11 @@ from veldt.options.checked import Count, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import EpsilonOptions
+from veldt.roles.policies import LocalPolicy
 from veldt.roles.replay import Replay, ReplayOptions, UniformTable
+from veldt.roles.selection import EpsilonOptions
 from veldt.topology import Topology
 
 
@@ -90,9 +90,5 @@ def build(config: Config, problem: Problem) -> Topology:
 
 
 ARCHITECTURE = Architecture(
-    "dqn",
-    Config,
-    build,
-    presets("dqn", Config()),
-    default_actors=one_actor,
+    "dqn", Config, build, presets("dqn", Config()), default_actors=one_actor
 )

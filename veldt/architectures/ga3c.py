@@ -31,11 +31,10 @@ from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.ga3c_tuner import AGENTS, PREDICTORS, TRAINERS, AnnealingOptions, Gate, Tuner
-from veldt.roles.gradients.hogwild import HogwildOptions, OneModel, hogwild_workers
-from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
-from veldt.roles.inference.server import BatchRule, SharedMemoryInference
+from veldt.roles.hogwild import HogwildOptions, OneModel, hogwild_workers
+from veldt.roles.inference import BatchedPolicy, BatchRule, SharedMemoryInference, recurrent_memory
 from veldt.roles.learner import Learner
-from veldt.roles.policies.remote import SharedMemoryPolicy
+from veldt.roles.policies import SharedMemoryPolicy
 from veldt.topology import Topology
 
 

@@ -27,16 +27,16 @@ from veldt.options.checked import Count, Nodes, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.parameter_server import (
+from veldt.roles.learner import Learner
+from veldt.roles.parameter_server import (
     DownpourOptions,
     RemoteGradients,
     ServerOptions,
     add_parameter_server,
 )
-from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import EpsilonOptions
+from veldt.roles.policies import LocalPolicy
 from veldt.roles.replay import Replay, ReplayOptions, UniformTable
+from veldt.roles.selection import EpsilonOptions
 from veldt.topology import Topology
 
 
@@ -114,9 +114,5 @@ def build(config: Config, problem: Problem) -> Topology:
 
 
 ARCHITECTURE = Architecture(
-    "gorila",
-    Config,
-    build,
-    presets("gorila", Config()),
-    default_actors=one_actor_per_core,
+    "gorila", Config, build, presets("gorila", Config()), default_actors=one_actor_per_core
 )

@@ -30,9 +30,9 @@ from veldt.population.members import with_population
 from veldt.population.rules import PopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.synchronous_group import synchronous_group
+from veldt.roles.gradients import synchronous_group
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.policies import LocalPolicy
 from veldt.roles.trajectory_sources import TrajectoryReplayOptions, with_replay
 from veldt.topology import Topology
 
@@ -49,7 +49,7 @@ class Config(Options):
     """Trajectories joined into one batch; 0: one of each actor of a learner, or a single one while
     these are no more than three."""
     queue_trajectories: Count = 2
-    """Trajectories per actor that may be under way to the learner."""
+    """Trajectories per actor that may be in flight to the learner."""
     num_learners: Nodes = 1
     """Learners that take every step together; there are at least as many actors."""
     replay: TrajectoryReplayOptions = TrajectoryReplayOptions()

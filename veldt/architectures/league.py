@@ -33,8 +33,8 @@ from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Options, Positive
 from veldt.options.presets import presets
 from veldt.problem import Problem
-from veldt.roles.gradients.local import LocalOptimizer
-from veldt.roles.policies.local import LocalPolicy
+from veldt.roles.gradients import LocalOptimizer
+from veldt.roles.policies import LocalPolicy
 from veldt.topology import Topology
 
 
@@ -109,9 +109,5 @@ def build(config: Config, problem: Problem) -> Topology:
 
 
 ARCHITECTURE = Architecture(
-    "league",
-    Config,
-    build,
-    presets("league", Config()),
-    default_actors=one_actor_per_core,
+    "league", Config, build, presets("league", Config()), default_actors=one_actor_per_core
 )

@@ -25,14 +25,10 @@ from veldt.options.checked import Count, CountOrNone, Options
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import (
-    KEPT,
-    CorrelatedDraws,
-    DrawOptions,
-)
+from veldt.roles.policies import LocalPolicy
+from veldt.roles.selection import KEPT, DrawOptions, SampleActions
 from veldt.topology import Topology
 
 
@@ -62,7 +58,7 @@ def build(config: Config, problem: Problem) -> Topology:
     network = problem.network("policy_value", config.loss)
     environments = problem.environments()
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments, KEPT)
-    selection = CorrelatedDraws(keep_value=True, share=config.exploration.noise_share)
+    selection = SampleActions(keep_value=True, pink_share=config.exploration.noise_share)
 
     topology = Topology(network)
     weights = topology.board("weights", network)

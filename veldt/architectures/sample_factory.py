@@ -28,16 +28,11 @@ from veldt.population.members import with_population
 from veldt.population.rules import PopulationOptions
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizer
-from veldt.roles.inference.batched_policy import BatchedPolicy, recurrent_memory
-from veldt.roles.inference.server import BatchRule, SharedMemoryInference
+from veldt.roles.gradients import LocalOptimizer
+from veldt.roles.inference import BatchedPolicy, BatchRule, SharedMemoryInference, recurrent_memory
 from veldt.roles.learner import Learner
-from veldt.roles.policies.remote import SharedMemoryPolicy
-from veldt.roles.policies.selection import (
-    KEPT,
-    CorrelatedDraws,
-    DrawOptions,
-)
+from veldt.roles.policies import SharedMemoryPolicy
+from veldt.roles.selection import KEPT, DrawOptions, SampleActions
 from veldt.topology import Topology
 from veldt.types import Layout
 
@@ -105,7 +100,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    selection = CorrelatedDraws(keep_value=True, share=config.exploration.noise_share)
+    selection = SampleActions(keep_value=True, pink_share=config.exploration.noise_share)
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
     for _ in range(config.num_policy_workers):
         topology.add(

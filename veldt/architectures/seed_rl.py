@@ -26,13 +26,12 @@ from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Option
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizer
-from veldt.roles.inference.batched_policy import BatchedPolicy
-from veldt.roles.inference.server import BatchRule
-from veldt.roles.inference.stream import StreamInference
+from veldt.roles.gradients import LocalOptimizer
+from veldt.roles.inference import BatchedPolicy, BatchRule
 from veldt.roles.learner import Learner
-from veldt.roles.policies.remote import ScratchSink, StreamPolicy, stream_layouts
-from veldt.roles.policies.selection import SampleActions
+from veldt.roles.policies import ScratchSink, StreamPolicy, stream_layouts
+from veldt.roles.selection import SampleActions
+from veldt.roles.stream_inference import StreamInference
 from veldt.topology import Topology
 
 

@@ -26,17 +26,11 @@ from veldt.options.checked import Bounds, Count, CountOrNone, NotNegative, Optio
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.roles.policies.local import LocalPolicy
-from veldt.roles.policies.selection import GaussianNoise
-from veldt.roles.replay import (
-    VALUES,
-    PrioritizedReplayOptions,
-    PrioritizedSource,
-    PrioritizedTable,
-    Replay,
-)
+from veldt.roles.policies import LocalPolicy
+from veldt.roles.replay import VALUES, PrioritizedReplayOptions, PrioritizedTable, add_replay
+from veldt.roles.selection import GaussianNoise
 from veldt.topology import Topology
 
 
@@ -79,9 +73,6 @@ def build(config: Config, problem: Problem) -> Topology:
     topology = Topology(network)
     weights = topology.board("weights", network)
     trajectories = topology.queue("trajectories", layout, 2 * problem.num_actors)
-    batches = topology.queue("batches", table.batch_layout, config.replay.prefetch_batches)
-    errors = table.priority_layout
-    priorities = topology.queue("priorities", errors, config.replay.prefetch_batches + 2)
     for _ in range(problem.num_actors):
         topology.add(
             "actor",
@@ -92,13 +83,10 @@ def build(config: Config, problem: Problem) -> Topology:
             ),
         )
     topology.add(
-        "replay", Replay(trajectories.source(), [batches.sink], table, priorities.source())
-    )
-    topology.add(
         "learner",
         Learner(
             network,
-            PrioritizedSource(batches.source(), priorities.sink),
+            add_replay(topology, trajectories, table),
             TD3(config.loss),
             # Only what the actor is stepped by counts for its moments.
             LocalOptimizer(config.optimizer, {"actor_part": config.optimizer}),
@@ -111,9 +99,4 @@ def build(config: Config, problem: Problem) -> Topology:
     return topology
 
 
-ARCHITECTURE = Architecture(
-    "td3",
-    Config,
-    build,
-    presets("td3", Config()),
-)
+ARCHITECTURE = Architecture("td3", Config, build, presets("td3", Config()))

@@ -30,14 +30,18 @@ _INSTEAD = {
     "autotune_seconds": "veldt plan predicts and veldt sweep searches sizes",
     "chaos": "benchmarks/faults_inside.py kills processes of a run",
     "chaos_spares": "benchmarks/faults_inside.py kills processes of a run",
+    "clusters": "all workers share one copy of the weights",
+    "eviction": "the oldest data leaves the replay first",
     "from_part": "use --from RUN_DIR:best:encoder",
     "hang_seconds": "set the environment variable VELDT_HANG_SECONDS",
     "inference_device": "use the last of --device cuda:0,cuda:1",
+    "kept_versions": "the server returns to its last good version",
     "learner_devices": "use --device cuda:0,cuda:1",
     "learner_threads": "set the environment variable OMP_NUM_THREADS",
     "local_dir": "set the environment variable XDG_CACHE_HOME",
     "port": "use --dashboard PORT",
     "resume": "a run with the same options in run_dir is resumed",
+    "ring_period_updates": "all workers share one copy of the weights",
     "store_seconds": "set the environment variable VELDT_STORE_SECONDS",
 }
 

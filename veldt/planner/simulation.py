@@ -14,10 +14,10 @@ import numpy as np
 
 from veldt.planner.times import Times
 from veldt.roles.actor import Actor
-from veldt.roles.inference.server import SharedMemoryInference
-from veldt.roles.inference.stream import StreamInference
+from veldt.roles.inference import SharedMemoryInference
 from veldt.roles.learner import Learner
 from veldt.roles.replay import Replay, UniformTable
+from veldt.roles.stream_inference import StreamInference
 from veldt.run.plan import Plan
 from veldt.topology import End, Node, QueueSpec, RequestsSpec, StreamSpec
 

@@ -37,16 +37,10 @@ def observation_leaves(trajectories: Layout) -> list[str]:
     ]
 
 
-def require_room(
-    trajectories: Layout,
-    rows: int,
-    frame_stack: int,
-    option: str,
-    fields: Sequence[str] = ("action",),
-) -> None:
+def require_room(trajectories: Layout, rows: int, frame_stack: int, option: str) -> None:
     """Refuse a replay that could never be filled; each frame of a stack is kept once."""
     leaves, per_row = observation_leaves(trajectories), 0
-    for name in (*leaves, *fields):
+    for name in (*leaves, "action"):
         spec = trajectories[name]
         size = prod(spec.shape[2:]) * np.dtype(spec.dtype).itemsize
         per_row += size // (frame_stack if name in leaves else 1)
@@ -119,7 +113,6 @@ class BlockStore:
         num_entries = self.first_spare + self.num_spares + 1
         self.arrays: dict[str, np.ndarray] = {}
         self.stacks: dict[str, FrameStacks] = {}
-        require_room(layout, self.num_items, frame_stack, "replay-transitions", fields)
         for name in (*self.leaves, *fields):
             shape, dtype = layout[name].shape[2:], layout[name].dtype
             if frame_stack > 1 and name in self.leaves and dtype == "uint8" and len(shape) >= 3:
@@ -139,10 +132,9 @@ class BlockStore:
         self.tail = np.full(self.num_blocks, FREE)
         self.streams: dict[int, Stream] = {}
         self.blocks_added = 0
-        self.order: deque[tuple[int, int]] = deque()
-        """(slot, uid) from oldest to newest, evicted ones included."""
+        self.order: deque[int] = deque()
+        """Slots of all blocks, the oldest first."""
         self.dropped = {"old_incarnation": 0, "repeated": 0, "no_spare_entry": 0}
-        self.gaps = 0
         self.slots = Pool(self.num_blocks)
         self.tails = Pool(self.num_blocks)
         self.spares = Pool(self.num_spares)
@@ -172,22 +164,7 @@ class BlockStore:
         if stream is None or self.uid[stream.slot] != stream.uid:
             return FREE
         is_next = (incarnation, sequence) == (stream.incarnation, stream.sequence + 1)
-        return stream.slot if is_next and self._same_row(trajectory, stream.slot) else FREE
-
-    def _same_row(self, trajectory: dict[str, np.ndarray], slot: int) -> bool:
-        """Whether row 0 equals the row in the tail; sequence numbers alone do not prove it."""
-        tail = self.tail_entries(slot)
-        span = slice(tail[0], tail[0] + self.num_envs)
-        for name in self.leaves:
-            row = np.ascontiguousarray(trajectory[name][0])
-            if name in self.stacks:
-                kept = self.stacks[name].frames[span]
-                row = row.reshape(self.num_envs, -1)[:, -kept.shape[1] :]
-            else:
-                kept = self.arrays[name][span]
-            if row.tobytes() != kept.tobytes():
-                return False
-        return True
+        return stream.slot if is_next else FREE
 
     def tail_entries(self, slot: int) -> np.ndarray:
         """Entries [E] of the row after a block: its tail, or row 0 of the block that follows."""
@@ -201,7 +178,7 @@ class BlockStore:
         uid, self.blocks_added = self.blocks_added, self.blocks_added + 1
         self.uid[slot], self.tail[slot] = uid, tail
         self.following[slot], self.preceding[slot] = FREE, previous
-        self.order.append((slot, uid))
+        self.order.append(slot)
         begin, behind = slot * self.block_size, self.first_tail + tail * self.num_envs
         end = begin + self.block_size
         for name, array in self.arrays.items():
@@ -222,7 +199,6 @@ class BlockStore:
                 self.spares_of.setdefault(slot, []).extend(moved)
         actor, incarnation, sequence = origin(trajectory)
         self.streams[actor] = Stream(incarnation, sequence, slot, uid)
-        self.gaps += previous == FREE
         return slot
 
     def _put_stacks(self, trajectory: dict[str, np.ndarray], slot: int, previous: int) -> None:
@@ -284,27 +260,23 @@ class BlockStore:
             self.tails.returned.append(int(self.tail[slot]))
             self.tail[slot] = FREE
 
-    def oldest(self) -> int:
-        while self.uid[self.order[0][0]] != self.order[0][1]:
-            self.order.popleft()
-        return self.order[0][0]
-
-    def evict(self, slot: int) -> None:
-        """Free a block with its tail and spares, and cut it out of its chain."""
+    def evict_oldest(self) -> list[int]:
+        """Free the first block of a chain with its tail and spares; blocks that shared frames."""
+        slot = self.order.popleft()
         after = self.walk(self.following, slot, self._frame_rows)
         self._free_tail(slot)
         self._mark(slice(slot * self.block_size, (slot + 1) * self.block_size), False)
         spares = self.spares_of.pop(slot, []) + self.tail_spares_of.pop(slot, [])
         self._mark(spares, False)
-        # Before the entries are used again: afterwards a lost frame looks like a new one.
+        # Before the entries are used again, when a lost frame could not be told from a new one.
         for other in after:
             self._check_stacks(other)
         self.spares.returned.extend(entry - self.first_spare for entry in spares)
-        for near, link in ((self.preceding, self.following), (self.following, self.preceding)):
-            if near[slot] != FREE:
-                link[near[slot]] = FREE
-        self.following[slot] = self.preceding[slot] = self.uid[slot] = FREE
+        if self.following[slot] != FREE:
+            self.preceding[self.following[slot]] = FREE
+        self.following[slot] = self.uid[slot] = FREE
         self.slots.returned.append(slot)
+        return after
 
     def _mark(self, entries: slice | int | list[int] | np.ndarray, present: bool) -> None:
         self.live[entries] = present
@@ -347,9 +319,8 @@ class BlockStore:
             state[f"spares.{name}"] = np.array(pairs, np.int64).reshape(-1, 2)
         streams = [(actor, *vars(stream).values()) for actor, stream in self.streams.items()]
         state["streams"] = np.array(streams, np.int64).reshape(-1, 5)
-        state["order"] = np.array(self.order, np.int64).reshape(-1, 2)
-        counts = [self.blocks_added, self.gaps, *self.dropped.values()]
-        state["counts"] = np.array(counts, np.int64)
+        state["order"] = np.array(self.order, np.int64)
+        state["counts"] = np.array([self.blocks_added, *self.dropped.values()], np.int64)
         return state
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
@@ -372,8 +343,8 @@ class BlockStore:
             for slot, entry in state[f"spares.{name}"].tolist():
                 owned.setdefault(slot, []).append(entry)
         self.streams = {row[0]: Stream(*row[1:]) for row in state["streams"].tolist()}
-        self.order = deque((slot, uid) for slot, uid in state["order"].tolist())
-        self.blocks_added, self.gaps, *dropped = state["counts"].tolist()
+        self.order = deque(state["order"].tolist())
+        self.blocks_added, *dropped = state["counts"].tolist()
         self.dropped = dict(zip(self.dropped, dropped, strict=True))
 
     def _per_entry(self) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,11 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which items are drawn from a store, and how they are weighted."""
+"""Which items are drawn from a store, how they are weighted, and how often."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 
 from veldt.replay.items import Changes, ItemStore
+
+_LEAST_PRIORITY = 1e-6
+FANOUT = 16  # in NumPy faster than 4, 8 or 64
+
+
+class SumTree:
+    """Non-negative float64 masses, one per leaf; draws in proportion to them.
+
+    Each level is padded to a multiple of FANOUT. Parents are always recomputed from their
+    children, so that no rounding error accumulates. A leaf of mass 0 is never drawn."""
+
+    def __init__(self, num_leaves: int) -> None:
+        self.num_leaves = num_leaves
+        self._levels: list[np.ndarray] = []  # leaves first, the root last
+        size = num_leaves
+        while size > 1 or not self._levels:
+            size = -(-size // FANOUT)
+            self._levels.append(np.zeros((size, FANOUT)))
+
+    @property
+    def total(self) -> float:
+        return float(self._levels[-1].sum())
+
+    @property
+    def leaves(self) -> np.ndarray:
+        """All masses; do not write to them."""
+        return self._levels[0].reshape(-1)[: self.num_leaves]
+
+    def set(self, indices: np.ndarray, masses: np.ndarray | float) -> None:
+        """Set masses (finite, not negative); of repeated indices the last one counts."""
+        values = np.asarray(masses)
+        if not np.all((values >= 0.0) & (values < np.inf)):
+            raise ValueError("masses must be finite and not negative")
+        self.leaves[indices] = values
+        nodes = np.asarray(indices)
+        for children, parents in pairwise(self._levels):
+            nodes = nodes // FANOUT
+            if len(nodes) > len(children):  # repeated nodes cost more than the whole level
+                nodes = np.arange(len(children))
+            parents.reshape(-1)[nodes] = children[nodes].sum(axis=1)
+
+    def sample(self, draws: np.ndarray) -> np.ndarray:
+        """The leaves in which `draws` from [0, 1) fall, int64."""
+        if not self.total > 0.0:
+            raise ValueError("nothing to draw: all masses are 0")
+        masses, nodes = draws * self.total, np.zeros(len(draws), np.int64)
+        rows = np.arange(len(draws))
+        for level in reversed(self._levels):
+            reached = level[nodes].cumsum(axis=1)
+            # Rounding must not carry a mass past the last child.
+            masses = np.minimum(masses, np.nextafter(reached[:, -1], 0.0))
+            chosen = (reached > masses[:, None]).argmax(axis=1)
+            masses = masses - np.where(chosen, reached[rows, chosen - 1], 0.0)
+            nodes = nodes * FANOUT + chosen
+        return nodes
 
 
 class UniformSampler:
@@ -53,18 +110,10 @@ class PrioritizedSampler:
 
     The maximum is taken over the batch. New items without a priority get the largest one seen."""
 
-    def __init__(
-        self,
-        store: ItemStore,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        min_priority: float = 1e-6,
-    ) -> None:
-        from veldt.replay.sum_tree import SumTree  # loads numba
-
+    def __init__(self, store: ItemStore, alpha: float = 0.6, beta: float = 0.4) -> None:
         self._store, self._tree = store, SumTree(store.capacity)
         self.alpha, self.beta = alpha, beta
-        self._min_priority, self._max_priority = min_priority, 1.0
+        self._max_priority = 1.0
 
     def masses(self) -> np.ndarray:
         """p^alpha of every item, 0 where there is none; do not write to it."""
@@ -82,7 +131,7 @@ class PrioritizedSampler:
             self._tree.set(changes.inserted, self._mass(priorities))
 
     def _mass(self, priorities: np.ndarray) -> np.ndarray:
-        raised = np.maximum(priorities, self._min_priority)
+        raised = np.maximum(priorities, _LEAST_PRIORITY)
         largest = float(raised.max()) if raised.size else 0.0
         if not largest < np.inf:
             raise ValueError("priorities must be finite")
@@ -92,15 +141,14 @@ class PrioritizedSampler:
     def sample(self, num: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Indices int64 [num] and importance weights float32 [num]."""
         tree = self._tree
-        indices = tree.sample(num, random)
+        indices = tree.sample(random.random(num))
         # (N P)^-beta / max(...): N and the total cancel, which leaves (mass / least mass)^-beta.
-        masses = tree.get(indices)
+        masses = tree.leaves[indices]
         return indices, ((masses / masses.min()) ** -self.beta).astype(np.float32)
 
     def priorities(self, indices: np.ndarray) -> np.ndarray:
-        return (
-            self._tree.get(indices) ** (1.0 / self.alpha) if self.alpha else np.ones(len(indices))
-        )
+        masses = self._tree.leaves[indices]
+        return masses ** (1.0 / self.alpha) if self.alpha else masses
 
     def update(self, ids: np.ndarray, priorities: np.ndarray) -> int:
         """Set priorities of sampled items; returns how many of them are gone."""
@@ -110,8 +158,63 @@ class PrioritizedSampler:
         return int(stale)
 
     def state(self) -> dict[str, np.ndarray]:
-        return {**self._tree.state(), "numbers": np.array([self._max_priority, self.beta])}
+        numbers = np.array([self._max_priority, self.beta])
+        return {"masses": self._tree.leaves.copy(), "numbers": numbers}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self._tree.load_state(state)
+        self._tree.set(np.arange(self._tree.num_leaves), state["masses"])
         self._max_priority, self.beta = (float(value) for value in state["numbers"])
+
+
+class RateLimiter:
+    """Keeps |samples - samples_per_insert * (inserts - min_size)| within an error buffer.
+
+    As in Reverb and Acme the buffer is min_size * samples_per_insert * tolerance. It is never so
+    narrow that both sides would wait for each other: it spans at least one largest insert and one
+    largest sample. `samples_per_insert` None: only the minimum size counts."""
+
+    def __init__(
+        self,
+        samples_per_insert: float | None,
+        min_size_to_sample: int = 1,
+        tolerance: float = 0.1,
+        *,
+        largest_insert: int = 1,
+        largest_sample: int = 1,
+    ) -> None:
+        self.samples_per_insert = samples_per_insert
+        self.min_size_to_sample = max(1, min_size_to_sample)
+        self.num_inserted = 0
+        self.num_sampled = 0
+        ratio = samples_per_insert or 0.0
+        self.error_buffer = max(
+            self.min_size_to_sample * ratio * tolerance, largest_insert * ratio, largest_sample
+        )
+
+    @property
+    def surplus(self) -> float:
+        """samples_per_insert * (inserts - min_size) - samples: how far sampling is behind."""
+        ratio = self.samples_per_insert or 0.0
+        return ratio * (self.num_inserted - self.min_size_to_sample) - self.num_sampled
+
+    def can_insert(self, num: int = 1) -> bool:
+        if self.samples_per_insert is None or self.num_inserted < self.min_size_to_sample:
+            return True
+        return self.surplus + num * self.samples_per_insert <= self.error_buffer
+
+    def can_sample(self, num: int = 1) -> bool:
+        if self.num_inserted < self.min_size_to_sample:
+            return False
+        return self.samples_per_insert is None or self.surplus - num >= -self.error_buffer
+
+    def inserted(self, num: int) -> None:
+        self.num_inserted += num
+
+    def sampled(self, num: int) -> None:
+        self.num_sampled += num
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"counts": np.array([self.num_inserted, self.num_sampled])}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self.num_inserted, self.num_sampled = (int(count) for count in state["counts"])

@@ -13,7 +13,7 @@ import numpy as np
 
 from veldt.errors import ConfigurationError
 from veldt.replay.blocks import FREE, observation_leaves
-from veldt.replay.items import NOTHING, ItemStore, Remover
+from veldt.replay.items import NOTHING, ItemStore
 from veldt.types import Field, Layout
 
 SEQUENCE_FLAGS = ("first", "ignored", "terminated", "truncated")
@@ -41,11 +41,11 @@ def sequence_layout(
 
 
 class SequenceStore(ItemStore):
-    """Sequences of `burn_in` + `unroll` steps and one bootstrap row, one starting every `period`.
+    """Sequences of `burn_in` + `unroll` steps and one bootstrap row, starting every `unroll` steps.
 
-    `period` defaults to `unroll` (burn-in overlaps) and is a multiple of the trajectory length.
-    Sequences run on across episode ends; `first` tells where the state starts anew. `capacity`
-    counts rows of single environments, as in a TransitionStore."""
+    So only the burn-in overlaps. `unroll` is a multiple of the trajectory length. Sequences
+    continue across the ends of episodes; `first` marks where the state is reset. `capacity` counts
+    rows of single environments, as in a TransitionStore."""
 
     def __init__(
         self,
@@ -54,21 +54,18 @@ class SequenceStore(ItemStore):
         *,
         burn_in: int,
         unroll: int,
-        period: int | None = None,
         frame_stack: int = 1,
         outputs: Sequence[str] = (),
-        remover: Remover | None = None,
+        soft_cap: int | None = None,
+        trim_period: int = 1,
     ) -> None:
         fields = ("action", "reward", *SEQUENCE_FLAGS, *outputs)
-        super().__init__(layout, capacity, fields, frame_stack, remover, per_row=False)
+        super().__init__(
+            layout, capacity, fields, frame_stack, soft_cap, trim_period, per_row=False
+        )
         self.burn_in, self.unroll, self.length = burn_in, unroll, burn_in + unroll
         steps, num_blocks = self.blocks.num_steps, self.blocks.num_blocks
-        self._blocks_per_period, remainder = divmod(period or unroll, steps)
-        if remainder:
-            raise ConfigurationError(
-                f"sequences start every {period or unroll} steps, but the recurrent state is known"
-                f" every {steps}; make the period a multiple of the trajectory length"
-            )
+        self._blocks_per_period = unroll // steps
         self._blocks_per_item = -(-self.length // steps)
         if self._blocks_per_item >= num_blocks:
             raise ConfigurationError(
@@ -76,8 +73,6 @@ class SequenceStore(ItemStore):
                 f" for {num_blocks}; raise the capacity"
             )
         self._layout, self._fields, self._outputs = layout, fields, tuple(outputs)
-        self._reach_before = self.length // steps * steps
-        self._reach_after = frame_stack - 1
         self._position = np.zeros(num_blocks, np.int64)
         """How many blocks of its chain came before each block."""
         self._final = np.full(self.blocks.num_items, FREE, np.int32)
@@ -109,7 +104,7 @@ class SequenceStore(ItemStore):
 
     def _are_whole(self, items: np.ndarray) -> np.ndarray:
         """Whether every row of these sequences can be rebuilt."""
-        entries = self._entries(items)
+        entries = self.entries(items)
         whole = self.blocks.whole[entries].all(axis=0)
         if self.blocks.final_leaves:
             arrays, rows = self.blocks.arrays, entries[:-1]
@@ -117,7 +112,7 @@ class SequenceStore(ItemStore):
             whole &= ~(lost & (self._final[rows] == FREE)).any(axis=0)
         return whole
 
-    def _entries(self, items: np.ndarray) -> np.ndarray:
+    def entries(self, items: np.ndarray) -> np.ndarray:
         """Entries of all rows of each sequence, [length + 1, len(items)]."""
         blocks = self.blocks
         slots, env = np.divmod(items, blocks.num_envs)
@@ -130,13 +125,6 @@ class SequenceStore(ItemStore):
         moved = blocks.following[slots] * blocks.block_size + env
         parts.append(np.where(blocks.tail[slots] == FREE, moved, tails)[None])
         return np.concatenate(parts)[: self.length + 1]
-
-    def _broken_items(self, before: list[int], after: list[int]) -> list[np.ndarray]:
-        found = [self._valid_items(before)] if before else []
-        if after and self.blocks.stacks:
-            items = self._valid_items(after)
-            found.append(items[~self._are_whole(items)])
-        return found
 
     def _item_arrays(self) -> dict[str, np.ndarray]:
         used = self.blocks.slots.touched
@@ -152,7 +140,7 @@ class SequenceStore(ItemStore):
 
     def _copy(self, indices: np.ndarray, out: dict[str, np.ndarray]) -> None:
         """The last row only bootstraps: but for its observation and `first`, all of it is 0."""
-        blocks, entries = self.blocks, self._entries(indices)
+        blocks, entries = self.blocks, self.entries(indices)
         flat = entries.reshape(-1)
         for name in (*blocks.leaves, *self._fields):
             field = out[name]

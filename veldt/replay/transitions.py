@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""N-step transitions cut out of trajectories as they come, no observation stored twice.
+"""N-step transitions cut out of trajectories, with no observation stored twice.
 
-Reward sums, discounts and the place of the next observation are worked out when rows arrive, so
-that sampling is nothing but copies. Windows run on into the actor's next trajectory.
+Reward sums, discounts and the place of the next observation are computed when rows arrive, so that
+sampling only copies. Windows continue into the actor's next trajectory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veldt.replay.blocks import FREE, observation_leaves, origin
-from veldt.replay.items import NOTHING, Changes, ItemStore, Remover
+from veldt.replay.items import NOTHING, Changes, ItemStore
 from veldt.types import Field, Layout
 
 _ROW_INFORMATION = ("reward", "terminated", "truncated", "ignored", "first")
@@ -93,10 +93,10 @@ class TransitionStore(ItemStore):
     """Transitions (s, a, sum of n rewards, discount, s'), one possible item per stored row.
 
     Reset rows never start a window. A truncated episode bootstraps from its true last observation;
-    a terminated one has discount 0, and its next observation means nothing. When an actor's next
+    a terminated one has discount 0 and a meaningless next observation. If an actor's next
     trajectory never comes, the windows at its end become shorter ones. `outputs` names fields of
     the policy to keep. `wait_for_outputs`: an item appears only once the row it bootstraps from has
-    outputs too, so that `td_errors` can be had without asking a network."""
+    outputs too, so that `td_errors` needs no network."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class TransitionStore(ItemStore):
         frame_stack: int = 1,
         outputs: Sequence[str] = (),
         wait_for_outputs: bool = False,
-        remover: Remover | None = None,
+        soft_cap: int | None = None,
+        trim_period: int = 1,
     ) -> None:
-        super().__init__(layout, capacity, ("action", *outputs), frame_stack, remover)
+        fields = ("action", *outputs)
+        super().__init__(layout, capacity, fields, frame_stack, soft_cap, trim_period)
         self.n_step, self.discount, self._wait = n_step, discount, wait_for_outputs
         self._outputs, self._layout = tuple(outputs), layout
-        self._reach_before = n_step
-        self._reach_after = frame_stack - 1
         self._reward = np.zeros(self.capacity, np.float32)
         self._discount = np.zeros(self.capacity, np.float32)
         self._next = np.zeros(self.capacity, np.int32)
@@ -150,9 +150,9 @@ class TransitionStore(ItemStore):
         return {name: array[begin:] for name, array in recent.items()}
 
     def _close(self, recent: Rows) -> np.ndarray:
-        """Nothing follows: what is open becomes an item as it is."""
+        """Make items of all open windows, because no trajectory follows."""
         items = recent["item"][recent["open"] & ~recent["done"]]
-        items = items[self.blocks.whole[items] & self.blocks.whole[self._next[items]]]
+        items = items[self._are_whole(items)]
         self._insert(items)
         return items
 
@@ -219,21 +219,11 @@ class TransitionStore(ItemStore):
             waits = (following >= behind[0]) & (following <= behind[-1]) & (windows.discount > 0)
             usable, open_ = usable & ~waits, np.zeros_like(open_)
         if self.blocks.stacks:
-            usable = usable & self.blocks.whole[items] & self.blocks.whole[following]
+            usable = usable & self._are_whole(items)
         return usable, open_
 
-    def _broken_items(self, before: list[int], after: list[int]) -> list[np.ndarray]:
-        """Windows that ran into the lost block, and stacks that needed its frames."""
-        blocks, found = self.blocks, []
-        if before:
-            items = self._valid_items(before)
-            following = self._next[items]
-            inside = np.isin(following // blocks.block_size, before)
-            found.append(items[~inside & (following < blocks.first_spare)])
-        if after and blocks.stacks:
-            items = self._valid_items(after)
-            found.append(items[~blocks.whole[items]])
-        return found
+    def _are_whole(self, items: np.ndarray) -> np.ndarray:
+        return self.blocks.whole[items] & self.blocks.whole[self._next[items]]
 
     def _item_arrays(self) -> dict[str, np.ndarray]:
         used = self.range
@@ -274,8 +264,8 @@ class TransitionStore(ItemStore):
     def td_errors(self, indices: np.ndarray, value: str, bootstrap: str) -> np.ndarray:
         """|reward sum + discount * bootstrap(s') - value(s)| from stored outputs.
 
-        Where the last observation lies beside the rows (SAME_STEP truncation) the policy never saw
-        it; the bootstrap is then the one of the row before."""
+        With SAME_STEP resets the policy never saw the last observation of a truncated episode; the
+        bootstrap is then that of the row before."""
         values, bootstraps = self.blocks.arrays[value], self.blocks.arrays[bootstrap]
         target = self._reward[indices] + self._discount[indices] * bootstraps[self._next[indices]]
         return np.abs(target - values[indices])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one actor loop of every architecture.
+"""The actor loop of every architecture.
 
 For each group of environments: take the policy's reply if it is there, step, write the row, request
 the next action. With two groups, one steps while the other waits for its actions (double
@@ -15,13 +15,12 @@ from typing import ClassVar
 import numpy as np
 
 from veldt.context import NodeContext
-from veldt.environments import EnvironmentFactory, Environments, Step, VectorEnvironment
-from veldt.environments.parameters import ParameterReader, Values
+from veldt.environments import Environments, Step, VectorEnvironment
+from veldt.environments.parameters import ParameterReader
 from veldt.environments.resilience import EnvironmentFailure
 from veldt.ports import ExperienceSink, ParameterSource, Policy
 from veldt.role import Role
 from veldt.roles.ga3c_tuner import Gate
-from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import (
     DISCOUNTED_RETURN,
     LAST_ACTION,
@@ -33,83 +32,30 @@ from veldt.types import (
     Slot,
 )
 
-
-class UpdateWait:
-    """Counts seconds, and their share of the time since the first trajectory began."""
-
-    def __init__(self, telemetry: NodeTelemetry) -> None:
-        self._seconds = telemetry.counter("wait_for_update_seconds")
-        self._share = telemetry.gauge("wait_for_update_share")
-        self._waited_before = self._seconds.value  # by an earlier incarnation
-        self._first_began: float | None = None
-        self._finished = 0.0
-
-    def trajectory_finished(self) -> None:
-        self._finished = time.perf_counter()
-
-    def trajectory_begins(self) -> None:
-        now = time.perf_counter()
-        if self._first_began is None:
-            self._first_began = now
-            return
-        self._seconds.add(now - self._finished)
-        waited = self._seconds.value - self._waited_before
-        self._share.set(waited / (now - self._first_began))
-
-
 _MOST_BAD_TRAJECTORIES = 20  # in a row, of one group
 
 
 @dataclass
 class EnvironmentGroup:
-    """Writes what the environments show and answer into the rows of one slot after the other."""
+    """Environments that are stepped together, and the slot that their rows are written into."""
 
     index: int
     environment: VectorEnvironment
     reply: PolicyReply | None = None
-    """What the environments are carrying out; None before their first step."""
+    """The actions of the current step; None before the first one."""
     slot: Slot | None = None
     begun: bool = False
     row: int = 0
     sequence: int = 0
     minimum_version: int = 0
-    wait: UpdateWait | None = None
+    finished_at: float | None = None
+    """When the last trajectory ended."""
     bad_rows_seen: int = 0
     bad_in_a_row: int = 0
-    """Trajectories with numbers that are not finite, since the last one without."""
+    """Consecutive trajectories with numbers that are not finite."""
     past: dict[str, np.ndarray] = field(default_factory=dict)
-    """Last action and reward, for networks that want them."""
+    """Last action and reward, for networks that take them as inputs."""
     discounted: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-
-    @staticmethod
-    def make_all(
-        context: NodeContext,
-        factory: EnvironmentFactory,
-        width: int,
-        num_groups: int,
-        parameters: Values | None = None,
-    ) -> list[EnvironmentGroup]:
-        """Groups that are stepped whenever their actions are there."""
-        seeds = [context.derived_seed(f"environment-{index}") for index in range(num_groups)]
-        groups = [EnvironmentGroup(i, factory.make(width, seed)) for i, seed in enumerate(seeds)]
-        for group in groups:
-            if parameters:
-                group.environment.set_parameters(parameters)
-            group.environment.reset()
-        return groups
-
-    @staticmethod
-    def make_turns(
-        context: NodeContext, factory: EnvironmentFactory, width: int, num_groups: int
-    ) -> list[EnvironmentGroup]:
-        """Groups that take turns on one thread, the first of them reset; none where that is not
-        offered."""
-        seed = context.derived_seed("environment-0")
-        made = factory.make_groups(num_groups, width, seed) if num_groups > 1 else None
-        if made is None:
-            return []
-        made[0].reset()
-        return [EnvironmentGroup(index, environment) for index, environment in enumerate(made)]
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -118,13 +64,11 @@ class EnvironmentGroup:
 
     @property
     def num_steps(self) -> int:
-        """Rows of a trajectory that are acted on; one more only bootstraps."""
+        """Rows of a trajectory that have an action; one more only bootstraps."""
         return len(self.arrays["first"]) - 1
 
     def begin(self) -> None:
         """Row 0 of a new trajectory."""
-        if self.wait is not None:
-            self.wait.trajectory_begins()
         self.begun, self.row = True, 0
         if LAST_ACTION in self.arrays and not self.past:
             for name in (LAST_ACTION, LAST_REWARD):
@@ -169,7 +113,7 @@ class EnvironmentGroup:
         return running
 
     def is_bad(self) -> bool:
-        """Whether the trajectory that ends here met numbers that are not finite."""
+        """Whether the trajectory that ends here contains numbers that are not finite."""
         met = self.environment.bad_rows - self.bad_rows_seen
         self.bad_rows_seen += met
         self.bad_in_a_row = self.bad_in_a_row + 1 if met else 0
@@ -182,9 +126,9 @@ class Actor(Role):
 
     `synchronous`: each trajectory begins only from weights that have learned from the one before
     (A2C's barrier). `gamma` is only used for the statistics of return normalisation. `parameters`:
-    where the run says how environments are to be played from their next episode on."""
+    board with parameters of the environments, which apply from their next episode."""
 
-    niceness: ClassVar[int] = 5  # actors may each wait a little; they all wait for a learner
+    niceness: ClassVar[int] = 5  # a learner, which all actors wait for, takes precedence
 
     environments: Environments
     policy: Policy
@@ -196,8 +140,8 @@ class Actor(Role):
 
     def open(self, context: NodeContext) -> None:
         self._context, environments = context, self.environments
-        self._told = None if self.parameters is None else ParameterReader(self.parameters)
-        self._turns: list[EnvironmentGroup] = []
+        self._reader = None if self.parameters is None else ParameterReader(self.parameters)
+        self._alternating: list[EnvironmentGroup] = []
         self._groups = self._make_groups(context)
         self.policy.open(context, [environments.width] * environments.num_groups)
         if self.gate is not None:
@@ -210,44 +154,49 @@ class Actor(Role):
         self._acting_version = telemetry.gauge("acting_version")
         self._aborted_episodes = telemetry.counter("aborted_episodes")
         self._bad_trajectories = telemetry.counter("dropped.bad_trajectory")
-        if self.synchronous:
-            for group in self._groups:
-                group.wait = UpdateWait(telemetry)
+        self._waiting = telemetry.counter("wait_for_update_seconds") if self.synchronous else None
 
     def _make_groups(self, context: NodeContext) -> list[EnvironmentGroup]:
-        environments = self.environments
-        # Who takes turns waits for the one before: not with groups that must wait for each other's
-        # data, nor with a gate that lets the others finish.
-        may_take_turns = not self.synchronous and self.gate is None
-        made = (context, environments.factory, environments.width, environments.num_groups)
-        self._turns = EnvironmentGroup.make_turns(*made) if may_take_turns else []
-        told = {} if self._told is None else self._told.values
-        return self._turns or EnvironmentGroup.make_all(*made, told)
+        factory, width = self.environments.factory, self.environments.width
+        seeds = [
+            context.derived_seed(f"environment-{index}")
+            for index in range(self.environments.num_groups)
+        ]
+        # A group that alternates waits for the one before: not possible where groups wait for each
+        # other's data, nor with a gate that lets the others finish.
+        if len(seeds) > 1 and not self.synchronous and self.gate is None:
+            alternating = factory.make_groups(len(seeds), width, seeds[0])
+            if alternating is not None:
+                alternating[0].reset()
+                self._alternating = [EnvironmentGroup(*each) for each in enumerate(alternating)]
+                return self._alternating
+        groups = [EnvironmentGroup(i, factory.make(width, seed)) for i, seed in enumerate(seeds)]
+        for group in groups:
+            if self._reader is not None and self._reader.values:
+                group.environment.set_parameters(self._reader.values)
+            group.environment.reset()
+        return groups
 
     def lagging(self, updates: int) -> Actor | None:
         policy = self.policy.lagging(updates)
         return None if policy is None else replace(self, policy=policy)
 
     def step(self) -> bool:
-        if self._turns:
-            return self._take_turn()
+        if self._alternating:
+            return self._alternate()
         worked = False
         for group in self._groups:
-            worked |= self._advance(group)
+            if self._send(group):
+                self._receive(group)
+                worked = True
         return worked
 
-    def _advance(self, group: EnvironmentGroup) -> bool:
-        if not self._send(group):
+    def _alternate(self) -> bool:
+        """Send one group's actions and receive the step of the next group, sent before it."""
+        if not self._send(self._alternating[0]):
             return False
-        self._receive(group)
-        return True
-
-    def _take_turn(self) -> bool:
-        """Let one group set out and wait for the next one, which did so before it."""
-        if not self._send(self._turns[0]):
-            return False
-        self._turns = [*self._turns[1:], self._turns[0]]
-        following = self._turns[0]
+        self._alternating = [*self._alternating[1:], self._alternating[0]]
+        following = self._alternating[0]
         if following.reply is None:
             following.environment.reset()
         else:
@@ -255,7 +204,7 @@ class Actor(Role):
         return True
 
     def _send(self, group: EnvironmentGroup) -> bool:
-        """Let a group's environments carry out the policy's reply, if it is there."""
+        """Send the policy's reply to a group's environments, if there is one."""
         if not group.begun and not self._begin(group):
             return False
         reply = self.policy.reply(group.index)
@@ -267,7 +216,7 @@ class Actor(Role):
         return True
 
     def _begin(self, group: EnvironmentGroup) -> bool:
-        """Row 0 of a new trajectory, if there is room for it and the weights are as asked."""
+        """Begin a trajectory, if there is a slot and the weights are new enough."""
         if group.slot is None:
             if self.gate is not None and not self.gate.is_open():
                 return False
@@ -276,21 +225,23 @@ class Actor(Role):
             return False
         with self._pulling:
             is_fresh = self.policy.refresh(group.minimum_version)
-            if self._told is not None:
-                self._tell_environments(self._told)
+            if self._reader is not None:
+                self._set_parameters(self._reader)
         if not is_fresh:
             return False
+        if self._waiting is not None and group.finished_at is not None:
+            self._waiting.add(time.perf_counter() - group.finished_at)
         group.begin()
         self._stamp(group)
         self._ask(group)
         return True
 
-    def _tell_environments(self, told: ParameterReader) -> None:
-        """Once per trajectory: new values wait in every environment for its next episode."""
-        if told.refresh():
+    def _set_parameters(self, reader: ParameterReader) -> None:
+        """Pass new parameters to the environments, which use them from their next episode."""
+        if reader.refresh():
             for group in self._groups:
-                group.environment.set_parameters(told.values)
-        self._context.telemetry.gauge("environment_version").set(told.version)
+                group.environment.set_parameters(reader.values)
+        self._context.telemetry.gauge("environment_version").set(reader.version)
 
     def _ask(self, group: EnvironmentGroup) -> None:
         assert group.slot is not None
@@ -322,7 +273,7 @@ class Actor(Role):
             self._aborted_episodes.add(step.aborted_episodes)
 
     def _stamp(self, group: EnvironmentGroup) -> None:
-        """Whose trajectory this is; a policy elsewhere needs to know it before the first row."""
+        """Write the provenance, which a remote policy reads before the first row."""
         assert group.slot is not None
         provenance = group.slot.arrays["provenance"][0]
         provenance[PROVENANCE_ACTOR] = self._context.index * len(self._groups) + group.index
@@ -331,10 +282,9 @@ class Actor(Role):
 
     def _finish(self, group: EnvironmentGroup) -> None:
         assert group.slot is not None
-        group.sequence += 1  # also without a hand-over: nothing that follows continues what is lost
+        group.sequence += 1  # also if it is dropped: the next trajectory does not continue it
         group.begun = False
-        if group.wait is not None:
-            group.wait.trajectory_finished()
+        group.finished_at = time.perf_counter()
         if group.is_bad():
             self._drop(group)
             return
@@ -348,7 +298,7 @@ class Actor(Role):
         group.slot = None
 
     def _drop(self, group: EnvironmentGroup) -> None:
-        """Write the next trajectory over one that holds what its environments did not say."""
+        """Leave a bad trajectory's slot to the next one."""
         self._bad_trajectories.add()
         if group.bad_in_a_row >= _MOST_BAD_TRAJECTORIES:
             raise EnvironmentFailure(

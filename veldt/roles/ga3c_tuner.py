@@ -8,8 +8,8 @@ actor sends its current trajectory before it becomes idle, so that no data is lo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import numpy as np
@@ -29,82 +29,54 @@ Few = Annotated[int, Bounds(1, 1000)]
 
 @dataclass(frozen=True)
 class Proposal:
-    """One change and what came of it."""
+    """One change of a count and whether it was kept."""
 
     setting: dict[str, int]
     change: str
     throughput: float
-    """What the changed setting reached."""
+    """With the changed setting."""
     previous: float
-    """What the setting before it had reached."""
+    """With the last accepted setting."""
     kept: bool
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
-    def describe(self) -> str:
-        verdict = "kept" if self.kept else "restored"
-        rates = f"{self.previous:,.1f} -> {self.throughput:,.1f} per second"
-        return f"{self.change}: {rates}, {verdict}"
-
-
-@dataclass
 class HillClimber:
-    """Alternates between proposing a neighbour and judging it.
+    """Alternates between changing one count by one and judging the change.
 
-    `steps` gives, for a name and its value, the values next to it; nothing below one is proposed.
-    A change is restored iff its throughput is below the last accepted one's."""
+    Counts stay between 1 and `most`. A change is restored iff its throughput is below that of the
+    last accepted setting."""
 
-    setting: dict[str, int]
-    random: np.random.Generator
-    steps: Callable[[str, int], tuple[int, ...]]
-    log: list[Proposal] = field(default_factory=list)
-    _accepted: dict[str, int] = field(default_factory=dict)
-    _throughput: float | None = None
-    _change: str = ""
+    def __init__(
+        self, setting: dict[str, int], most: Mapping[str, int], random: np.random.Generator
+    ) -> None:
+        self.setting, self.accepted = setting, setting
+        self._most, self._random = most, random
+        self._throughput: float | None = None
+        self._change = ""
 
     def observe(self, throughput: float) -> Proposal | None:
-        """Tell how the present setting did; the verdict on the last change, if there was one.
-        Afterwards `setting` holds the next one to try."""
+        """Judge the present setting by its throughput and change `setting` to the next one to try.
+
+        Returns the verdict on the last change, or None the first time."""
         verdict = None
-        if self._throughput is None:
-            self._throughput = throughput
-        else:
+        if self._throughput is not None:
             kept = throughput >= self._throughput
-            verdict = Proposal(dict(self.setting), self._change, throughput, self._throughput, kept)
-            self.log.append(verdict)
-            if kept:
-                self._throughput = throughput
-            else:
-                self.setting = dict(self._accepted)
-        self._accepted = dict(self.setting)
+            verdict = Proposal(self.setting, self._change, throughput, self._throughput, kept)
+        if verdict is None or verdict.kept:
+            self.accepted, self._throughput = self.setting, throughput
         self._propose()
         return verdict
 
     def _propose(self) -> None:
         moves = [
             (name, value)
-            for name, present in self.setting.items()
-            for value in self.steps(name, present)
-            if value >= 1
+            for name, present in self.accepted.items()
+            for value in (present - 1, present + 1)
+            if 1 <= value <= self._most[name]
         ]
-        name, value = moves[int(self.random.integers(len(moves)))]
-        self._change = f"{name} {self.setting[name]} -> {value}"
-        self.setting = {**self.setting, name: value}
-
-    @property
-    def accepted(self) -> Mapping[str, int]:
-        """The best setting that has been confirmed."""
-        return self._accepted or self.setting
-
-
-def by_one(most: Mapping[str, int]) -> Callable[[str, int], tuple[int, ...]]:
-    """Neighbours one below and one above, never more than `most`."""
-
-    def steps(name: str, value: int) -> tuple[int, ...]:
-        return tuple(v for v in (value - 1, value + 1) if 1 <= v <= most[name])
-
-    return steps
+        name, value = moves[int(self._random.integers(len(moves)))]
+        self._change = f"{name} {self.accepted[name]} -> {value}"
+        self.setting = {**self.accepted, name: value}
 
 
 @dataclass(eq=False)
@@ -127,7 +99,7 @@ class Gate(Part):
 
 @dataclass(frozen=True)
 class AnnealingOptions(Options):
-    """How many agents, predictors and trainers there are, and how far that may change."""
+    """How many agents, predictors and trainers there are, and the bounds of annealing."""
 
     num_predictors: Few = 2
     """Predictors at the start (N_P)."""
@@ -140,18 +112,18 @@ class AnnealingOptions(Options):
     most_trainers: Few = 4
     """Trainers that annealing may reach."""
     annealing: bool = True
-    """Change the three counts by one while the run goes on, and keep what does not slow it."""
+    """Change the three counts by one during the run, and keep changes that do not slow it."""
     annealing_window_seconds: Positive = 20.0
     """How long each change is tried."""
     annealing_warm_up_seconds: NotNegative = 10.0
-    """When the first window begins."""
+    """Seconds before the first window."""
 
     def start(self, num_agents: int) -> dict[str, int]:
-        """How many of each kind work at first."""
+        """How many of each kind work at the start."""
         return dict(zip(KINDS, (num_agents, self.num_predictors, self.num_trainers), strict=True))
 
     def most(self, num_agents: int) -> dict[str, int]:
-        """How many of each kind there are, those that rest included."""
+        """How many of each kind there are, idle ones included."""
         most = (self.most_agents or 2 * num_agents, self.most_predictors, self.most_trainers)
         for (kind, first), last in zip(self.start(num_agents).items(), most, strict=True):
             if first > last:
@@ -172,9 +144,8 @@ class Tuner(Role):
 
     def open(self, context: NodeContext) -> None:
         self._context, options = context, self.options
-        most = by_one(options.most(self.num_agents))
-        start = options.start(self.num_agents)
-        self._climber = HillClimber(start, context.random("tuning"), most)
+        start, most = options.start(self.num_agents), options.most(self.num_agents)
+        self._climber = HillClimber(start, most, context.random("tuning"))
         self._version = 0
         self._window_seconds = options.annealing_window_seconds
         warm_up = options.annealing_warm_up_seconds
@@ -189,8 +160,8 @@ class Tuner(Role):
 
     def step(self) -> bool:
         now = self._context.clock()
-        resting = not self.options.annealing
-        if resting or now - self._window_began < self._window_seconds:
+        is_due = now - self._window_began >= self._window_seconds
+        if not self.options.annealing or not is_due:
             return False
         updates = int(self.updates.sum())
         if self._warm:
@@ -215,11 +186,12 @@ class Tuner(Role):
         if self._context.run_dir is None:
             return
         with open(self._context.run_dir / TUNING_LOG, "a", encoding="utf-8") as file:
-            file.write(verdict.to_json() + "\n")
+            file.write(json.dumps(asdict(verdict)) + "\n")
 
     def state(self) -> Arrays:
         return {"counts": np.array([self._climber.accepted[n] for n in KINDS])}
 
     def load_state(self, state: Arrays) -> None:
-        self._climber.setting = dict(zip(KINDS, state["counts"].tolist(), strict=True))
+        counts = dict(zip(KINDS, state["counts"].tolist(), strict=True))
+        self._climber.setting = self._climber.accepted = counts
         self._publish()

@@ -41,9 +41,9 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 320.0
 class Learner(Role):
     """One update per `step`: loss, gradient, optimizer, publish.
 
-    It begins with the weights of `initial`, or in the memory that `gradients` names. Without
-    `weights` it does not publish: a server, another learner or shared memory does. The learning
-    rate decays linearly to 0 over `decay_env_steps`."""
+    It begins with the weights of `initial`, or in the memory that `gradients` provides. Without
+    `weights` it does not publish, because a server, another learner or shared memory does. The
+    learning rate decays linearly to 0 over `decay_env_steps`."""
 
     network: NetworkFactory
     source: ExperienceSource
@@ -118,7 +118,7 @@ class Learner(Role):
         return True
 
     def _begin(self) -> bool:
-        """Take weights that others have changed; False while no gradient could be sent."""
+        """Take weights that other nodes have changed; False while no gradient could be sent."""
         version = self.gradients.begin(self._version)
         if version is None:
             return False
@@ -127,7 +127,7 @@ class Learner(Role):
         return True
 
     def _updated(self, version: int) -> None:
-        """The learner's own weights have changed to `version`."""
+        """Publish the learner's weights after they have changed to `version`."""
         self._version = version
         self.objective.after_update(version)
         if self.weights is not None:
@@ -137,7 +137,8 @@ class Learner(Role):
                 self.weights.publish(Parameters(vector, version))
 
     def _learn(self, batch: Batch) -> int | None:
-        """One version, whether a batch is learned from once or in several passes."""
+        """Learn from a batch, in one or several passes; the version of the weights afterwards, or
+        None if they have not changed."""
         tensors = self._upload(batch)
         rows, decay = self._record_lag(batch), self._learning_rate_scale()
         passes = iter(self.objective.passes(tensors))
@@ -150,8 +151,8 @@ class Learner(Role):
             loss = self.objective.after_loss(loss)
             part = next(passes, None)
             if part is None:
-                # After the last loss: passes, and learners that step together, must all have used
-                # the same statistics.
+                # After the last loss, because all passes, and all learners of a group, must use the
+                # same statistics.
                 self._update_statistics(tensors)
             self._steps.add()
             self._threads.check()
@@ -172,7 +173,7 @@ class Learner(Role):
         return version
 
     def _differentiate(self, part: Tensors, learning_rate_scale: float) -> tuple[Loss, bool]:
-        """The loss, whose gradient is then in `_flat`; and whether the step was taken with it."""
+        """The loss, whose gradient is then in `_flat`, and whether its step was taken too."""
         if self._recorded is not None:
             return self._recorded(part, learning_rate_scale)
         self._flat.zero_gradient()
@@ -181,9 +182,9 @@ class Learner(Role):
         return loss.detached(), False
 
     def _record_lag(self, batch: Batch) -> int:
-        """Count lag and rows, at the moment before the gradient is applied; the number of rows."""
+        """Record lag and rows just before the gradient is applied; the number of rows."""
         versions, ignored = batch["parameter_version"], batch.arrays.get("ignored")
-        if ignored is None:  # transitions out of a replay, one version each
+        if ignored is None:  # transitions of a replay, with one version each
             rows = versions.size
         else:
             versions = versions[:-1].ravel()
@@ -227,14 +228,14 @@ class Learner(Role):
         }
 
     def load_state(self, state: Arrays) -> None:
-        # A learner that died finds newer weights on its board than in the last checkpoint; actors
-        # already use them, and versions never go back.
+        # The board of a learner that died has newer weights than the last checkpoint. Actors use
+        # them already, and versions never decrease.
         version, published = int(state["version"]), self._version
         if version >= published:
             self._flat.load(state["vector"])
             self._version = version
             if self.weights is not None and version > published:
-                # Learners of its group may have been saved earlier: they wait for this version.
+                # Learners of its group that were saved earlier wait for this version.
                 self.weights.publish(Parameters(state["vector"], version))
         self.gradients.load_state(entries_below("gradients.", state))
         self.objective.load_state(entries_below("objective.", state))
@@ -244,14 +245,14 @@ class Learner(Role):
 
 
 class NotFiniteError(RuntimeError):
-    """Too many gradients in a row were not finite; the weights are the last good ones again."""
+    """Too many consecutive gradients were not finite; the last good weights were restored."""
 
 
 class FiniteGuard:
-    """Keeps a learner's weights finite, and ends a run with too many bad gradients in a row.
+    """Keeps a learner's weights finite, and ends a run with too many consecutive bad gradients.
 
-    Gradient sinks drop a gradient that is not finite and count it. One with a finite norm leaves
-    weights finite, so these are only checked now and then, when they are copied."""
+    Gradient sinks drop and count gradients that are not finite. One with a finite norm leaves the
+    weights finite, so these are only checked when they are copied, every 100 updates."""
 
     def __init__(
         self,
@@ -269,22 +270,22 @@ class FiniteGuard:
         self._updates_until_copy = _UPDATES_BETWEEN_COPIES
 
     def check(self, version: int) -> None:
-        """Call it after every gradient, with the version of the weights that it was of."""
+        """Call it after every gradient, with the version of the weights it was computed from."""
         if self._drops.value == self._seen:
             self._in_a_row = 0
-            self._copy_now_and_then(version)
+            self._copy_if_due(version)
             return
         self._seen = self._drops.value
         self._in_a_row += 1
         statistics = slice(self._flat.num_trained, None)
         if not _is_finite(self._flat.vector[statistics]):
-            # The bad batch is in them, and they would be published with the weights.
+            # The bad batch is in them, and they are published with the weights.
             self._flat.vector[statistics] = self._good[statistics]
             self._gradients.roll_back()
         if self._in_a_row >= MOST_DROPS_IN_A_ROW:
             self._give_up(version)
 
-    def _copy_now_and_then(self, version: int) -> None:
+    def _copy_if_due(self, version: int) -> None:
         self._updates_until_copy -= 1
         if self._updates_until_copy > 0:
             return
@@ -309,13 +310,12 @@ def _is_finite(vector: torch.Tensor) -> bool:
 
 
 class LearnerThreads:
-    """Number of threads a learner computes with while other programs want the cores, too.
+    """Reduces a learner to one thread while other programs use the cores.
 
-    Threads of one computation wait for each other many times in it, and spin while they wait. When
-    one of them loses its core, the others waste theirs: beside another learner with two threads,
-    one with two threads on two cores took thirty times as long for an update as alone, and with one
-    thread 1.5 times as long. So a learner whose threads wait for cores continues with one, and
-    tries again after a pause, which doubles with each try."""
+    Threads of one computation often wait for each other, and spin while they wait. With two busy
+    learners on two cores an update with two threads took thirty times as long as alone, and with
+    one thread 1.5 times. So a learner whose threads wait for cores continues with one, and tries
+    again after a pause, which doubles with each try."""
 
     def __init__(self, most: int, gives_way: bool) -> None:
         self._most = most
@@ -329,7 +329,7 @@ class LearnerThreads:
         torch.set_num_threads(number)
 
     def check(self) -> None:
-        """Call it between two steps of the computation."""
+        """Call it between two gradients."""
         now = time.monotonic()
         if self._seen is None or now < self._next_check:
             return
@@ -349,7 +349,7 @@ class LearnerThreads:
 
 
 def scheduled_seconds() -> tuple[float, float] | None:
-    """How long this process's threads ran and waited for a core; None if it is not known."""
+    """Seconds that this process's threads ran and waited for a core; None if unknown."""
     ran = waited = 0
     try:
         for task in Path("/proc/self/task").iterdir():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +20,9 @@ from veldt.losses.r2d2 import R2D2Options, sequence_priority, sequence_targets
 from veldt.options.checked import Count, CountOrNone, Fraction, NotNegative, Options, Positive
 from veldt.ports import ExperiencePart, ExperienceSink, ExperienceSource
 from veldt.replay import (
-    Fifo,
-    LowestPriority,
     PrioritizedSampler,
     RateLimiter,
     SequenceStore,
-    SoftCap,
     TransitionStore,
     UniformSampler,
 )
@@ -45,21 +42,19 @@ from veldt.types import (
     Slot,
 )
 
-_ROOM = 1.25  # memory of a softly capped replay, in terms of its cap
+_ROOM = 1.25  # capacity of a replay with a soft cap, relative to the cap
 VALUES = (VALUE_TAKEN, VALUE_BEST)
-Store: TypeAlias = "TransitionStore | RankedSequences"
+Store = TransitionStore | SequenceStore
 Sampler = UniformSampler | PrioritizedSampler
 
 
 class Table(Part):
-    """The settings of a replay, which makes its store, sampler and limiter from them."""
+    """Settings of a replay, and the store, sampler and limiter made from them."""
 
     batch_size: int
     """Items per batch."""
     batch_layout: Layout
     """What a learner gets: items and their importance weights."""
-    actors_rank: bool = False
-    """Whether the first priority of an item comes from the values its actor computed."""
 
     def make_store(self) -> Store:
         raise NotImplementedError
@@ -69,6 +64,10 @@ class Table(Part):
 
     def make_limiter(self) -> RateLimiter:
         raise NotImplementedError
+
+    def first_priorities(self, store: Any, items: np.ndarray) -> np.ndarray | None:
+        """Priorities of new items from their actors' values; None: the largest one so far."""
+        return None
 
     @property
     def priority_layout(self) -> Layout:
@@ -92,12 +91,12 @@ class ReplayOptions(Options):
     min_replay_transitions: CountOrNone = 1_000
     """Transitions before the first update."""
     env_steps_per_update: Positive | None = 16.0
-    """Environment steps for each update; none: actors and learners run as fast as they can."""
+    """Environment steps per update; none: actors and learners run as fast as they can."""
 
 
 @dataclass(eq=False)
 class UniformTable(Table):
-    """A plain ring of n-step transitions; every one as likely as another."""
+    """N-step transitions, drawn uniformly."""
 
     options: ReplayOptions
     layout: Layout
@@ -107,7 +106,7 @@ class UniformTable(Table):
     frame_stack: int = 1
     """How many frames an image observation joins; each is kept once."""
     outputs: tuple[str, ...] = ()
-    """Fields of the policy that are kept with each row."""
+    """Outputs of the policy that are kept with each row."""
 
     def __post_init__(self) -> None:
         options, trajectory = self.options, self._largest_insert
@@ -156,7 +155,7 @@ class UniformTable(Table):
 
 @dataclass(frozen=True)
 class PrioritizedReplayOptions(ReplayOptions):
-    """What is learned from first, and how much of it waits."""
+    """Priorities, the soft cap and the number of batches drawn ahead."""
 
     actor_priorities: bool = True
     """Use the actors' values for first priorities; otherwise new data enters at the maximum."""
@@ -166,45 +165,37 @@ class PrioritizedReplayOptions(ReplayOptions):
     """How far importance weights undo the priorities' bias; 1: fully."""
     trim_period_updates: CountOrNone = 100
     """Updates between two trims to replay_transitions; 0: a hard cap."""
-    eviction: Literal["oldest", "lowest_priority"] = "oldest"
-    """Who leaves first; lowest_priority (Ape-X DPG's) goes with a hard cap."""
     prefetch_batches: Count = 4
-    """Batches that wait for the learner."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.eviction == "lowest_priority" and self.trim_period_updates:
-            raise ConfigurationError(
-                "eviction lowest_priority needs a hard cap; add --trim-period-updates 0"
-            )
+    """Batches drawn ahead of the learner."""
 
 
 @dataclass(eq=False)
 class PrioritizedTable(UniformTable):
-    """Softly capped: nothing is evicted between two trims unless the room above the cap is used up.
-    Items appear once their actor's values are all there."""
+    """N-step transitions, drawn by priority, with Ape-X's soft cap.
+
+    Between two trims nothing is evicted unless the room above the cap is used up. Items appear once
+    all values of their actor are known."""
 
     options: PrioritizedReplayOptions
     outputs: tuple[str, ...] = VALUES
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.actors_rank = self.options.actor_priorities
-
     def make_store(self) -> TransitionStore:
         cap, period = self.options.replay_transitions, self.options.trim_period_updates
-        remover = SoftCap(cap, period) if period else Fifo()
-        capacity = int(cap * _ROOM) if period else cap
-        return self._store(capacity, wait_for_outputs=True, remover=remover)
+        if not period:
+            return self._store(cap, wait_for_outputs=True)
+        return self._store(
+            int(cap * _ROOM), wait_for_outputs=True, soft_cap=cap, trim_period=period
+        )
 
     def make_sampler(self, store: Store) -> Sampler:
-        options = self.options
-        sampler = PrioritizedSampler(
-            store, alpha=options.priority_exponent, beta=options.importance_exponent
+        return PrioritizedSampler(
+            store, self.options.priority_exponent, self.options.importance_exponent
         )
-        if options.eviction == "lowest_priority":
-            store.remover = LowestPriority(sampler)
-        return sampler
+
+    def first_priorities(self, store: TransitionStore, items: np.ndarray) -> np.ndarray | None:
+        if not self.options.actor_priorities:
+            return None
+        return store.td_errors(items, VALUE_TAKEN, VALUE_BEST)
 
 
 @dataclass(frozen=True)
@@ -224,43 +215,77 @@ class SequenceReplayOptions(Options):
     importance_exponent: Fraction = 0.6
     """How far importance weights undo the priorities' bias; 1: fully."""
     prefetch_batches: Count = 2
-    """Batches that wait for the learner."""
+    """Batches drawn ahead of the learner."""
 
 
 @dataclass(eq=False)
 class SequenceTable(Table):
-    """Sequences with the recurrent state they began with, ranked by what the acting network thought
-    of them. The first priority needs no second forward pass and no target network."""
+    """Sequences with the recurrent state they began with.
+
+    Their first priority comes from the values of the network that acted, with no second forward
+    pass."""
 
     options: SequenceReplayOptions
     layout: Layout
     loss: R2D2Options
     """Whose constants cut and rank sequences."""
     frame_stack: int = 1
-    actors_rank: bool = True
 
     def __post_init__(self) -> None:
         self.batch_size, r2d2 = self.options.batch_sequences, self.loss
         steps = r2d2.burn_in_steps + r2d2.unroll_steps
-        kept = kept_outputs(self.layout)
+        names = (LAST_ACTION, LAST_REWARD, *VALUES)
+        self._outputs = tuple(name for name in names if name in self.layout)
         rows = self.options.replay_sequences * r2d2.unroll_steps
         require_room(self.layout, rows, self.frame_stack, "replay-sequences")
-        items = sequence_layout(self.layout, steps, self.batch_size, kept)
+        items = sequence_layout(self.layout, steps, self.batch_size, self._outputs)
         self.batch_layout = _with_weights(items, self.batch_size)
 
-    def make_store(self) -> RankedSequences:
-        return RankedSequences(
+    def make_store(self) -> SequenceStore:
+        return SequenceStore(
             self.layout,
             self.options.replay_sequences * self.loss.unroll_steps,
-            self.loss,
-            self.frame_stack,
+            burn_in=self.loss.burn_in_steps,
+            unroll=self.loss.unroll_steps,
+            frame_stack=self.frame_stack,
+            outputs=self._outputs,
         )
 
     def make_sampler(self, store: Store) -> Sampler:
-        options = self.options
         return PrioritizedSampler(
-            store, alpha=options.priority_exponent, beta=options.importance_exponent
+            store, self.options.priority_exponent, self.options.importance_exponent
         )
+
+    def first_priorities(self, store: SequenceStore, items: np.ndarray) -> np.ndarray:
+        """Priorities of new sequences from the values of the network that acted.
+
+        The last row's error is left out, because no action was chosen in the bootstrap row. Where
+        environments reset within the step, a row with a time limit counts as an end, because the
+        value after it was never computed."""
+        if not items.size:
+            return np.empty(0, np.float32)
+        entries = store.entries(items)[store.burn_in : -1]
+        arrays = {
+            name: torch.from_numpy(store.blocks.arrays[name][entries])
+            for name in (*VALUES, "reward", "terminated", "truncated", "ignored")
+        }
+        best = arrays[VALUE_BEST][1:].unsqueeze(-1)
+        terminated, truncated = arrays["terminated"][:-1], arrays["truncated"][:-1]
+        if store.blocks.final_leaves:
+            terminated = terminated | truncated
+        ignored, loss = arrays["ignored"][:-1], self.loss
+        targets = sequence_targets(
+            arrays["reward"][:-1],
+            best,
+            best,
+            terminated,
+            truncated,
+            ignored,
+            loss.gamma,
+            loss.n_step,
+        )
+        errors = (targets - arrays[VALUE_TAKEN][:-1]).abs()
+        return sequence_priority(errors, ~ignored, loss.priority_eta).numpy()
 
     def make_limiter(self) -> RateLimiter:
         return RateLimiter(
@@ -271,79 +296,18 @@ class SequenceTable(Table):
         )
 
 
-def kept_outputs(trajectories: Layout) -> tuple[str, ...]:
-    """What a replay of sequences keeps beside observations, actions and what followed."""
-    return tuple(name for name in (LAST_ACTION, LAST_REWARD, *VALUES) if name in trajectories)
-
-
-class RankedSequences(SequenceStore):
-    """A SequenceStore that knows how much its sequences surprised whoever acted."""
-
-    def __init__(self, layout: Layout, capacity: int, r2d2: R2D2Options, frame_stack: int) -> None:
-        super().__init__(
-            layout,
-            capacity,
-            burn_in=r2d2.burn_in_steps,
-            unroll=r2d2.unroll_steps,
-            frame_stack=frame_stack,
-            outputs=kept_outputs(layout),
-        )
-        self._gamma, self._n_step, self._eta = r2d2.gamma, r2d2.n_step, r2d2.priority_eta
-
-    def td_errors(self, items: np.ndarray, taken: str, best: str) -> np.ndarray:
-        """Priorities of `items` from the values kept with their rows.
-
-        The bootstrap row has been seen but not acted upon yet, so the last row's error is left out.
-        Where environments reset within the step, the value after a time limit was never computed:
-        such a row counts as an end."""
-        if not items.size:
-            return np.empty(0, np.float32)
-        entries = self._entries(items)[self.burn_in : -1]
-        arrays = {
-            name: torch.from_numpy(self.blocks.arrays[name][entries])
-            for name in (taken, best, "reward", "terminated", "truncated", "ignored")
-        }
-        next_best = arrays[best][1:].unsqueeze(-1)
-        terminated, truncated = arrays["terminated"][:-1], arrays["truncated"][:-1]
-        if self.blocks.final_leaves:
-            terminated = terminated | truncated
-        ignored = arrays["ignored"][:-1]
-        targets = sequence_targets(
-            arrays["reward"][:-1],
-            next_best,
-            next_best,
-            terminated,
-            truncated,
-            ignored,
-            self._gamma,
-            self._n_step,
-        )
-        errors = (targets - arrays[taken][:-1]).abs()
-        return sequence_priority(errors, ~ignored, self._eta).numpy()
-
-
-_GAUGES = (
-    "items",
-    "mean_age_inserts",
-    "max_age_inserts",
-    "sampled_priority",
-    "max_sampled_priority",
-    "samples_per_insert",
-    "mean_priority",
-)
-
-
 @dataclass(eq=False)
 class Replay(Role):
-    """Between actors and learners. Batches wait in the queue to a learner, so that it never waits
-    for a draw; the limiter counts them when they are drawn. Several learners, each with a queue of
-    its own, are served in turn."""
+    """Stores the actors' trajectories and draws batches for one or several learners.
+
+    Batches are drawn ahead, into the queue of each learner, and count for the limiter when they are
+    drawn. Several learners are served in turn."""
 
     source: ExperienceSource
     sinks: list[ExperienceSink]
     table: Table
     feedback: ExperienceSource | None = None
-    """Priorities of what was learned from."""
+    """New priorities of items that were learned from."""
 
     def open(self, context: NodeContext) -> None:
         self._sinks = deque(self.sinks)
@@ -352,12 +316,8 @@ class Replay(Role):
         self._limiter = self.table.make_limiter()
         self._batch_size = self.table.batch_size
         self._random = context.random("sampling")
-        self._count(context)
-
-    def _count(self, context: NodeContext) -> None:
-        telemetry = context.telemetry
+        self._telemetry = telemetry = context.telemetry
         self._adding, self._drawing = telemetry.stage("add"), telemetry.stage("draw")
-        self._gauges = {name: telemetry.gauge(f"replay.{name}") for name in _GAUGES}
         self._stale = telemetry.counter("dropped.stale_priorities")
 
     def step(self) -> bool:
@@ -375,15 +335,11 @@ class Replay(Role):
         with self._adding:
             changes = self._store.add(trajectory.arrays)
             self.source.release(trajectory)
-            self._sampler.apply(changes, self._first_priorities(changes.inserted))
+            inserted = changes.inserted
+            self._sampler.apply(changes, self.table.first_priorities(self._store, inserted))
         self._limiter.inserted(changes.inserted.size)
         self._show(items=len(self._store))
         return True
-
-    def _first_priorities(self, inserted: np.ndarray) -> np.ndarray | None:
-        if not self.table.actors_rank:
-            return None
-        return self._store.td_errors(inserted, VALUE_TAKEN, VALUE_BEST)
 
     def _hand_out(self) -> bool:
         if not self._limiter.can_sample(self._batch_size) or not len(self._store):
@@ -404,7 +360,7 @@ class Replay(Role):
         return True
 
     def _place(self) -> tuple[ExperienceSink, Slot | None]:
-        """Room for a batch with the learner that has waited longest."""
+        """A free slot of the learner that has waited longest."""
         for _ in range(len(self._sinks)):
             sink = self._sinks[0]
             self._sinks.rotate(-1)
@@ -421,7 +377,7 @@ class Replay(Role):
 
     def _show(self, **levels: float) -> None:
         for name, level in levels.items():
-            self._gauges[name].set(float(level))
+            self._telemetry.gauge(f"replay.{name}").set(float(level))
 
     def _follow_priorities(self) -> bool:
         if self.feedback is None:
@@ -447,13 +403,13 @@ class Replay(Role):
         parts = {"store": self._store, "sampler": self._sampler, "limiter": self._limiter}
         for name, part in parts.items():
             part.load_state(entries_below(f"{name}.", state))
-        # Actors begin new episodes after a restore: no window may run on into them.
+        # Actors begin new episodes after a restore, which no window may run into.
         self._sampler.apply(self._store.end_streams())
 
 
 @dataclass(eq=False)
 class PrioritizedSource(ExperiencePart):
-    """The learner's end of a prioritized replay: batches come, priorities go back."""
+    """The learner's end of a prioritized replay: takes batches and sends priorities back."""
 
     batches: ExperienceSource
     priorities: ExperienceSink
@@ -479,8 +435,10 @@ class PrioritizedSource(ExperiencePart):
         self.priorities.commit(slot)
 
 
-def add_replay(topology: Topology, trajectories: Queue, table: SequenceTable) -> PrioritizedSource:
-    """A prioritized replay behind a queue; the learner's end of it."""
+def add_replay(
+    topology: Topology, trajectories: Queue, table: PrioritizedTable | SequenceTable
+) -> PrioritizedSource:
+    """Add a prioritized replay behind a queue of trajectories; returns the learner's source."""
     prefetch = table.options.prefetch_batches
     batches = topology.queue("batches", table.batch_layout, prefetch)
     priorities = topology.queue("priorities", table.priority_layout, prefetch + 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of trajectories that replay earlier ones (IMPALA) or mask those of replaced weights."""
+"""Sources that replay earlier trajectories (IMPALA) or mask rows of replaced weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEFT_OUT = ("provenance",)
 
 @dataclass(frozen=True)
 class TrajectoryReplayOptions(Options):
-    """How much is kept and how much of it comes back."""
+    """How many trajectories are kept, and how much of each batch is replayed."""
 
     replay_fraction: Annotated[float, Bounds(0, 1, below=True)] = 0.0
     """Share of each batch that is replayed (the paper's variant: 0.5); 0: no replay."""
@@ -30,7 +30,7 @@ class TrajectoryReplayOptions(Options):
 def with_replay(
     source: ExperienceSource, layout: Layout, options: TrajectoryReplayOptions
 ) -> ExperienceSource:
-    """The source itself, or joined with trajectories of earlier batches where that is asked for."""
+    """The source, joined with trajectories of earlier batches if `options` ask for it."""
     if not options.replay_fraction:
         return source
     width = layout["reward"].shape[1]
@@ -48,9 +48,9 @@ def with_replay(
 class TrajectoryReplay(ExperiencePart):
     """Joins each batch of its source with trajectories of earlier ones, drawn uniformly.
 
-    Batches pass alone until there is enough to draw from. The unit is one environment's trajectory,
-    so a replayed batch mixes columns of many actors and times. Everything is copied once into
-    memory of fixed size; rows keep the version they were acted with, so lag is measured as ever."""
+    The first batches are passed on unchanged, until enough trajectories are stored. The unit is one
+    environment's trajectory, so a replayed batch mixes columns of many actors and times. Rows keep
+    the version they were acted with, which the reported lag counts."""
 
     source: ExperienceSource
     layout: Layout
@@ -77,16 +77,17 @@ class TrajectoryReplay(ExperiencePart):
         extra = round(width * fraction / (1.0 - fraction))
         if not self._stored:
             self._allocate(columns, extra)
-        chosen = None
-        if self._size >= extra:
-            chosen = self._random.integers(self._size, size=extra)
-        joined = self._join(columns, chosen) if chosen is not None else fresh.arrays
+        if self._size < extra:
+            self._insert(columns, width)
+            return fresh
+        self._join(columns, self._random.integers(self._size, size=extra))
         self._insert(columns, width)
         self.source.release(fresh)
-        return Batch(joined)
+        return Batch(self._joined)
 
     def release(self, batch: Batch) -> None:
-        """Nothing is held: a fresh batch's slots went back once it was copied."""
+        if batch.arrays is not self._joined:
+            self.source.release(batch)
 
     def _columns(self, batch: Batch, name: str) -> np.ndarray:
         """[columns, ...] with one entry per environment; versions are one per slot and repeated."""
@@ -102,14 +103,13 @@ class TrajectoryReplay(ExperiencePart):
             shape.insert(self._axes[name], array.shape[0] + extra)
             self._joined[name] = np.zeros(shape, array.dtype)
 
-    def _join(self, columns: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
+    def _join(self, columns: dict[str, np.ndarray], chosen: np.ndarray) -> None:
         for name, array in columns.items():
             place = np.moveaxis(self._joined[name], self._axes[name], 0)
             place[: len(array)] = array
             place[len(array) :] = self._stored[name][chosen]
         ignored = self._stored["ignored"][chosen, :-1]
         self._replayed.add(ignored.size - int(np.count_nonzero(ignored)))
-        return self._joined
 
     def _insert(self, columns: dict[str, np.ndarray], width: int) -> None:
         capacity = len(self._stored["reward"])
@@ -121,11 +121,10 @@ class TrajectoryReplay(ExperiencePart):
 
 
 class NewerRows:
-    """Masks rows older than `first_version` like reset rows; skips batches without any other row.
+    """Masks rows older than `first_version`, and skips batches without any other row.
 
-    Members of a population and players of a league replace their weights; the rows of the policy
-    before say nothing about the one after it.
-    """
+    Members of a population and players of a league replace their weights, and must not learn from
+    rows of the replaced policy."""
 
     def __init__(self, context: NodeContext, source: ExperienceSource, first_version: int) -> None:
         self._source, self.first_version = source, first_version

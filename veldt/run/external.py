@@ -19,7 +19,7 @@ from veldt.environments.lookup import EXTERNAL_PREFIX, ExternalAddress, external
 from veldt.environments.spaces import described, external_interface, external_spec, space_from
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.roles.inference.stream import CONNECTED
+from veldt.roles.stream_inference import CONNECTED
 from veldt.run.process import Terminated, is_ending
 from veldt.telemetry.counters import NodeSnapshot
 from veldt.telemetry.record import EventSort

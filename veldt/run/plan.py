@@ -27,10 +27,10 @@ from veldt.options.old_spellings import unknown_option
 from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
-from veldt.roles.gradients.hogwild import Hogwild, SharedModel
-from veldt.roles.inference.server import SharedMemoryInference
-from veldt.roles.inference.stream import StreamInference, without_actors
+from veldt.roles.hogwild import Hogwild, SharedModel
+from veldt.roles.inference import SharedMemoryInference
 from veldt.roles.learner import Learner
+from veldt.roles.stream_inference import StreamInference, without_actors
 from veldt.run.external import declared_spec, with_places
 from veldt.topology import End, QueueSpec, Topology
 from veldt.types import EnvironmentSpec

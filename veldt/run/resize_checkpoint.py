@@ -22,7 +22,7 @@ from veldt.backends.checkpoint_parts import (
     snapshot_in,
 )
 from veldt.checkpoints.store import Checkpoint
-from veldt.roles.gradients.hogwild import UPDATES_SUFFIX
+from veldt.roles.hogwild import UPDATES_SUFFIX
 from veldt.telemetry.aggregate import with_nothing_seen
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Node, Topology

@@ -30,8 +30,10 @@ from veldt.role import Part
 from veldt.types import VALUE_BEST, VALUE_TAKEN, PolicyReply
 
 ENVIRONMENT = "environment_index"
-"""Passed to a Selection beside the observations: each row's number among all environments."""
+"""Extra entry of the observations passed to a Selection: each row's number among all
+environments."""
 
+_NOISE_STEPS = 1024  # length of a sequence of colored noise
 KEPT = ("behaviour_value",)
 """Outputs that SampleActions stores with `keep_value`."""
 
@@ -49,7 +51,7 @@ class Selection(Part):
 def environment_numbers(
     actor: int, width: int, observations: dict[str, torch.Tensor]
 ) -> np.ndarray:
-    """Numbers of the rows' environments among those of all actors."""
+    """Number of each row's environment among those of all actors."""
     if ENVIRONMENT in observations:
         return observations[ENVIRONMENT].numpy()
     return actor * width + np.arange(width)
@@ -59,14 +61,19 @@ def environment_numbers(
 class SampleActions(Selection):
     """Draws from the policy's distribution and stores its parameters: the behaviour policy.
 
-    `keep_value`: also stores the critic's value, for PPO's value clipping."""
+    `keep_value`: also stores the critic's value, for PPO's value clipping. `pink_share`: share of
+    the environments whose noise on Box actions is pink. Noise that is independent from step to step
+    averages out, and distant goals are not reached; if all environments had correlated noise, fine
+    control would suffer. Each single draw still has the policy's own distribution."""
 
     keep_value: bool = False
+    pink_share: float = 0.0
 
     def open(self, network: Network, context: NodeContext) -> None:
         assert network.distribution is not None
-        self._distribution = network.distribution
+        self._distribution, self._index = network.distribution, context.index
         self._random = context.random("actions")
+        self._noise = NoisePerEnvironment(self.pink_share, context.random("correlated"))
 
     def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
         assert isinstance(outputs, PolicyValueOutput)
@@ -79,7 +86,11 @@ class SampleActions(Selection):
         return PolicyReply(action, env_action, kept, 0)
 
     def _draw(self, logits: np.ndarray, observations: dict[str, torch.Tensor]) -> np.ndarray:
-        return self._distribution.sample(logits, self._random)
+        distribution = self._distribution
+        if self.pink_share == 0.0 or not isinstance(distribution, Gaussian):
+            return distribution.sample(logits, self._random)
+        environments = environment_numbers(self._index, len(logits), observations)
+        return distribution.draw(logits, self._noise.next(environments, distribution.d))
 
 
 @dataclass(frozen=True)
@@ -88,30 +99,6 @@ class DrawOptions(Options):
 
     noise_share: Fraction = 0.0
     """Box actions: share of the environments whose noise is pink (correlated in time)."""
-
-
-@dataclass(eq=False)
-class CorrelatedDraws(SampleActions):
-    """SampleActions with pink noise in a `share` of the environments.
-
-    Noise that is independent from step to step averages out, and distant goals are not reached. If
-    all environments had correlated noise, credit would go to wrong steps and fine control would
-    suffer. Each single draw still has the policy's own distribution.
-    """
-
-    share: float = 0.0
-
-    def open(self, network: Network, context: NodeContext) -> None:
-        super().open(network, context)
-        self._index = context.index
-        self._noise = NoisePerEnvironment(self.share, context.random("correlated"))
-
-    def _draw(self, logits: np.ndarray, observations: dict[str, torch.Tensor]) -> np.ndarray:
-        distribution = self._distribution
-        if self.share == 0.0 or not isinstance(distribution, Gaussian):
-            return super()._draw(logits, observations)
-        environments = environment_numbers(self._index, len(logits), observations)
-        return distribution.draw(logits, self._noise.next(environments, distribution.d))
 
 
 @dataclass(eq=False)
@@ -184,9 +171,8 @@ def colored_noise(
 ) -> np.ndarray:
     """Standard normal sequences [steps, *shape], power ~ 1 / frequency^exponent.
 
-    0 is white, 1 pink, 2 a walk. Timmer and Koenig 1995: random amplitudes of all frequencies,
-    scaled, then one inverse Fourier transform.
-    """
+    0 is white, 1 pink, 2 a random walk. Timmer and Koenig 1995: random amplitudes of all
+    frequencies, scaled, then one inverse Fourier transform."""
     frequencies = np.fft.rfftfreq(steps)
     # The mean gets the amplitude of the slowest wave, because its power would be infinite.
     frequencies[0] = frequencies[1] if len(frequencies) > 1 else 1.0
@@ -213,17 +199,17 @@ def _variance(scale: np.ndarray, steps: int) -> float:
 
 
 class NoiseStream:
-    """Rows [E, d] of noise, cut from sequences of `steps` rows that episodes do not interrupt."""
+    """Rows [E, d] of noise, cut from long sequences that continue over the ends of episodes."""
 
-    def __init__(self, exponent: float, random: np.random.Generator, steps: int = 1024) -> None:
-        self._exponent, self._random, self._steps = exponent, random, steps
+    def __init__(self, exponent: float, random: np.random.Generator) -> None:
+        self._exponent, self._random = exponent, random
         self._noise, self._row = np.empty((0, 0), np.float32), 0
 
     def next(self, shape: tuple[int, ...]) -> np.ndarray:
         if self._exponent == 0.0:
             return self._random.standard_normal(shape, np.float32)
         if self._row >= len(self._noise):
-            self._noise = colored_noise(self._steps, shape, self._exponent, self._random)
+            self._noise = colored_noise(_NOISE_STEPS, shape, self._exponent, self._random)
             self._row = 0
         self._row += 1
         return self._noise[self._row - 1]
@@ -232,26 +218,24 @@ class NoiseStream:
 class NoisePerEnvironment:
     """Rows [d] of noise for environments by their number: pink for a `share` of them, else white.
 
-    An environment's sequence continues wherever and in whatever batch it is asked for."""
+    Each environment has its own sequence, which does not depend on the batch it is in."""
 
-    def __init__(self, share: float, random: np.random.Generator, steps: int = 1024) -> None:
-        self._share, self._random, self._steps = share, random, steps
+    def __init__(self, share: float, random: np.random.Generator) -> None:
+        self._share, self._random = share, random
         self._sequences: dict[int, np.ndarray] = {}
         self._rows: dict[int, int] = {}
 
-    def is_pink(self, environments: np.ndarray) -> np.ndarray:
-        return (environments * self._share) % 1.0 < self._share
-
     def next(self, environments: np.ndarray, size: int) -> np.ndarray:
         noise = self._random.standard_normal((len(environments), size), np.float32)
-        for row in np.flatnonzero(self.is_pink(environments)):
+        is_pink = (environments * self._share) % 1.0 < self._share
+        for row in np.flatnonzero(is_pink):
             noise[row] = self._pink(int(environments[row]), size)
         return noise
 
     def _pink(self, environment: int, size: int) -> np.ndarray:
-        row = self._rows.get(environment, self._steps)
-        if row >= self._steps:
-            self._sequences[environment] = colored_noise(self._steps, (size,), 1.0, self._random)
+        row = self._rows.get(environment, _NOISE_STEPS)
+        if row >= _NOISE_STEPS:
+            self._sequences[environment] = colored_noise(_NOISE_STEPS, (size,), 1.0, self._random)
             row = 0
         self._rows[environment] = row + 1
         return self._sequences[environment][row]
@@ -260,18 +244,7 @@ class NoisePerEnvironment:
 _LONGEST_HOLD_STEPS = 100
 
 Epsilon = Callable[[int, np.ndarray], "float | np.ndarray"]
-"""Share of random actions after so many env steps of this node, for environments by number."""
-
-
-def linear(start: float, end: float, horizon: float, now: float) -> float:
-    """From `start` at 0 to `end` at `horizon` and constant after; `now` in the horizon's unit.
-
-    `functools.partial(linear, 1.0, 0.1, 1_000_000)` is a schedule that can be sent to a process.
-    """
-    if horizon <= 0:
-        return end
-    share = min(max(now / horizon, 0.0), 1.0)
-    return start + share * (end - start)
+"""Share of random actions, by env steps of this node and numbers of the environments."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +253,7 @@ class HeldOptions(Options):
 
     hold_exponent: NotNegative = 0.0
     """Random actions are held for n steps with a chance ~ n^-this (2 in the paper of Dabney et al.,
-    2020), which finds distant goals; 0: each lasts one step."""
+    2020), which reaches distant goals; 0: each lasts one step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -299,10 +272,10 @@ class EpsilonOptions(HeldOptions):
     epsilon_end: Fraction = 0.02
     """Share of random actions after the schedule."""
     epsilon_env_steps: CountOrNone = 20_000
-    """Environment steps, of all actors together, over which epsilon falls."""
+    """Environment steps, of all actors together, over which epsilon decreases."""
 
     def greedy(self, num_actors: int) -> EpsilonGreedy:
-        """The selection of each of so many actors, which sees its share of all steps."""
+        """The selection of each actor, which counts its own share of all steps."""
         horizon = self.epsilon_env_steps / num_actors
         epsilon = AnnealedEpsilon(self.epsilon_start, self.epsilon_end, horizon)
         return EpsilonGreedy(epsilon, self.hold_exponent)
@@ -317,7 +290,12 @@ class AnnealedEpsilon:
     env_steps: float
 
     def __call__(self, context: NodeContext) -> Epsilon:
-        return lambda env_steps, _: linear(self.start, self.end, self.env_steps, env_steps)
+        def epsilon(env_steps: int, environments: np.ndarray) -> float:
+            if self.env_steps <= 0:
+                return self.end
+            return self.start + min(env_steps / self.env_steps, 1.0) * (self.end - self.start)
+
+        return epsilon
 
 
 @dataclass(frozen=True)
@@ -330,7 +308,7 @@ class DrawnEpsilon:
 
     @staticmethod
     def of(options: AsynchronousQOptions, num_actors: int) -> DrawnEpsilon:
-        """The schedule counts the steps of all workers; each sees its share."""
+        """The schedule of each worker, which counts its own share of all steps."""
         horizon = options.epsilon_env_steps / num_actors
         return DrawnEpsilon(options.epsilon_ends, options.epsilon_odds, horizon)
 
@@ -349,7 +327,7 @@ class LadderOptions(HeldOptions):
     """The environment that explores least has epsilon_base to the power 1 + this (dqn, r2d2)."""
 
     def greedy(self, num_envs: int) -> EpsilonGreedy:
-        """The selection of all actors, which have so many environments together."""
+        """The selection of actors that have `num_envs` environments together."""
         ladder = LadderEpsilon(num_envs, self.epsilon_base, self.epsilon_alpha)
         return EpsilonGreedy(ladder, self.hold_exponent)
 

@@ -2,12 +2,12 @@
 """SEED's server: answers the rows that actors stream in, and keeps them as trajectories.
 
 Actors hold no weights and store nothing. Recurrent state, last action and unfinished trajectories
-of every environment are kept here, beside the learner. Row T of a trajectory is row 0 of the next.
-What an actor had begun before its connection broke is dropped whole: nothing is delivered twice,
-and nothing is joined that does not belong together.
+of every environment are kept here. Row T of a trajectory is row 0 of the next. What an actor had
+begun before its connection broke is dropped whole: nothing is delivered twice, and no trajectory
+contains rows of two connections.
 
 `ExternalInference` serves simulators in other processes, which drive the loop: there are no actors,
-so rewards are clipped and episodes and env steps counted here.
+so it clips rewards and counts episodes and env steps.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.environments.lookup import ExternalEndpoint
-from veldt.ports import ExperienceSink, ExternalRow, ExternalServer, ReceivedRow, StreamServer
+from veldt.ports import ExperienceSink, ExternalRow, ReceivedRow, StreamServer
 from veldt.roles.actor import Actor
-from veldt.roles.inference.batched_policy import BatchedPolicy
-from veldt.roles.inference.server import BatchedInference, BatchRule
-from veldt.roles.policies.remote import ENV_ACTION
+from veldt.roles.inference import BatchedInference, BatchedPolicy, BatchRule
+from veldt.roles.policies import ENV_ACTION
 from veldt.topology import Stream, Topology
 from veldt.types import (
     DISCOUNTED_RETURN,
@@ -43,7 +42,7 @@ _Placed = tuple[ReceivedRow, Slot, int]
 
 @dataclass
 class _Track:
-    """The trajectory that one group of environments is in."""
+    """The present trajectory of one group of environments."""
 
     number: int
     connection: int = -1
@@ -52,7 +51,7 @@ class _Track:
     slot: Slot | None = None
     row: int = 0
     past: dict[str, np.ndarray] = field(default_factory=dict)
-    """Last action and reward, for networks that want them."""
+    """Last action and reward, for networks that take them as inputs."""
 
 
 class TrajectoryAssembler:
@@ -63,24 +62,24 @@ class TrajectoryAssembler:
         self._tracks = [_Track(number) for number in range(num_groups)]
         self.committed = 0
         self.dropped = 0
-        """Trajectories that were not finished because the connection broke."""
+        """Trajectories that ended unfinished with a broken connection."""
 
     def is_new_connection(self, number: int, row: ReceivedRow) -> bool:
         return row.connection != self._tracks[number].connection
 
-    def begin_anew(self, number: int, row: ReceivedRow) -> None:
-        """Forget what the group had begun; the slot it holds is used again."""
+    def begin(self, number: int, row: ReceivedRow) -> None:
+        """Discard the group's unfinished trajectory; its slot is used again."""
         track = self._tracks[number]
         self.dropped += track.slot is not None and track.connection >= 0
         track.connection, track.incarnation = row.connection, row.incarnation
-        track.sequence += 1  # leaves a gap: nothing that follows continues what came before
+        track.sequence += 1  # a gap: the next trajectory does not continue the last one
         track.row = -1
         for array in track.past.values():
             array[:] = 0
 
     def receive(self, number: int, row: ReceivedRow) -> None:
-        """Finish the last row with what the environment answered, and hand over the trajectory
-        that this completes."""
+        """Write the step that followed the last row, and hand over the trajectory if it is
+        complete."""
         track, arrays = self._tracks[number], row.arrays
         if track.slot is not None and track.row >= 0:
             for name, array in arrays.items():
@@ -102,9 +101,10 @@ class TrajectoryAssembler:
         track.sequence += 1
 
     def end(self, number: int, last: ReceivedRow | None = None) -> None:
-        """Whoever stepped the group has gone: what is complete of its trajectory is handed over,
-        truncated where no episode has ended; its remaining rows are ignored. `last` has the
-        observation that followed, if it is not written yet."""
+        """Hand over the complete rows of a group whose client has left.
+
+        Episodes that have not ended are truncated, and the remaining rows are ignored. `last` has
+        the observation that followed, if it is not written yet."""
         track = self._tracks[number]
         slot, row, track.connection = track.slot, track.row, -1
         if slot is None or row < 1:
@@ -112,12 +112,12 @@ class TrajectoryAssembler:
         if last is not None:
             self._write_row(track, last.arrays)
         before = row - 1
-        goes_on = ~(slot["terminated"][before] | slot["truncated"][before])
+        unfinished = ~(slot["terminated"][before] | slot["truncated"][before])
         for name in slot.arrays:
             if name.startswith("final_"):
                 seen = slot[name.removeprefix("final_")][row]
-                slot[name][before, goes_on] = seen[goes_on]
-        slot["truncated"][before] |= goes_on
+                slot[name][before, unfinished] = seen[unfinished]
+        slot["truncated"][before] |= unfinished
         for name, array in slot.arrays.items():
             if len(array) == len(slot["first"]) and not name.startswith("state."):
                 array[row:] = array[before]
@@ -128,8 +128,8 @@ class TrajectoryAssembler:
         self._hand_over(track)
 
     def place(self, number: int, row: ReceivedRow) -> tuple[Slot, int] | None:
-        """Where the received row lies now and its action will; None while the learner is behind and
-        there is no room."""
+        """Slot and row that the received row was written into; None while there is no free slot
+        because the learner is behind."""
         track = self._tracks[number]
         if track.slot is None:
             track.slot = self._sink.reserve()
@@ -163,11 +163,11 @@ class TrajectoryAssembler:
 
 @dataclass(eq=False)
 class StreamInference(BatchedInference[_Placed]):
-    """Batches rows of many actors into one forward pass with the newest weights. While the learner
-    is behind, rows wait unanswered, which is how actors are slowed down.
+    """Batches rows of many actors into one forward pass with the newest weights.
 
-    `answer` is the layout of what is sent back; `rule.most` counts the groups of all actors. When
-    it dies, actors connect to its successor and ask again; what it had not handed over is lost."""
+    While the learner is behind, rows wait unanswered, which slows the actors down. `answer` is the
+    layout of the replies; `rule.most` counts the groups of all actors. When the server dies, actors
+    connect to its successor and ask again; trajectories that were not handed over are lost."""
 
     stream: StreamServer
     policy: BatchedPolicy
@@ -177,7 +177,7 @@ class StreamInference(BatchedInference[_Placed]):
     groups_per_client: int = 1
 
     def open(self, context: NodeContext) -> None:
-        self._homeless: list[ReceivedRow] = []
+        self._without_slot: list[ReceivedRow] = []
         num_groups, width = self.rule.most, self.answer[ENV_ACTION].shape[0]
         self._assembler = TrajectoryAssembler(self.sink, num_groups)
         self.policy.open(context, width, num_groups)
@@ -197,115 +197,74 @@ class StreamInference(BatchedInference[_Placed]):
         return self._answer_if_due() or received
 
     def _take(self) -> bool:
-        homeless, self._homeless = self._homeless, []
-        for waiting in homeless:
-            self._place(waiting)
+        waiting, self._without_slot = self._without_slot, []
+        for row in waiting:
+            self._place(row)
         received = False
-        while not self._open.is_full and (row := self.stream.take()) is not None:
-            self._receive(row)
+        while not self._is_full and (taken := self.stream.take()) is not None:
+            self._receive(taken)
             received = True
         return received
 
     def _receive(self, row: ReceivedRow) -> None:
         number = self._number(row)
         if self._assembler.is_new_connection(number, row):
-            self._begin_anew(number, row)
+            self._forget_requests(number)  # no client waits for these answers any more
+            before = self._assembler.dropped
+            self._assembler.begin(number, row)
+            self.policy.forget(number)
+            self._connections.add()
+            self._dropped.add(self._assembler.dropped - before)
         self._assembler.receive(number, row)
         self._place(row)
 
     def _number(self, row: ReceivedRow) -> int:
-        """The group's place among those of all actors."""
+        """The group's number among those of all actors."""
         return row.client * self.groups_per_client + row.group
 
-    def _begin_anew(self, number: int, row: ReceivedRow) -> None:
-        """Nobody waits for what the group asked on an earlier connection."""
-        self._forget_questions(number)
-        before = self._assembler.dropped
-        self._assembler.begin_anew(number, row)
-        self.policy.forget(number)
-        self._connections.add()
-        self._dropped.add(self._assembler.dropped - before)
-
-    def _forget_questions(self, number: int) -> None:
-        self._open.discard(lambda placed: self._number(placed[0]) == number)
-        self._homeless = [other for other in self._homeless if self._number(other) != number]
+    def _forget_requests(self, number: int) -> None:
+        self._discard(lambda placed: self._number(placed[0]) == number)
+        self._without_slot = [row for row in self._without_slot if self._number(row) != number]
 
     def _place(self, row: ReceivedRow) -> None:
         place = self._assembler.place(self._number(row), row)
         if place is None:
-            self._homeless.append(row)
+            self._without_slot.append(row)
         else:
-            self._open.add((row, *place))
+            self._add((row, *place))
 
-    def _answer(self, placed: list[_Placed]) -> None:
+    def _answer(self, requests: list[_Placed]) -> None:
         self.policy.refresh()
-        rows = [(slot, number) for _, slot, number in placed]
-        reply = self.policy.act(rows, [self._number(row) for row, _, _ in placed])
-        for position, (row, _, _) in enumerate(placed):
+        rows = [(slot, number) for _, slot, number in requests]
+        reply = self.policy.act(rows, [self._number(row) for row, _, _ in requests])
+        for position, (row, _, _) in enumerate(requests):
             self._answer_buffer[ENV_ACTION][:] = reply.env_action[self.policy.part(position)]
             self.stream.answer(row, self._answer_buffer.raw.tobytes())
 
     def _count_refusals(self) -> None:
-        refused = self.stream.refused
-        if refused == self._refused_seen:
+        if self.stream.refused == self._refused_seen:
             return
-        refused = dict(refused)
+        refused = dict(self.stream.refused)
         for reason, count in refused.items():
             more = count - self._refused_seen.get(reason, 0)
             self._telemetry.counter(f"dropped.wire_{reason}").add(more)
         self._refused_seen = refused
 
     def close(self) -> None:
-        """Stop listening, where this end does."""
         self.stream.close()
 
 
 CONNECTED = "external.environments"
-"""Gauge: environments of clients that are there now."""
-
-
-class _Episodes:
-    """What the environments of all places have collected in their present episodes."""
-
-    def __init__(self, num_places: int, width: int) -> None:
-        self._returns = np.zeros((num_places, width))
-        self._lengths = np.zeros((num_places, width), np.int64)
-        self._discounted = np.zeros((num_places, width), np.float32)
-
-    def begin_anew(self, place: int) -> int:
-        """Forget what goes on at a place; so many episodes will have no end."""
-        unfinished = int((self._lengths[place] > 0).sum())
-        for memory in (self._returns, self._lengths, self._discounted):
-            memory[place] = 0
-        return unfinished
-
-    def add(self, place: int, reward: np.ndarray, ended: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Returns and lengths of the episodes that ended with this step."""
-        self._returns[place] += reward
-        self._lengths[place] += 1
-        found = self._returns[place, ended], self._lengths[place, ended]
-        self._returns[place, ended] = 0
-        self._lengths[place, ended] = 0
-        return found
-
-    def discounted(
-        self, place: int, reward: np.ndarray, ended: np.ndarray, gamma: float
-    ) -> np.ndarray:
-        """The running discounted return of each environment after this step."""
-        running = self._discounted[place]
-        running *= gamma
-        running += reward
-        found = running.copy()
-        running[ended] = 0.0
-        return found
+"""Gauge: environments of connected clients."""
 
 
 @dataclass(eq=False)
 class ExternalInference(StreamInference):
-    """Answers clients that come and go. `rule.most` is the number of places; a forward pass begins
-    when half of those that are held have asked. `gamma` as in Actor."""
+    """Answers clients that connect and disconnect at any time.
 
-    stream: ExternalServer
+    `rule.most` is the number of places; a forward pass begins when half of those that are held have
+    asked. `gamma` as in Actor."""
+
     gamma: float = 0.99
     reward_clip: float | None = None
     scales_rewards: bool = False
@@ -313,19 +272,20 @@ class ExternalInference(StreamInference):
 
     def open(self, context: NodeContext) -> None:
         super().open(context)
-        self._width = self.policy.part(0).stop
-        self._episodes = _Episodes(self.rule.most, self._width)
+        width = self.policy.part(0).stop
+        self._returns = np.zeros((self.rule.most, width))
+        self._lengths = np.zeros((self.rule.most, width), np.int64)
+        self._discounted = np.zeros((self.rule.most, width), np.float32)
         self._held: set[int] = set()
         telemetry = context.telemetry
         self._env_steps = telemetry.counter("env_steps")
         self._aborted_episodes = telemetry.counter("aborted_episodes")
         self._connected = telemetry.gauge(CONNECTED)
-        self._hold()
+        self._count_held()
 
-    def _hold(self) -> None:
-        """Ask for half of those who are there, not of those who could be."""
-        self._open.rule = replace(self.rule, enough=max(1, len(self._held) // 2))
-        self._connected.set(len(self._held) * self._width)
+    def _count_held(self) -> None:
+        self._enough = max(1, len(self._held) // 2)
+        self._connected.set(len(self._held) * self._returns.shape[1])
 
     def _receive(self, row: ReceivedRow) -> None:
         came, place = cast(ExternalRow, row), row.client
@@ -334,7 +294,7 @@ class ExternalInference(StreamInference):
             return
         if place not in self._held:
             self._held.add(place)
-            self._hold()
+            self._count_held()
         self._read_step(place, row)
         if not came.leaves:
             super()._receive(row)
@@ -343,34 +303,40 @@ class ExternalInference(StreamInference):
             self._assembler.end(place, row)
 
     def _leave(self, place: int) -> None:
-        self._forget_questions(place)
+        self._forget_requests(place)
         self._assembler.end(place)
-        self._aborted_episodes.add(self._episodes.begin_anew(place))
+        self._aborted_episodes.add(int((self._lengths[place] > 0).sum()))
+        for memory in (self._returns, self._lengths, self._discounted):
+            memory[place] = 0
         self._held.discard(place)
-        self._hold()
+        self._count_held()
 
     def _read_step(self, place: int, row: ReceivedRow) -> None:
-        """Count a step, and make of its reward what is learned from."""
+        """Count the step and its episodes; clip its reward and add the discounted return."""
         arrays = row.arrays
         ended = arrays["terminated"] | arrays["truncated"]
         if not self._assembler.is_new_connection(place, row):
-            self._env_steps.add(self._width)
-            returns, lengths = self._episodes.add(place, arrays["reward"], ended)
-            if returns.size:
-                self._telemetry.episode(returns, lengths)
+            self._env_steps.add(self._returns.shape[1])
+            self._returns[place] += arrays["reward"]
+            self._lengths[place] += 1
+            if ended.any():
+                returns, lengths = self._returns[place], self._lengths[place]
+                self._telemetry.episode(returns[ended], lengths[ended])
+                returns[ended] = lengths[ended] = 0
         if self.reward_clip is not None:
             arrays["reward"] = arrays["reward"].clip(-self.reward_clip, self.reward_clip)
         if self.scales_rewards:
-            arrays[DISCOUNTED_RETURN] = self._episodes.discounted(
-                place, arrays["reward"], ended, self.gamma
-            )
+            running = self._discounted[place]
+            running *= self.gamma
+            running += arrays["reward"]
+            arrays[DISCOUNTED_RETURN] = running.copy()
+            running[ended] = 0.0
 
 
 def without_actors(
     topology: Topology, endpoint: ExternalEndpoint, reward_clip: float | None
 ) -> None:
-    """Simulators elsewhere take the place of the actors of `topology`: they connect to `endpoint`,
-    and its server does what actors did beside stepping."""
+    """Replace the actors of `topology` by external simulators, which connect to `endpoint`."""
     gammas = {node.role.gamma for node in topology.nodes if isinstance(node.role, Actor)}
     topology.nodes = [node for node in topology.nodes if not isinstance(node.role, Actor)]
     [stream], [gamma] = topology.streams, gammas
@@ -380,7 +346,7 @@ def without_actors(
         role = node.role
         if isinstance(role, StreamInference):
             node.role = ExternalInference(
-                cast(ExternalServer, stream.server),
+                stream.server,
                 role.policy,
                 role.sink,
                 role.rule,

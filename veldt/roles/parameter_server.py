@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A parameter server cut into shards, and the learner's side of it (DistBelief, Gorila).
 
-Learners of any number send gradients without a barrier. Gradients that are too old, too unusual or
-not finite are dropped and counted; a vector that was damaged all the same returns to the last good
-version.
+Any number of learners send gradients without a barrier. Gradients that are too old, unusual or not
+finite are dropped and counted; weights that are not finite return to the last good version.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -41,14 +39,14 @@ class OutlierOptions(Options):
     outlier_deviations: NotNegative = 6.0
     """Refuse gradients whose |loss| is this many deviations above its running mean; 0: never."""
     outlier_memory_gradients: Count = 200
-    """Gradients over which mean and deviation run; none is refused before so many were seen."""
+    """Gradients in the running mean and deviation; none is refused before that many."""
 
 
 class OutlierFilter:
-    """Running mean and deviation of |loss|.
+    """Refuses losses far above the running mean of |loss|.
 
-    A refused loss still counts, as if it lay on the bound: a lasting change of scale is learned
-    in time, a single wild one moves the bound only a little."""
+    A refused loss counts as if it were at the bound, so the filter follows a lasting change of
+    scale, while a single outlier hardly moves the bound."""
 
     def __init__(self, options: OutlierOptions) -> None:
         self._options = options
@@ -65,7 +63,7 @@ class OutlierFilter:
         return self.mean + options.outlier_deviations * deviation
 
     def accepts(self, loss: float) -> bool:
-        """Whether the loss is usual; it counts for the losses that follow. NaN is not."""
+        """Whether the loss is finite and within the bound; updates the statistics."""
         size, bound = abs(loss), self.bound
         if not math.isfinite(size):
             return False
@@ -92,15 +90,15 @@ class Shard:
 
     @property
     def trained(self) -> slice:
-        """The part of it that a gradient has entries for."""
+        """The part that has gradients."""
         return slice(self.part.start, self.part.start + self.num_trained)
 
     @property
     def layout(self) -> Layout:
-        """What a learner sends: its slice of the gradient and where it comes from.
+        """Layout of a learner's message: its slice of the gradient, its version and its loss.
 
-        Statistics (of an observation normaliser) are an estimate, not a step: the newest replaces
-        the last."""
+        Statistics (of an observation normaliser) replace the last ones, because they are an
+        estimate and not a step."""
         num_statistics = self.part.stop - self.part.start - self.num_trained
         return Layout.of(
             gradient=Field((self.num_trained,), "float32"),
@@ -112,8 +110,8 @@ class Shard:
 
 
 def shards(network: NetworkFactory, num_shards: int) -> list[Shard]:
-    """Consecutive slices of a network's vector, the trained part in equal shares. What follows it
-    (running statistics) belongs to the last one."""
+    """Consecutive slices of a network's vector, with equal shares of the trained part. The running
+    statistics that follow it belong to the last one."""
     flat = FlatParameters(network.blank())
     if num_shards > flat.num_trained:
         raise ConfigurationError(f"num_shards is {num_shards}; use 1 to {flat.num_trained:,}")
@@ -124,9 +122,10 @@ def shards(network: NetworkFactory, num_shards: int) -> list[Shard]:
 
 @dataclass(eq=False)
 class ShardedSource(Part):
-    """Pulls each slice on its own; they may be a few updates apart, as servers work without a
-    barrier. Its version is the oldest slice's: so many updates the whole vector has seen for sure.
-    It remembers what it pulled, so it must always pull into the same vector."""
+    """Pulls the slices of all shards, which may be a few updates apart.
+
+    Its version is that of the oldest slice. It must always pull into the same vector, because it
+    only copies slices that have changed."""
 
     shards: list[Shard]
     boards: list[ParameterSource]
@@ -146,7 +145,7 @@ class ShardedSource(Part):
 
 @dataclass(eq=False)
 class Server(Part):
-    """The way to all shards of a parameter server: a queue of gradients and a board for each."""
+    """The learner's ends of all shards: a queue of gradients and a board of weights for each."""
 
     shards: list[Shard]
     queues: list[ExperienceSink]
@@ -158,14 +157,12 @@ class Server(Part):
 
 @dataclass(frozen=True)
 class ServerOptions(OutlierOptions):
-    """What a parameter server accepts and how it is cut."""
+    """Number of shards, and which gradients they accept."""
 
     num_shards: Nodes = 2
-    """Nodes that share the parameter vector between them."""
+    """Nodes that each hold a slice of the weights."""
     max_gradient_age_updates: CountOrNone = 50
     """The server refuses gradients of weights that are more updates old than this."""
-    kept_versions: Count = 4
-    """Good versions the server keeps to return to."""
 
 
 @dataclass(eq=False)
@@ -190,18 +187,14 @@ class ParameterServer(Role):
         self._version = version
         self._statistics = self._vector[shard.num_trained :]
         trained = torch.from_numpy(self._vector)[: shard.num_trained]
-        # A norm is the whole gradient's, of which this is a slice: learners clip before they send.
+        # Learners clip before they send, because a norm is that of the whole gradient.
         optimizer = replace(self.optimizer, max_grad_norm=0.0)
         self._optimizer = make_optimizer(optimizer, trained)
         self._outliers = OutlierFilter(self.options)
-        self._good: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=self.options.kept_versions)
-        self._keep()
-        self._count(context)
-
-    def _count(self, context: NodeContext) -> None:
+        self._good = [array.copy() for array in self._weights_and_moments()]
         telemetry = context.telemetry
         self._applying, self._publishing = telemetry.stage("apply"), telemetry.stage("publish")
-        # Every shard takes every gradient: a run's updates are those of one of them.
+        # Every shard takes every gradient, so a run's updates are those of one shard.
         self._updates = telemetry.counter("shard_updates" if context.index else "updates")
         self._stale = telemetry.counter("dropped.stale")
         self._unusual = telemetry.counter("dropped.outlier")
@@ -241,25 +234,19 @@ class ParameterServer(Role):
             self.roll_back()
             return True
         self._updates.add()
-        self._keep()
+        self._copy(self._weights_and_moments(), self._good)
         return True
 
-    def _keep(self) -> None:
-        memory = self._good.popleft() if len(self._good) == self._good.maxlen else None
-        if memory is None:
-            moments = self._optimizer.state_vector.numpy()
-            memory = (np.empty_like(self._vector), np.empty_like(moments))
-        np.copyto(memory[0], self._vector)
-        np.copyto(memory[1], self._optimizer.state_vector.numpy())
-        self._good.append(memory)
+    def _weights_and_moments(self) -> list[np.ndarray]:
+        return [self._vector, self._optimizer.state_vector.numpy()]
 
-    def roll_back(self, versions: int = 0) -> None:
-        """Return to the last good version, or to one `versions` before it that is still kept."""
-        for _ in range(min(versions, len(self._good) - 1)):
-            self._good.pop()
-        vector, moments = self._good[-1]
-        self._vector[:] = vector
-        self._optimizer.state_vector.numpy()[:] = moments
+    def _copy(self, arrays: list[np.ndarray], into: list[np.ndarray]) -> None:
+        for target, array in zip(into, arrays, strict=True):
+            np.copyto(target, array)
+
+    def roll_back(self) -> None:
+        """Return to the last good version."""
+        self._copy(self._good, self._weights_and_moments())
         self._rollbacks.add()
 
     def state(self) -> Arrays:
@@ -271,15 +258,14 @@ class ParameterServer(Role):
         }
 
     def load_state(self, state: Arrays) -> None:
-        # One that died finds newer weights on its board than in the last checkpoint; others already
-        # use them, and versions never go back.
+        # The board of a shard that died has newer weights than the last checkpoint. Other nodes use
+        # them already, and versions never decrease.
         if int(state["version"]) >= self._version:
             self._vector[:] = state["vector"]
             self._version = int(state["version"])
         self._optimizer.state_vector.numpy()[:] = state["optimizer"]
         self._outliers.load_state(state["outliers"])
-        self._good.clear()
-        self._keep()
+        self._copy(self._weights_and_moments(), self._good)
 
 
 def add_parameter_server(
@@ -289,7 +275,7 @@ def add_parameter_server(
     options: ServerOptions,
     num_learners: int,
 ) -> Server:
-    """The shards, each with a queue for its slice of the gradients and a board for its weights."""
+    """Add the shards, each with a queue for gradients and a board for weights."""
     initial, server = network.initial_vector(), Server(shards(network, options.num_shards), [], [])
     for number, shard in enumerate(server.shards):
         queue = topology.queue(f"gradients-{number}", shard.layout, 2 * num_learners)
@@ -306,7 +292,7 @@ def add_parameter_server(
 
 @dataclass(frozen=True)
 class DownpourOptions(Options):
-    """How often a learner talks to the server (Dean et al., 2012: n_fetch and n_push)."""
+    """How often a learner pulls and sends (Dean et al., 2012: n_fetch and n_push)."""
 
     fetch_period_gradients: Count = 1
     """Gradients that a learner computes between two pulls of weights."""
@@ -316,8 +302,9 @@ class DownpourOptions(Options):
 
 @dataclass(eq=False)
 class RemoteGradients(GradientSink):
-    """Sends each shard its slice and pulls what became of it; the learner never steps its own
-    weights. A gradient whose loss is unusual is not sent at all."""
+    """Sends each shard its slice of the gradient and pulls the weights that result.
+
+    The learner never steps its own weights. A gradient with an unusual loss is not sent."""
 
     server: Server
     options: OutlierOptions
@@ -339,7 +326,7 @@ class RemoteGradients(GradientSink):
         self._norm = telemetry.gauge("gradient_norm")
 
     def begin(self, version: int) -> int | None:
-        """The only place where a learner's weights change."""
+        """Pull new weights; the learner's weights change nowhere else."""
         if not self._reserve():
             return None
         if 0 < self._counts[0] < self.downpour.fetch_period_gradients:
@@ -352,7 +339,7 @@ class RemoteGradients(GradientSink):
         return newer
 
     def _reserve(self) -> bool:
-        """Whether there is room for a gradient with every shard."""
+        """Reserve a slot for every shard; whether all have one."""
         for index, queue in enumerate(self.server.queues):
             self._slots[index] = self._slots[index] or queue.reserve()
         return all(self._slots)

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies of actors without weights, which ask an inference server.
+"""Policies of actors: with a local copy of the weights, or asking an inference server.
 
-`SharedMemoryPolicy` sends row numbers to a server in the same memory. `StreamPolicy` sends each
-row's observation and the environment's answer to the row before; the server assembles trajectories.
+`LocalPolicy` runs the network itself. `SharedMemoryPolicy` sends row numbers to a server in the
+same memory. `StreamPolicy` sends each row's observation and the environment's answer to the row
+before; the server assembles trajectories.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from veldt.context import NodeContext
-from veldt.networks import NetworkFactory, make_distribution
+from veldt.networks import FlatParameters, NetworkFactory, acting_step, make_distribution
 from veldt.ports import ParameterSource, Policy, RequestClient, StreamClient
 from veldt.role import Part
+from veldt.roles.selection import SampleActions, Selection
+from veldt.topology import lagging
 from veldt.types import (
     ACTION_MASK,
     ActionSpec,
@@ -29,13 +33,71 @@ from veldt.types import (
     slots_over,
 )
 
+State = tuple[torch.Tensor, ...]
+
+
+@dataclass(eq=False)
+class LocalPolicy(Policy):
+    """Answers at once, with the weights of the last refresh."""
+
+    network: NetworkFactory
+    weights: ParameterSource
+    selection: Selection = field(default_factory=SampleActions)
+    refresh_rows: int = 0
+    """Rows between two refreshes; 0: only at the start of each trajectory."""
+
+    def open(self, context: NodeContext, widths: Sequence[int]) -> None:
+        self._network = self.network.blank().eval()  # weights come from the board
+        self._vector = FlatParameters(self._network).numpy()
+        self._step = acting_step(self._network)
+        self.selection.open(self._network, context)
+        self._version, self._rows_since_refresh = -1, 0
+        self._states: list[State] = [self._network.initial_state(width) for width in widths]
+        self._state_names = [f"state.{name}" for name in self._network.state_fields()]
+        self._replies: list[PolicyReply | None] = [None for _ in widths]
+
+    def refresh(self, minimum_version: int = 0) -> bool:
+        due = self._rows_since_refresh >= self.refresh_rows
+        if due or self._version < minimum_version:
+            self._pull()
+        return self._version >= minimum_version
+
+    def _pull(self) -> None:
+        newer = self.weights.pull(self._vector, newer_than=self._version)
+        if newer is not None:
+            self._version = newer
+        self._rows_since_refresh = 0
+
+    def request(self, group: int, slot: Slot, row: int) -> None:
+        if self.refresh_rows and self._rows_since_refresh >= self.refresh_rows:
+            self._pull()
+        self._rows_since_refresh += 1
+        arrays, state, network = slot.arrays, self._states[group], self._network
+        if row == 0:
+            for name, tensor in zip(self._state_names, state, strict=True):
+                arrays[name][:] = tensor.numpy()
+        with torch.inference_mode():
+            tensors = {name: torch.from_numpy(arrays[name][row]) for name in network.input_names}
+            first = torch.from_numpy(arrays["first"][row])
+            outputs, self._states[group] = self._step(tensors, state, first)
+            reply = self.selection(outputs, tensors)
+        reply.version = self._version
+        self._replies[group] = reply
+
+    def reply(self, group: int) -> PolicyReply | None:
+        return self._replies[group]
+
+    def lagging(self, updates: int) -> Policy | None:
+        weights = lagging(self.weights, updates)
+        return None if weights is None else replace(self, weights=weights)
+
 
 @dataclass(eq=False)
 class SharedMemoryPolicy(Policy):
-    """Sends row numbers; the server writes actions, outputs and version into the row itself. Of
-    the network it only knows what actions look like.
+    """Sends row numbers; the server writes actions, outputs and version into the row itself.
 
-    `weights`, for a synchronous actor: where to see which version the server can act with."""
+    Of the network it only uses the distribution of actions. `weights`, for a synchronous actor:
+    the board that shows which version the server can act with."""
 
     network: NetworkFactory
     requests: RequestClient
@@ -50,7 +112,7 @@ class SharedMemoryPolicy(Policy):
         self._answered: set[int] = set()
 
     def refresh(self, minimum_version: int = 0) -> bool:
-        """The server always answers with its newest weights; whether those are as new as asked."""
+        """Whether the server, which uses the newest weights, has at least `minimum_version`."""
         if self.weights is None or self._version >= minimum_version:
             return True
         newer = self.weights.pull(self._vector, newer_than=self._version)
@@ -76,7 +138,7 @@ class SharedMemoryPolicy(Policy):
     def _collect(self) -> None:
         while (answer := self.requests.answered()) is not None:
             for group, asked in enumerate(self._asked):
-                # An answer to an earlier incarnation of this actor matches no open question.
+                # An answer to an earlier incarnation of this actor matches no open request.
                 if asked is not None and (asked[0].index, asked[1]) == answer:
                     self._answered.add(group)
 
@@ -85,34 +147,34 @@ ENV_ACTION = "env_action"
 
 
 def request_layout(trajectories: Layout) -> Layout:
-    """One row of what an actor knows about its environments."""
+    """Layout of one row's observations and of the environment's answers."""
     fields = {}
-    for name, field in trajectories.items():
+    for name, spec in trajectories.items():
         seen = name.split(".")[0] == "observation" or name in (ACTION_MASK, "first")
         if seen or is_answer_of_environment(name):
-            fields[name] = Field(field.shape[1:], field.dtype)
-    # Side by side by type: whoever receives them checks all numbers, and all flags, at once.
+            fields[name] = Field(spec.shape[1:], spec.dtype)
+    # Sorted by type, so that the receiver checks all numbers, and all flags, at once.
     return Layout(tuple(sorted(fields.items(), key=lambda entry: entry[1].dtype)))
 
 
 def scratch_layout(trajectories: Layout) -> Layout:
-    """What an actor writes into: nothing that only the server knows."""
+    """Layout of the actor's own slots, without fields that only the server writes."""
     known = {*request_layout(trajectories), "action", "parameter_version"}
     fields = {
-        name: Field((SCRATCH_STEPS + 1, *field.shape[1:]), field.dtype, field.join_axis)
-        for name, field in trajectories.items()
+        name: Field((SCRATCH_STEPS + 1, *spec.shape[1:]), spec.dtype, spec.join_axis)
+        for name, spec in trajectories.items()
         if name in known
     }
     return Layout((*fields.items(), ("provenance", trajectories["provenance"])))
 
 
 def answer_layout(action: ActionSpec, group_width: int) -> Layout:
-    """What the environments of one group receive: independent of any network."""
+    """Layout of the actions for one group, which does not depend on the network."""
     return Layout.of(**{ENV_ACTION: Field((group_width, *action.shape), action.field_dtype)})
 
 
 def stream_layouts(trajectories: Layout, action: ActionSpec) -> tuple[Layout, Layout]:
-    """What goes up and what comes down with each row of `trajectories`."""
+    """Layouts of the request and the answer of each row of `trajectories`."""
     return request_layout(trajectories), answer_layout(action, trajectories["first"].shape[1])
 
 
@@ -121,10 +183,10 @@ SCRATCH_STEPS = 8
 
 @dataclass(eq=False)
 class ScratchSink(Part):
-    """A sink for an actor whose trajectories nobody takes: a few rows, used over and over.
+    """A sink for an actor whose trajectories are assembled elsewhere: a few rows that are reused.
 
-    One more slot than groups, so that the last row of a group's old slot is still there while row 0
-    of its next one is sent."""
+    There is one more slot than groups, because the last row of a group's old slot is still needed
+    while row 0 of its next one is sent."""
 
     trajectories: Layout
     num_groups: int = 1
@@ -143,10 +205,10 @@ class ScratchSink(Part):
 
 @dataclass(eq=False)
 class StreamPolicy(Policy):
-    """Sends each row once. It holds neither network nor weights nor recurrent state."""
+    """Sends each row over a stream. It has neither network nor weights nor recurrent state."""
 
     layout: Layout
-    """Of the rows that are sent."""
+    """Layout of the rows that are sent."""
     stream: StreamClient
 
     def open(self, context: NodeContext, widths: Sequence[int]) -> None:

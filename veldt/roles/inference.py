@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One network that acts for many groups of environments at once: the core of inference servers.
+"""Inference servers: one network acts for many groups of environments in one forward pass.
 
-It reads observations in place, in trajectory slots, and writes actions, outputs and version into
-the same rows. On CUDA it uses a stream of its own beside the learner's, pinned memory in both
-directions, and a CUDA graph for every batch size that keeps coming back.
+`BatchedPolicy` reads observations from trajectory slots and writes actions, outputs and version
+into the same rows. On CUDA it uses its own stream, pinned memory in both directions, and a CUDA
+graph for every batch size that recurs. GA3C's predictors and Sample Factory's policy workers are
+`SharedMemoryInference` with different rules for when a batch is large enough.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -20,15 +21,12 @@ from veldt.context import NodeContext
 from veldt.devices import RECORDING
 from veldt.environments import Environments
 from veldt.networks import FlatParameters, Network, NetworkFactory, acting_step
-from veldt.ports import ParameterSource
-from veldt.role import Part
-from veldt.roles.gradients.hogwild import SharedModel
-from veldt.roles.policies.selection import (
-    ENVIRONMENT,
-    SampleActions,
-    Selection,
-)
-from veldt.types import ACTION_MASK, Field, PolicyReply, Slot
+from veldt.ports import ParameterSource, RequestServer
+from veldt.role import Part, Role
+from veldt.roles.ga3c_tuner import Gate
+from veldt.roles.hogwild import SharedModel
+from veldt.roles.selection import ENVIRONMENT, SampleActions, Selection
+from veldt.types import ACTION_MASK, PROVENANCE_ACTOR, Field, PolicyReply, Slot
 
 Tensors = dict[str, torch.Tensor]
 State = tuple[torch.Tensor, ...]
@@ -46,13 +44,8 @@ def forward_pass(network: Network, device: torch.device) -> ForwardPass:
     return lambda inputs, state: step(inputs, state, inputs["first"])
 
 
-def host_room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros on the host that `device` can read without a copy in between."""
-    return torch.zeros(shape, dtype=dtype, pin_memory=device.type == "cuda")
-
-
 class CudaForwardPass:
-    """Call it in inference mode. Waits without spinning, which would cost environments a core."""
+    """Call it in inference mode. It waits without spinning, which would occupy a core."""
 
     def __init__(self, network: Network, device: torch.device) -> None:
         self._network, self._device = network, device
@@ -64,7 +57,7 @@ class CudaForwardPass:
         """By number of rows."""
 
     def __call__(self, inputs: Tensors, state: State) -> tuple[Any, State]:
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))  # new weights came there
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))  # for new weights
         with torch.cuda.stream(self._stream):
             outputs, after = self._run(inputs, state)
             outputs = type(outputs)(*(_to_host(entry) for entry in outputs))
@@ -88,8 +81,7 @@ class CudaForwardPass:
         return enough and self._can_be_recorded
 
     def _record(self, rows: int, inputs: Tensors, state: State) -> None:
-        """A user's network may do what cannot be recorded, such as look at a value; it then runs
-        as it is."""
+        """Record a graph, unless the network does what cannot be recorded, such as read a value."""
         try:
             with RECORDING:
                 self.graphs[rows] = _Graph(self._network, inputs, state, self._stream)
@@ -104,16 +96,16 @@ class CudaForwardPass:
 
 
 class _Graph:
-    """The pass over one number of rows, recorded. It reads the weights where they always lie."""
+    """The recorded pass over one number of rows; it reads the weights in place."""
 
     def __init__(
         self, network: Network, inputs: Tensors, state: State, stream: torch.cuda.Stream
     ) -> None:
         self._inputs, self._state = inputs, state
-        network.step(inputs, state, inputs["first"])  # libraries choose and allocate beforehand
+        network.step(inputs, state, inputs["first"])  # libraries choose kernels and allocate first
         stream.synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        # A learner in another thread goes on allocating; only this thread's calls are recorded.
+        # A learner in another thread continues to allocate; only this thread's calls are recorded.
         with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             self._results = network.step(inputs, state, inputs["first"])
 
@@ -135,8 +127,9 @@ Row = tuple[Slot, int]
 
 @dataclass(eq=False)
 class BatchedPolicy(Part):
-    """Acts with the newest weights of a board, or with one model that trainers of the same process
-    change under it; keeps the recurrent state of every environment, [groups, width, size]."""
+    """Acts with the newest weights of a board, or with a model that trainers share.
+
+    It keeps the recurrent state of every environment, [groups, width, size]."""
 
     network: NetworkFactory
     weights: ParameterSource | SharedModel
@@ -150,8 +143,8 @@ class BatchedPolicy(Part):
         num_groups: int,
         state: np.ndarray | None = None,
     ) -> None:
-        """Begin to act for at most `num_groups` groups of `width` environments at once. `state` is
-        memory that several servers of one policy share."""
+        """Prepare to act for at most `num_groups` groups of `width` environments. `state` is memory
+        that several servers of one policy share."""
         torch.set_num_threads(1)
         self._width, self._num_groups = width, num_groups
         self._device = torch.device(self.device)
@@ -174,8 +167,7 @@ class BatchedPolicy(Part):
             self.rehearse()
 
     def rehearse(self) -> None:
-        """A pass over nothing: a GPU's libraries are loaded while environments open, not while
-        they wait for their first actions."""
+        """Run one pass over zeros, to load a GPU's libraries before the first actions are due."""
         spec, fields = self._network.spec, self._network.input_fields()
         fields |= {leaf.name: Field(leaf.shape, leaf.dtype) for leaf in spec.observation}
         fields |= {ACTION_MASK: Field((spec.action_mask_size,), "bool"), "first": Field((), "bool")}
@@ -187,7 +179,7 @@ class BatchedPolicy(Part):
             self._forward(inputs, tuple(self._network.initial_state(self._width)))
 
     def refresh(self) -> None:
-        """Take the newest weights; where there is one model for all, they are always there."""
+        """Take the newest weights; a shared model always has them."""
         if isinstance(self.weights, SharedModel):
             self.version = self.weights.version()
             return
@@ -197,13 +189,15 @@ class BatchedPolicy(Part):
             self.version = newer
 
     def forget(self, group: int) -> None:
-        """Begin anew with a group's recurrent state."""
+        """Reset a group's recurrent state."""
         for memory in self._states:
             memory[group] = 0.0
 
     def act(self, rows: Sequence[Row], groups: Sequence[int]) -> PolicyReply:
-        """One forward pass over `rows`, which belong to `groups`; fills in what the policy knows of
-        each row, and in rows 0 the recurrent state from before it."""
+        """One forward pass over `rows`, which belong to `groups`.
+
+        Writes actions, outputs and version into each row, and into rows 0 the recurrent state from
+        before it."""
         chosen = list(groups)
         tensors = self._gather(rows)
         first_of_group = np.multiply(chosen, self._width)[:, None]
@@ -218,7 +212,7 @@ class BatchedPolicy(Part):
         return reply
 
     def part(self, position: int) -> slice:
-        """Where the environments of the row at `position` are in a reply."""
+        """The environments of the row at `position` in a reply."""
         return slice(position * self._width, (position + 1) * self._width)
 
     def _write(self, rows: Sequence[Row], reply: PolicyReply) -> None:
@@ -230,7 +224,7 @@ class BatchedPolicy(Part):
             slot["parameter_version"][row] = self.version
 
     def _gather(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
-        """Observations of all rows side by side, in buffers allocated once."""
+        """Observations of all rows, joined in buffers that are allocated once."""
         names = (*self._network.input_names, "first")
         if len(rows) == 1 and self._device.type == "cpu":
             slot, row = rows[0]
@@ -246,7 +240,8 @@ class BatchedPolicy(Part):
 
     def _room_for(self, example: np.ndarray) -> torch.Tensor:
         shape = (self._num_groups * self._width, *example.shape[2:])
-        return host_room(shape, torch.from_numpy(example[:0]).dtype, self._device)
+        dtype = torch.from_numpy(example[:0]).dtype
+        return torch.zeros(shape, dtype=dtype, pin_memory=self._device.type == "cuda")
 
     def _read_states(self, rows: Sequence[Row], groups: list[int]) -> tuple[torch.Tensor, ...]:
         states = []
@@ -262,7 +257,7 @@ class BatchedPolicy(Part):
 def recurrent_memory(
     network: NetworkFactory, num_groups: int, environments: Environments
 ) -> np.ndarray:
-    """Room for the recurrent state of all groups, to be shared by the servers of a policy."""
+    """Memory for the recurrent state of all groups, which the servers of a policy share."""
     size = state_size(network.outline(), num_groups, environments.width)
     return np.zeros(max(1, size), np.float32)
 
@@ -285,3 +280,107 @@ def state_views(network: Network, memory: np.ndarray, width: int) -> list[np.nda
         views.append(memory[start:stop].reshape(num_groups, width, size))
         start = stop
     return views
+
+
+Request = TypeVar("Request")
+
+
+@dataclass(frozen=True)
+class BatchRule:
+    """When a forward pass begins: at `enough` requests, or `patience_seconds` after the first.
+
+    enough = 1 takes all requests at hand (GA3C); enough = half of all groups alternates two halves
+    of the population (SEED); something between with a short wait is Sample Factory's."""
+
+    enough: int = 1
+    most: int = 64
+    patience_seconds: float = 0.0
+
+
+class BatchedInference(Role, Generic[Request]):
+    """Answers several requests in one forward pass, when its rule says so.
+
+    Subclasses `_add` requests, call `_answer_if_due` in every step, and define `_answer`."""
+
+    policy: BatchedPolicy
+    rule: BatchRule
+
+    def open(self, context: NodeContext) -> None:
+        self._enough, self._clock = self.rule.enough, context.clock
+        self._requests: list[Request] = []
+        self._first_came_at = 0.0
+        telemetry = context.telemetry
+        self._inferring = telemetry.stage("infer")
+        self._batches = telemetry.counter("inference_batches")
+        self._answers = telemetry.counter("inference_requests")
+
+    def device(self) -> str:
+        return self.policy.device
+
+    @property
+    def patience_seconds(self) -> float:
+        return self.rule.patience_seconds if self._requests else float("inf")
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._requests) >= self.rule.most
+
+    def _add(self, request: Request) -> None:
+        if not self._requests:
+            self._first_came_at = self._clock()
+        self._requests.append(request)
+
+    def _discard(self, unwanted: Callable[[Request], bool]) -> None:
+        self._requests = [request for request in self._requests if not unwanted(request)]
+
+    def _answer_if_due(self) -> bool:
+        if not self._requests or not self._is_time():
+            return False
+        requests, self._requests = self._requests, []
+        with self._inferring:
+            self._answer(requests)
+        self._batches.add()
+        self._answers.add(len(requests))
+        return True
+
+    def _is_time(self) -> bool:
+        if len(self._requests) >= self._enough:
+            return True
+        return self._clock() - self._first_came_at >= self.rule.patience_seconds
+
+    def _answer(self, requests: list[Request]) -> None:
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class SharedMemoryInference(BatchedInference[Row]):
+    """Answers requests with its newest weights. The recurrent state of every environment is in
+    memory that all servers of a policy share, so that any of them may answer any actor."""
+
+    requests: RequestServer
+    policy: BatchedPolicy
+    rule: BatchRule
+    """`rule.most` counts the groups of all actors."""
+    state_memory: np.ndarray
+    group_width: int
+    groups_per_client: int = 1
+    gate: Gate | None = None
+
+    def open(self, context: NodeContext) -> None:
+        self.policy.open(context, self.group_width, self.rule.most, self.state_memory)
+        if self.gate is not None:
+            self.gate.open(context)
+        super().open(context)
+
+    def step(self) -> bool:
+        if self.gate is None or self.gate.is_open():
+            while not self._is_full and (request := self.requests.take()):
+                self._add(request)
+        return self._answer_if_due()
+
+    def _answer(self, requests: list[Row]) -> None:
+        self.policy.refresh()
+        actors = [int(slot["provenance"][0, PROVENANCE_ACTOR]) for slot, _ in requests]
+        self.policy.act(requests, actors)
+        for (slot, row), actor in zip(requests, actors, strict=True):
+            self.requests.answer(slot, row, actor // self.groups_per_client)

@@ -1,31 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several learners that take every step together, over the channels that every backend has.
+"""Learners that step their own weights, alone or as a group that takes every step together.
 
-The first learner adds up all gradients and running statistics in the learners' order, steps and
-publishes; the weights board brings the result to the others.
+The first learner of a group adds up all gradients and running statistics in the learners' order,
+steps and publishes; the others take the result from the weights board.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters, NetworkFactory, load_moment_sums, moment_sums
-from veldt.optimizers import OptimizerOptions, make_optimizer
-from veldt.ports import ExperienceSink, ExperienceSource, Gradient, GradientSink, ParameterSource
+from veldt.optimizers import Optimizer, OptimizerOptions, make_optimizer
+from veldt.ports import (
+    DeviceStep,
+    ExperienceSink,
+    ExperienceSource,
+    Gradient,
+    GradientSink,
+    ParameterSource,
+)
 from veldt.role import Arrays
-from veldt.roles.gradients.local import LocalOptimizer
+from veldt.telemetry.counters import Counter
 from veldt.topology import Board, Topology
 from veldt.types import Field, Layout, Slot
+
+
+@dataclass(eq=False)
+class LocalOptimizer(GradientSink):
+    """Steps the learner's own vector in place; a gradient that is not finite is dropped whole.
+
+    `others` are submodules with an optimizer of their own (an actor beside its critic); the
+    remaining weights must be contiguous."""
+
+    optimizer: OptimizerOptions
+    others: dict[str, OptimizerOptions] = field(default_factory=dict)
+
+    def open(self, context: NodeContext, flat: FlatParameters) -> None:
+        telemetry = context.telemetry
+        self._not_finite = telemetry.counter("dropped.not_finite")
+        self._gradient = flat.gradient
+        self._parts: dict[str, tuple[slice, Optimizer, Counter]] = {}
+        for name, span in self._spans(flat):
+            options, prefix = self.others.get(name, self.optimizer), f"{name}." if name else ""
+            optimizer = make_optimizer(options, flat.vector[span])
+            self._parts[name] = (span, optimizer, telemetry.gauge(f"{prefix}gradient_norm"))
+
+    def _spans(self, flat: FlatParameters) -> Iterator[tuple[str, slice]]:
+        """The weights of each optimizer; the main one, which has the rest, has no name."""
+        rest = np.ones(flat.num_trained, bool)
+        for name in self.others:
+            rest[flat.span(name)] = False
+            yield name, flat.span(name)
+        [places] = np.nonzero(rest)
+        if places.size:
+            span = slice(int(places[0]), int(places[-1]) + 1)
+            if places.size != span.stop - span.start:
+                raise ValueError("the weights without an optimizer of their own are not together")
+            yield "", span
+
+    def apply(self, gradient: Gradient) -> int:
+        for span, optimizer, norm in self._parts.values():
+            own = gradient.vector[span]
+            # Without any gradient a part keeps its momentum, too (TD3's delayed actor).
+            if self.others and not own.any():
+                continue
+            if not optimizer.step(own, gradient.learning_rate_scale):
+                self._not_finite.add()
+            norm.set(optimizer.last_norm)
+        return gradient.version + 1  # even if nothing changed, because actors may wait for it
+
+    def device_step(self) -> DeviceStep | None:
+        if self.others:  # the host decides which of them have a gradient
+            return None
+        [(span, optimizer, _)] = self._parts.values()
+        device = optimizer.vector.device
+        self._device_norm = torch.zeros((), device=device)
+        self._device_drops = torch.zeros((), device=device)
+
+        def step(learning_rate_scale: torch.Tensor) -> None:
+            norm = optimizer.step_on_device(self._gradient[span], learning_rate_scale)
+            self._device_norm.copy_(norm)
+            self._device_drops.add_(~torch.isfinite(norm))
+
+        return step
+
+    def count_device_steps(self) -> None:
+        [(_, _, gauge)] = self._parts.values()
+        norm, drops = torch.stack((self._device_norm, self._device_drops)).tolist()
+        gauge.set(norm)
+        if drops:
+            self._not_finite.add(int(drops))
+            self._device_drops.zero_()
+
+    def state(self) -> Arrays:
+        found = ((name or "main", optimizer) for name, (_, optimizer, _) in self._parts.items())
+        return {f"{name}.optimizer": each.state_vector.cpu().numpy() for name, each in found}
+
+    def load_state(self, state: Arrays) -> None:
+        for name, (_, optimizer, _) in self._parts.items():
+            saved = torch.from_numpy(state[f"{name or 'main'}.optimizer"])
+            optimizer.load(saved)
+
 
 _LEARNER, _VERSION, _ROWS = range(3)
 
 
 def gradient_layout(network: NetworkFactory) -> Layout:
-    """A slot that carries one learner's gradient, and what its batch adds to the statistics."""
+    """Layout of one learner's gradient and of what its batch adds to the statistics."""
     return Layout.of(
         gradient=Field((network.num_trained(),), "float32"),
         statistics=Field(tuple(moment_sums(network.blank()).shape), "float64"),
@@ -71,10 +157,10 @@ class GroupLeader(GradientSink):
         self._statistics = [torch.zeros_like(moment_sums(self._module)) for _ in range(count)]
         self._rows = [0] * count
         self._versions = [-1] * count
-        """Of the weights that each learner's newest gradient was computed from."""
+        """Version of the weights of each learner's newest gradient."""
         self._gathering = False
         self._scale = 1.0
-        # Followers whose gradients the predecessor received would wait for ever for its step.
+        # Followers whose gradients were lost with the predecessor wait for its step.
         self._skips_version = context.incarnation > 0
         self._not_finite = context.telemetry.counter("dropped.not_finite")
         self._other_version = context.telemetry.counter("dropped.other_version")
@@ -100,8 +186,8 @@ class GroupLeader(GradientSink):
 
     def _gather(self) -> int | None:
         version = self._versions[0]
-        # A newer gradient is of a learner that resumed from a later checkpoint: it is kept until
-        # this learner has come to its version.
+        # A newer gradient, of a learner that resumed from a later checkpoint, is kept until this
+        # learner reaches its version.
         while min(self._versions) < version:
             batch = self.source.take_batch()
             if batch is None:
@@ -131,7 +217,7 @@ class GroupLeader(GradientSink):
             self._not_finite.add()
         load_moment_sums(self._module, statistics)
         self._norm.set(self._optimizer.last_norm)
-        return self._versions[0] + 1  # also when nothing changed: the others wait for it
+        return self._versions[0] + 1  # even if nothing changed, because followers wait for it
 
     def state(self) -> Arrays:
         return {"optimizer": self._optimizer.state_vector.cpu().numpy()}
@@ -142,7 +228,7 @@ class GroupLeader(GradientSink):
 
 @dataclass(eq=False)
 class GroupFollower(GradientSink):
-    """Any other learner: sends its gradient and waits until the step that contains it is out."""
+    """Any other learner: sends its gradient and waits for the step that contains it."""
 
     learner: int
     sink: ExperienceSink
@@ -162,7 +248,7 @@ class GroupFollower(GradientSink):
                 return None
             self._flat.load(self._vector)
             self._sent, version = False, newest
-        self._statistics = moment_sums(self._flat.module)  # without the batch that comes now
+        self._statistics = moment_sums(self._flat.module)  # before the next batch
         if self._slot is None:
             self._slot = self.sink.reserve()
         return version if self._slot is not None else None

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs on the serial backend: the same bits, the right lag, ratios and refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import veldt
+from veldt.errors import ConfigurationError
+
+TINY = {
+    "env": "CartPole-v1",
+    "backend": "serial",
+    "num_actors": 2,
+    "envs_per_actor": 4,
+    "trajectory_steps": 5,
+    "total_env_steps": 800,
+    "evaluation_episodes": 0,
+    "network_options": {"hidden_sizes": (16,)},
+}
+LSTM = {"recurrent": "lstm", "network_options": {"hidden_sizes": (16,), "recurrent_size": 8}}
+PAST = {
+    "recurrent": "gru",
+    "network_options": {**LSTM["network_options"], "last_action_and_reward": True},
+}
+REPLAY = {
+    "min_replay_transitions": 200,
+    "batch_size": 32,
+    "total_env_steps": 1_500,
+    "trajectory_steps": 4,
+}
+BOX = {"env": "Pendulum-v1", **REPLAY}
+SEQUENCES = {
+    "burn_in_steps": 5,
+    "unroll_steps": 10,
+    "batch_sequences": 4,
+    "min_replay_sequences": 8,
+    "total_env_steps": 1_200,
+    "network_options": LSTM["network_options"],
+}
+
+
+def train(tmp_path, architecture, **options):
+    run_dir = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+    return veldt.train(architecture, **{**TINY, **options}, run_dir=str(run_dir))
+
+
+VARIANTS = [
+    ("a3c", {}),
+    ("a3c", {"shared_statistics": False}),
+    ("a3c", {"optimizer": "sgd", "momentum": 0.9}),
+    ("a3c", LSTM),
+    ("async_q", {"worker": "one_step", "target_period_updates": 10}),
+    ("async_q", {}),
+    ("async_q", {"worker": "sarsa"}),
+    ("a2c", {}),
+    ("a2c", {"barrier": "step"}),
+    ("ppo", {}),
+    ("impala", {}),
+    ("impala", {"num_learners": 3, "reduction": "sum"}),
+    ("impala", {"replay_fraction": 0.5, "replay_trajectories": 64}),
+    ("impala", {"extra_lag": 3}),
+    ("impala", PAST),
+    ("ga3c", {}),
+    ("ga3c", {"annealing_window_seconds": 0.1, "annealing_warm_up_seconds": 0.1}),
+    ("ga3c", LSTM),
+    ("sample_factory", {"preset": "control"}),
+    ("sample_factory", {"preset": "control", "num_policy_workers": 2, "enough_requests": 2}),
+    ("sample_factory", {"preset": "control", **PAST}),
+    ("seed_rl", {"groups_per_actor": 2}),
+    ("seed_rl", PAST),
+    ("r2d2", {**SEQUENCES, "recurrent": "gru"}),
+    ("dqn", {**REPLAY, "num_actors": 1}),
+    ("gorila", {**REPLAY, "num_shards": 2}),
+    ("gorila", {**REPLAY, "replay": "global", "num_shards": 1}),
+    ("apex", REPLAY),
+    ("apex", BOX),
+    ("sac", {**BOX, "env_steps_per_update": 16.0}),
+    ("td3", {**BOX, "env_steps_per_update": 16.0}),
+]
+
+
+@pytest.mark.parametrize(("architecture", "options"), VARIANTS, ids=str)
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(architecture, options, tmp_path):
+    first = train(tmp_path, architecture, seed=1, **options)
+    again = train(tmp_path, architecture, seed=1, **options)
+    other = train(tmp_path, architecture, seed=2, **options)
+    assert first.updates >= 10
+    assert first.parameters_sha256 == again.parameters_sha256
+    assert (first.env_steps, first.updates) == (again.env_steps, again.updates)
+    assert first.policy_lag == again.policy_lag
+    assert first.parameters_sha256 != other.parameters_sha256
+    assert sum(first.dropped.values()) == 0
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options"),
+    [
+        ("a2c", {}),
+        ("a2c", {"barrier": "step"}),
+        ("sample_factory", {"preset": "control", "synchronous": True}),
+        pytest.param(
+            "sample_factory",
+            {"preset": "control", "synchronous": True, "backend": "process"},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_synchronous_systems_have_no_lag(architecture, options, tmp_path):
+    result = train(tmp_path, architecture, **options)
+    assert result.updates >= 10
+    assert result.policy_lag["max"] == result.policy_lag["min"] == 0
+    assert len(result.policy_lag["histogram"]) == 1
+
+
+def test_a3cs_lag_is_that_of_the_other_workers(tmp_path):
+    """One worker has none. With three in turns, about two others update between copy and use."""
+    alone = train(tmp_path, "a3c", num_actors=1)
+    assert alone.updates > 10
+    assert alone.policy_lag["max"] == 0
+    three = train(tmp_path, "a3c", num_actors=3)
+    assert three.policy_lag["min"] >= 0
+    assert three.policy_lag["mean"] == pytest.approx(2.0, abs=0.3)
+
+
+@pytest.mark.parametrize("extra", [1, 7])
+def test_the_lag_dial_adds_exactly_so_many_updates(extra, tmp_path):
+    """Each row is as much older as the dial says, once there are so many versions. Before, actors
+    have version 0, so the first rows count upwards."""
+    options = {"num_actors": 1, "total_env_steps": 4_000}
+    plain = train(tmp_path, "impala", **options)
+    lagged = train(tmp_path, "impala", extra_lag=extra, **options)
+    before, after = (np.array(r.policy_lag["histogram"]) for r in (plain, lagged))
+    assert lagged.policy_lag["max"] == plain.policy_lag["max"] + extra
+    settled = after[extra:]
+    # All but the rows of the first updates: at most `extra` of them and one more in flight.
+    early = after[:extra].sum()
+    assert early <= (extra + 1) * 20
+    assert settled.sum() > 5 * early
+    assert len(settled) == len(before)
+
+
+def test_updates_count_what_was_applied(tmp_path):
+    """Two learners make one update together; A3C's workers each make their own."""
+    two = train(tmp_path, "impala", num_learners=2, total_env_steps=3_000)
+    rows = two.updates * 2 * 4 * 5
+    assert abs(two.env_steps - rows) < 0.1 * two.env_steps
+    a3c = train(tmp_path, "a3c", total_env_steps=3_000)
+    assert abs(a3c.env_steps - a3c.updates * 4 * 5) < 0.1 * a3c.env_steps
+
+
+def last_metrics(run_dir):
+    lines = (Path(run_dir) / "metrics.jsonl").read_text().splitlines()
+    return json.loads(lines[-1])
+
+
+def test_replay_makes_half_of_what_is_learned_and_widens_the_lag(tmp_path):
+    plain = train(tmp_path, "impala", total_env_steps=4_000)
+    options = {"replay_fraction": 0.5, "replay_trajectories": 200, "total_env_steps": 4_000}
+    replayed = train(tmp_path, "impala", **options)
+    counters = last_metrics(replayed.run_dir)
+    share = counters["counter/replayed_env_steps"] / counters["counter/trained_env_steps"]
+    assert share == pytest.approx(0.5, abs=0.02)  # the first batch has nothing to replay
+    assert replayed.policy_lag["max"] > 10 * max(1, plain.policy_lag["max"])
+    assert replayed.policy_lag["mean"] > plain.policy_lag["mean"] + 5
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options"),
+    [("dqn", {"num_actors": 1}), ("gorila", {}), ("gorila", {"replay": "global"}), ("apex", {})],
+    ids=str,
+)
+def test_env_steps_per_update_are_kept(architecture, options, tmp_path):
+    options = {**REPLAY, **options, "total_env_steps": 6_000, "env_steps_per_update": 8}
+    result = train(tmp_path, architecture, **options)
+    replays = 2 if options.get("replay") is None and architecture == "gorila" else 1
+    expected = (result.env_steps - replays * REPLAY["min_replay_transitions"]) / 8
+    assert result.updates == pytest.approx(expected, rel=0.15)
+
+
+def test_r2d2_keeps_the_replay_ratio(tmp_path):
+    options = {**SEQUENCES, "replay_ratio": 3.0, "total_env_steps": 4_000}
+    result = train(tmp_path, "r2d2", **options)
+    ratio = last_metrics(result.run_dir)["counter/replay.samples_per_insert"]
+    assert ratio == pytest.approx(3.0, rel=0.1)
+
+
+def test_ga3cs_annealing_is_logged_with_verdicts(tmp_path):
+    result = train(
+        tmp_path,
+        "ga3c",
+        total_env_steps=20_000,
+        annealing_window_seconds=0.5,
+        annealing_warm_up_seconds=0.2,
+    )
+    with open(f"{result.run_dir}/tuning.jsonl", encoding="utf-8") as file:
+        verdicts = [json.loads(line) for line in file]
+    assert len(verdicts) >= 5
+    for verdict in verdicts:
+        assert verdict["kept"] == (verdict["throughput"] >= verdict["previous"])
+        assert min(verdict["setting"].values()) >= 1
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options", "remedy"),
+    [
+        ("a2c", {"extra_lag": 2}, "try impala"),
+        ("impala", {"extra_lag": -1}, "use 0 to 10,000"),
+        ("a2c", {"barrier": "none"}, "use trajectory, step"),
+        ("impala", {"replay_fraction": 1.0}, "below 1"),
+        ("a3c", {"clusters": 2}, "was removed"),
+        ("a3c", {"algorithm": "n_step_q"}, "use async_q"),
+        ("seed_rl", {"algorithm": "r2d2"}, "use r2d2"),
+        ("apex", {"algorithm": "sac"}, "use sac or td3"),
+        ("async_q", {"epsilon_odds": (0.5, 0.1)}, "add up to 1"),
+        ("a3c", {"backend": "ray"}, "--backend process"),
+        ("ga3c", {"backend": "ray"}, "memory of one machine; use --backend process, or seed_rl"),
+        ("sample_factory", {"envs_per_actor": 5}, "equal groups"),
+        ("r2d2", {"unroll_steps": 7}, "not a multiple of trajectory_steps"),
+        ("dqn", {"num_actors": 2}, "one actor"),
+        ("dqn", {"num_actors": 1, "replay_transitions": 10}, "two trajectories"),
+        ("dqn", {"num_actors": 1, "min_replay_transitions": 60_000}, "raise it"),
+        ("apex", {"env_steps_per_update": 0.0}, "use above 0 .*, or none"),
+        ("apex", {"eviction": "lowest_priority"}, "the oldest data leaves"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_before_the_start(
+    architecture, options, remedy, tmp_path
+):
+    with pytest.raises(ConfigurationError, match=remedy):
+        train(tmp_path, architecture, **options)
+    assert not list(tmp_path.iterdir())
