@@ -14,7 +14,7 @@ import veldt
 from veldt.checkpoints.store import CheckpointStore
 from veldt.errors import ConfigurationError
 from veldt.population.controller import Orders, PopulationController, scores_layout
-from veldt.population.members import PopulationActor, Scoring
+from veldt.population.members import PopulationActor
 from veldt.population.rules import PopulationOptions
 from veldt.roles.actor import Actor
 from veldt.roles.trajectory_sources import NewerRows
@@ -240,7 +240,7 @@ def test_rows_from_before_a_replacement_are_masked_and_whole_batches_skipped():
 
 def test_returns_count_for_the_generation_that_began_the_episode(monkeypatch):
     """A lost life begins no episode."""
-    actor = PopulationActor(None, None, None, scoring=Scoring(0, None, None))
+    actor = PopulationActor(None, None, None, member=0, scores=None, generation=None)
     actor._known = SimpleNamespace(generations=np.array([5]))
     actor._begun_in, actor._over = [np.zeros(3, np.int64)], [np.array([True, True, False])]
     environment = SimpleNamespace(first=np.array([True, False, True]))
