@@ -14,7 +14,6 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.games import make_game, num_players
-from veldt.games.seats import LearningSeat, PendingMoves
 from veldt.games.solvers import (
     PolicyFunction,
     distance_to_equilibrium,
@@ -195,7 +194,7 @@ class LeagueOutcome:
 
 
 class SeatPlayer:
-    """One model in some seats of many games, with a recurrent state for each of them."""
+    """One model in some seats of many games, each played once, with a recurrent state per seat."""
 
     def __init__(
         self, network: NetworkFactory, vector: np.ndarray, num_rows: int, seed: int
@@ -204,10 +203,6 @@ class SeatPlayer:
         self._player.load(np.asarray(vector, np.float32))
         self._state = self._player.start(num_rows).state
         self._first = np.ones(num_rows, bool)
-
-    def begin(self, rows: np.ndarray) -> None:
-        """Begin new games in `rows`."""
-        self._first[rows] = True
 
     def act(
         self,
@@ -234,27 +229,6 @@ class MatchScore(NamedTuple):
     mean_return: float
 
 
-class _Rival:
-    """The opponent of a match, which also keeps its own returns and those of the first model."""
-
-    def __init__(self, player: SeatPlayer, num_games: int, num_players: int) -> None:
-        self._player, self._num_players = player, num_players
-        self.results: list[np.ndarray] = []
-        self.played = np.zeros(num_games, np.int64)
-
-    def act(self, moves: PendingMoves) -> np.ndarray:
-        rows = moves.games * self._num_players + moves.players
-        return self._player.act(rows, moves.observations, moves.legal)
-
-    def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
-        for player in range(self._num_players):
-            self._player.begin(games * self._num_players + player)
-        # One game from each seat, and no more where games are short: they would crowd out others.
-        counted = self.played[games] < self._num_players
-        self.played[games] += 1
-        self.results.append(np.stack(own_and_best(seats[counted], returns[counted])))
-
-
 def play_match(
     game: str,
     network: NetworkFactory,
@@ -267,18 +241,25 @@ def play_match(
     """About `num_games` games of `first` against `second`, as many from each seat."""
     options = dict(options or {})
     players = num_players(game, **options)
-    games = make_game(game, max(1, num_games // players), seed, **options)
-    rows = np.arange(games.num_games)
-    own = SeatPlayer(network, first, len(rows), seed + 1)
-    rival = _Rival(SeatPlayer(network, second, len(rows) * players, seed + 2), len(rows), players)
-    env = LearningSeat(games, rival)
-    env.reset(seed=seed)
-    while (rival.played < players).any():
-        legal = games.legal(env.seats) if games.spec.action_mask_size else None
-        actions = own.act(rows, games.observe(env.seats), legal)
-        _, _, terminated, truncated, _ = env.step(actions)
-        own.begin(np.flatnonzero(terminated | truncated))
-    env.close()
-    first_returns, best_of_others = np.concatenate(rival.results, axis=1)
-    wins, draws = first_returns > best_of_others, first_returns == best_of_others
-    return MatchScore(wins.size, float((wins + 0.5 * draws).mean()), float(first_returns.mean()))
+    games = make_game(game, max(1, num_games // players) * players, seed, **options)
+    seats, action = np.arange(games.num_games) % players, games.spec.action
+    own = seats[:, None] == np.arange(players)
+    sides = [
+        (own, SeatPlayer(network, first, own.size, seed + 1)),
+        (~own, SeatPlayer(network, second, own.size, seed + 2)),
+    ]
+    returns = np.zeros(own.shape)
+    games.reset(seed)
+    while not games.over.all():
+        actions = np.zeros((*own.shape, *action.shape), action.field_dtype)
+        for seated, model in sides:
+            rows, who = np.nonzero(games.to_act & seated)
+            if len(rows):
+                legal = games.legal(who, rows) if games.spec.action_mask_size else None
+                seen = games.observe(who, rows)
+                actions[rows, who] = model.act(rows * players + who, seen, legal)
+        returns += games.step(actions).rewards
+    games.close()
+    mine, best_of_others = own_and_best(seats, returns)
+    wins, draws = mine > best_of_others, mine == best_of_others
+    return MatchScore(len(mine), float((wins + 0.5 * draws).mean()), float(mine.mean()))

@@ -239,8 +239,12 @@ def _joined(members: list[Topology], config: Any, seed: int) -> Topology:
     def of_population(role: Role, member: int) -> Role:
         generation = generations[member]
         if isinstance(role, Actor):
-            more = {"scores": scores.sink, "generation": generation.source()}
-            return PopulationActor(**_settings(role), member=member, **more)
+            return PopulationActor(
+                **_settings(role),
+                member=member,
+                scores=scores.sink,
+                generation=generation.source(),
+            )
         if isinstance(role, Learner):
             return PopulationLearner(
                 **_settings(role),
