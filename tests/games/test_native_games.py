@@ -9,9 +9,8 @@ from slow_games import SlowConnectFour, SlowKuhn, SlowLeduc, SlowTicTacToe
 
 from veldt.errors import ConfigurationError
 from veldt.games import GAMES, make_game
-from veldt.games.board_games import COLUMNS, ConnectFour, TicTacToe
 from veldt.games.interface import actions_of, hashed
-from veldt.games.small_games import CALL, FOLD
+from veldt.games.native_games import CALL, COLUMNS, FOLD, ConnectFour, TicTacToe
 from veldt.games.solvers import Lines, tic_tac_toe_lines
 
 SLOW = {

@@ -7,10 +7,15 @@ from typing import Any
 
 from veldt.environments.lookup import PETTINGZOO_GAMES
 from veldt.errors import ConfigurationError, did_you_mean
-from veldt.games.board_games import ConnectFour, TicTacToe
 from veldt.games.interface import GameSpec, GameStep, NativeGame, VectorGame
+from veldt.games.native_games import (
+    ConnectFour,
+    KuhnPoker,
+    LeducPoker,
+    RockPaperScissors,
+    TicTacToe,
+)
 from veldt.games.pettingzoo_games import make_pettingzoo
-from veldt.games.small_games import KuhnPoker, LeducPoker, RockPaperScissors
 
 __all__ = ["GAMES", "GameSpec", "GameStep", "VectorGame", "make_game", "num_players"]
 
