@@ -29,6 +29,7 @@ _LEDUC_DEALS = np.array(list(itertools.permutations(range(_NUM_CARDS), 3)))
 _MOST_ROUND_MOVES = 4  # call, raise, raise, call
 _RANKS = "JQK"
 _HOT = {size: np.eye(size + 1, size, dtype=np.float32) for size in (2, 3, 6)}
+"""One-hot rows by size and value; -1 is the last row, which is all zeros."""
 
 CELLS = 9
 LINES = np.array(
@@ -44,11 +45,6 @@ _TOPS = np.array([HEIGHT * column + ROWS - 1 for column in range(COLUMNS)])
 _STONES = ".XO"
 
 
-def one_hot(values: np.ndarray, size: int) -> np.ndarray:
-    """float32 [..., size]; all zeros for -1."""
-    return _HOT[size][values]  # -1 is the last row, which has no one
-
-
 class RockPaperScissors(NativeGame):
     """One simultaneous move. Reward 1, 0 or -1; the observation is a single 1."""
 
@@ -56,14 +52,8 @@ class RockPaperScissors(NativeGame):
     simultaneous = True
     action_names = ("rock", "paper", "scissors")
 
-    def _allocate(self) -> None:
-        pass
-
     def drawn(self, player: int) -> str:
         return "both choose at once"
-
-    def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
-        pass
 
     def _play(self, games: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         # Each beats the one before it, in a circle: 1 is a win, 2 is a defeat.
@@ -112,9 +102,9 @@ class KuhnPoker(NativeGame):
         return zero_sum(first), folded | called | checked
 
     def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
-        card = one_hot(self.cards[games, players], 3)
-        moves = one_hot(self.moves[games], 2).reshape(len(games), -1)
-        return np.concatenate([one_hot(players, 2), card, moves], axis=1)
+        card = _HOT[3][self.cards[games, players]]
+        moves = _HOT[2][self.moves[games]].reshape(len(games), -1)
+        return np.concatenate([_HOT[2][players], card, moves], axis=1)
 
 
 def _strength(private: np.ndarray, public: np.ndarray) -> np.ndarray:
@@ -188,10 +178,10 @@ class LeducPoker(NativeGame):
         return np.where(folded, left, np.where(showdown, shown, 0))
 
     def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
-        private = one_hot(self.cards[games, players], _NUM_CARDS)
-        public = one_hot(np.where(self.round[games] == 1, self.cards[games, 2], -1), _NUM_CARDS)
-        moves = one_hot(self.moves[games], 2).reshape(len(games), -1)
-        return np.concatenate([one_hot(players, 2), private, public, moves], axis=1)
+        private = _HOT[_NUM_CARDS][self.cards[games, players]]
+        public = _HOT[_NUM_CARDS][np.where(self.round[games] == 1, self.cards[games, 2], -1)]
+        moves = _HOT[2][self.moves[games]].reshape(len(games), -1)
+        return np.concatenate([_HOT[2][players], private, public, moves], axis=1)
 
     def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
         allowed = super()._allowed(games, players)
@@ -347,3 +337,7 @@ class ConnectFour(BoardGame):
     def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
         taken = self.stones[games, 0] | self.stones[games, 1]
         return (taken[:, None] >> _TOPS) & 1 == 0
+
+
+_ALL = (RockPaperScissors, KuhnPoker, LeducPoker, TicTacToe, ConnectFour)
+GAMES: dict[str, type[NativeGame]] = {game.id: game for game in _ALL}

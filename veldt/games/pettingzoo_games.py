@@ -309,17 +309,16 @@ def _common_space(what: str, agents: list[str], of_agents: list[Any]) -> Any:
 
 
 def make_pettingzoo(name: str, num_games: int, seed: int = 0, **options: Any) -> PettingZooGames:
-    """Copies of a PettingZoo environment, in its parallel form where there is one.
+    """Copies of "pettingzoo:<module>" or of an id registered with PettingZoo, which has a slash.
 
-    Args:
-        name: "pettingzoo:<module>", such as "pettingzoo:mpe2.simple_spread_v3", or an id registered
-            with PettingZoo, such as "pettingzoo:classic/connect_four-v3".
-        num_games: How many copies.
-        seed: Seed of the first copy; the others count up from it.
-        options: Keyword arguments of the environment.
-    """
+    In the parallel form where there is one."""
     path = name.removeprefix(PETTINGZOO_GAMES)
-    maker = _in_module(path) if "/" not in path else _registered(path)
+    if "/" in path:
+        library = _library()
+        form = "parallel" if path in library.parallel_registry else "aec"
+        maker = functools.partial(library.make, form, path)
+    else:
+        maker = _in_module(path)
     try:
         return PettingZooGames(lambda: maker(**options), num_games, seed, name)
     except ImportError as error:
@@ -338,12 +337,6 @@ def _in_module(path: str) -> Callable[..., Any]:
     if maker is None:
         raise ConfigurationError(f"'{path}' has neither parallel_env nor env; name another module")
     return maker
-
-
-def _registered(id: str) -> Callable[..., Any]:
-    library = _library()
-    form = "parallel" if id in library.parallel_registry else "aec"
-    return functools.partial(library.make, form, id)
 
 
 def _library() -> Any:
