@@ -35,14 +35,6 @@ def network(env: str = "veldt:kuhn"):
     return make_plan("league", options, {}).topology.network
 
 
-def test_a_model_comes_back_as_it_was_written(tmp_path):
-    pool, vector = ModelPool(tmp_path), np.arange(7, dtype=np.float32)
-    pool.write(3, vector)
-    np.testing.assert_array_equal(ModelPool(tmp_path).read(3), vector)
-    with pytest.raises(RuntimeError, match="cannot be read"):
-        pool.read(4)
-
-
 def test_the_model_not_asked_for_longest_leaves(tmp_path):
     made, pool = network(), ModelPool(tmp_path)
     for number in range(4):
@@ -56,6 +48,8 @@ def test_the_model_not_asked_for_longest_leaves(tmp_path):
     resident.forget()
     resident(1)
     assert read[4:] == [1]
+    with pytest.raises(RuntimeError, match="cannot be read"):
+        pool.read(9)
 
 
 def test_the_state_survives_its_vector_bit_by_bit():
