@@ -313,12 +313,7 @@ def make_pettingzoo(name: str, num_games: int, seed: int = 0, **options: Any) ->
 
     In the parallel form where there is one."""
     path = name.removeprefix(PETTINGZOO_GAMES)
-    if "/" in path:
-        library = _library()
-        form = "parallel" if path in library.parallel_registry else "aec"
-        maker = functools.partial(library.make, form, path)
-    else:
-        maker = _in_module(path)
+    maker = _registered(path) if "/" in path else _in_module(path)
     try:
         return PettingZooGames(lambda: maker(**options), num_games, seed, name)
     except ImportError as error:
@@ -337,6 +332,12 @@ def _in_module(path: str) -> Callable[..., Any]:
     if maker is None:
         raise ConfigurationError(f"'{path}' has neither parallel_env nor env; name another module")
     return maker
+
+
+def _registered(id: str) -> Callable[..., Any]:
+    library = _library()
+    form = "parallel" if id in library.parallel_registry else "aec"
+    return functools.partial(library.make, form, id)
 
 
 def _library() -> Any:

@@ -14,7 +14,6 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from veldt.errors import ConfigurationError
 from veldt.games.interface import GameSpec, GameStep, VectorGame
 from veldt.types import ACTION_MASK, ActionSpec, ObservationLeaf
 
@@ -55,6 +54,13 @@ class _Columns(VectorEnv):
     def close_extras(self, **kwargs: Any) -> None:
         self.game.close()
 
+    def _legal(self) -> np.ndarray:
+        """The masks of all columns."""
+        raise NotImplementedError
+
+    def _masks(self) -> dict[str, Any]:
+        return {ACTION_MASK: self._legal()} if self.game.spec.action_mask_size else {}
+
     def _shown(self, leaves: dict[str, np.ndarray]) -> Any:
         """Leaves in the form of `single_observation_space`."""
         if isinstance(self.single_observation_space, spaces.Dict):
@@ -72,11 +78,6 @@ class SeatColumns(_Columns):
     def __init__(self, game: VectorGame, num_envs: int | None = None) -> None:
         self._columns = game.num_games * game.spec.num_players
         super().__init__(game, num_envs or self._columns)
-        if self.num_envs > self._columns:
-            raise ConfigurationError(
-                f"{game.num_games} games of {game.spec.num_players} players have no "
-                f"{self.num_envs} columns"
-            )
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -111,10 +112,8 @@ class SeatColumns(_Columns):
             actions = rest
         return actions.reshape(*shape, *actions.shape[1:])
 
-    def _masks(self) -> dict[str, Any]:
-        if not self.game.spec.action_mask_size:
-            return {}
-        return {ACTION_MASK: self._flat(self.game.legal_all())}
+    def _legal(self) -> np.ndarray:
+        return self._flat(self.game.legal_all())
 
     def _observed(self, leaves: dict[str, np.ndarray]) -> Any:
         return self._shown({name: self._flat(array) for name, array in leaves.items()})
@@ -206,10 +205,8 @@ class LearningSeat(_Columns):
                 self._final.setdefault(name, np.zeros(shape, array.dtype))[ended] = array
             self._closed[ended] = True
 
-    def _masks(self) -> dict[str, Any]:
-        if not self.game.spec.action_mask_size:
-            return {}
-        return {ACTION_MASK: self.game.legal(self.seats)}
+    def _legal(self) -> np.ndarray:
+        return self.game.legal(self.seats)
 
 
 def observation_space(spec: GameSpec) -> Space:
