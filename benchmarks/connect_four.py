@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from veldt.games.board_games import BITS, COLUMNS, HEIGHT, ROWS, ConnectFour
 from veldt.games.interface import actions_of
+from veldt.games.native_games import BITS, COLUMNS, HEIGHT, ROWS, ConnectFour
 from veldt.games.solvers import PolicyFunction
 from veldt.league.strength import policy_of
 from veldt.run.loading import restored

@@ -10,7 +10,7 @@ import functools
 
 import numpy as np
 
-from veldt.games.board_games import CELLS, LINES
+from veldt.games.native_games import CELLS, LINES
 
 _LINE_BITS = tuple(sum(1 << int(cell) for cell in line) for line in LINES)
 _FULL = (1 << CELLS) - 1

@@ -33,20 +33,6 @@ def test_a_game_that_is_over_waits_until_it_is_begun():
     assert not step.terminated.any()
 
 
-def test_games_that_are_not_stepped_do_not_change():
-    game = CountingGame(3)
-    game.reset()
-    for _ in range(4):
-        before = game.state()
-        step = game.step(first_legal(game), np.array([False, True, False]))
-        game.begin(step.over)
-        for name, array in game.state().items():
-            np.testing.assert_array_equal(array[[0, 2]], before[name][[0, 2]])
-        assert not step.rewards[[0, 2]].any()
-        assert not step.over[[0, 2]].any()
-    assert game.episodes.tolist() == [0, 1, 0]
-
-
 def test_all_act_at_once_in_a_simultaneous_game():
     game = CountingGame(2, lengths=(2,), simultaneous=True)
     game.reset()

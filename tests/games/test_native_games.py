@@ -9,9 +9,8 @@ from slow_games import SlowConnectFour, SlowKuhn, SlowLeduc, SlowTicTacToe
 
 from veldt.errors import ConfigurationError
 from veldt.games import GAMES, make_game
-from veldt.games.board_games import COLUMNS, ConnectFour, TicTacToe
-from veldt.games.interface import actions_of, hashed
-from veldt.games.small_games import CALL, FOLD
+from veldt.games.interface import actions_of
+from veldt.games.native_games import CALL, COLUMNS, FOLD, ConnectFour, TicTacToe
 from veldt.games.solvers import Lines, tic_tac_toe_lines
 
 SLOW = {
@@ -141,13 +140,6 @@ def test_cards_do_not_depend_on_the_pace_of_other_games():
         play(game, ~one)
     np.testing.assert_array_equal(together.cards, apart.cards)
     np.testing.assert_array_equal(apart.episodes, [10, 1, 1])
-
-
-def test_every_deal_is_as_likely():
-    games = np.repeat(np.arange(600), 200)
-    episodes = np.tile(np.arange(200), 600)
-    counts = np.bincount((hashed(5, games, episodes) % np.uint64(120)).astype(int), minlength=120)
-    assert np.square(counts - 1000).sum() / 1000 < 180  # chi-squared, 119 degrees: 1 in 4000
 
 
 def test_openings_of_connect_four_are_equally_likely():

@@ -163,14 +163,3 @@ def test_agents_that_leave_wait_for_the_next_game():
         [False, False, True],
         [False, True, True],
     ]
-
-
-def test_a_move_of_a_turn_based_game_is_one_env_step():
-    for name, rows in (("veldt:leduc", 2), ("veldt:rock_paper_scissors", 1)):
-        factory = EnvironmentFactory(name)
-        assert factory.spec().rows_per_env_step == rows
-        environment, random = factory.make(7, seed=1), np.random.default_rng(0)
-        environment.reset()
-        counts = [environment.step(environment.random_actions(random)).env_steps for _ in range(20)]
-        assert sum(counts) == 20 * 7 // rows
-        environment.close()

@@ -11,10 +11,9 @@ import pytest
 import veldt
 from veldt.context import NodeContext
 from veldt.errors import ConfigurationError
-from veldt.league.learner import EntropySchedule
 from veldt.league.manager import LeagueManager
 from veldt.league.matchmaking import MAIN, MAIN_EXPLOITER
-from veldt.league.opponents import Opponents
+from veldt.league.players import EntropySchedule, Opponents
 from veldt.league.pool import ModelPool, ResidentModels
 from veldt.league.state import (
     LEARNING,
@@ -36,14 +35,6 @@ def network(env: str = "veldt:kuhn"):
     return make_plan("league", options, {}).topology.network
 
 
-def test_a_model_comes_back_as_it_was_written(tmp_path):
-    pool, vector = ModelPool(tmp_path), np.arange(7, dtype=np.float32)
-    pool.write(3, vector)
-    np.testing.assert_array_equal(ModelPool(tmp_path).read(3), vector)
-    with pytest.raises(RuntimeError, match="cannot be read"):
-        pool.read(4)
-
-
 def test_the_model_not_asked_for_longest_leaves(tmp_path):
     made, pool = network(), ModelPool(tmp_path)
     for number in range(4):
@@ -57,6 +48,8 @@ def test_the_model_not_asked_for_longest_leaves(tmp_path):
     resident.forget()
     resident(1)
     assert read[4:] == [1]
+    with pytest.raises(RuntimeError, match="cannot be read"):
+        pool.read(9)
 
 
 def test_the_state_survives_its_vector_bit_by_bit():
@@ -174,7 +167,8 @@ def test_an_actor_discards_results_of_a_model_that_left(tmp_path):
     slot = {"player": [0], "env_steps": [0], "models": np.zeros(3), "outcomes": np.zeros((3, 2, 3))}
     sink = SimpleNamespace(reserve=lambda: slot, commit=sent.update)
     weights, source = [Board(made.initial_vector())], MatchesSource(board, 1, 3)
-    opponents = Opponents(0, made, source, weights, sink, at_once=1, resident_models=1)
+    options = LeagueOptions(opponents_at_once=1, resident_models=1)
+    opponents = Opponents(0, made, source, weights, sink, options)
     opponents.open(context("actor-0", tmp_path), num_games=2, num_players=2)
     wins = np.array([[1.0, -1.0]])
     opponents.game_over(np.array([0]), np.array([0]), wins)

@@ -49,11 +49,6 @@ def test_the_payoff_is_a_heat_map_of_all_players(view):
     assert all(abs(cells[i, j] + cells[j, i] - 1.0) < 2e-3 for i, j in cells)
 
 
-def test_a_run_without_a_league_shows_none(view):
-    other = RunView(config={**view.config, "architecture": "impala"}, state="running")
-    assert charts.payoff(other)["series"][0]["data"] == []
-
-
 def test_a_resumed_run_takes_back_what_came_after_its_checkpoint(run_dir, tmp_path):
     folder = tmp_path / "league"
     folder.mkdir()

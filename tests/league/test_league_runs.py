@@ -20,7 +20,7 @@ from veldt.backends.process.forkserver import warm_up
 from veldt.backends.serial import SerialBackend
 from veldt.commands.exploit import exploit_run
 from veldt.commands.play import play_run
-from veldt.league.opponents import Opponents
+from veldt.league.players import Opponents
 from veldt.league.pool import ModelPool
 from veldt.league.state import LEAGUE, LeagueState
 from veldt.options import RunOptions

@@ -101,14 +101,6 @@ def league(rates_of_player, **rates):
     return roster, payoff
 
 
-def test_who_is_who():
-    roster, _ = league(0)
-    assert roster.learning_mains().tolist() == [0]
-    assert roster.all_frozen().tolist() == [3, 4, 5, 6]
-    assert roster.frozen_exploiters().tolist() == [5]
-    assert roster.snapshots_of(0).tolist() == [3, 4]
-
-
 @pytest.mark.parametrize(
     ("player", "rates", "chances"),
     [

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from veldt.population.rules import ImpalaRule, Members, SampleFactoryRule
+from veldt.population.rules import ImpalaRule, SampleFactoryRule
 
 DEFAULTS = np.array([3e-3, 0.01, 1.0])
 
@@ -52,7 +52,7 @@ def transcribed_impala(member, objectives, values, random):
 
 @pytest.mark.parametrize(
     ("rule", "transcription"),
-    [(SampleFactoryRule(), transcribed_sample_factory), (ImpalaRule(), transcribed_impala)],
+    [(SampleFactoryRule, transcribed_sample_factory), (ImpalaRule, transcribed_impala)],
 )
 def test_decisions_are_those_of_the_paper(rule, transcription):
     cases = np.random.default_rng(0)
@@ -62,9 +62,7 @@ def test_decisions_are_those_of_the_paper(rule, transcription):
         objectives = cases.normal(size=members) * 10.0 ** cases.integers(-2, 3)
         values = DEFAULTS * cases.choice([0.5, 1.0, 2.0], size=(members, 3))
         member = int(cases.integers(members))
-        decision = rule.decide(
-            member, Members(objectives, values, DEFAULTS), np.random.default_rng(case)
-        )
+        decision = rule(DEFAULTS, np.random.default_rng(case)).decide(member, objectives, values)
         expected = transcription(member, objectives, values, np.random.default_rng(case))
         if expected is None:
             assert decision is None
@@ -75,4 +73,4 @@ def test_decisions_are_those_of_the_paper(rule, transcription):
         replaced += decision.parent != member
         kept += decision.parent == member
     assert min(replaced, kept) > 100, "both outcomes must have been compared"
-    assert (left_alone > 100) == isinstance(rule, SampleFactoryRule)
+    assert (left_alone > 100) == (rule is SampleFactoryRule)

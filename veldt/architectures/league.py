@@ -23,9 +23,8 @@ import math
 from dataclasses import dataclass
 
 from veldt.architectures import Architecture, one_actor_per_core
-from veldt.league.learner import EntropySchedule, LeagueLearner
 from veldt.league.manager import League
-from veldt.league.opponents import LeagueActor
+from veldt.league.players import EntropySchedule, LeagueActor, LeagueLearner
 from veldt.league.state import LeagueOptions
 from veldt.losses.actor_critic import ActorCritic
 from veldt.losses.ppo import PPO, SynchronousOptions
@@ -101,7 +100,10 @@ def build(config: Config, problem: Problem) -> Topology:
                 weights.sink,
                 decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
                 compute=problem.compute,
-                player=league.learning_player(player),
+                player=player,
+                matches=league.matches_source(),
+                generation=league.generations[player].sink,
+                known_generation=league.generations[player].source(),
                 entropy=config.entropy(problem.total_env_steps),
             ),
         )

@@ -7,20 +7,11 @@ from typing import Any
 
 from veldt.environments.lookup import PETTINGZOO_GAMES
 from veldt.errors import ConfigurationError, did_you_mean
-from veldt.games.board_games import ConnectFour, TicTacToe
-from veldt.games.interface import GameSpec, GameStep, NativeGame, VectorGame
+from veldt.games.interface import GameSpec, GameStep, VectorGame
+from veldt.games.native_games import GAMES
 from veldt.games.pettingzoo_games import make_pettingzoo
-from veldt.games.small_games import KuhnPoker, LeducPoker, RockPaperScissors
 
 __all__ = ["GAMES", "GameSpec", "GameStep", "VectorGame", "make_game", "num_players"]
-
-GAMES: dict[str, type[NativeGame]] = {
-    "veldt:rock_paper_scissors": RockPaperScissors,
-    "veldt:kuhn": KuhnPoker,
-    "veldt:leduc": LeducPoker,
-    "veldt:tic_tac_toe": TicTacToe,
-    "veldt:connect_four": ConnectFour,
-}
 
 
 def make_game(name: str, num_games: int, seed: int = 0, **options: Any) -> VectorGame:

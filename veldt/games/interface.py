@@ -168,11 +168,9 @@ class NativeGame(VectorGame):
         self._to_act: np.ndarray | None = None
         self._allocate()
 
-    @abstractmethod
     def _allocate(self) -> None:
         """Make the arrays of `num_games` games."""
 
-    @abstractmethod
     def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
         """Set up `games` (indices) with these outcomes of chance."""
 
@@ -267,9 +265,6 @@ class NativeGame(VectorGame):
         self.over[games] = False
         self.turns[games] = 0
         self.episodes[games] += 1
-        if self.num_deals == 1:
-            self._begin(games, np.zeros(len(games), dtype=np.int64))
-            return
         drawn = hashed(self._seed, games, self.episodes[games]) % np.uint64(self.num_deals)
         self._begin(games, drawn.astype(np.int64))
 

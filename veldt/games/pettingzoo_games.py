@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
@@ -23,7 +22,7 @@ from veldt.environments.lookup import PETTINGZOO_GAMES
 from veldt.environments.spaces import action_offset, action_spec, joined_mask, leaf_readers
 from veldt.errors import ConfigurationError, extra_module
 from veldt.games.interface import GameSpec, GameStep, VectorGame
-from veldt.types import ACTION_MASK, ActionSpec, ObservationLeaf
+from veldt.types import ACTION_MASK
 
 
 class PettingZooGames(VectorGame):
@@ -33,11 +32,10 @@ class PettingZooGames(VectorGame):
         self, make: Callable[[], Any], num_games: int, seed: int = 0, id: str = "pettingzoo"
     ) -> None:
         self._copies = [_copy(make()) for _ in range(num_games)]
-        self.agents, env = self._copies[0].agents, self._copies[0].env
-        self._observation = SharedObservation(
-            self.agents, [env.observation_space(agent) for agent in self.agents]
-        )
-        self._action = SharedAction(self.agents, [env.action_space(agent) for agent in self.agents])
+        self.agents = agents = self._copies[0].agents
+        env = self._copies[0].env
+        self._observation = SharedObservation(agents, list(map(env.observation_space, agents)))
+        self._action = SharedAction(agents, list(map(env.action_space, agents)))
         self._seeds: list[int | None] = [*range(seed, seed + num_games)]
         spec = GameSpec(
             id,
@@ -224,30 +222,20 @@ class SequentialCopy(Copy):
 class SharedObservation:
     """Reads the observations of any agent into the leaves that all agents share."""
 
-    def __init__(self, agents: list[str], of_agents: list[gymnasium.Space]) -> None:
-        self._spaces = of_agents
-        self._width = 0
-        """Of padded observations; 0 when all spaces are equal."""
-        if any(space != of_agents[0] for space in of_agents):
-            self._width = max(_flat_size(agents, of_agents))
-            self.leaves: tuple[ObservationLeaf, ...] = (
-                ObservationLeaf("observation", (self._width,), "float32", "vector"),
-            )
-            return
-        with_mask = isinstance(of_agents[0], spaces.Dict) and ACTION_MASK in of_agents[0].spaces
-        self._readers = leaf_readers(of_agents[0], with_mask)
+    def __init__(self, agents: list[str], of_agents: list[Any]) -> None:
+        self._spaces, self._space = of_agents, _common_space("observation", agents, of_agents)
+        with_mask = isinstance(self._space, spaces.Dict) and ACTION_MASK in self._space.spaces
+        self._readers = leaf_readers(self._space, with_mask)
         self.leaves = tuple(reader.leaf for reader in self._readers)
-        empty = create_empty_array(of_agents[0], n=1)
-        self._nothing = next(iter(iterate(batch_space(of_agents[0], 1), empty)))
+        empty = create_empty_array(self._space, n=1)
+        self._nothing = next(iter(iterate(batch_space(self._space, 1), empty)))
 
     def read(self, seen: list[Any], players: np.ndarray) -> dict[str, np.ndarray]:
         """leaf -> [N, ...] of N observations, each of one player; zeros for None."""
         try:
-            if self._width:
-                return {"observation": self._padded(seen, players)}
-            rows = [self._nothing if one is None else one for one in seen]
-            empty: Any = create_empty_array(self._spaces[0], n=len(rows))
-            batch = concatenate(self._spaces[0], rows, empty)
+            rows = [self._row(one, player) for one, player in zip(seen, players, strict=True)]
+            empty: Any = create_empty_array(self._space, n=len(rows))
+            batch = concatenate(self._space, rows, empty)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"a PettingZoo agent's observation is not in its observation space: {error}"
@@ -257,27 +245,22 @@ class SharedObservation:
             for reader in self._readers
         }
 
-    def _padded(self, seen: list[Any], players: np.ndarray) -> np.ndarray:
-        rows = np.zeros((len(seen), self._width), dtype=np.float32)
-        for row, one, player in zip(rows, seen, players, strict=True):
-            if one is not None:
-                row[: self._spaces[player].shape[0]] = one
-        return rows
+    def _row(self, seen: Any, player: int) -> Any:
+        own = self._spaces[player]
+        if seen is None or own == self._space:
+            return self._nothing if seen is None else seen
+        row = self._nothing.copy()
+        row[: own.shape[0]] = seen
+        return row
 
 
 class SharedAction:
     """One ActionSpec for all agents, converted to the action space of each."""
 
-    def __init__(self, agents: list[str], of_agents: list[gymnasium.Space]) -> None:
+    def __init__(self, agents: list[str], of_agents: list[Any]) -> None:
         self._spaces = of_agents
         self._offsets = [action_offset(space) for space in of_agents]
-        if all(space == of_agents[0] for space in of_agents):
-            self.spec = action_spec(of_agents[0])
-        elif all(isinstance(space, spaces.Discrete) for space in of_agents):
-            most = max(action_spec(space).sizes for space in of_agents)
-            self.spec = ActionSpec("discrete", sizes=most)
-        else:
-            raise _unequal("action", agents, of_agents, "only Discrete ones are padded")
+        self.spec = action_spec(_common_space("action", agents, of_agents))
         self.mask_size = sum(self.spec.sizes)
         self.forced = np.zeros(self.mask_size, dtype=bool)
         """Only action 0: the mask of a player who is not to act."""
@@ -303,38 +286,34 @@ class SharedAction:
         return mask
 
 
-def _flat_size(agents: list[str], of_agents: list[gymnasium.Space]) -> list[int]:
-    sizes = []
-    for space in of_agents:
-        if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-            raise _unequal("observation", agents, of_agents, "only flat Box ones are padded")
-        sizes.append(space.shape[0])
-    return sizes
-
-
-def _unequal(
-    what: str, agents: list[str], of_agents: list[gymnasium.Space], why: str
-) -> ConfigurationError:
-    other = next(number for number, space in enumerate(of_agents) if space != of_agents[0])
-    return ConfigurationError(
-        f"the {what} spaces of the PettingZoo agents differ: {agents[0]} has {of_agents[0]}, "
-        f"{agents[other]} has {of_agents[other]}; {why}, so make them alike (SuperSuit's pad "
-        "wrappers do) or train one kind of agent"
+def _common_space(what: str, agents: list[str], of_agents: list[Any]) -> Any:
+    """The one space of all agents, or one to which theirs are padded."""
+    first = of_agents[0]
+    other = next((number for number, space in enumerate(of_agents) if space != first), None)
+    if other is None:
+        return first
+    if what == "observation":
+        padded = "flat Box"
+        if all(isinstance(space, spaces.Box) and len(space.shape) == 1 for space in of_agents):
+            width = max(space.shape[0] for space in of_agents)
+            return spaces.Box(-np.inf, np.inf, (width,), np.float32)
+    else:
+        padded = "Discrete"
+        if all(isinstance(space, spaces.Discrete) for space in of_agents):
+            return spaces.Discrete(max(space.n for space in of_agents))
+    raise ConfigurationError(
+        f"the {what} spaces of the PettingZoo agents differ: {agents[0]} has {first}, "
+        f"{agents[other]} has {of_agents[other]}; only {padded} ones are padded, so make them alike"
+        " (SuperSuit's pad wrappers do) or train one kind of agent"
     )
 
 
 def make_pettingzoo(name: str, num_games: int, seed: int = 0, **options: Any) -> PettingZooGames:
-    """Copies of a PettingZoo environment, in its parallel form where there is one.
+    """Copies of "pettingzoo:<module>" or of an id registered with PettingZoo, which has a slash.
 
-    Args:
-        name: "pettingzoo:<module>", such as "pettingzoo:mpe2.simple_spread_v3", or an id registered
-            with PettingZoo, such as "pettingzoo:classic/connect_four-v3".
-        num_games: How many copies.
-        seed: Seed of the first copy; the others count up from it.
-        options: Keyword arguments of the environment.
-    """
+    In the parallel form where there is one."""
     path = name.removeprefix(PETTINGZOO_GAMES)
-    maker = _in_module(path) if "/" not in path else _registered(path)
+    maker = _registered(path) if "/" in path else _in_module(path)
     try:
         return PettingZooGames(lambda: maker(**options), num_games, seed, name)
     except ImportError as error:

@@ -14,7 +14,6 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from veldt.errors import ConfigurationError
 from veldt.games.interface import GameSpec, GameStep, VectorGame
 from veldt.types import ACTION_MASK, ActionSpec, ObservationLeaf
 
@@ -55,6 +54,13 @@ class _Columns(VectorEnv):
     def close_extras(self, **kwargs: Any) -> None:
         self.game.close()
 
+    def _legal(self) -> np.ndarray:
+        """The masks of all columns."""
+        raise NotImplementedError
+
+    def _masks(self) -> dict[str, Any]:
+        return {ACTION_MASK: self._legal()} if self.game.spec.action_mask_size else {}
+
     def _shown(self, leaves: dict[str, np.ndarray]) -> Any:
         """Leaves in the form of `single_observation_space`."""
         if isinstance(self.single_observation_space, spaces.Dict):
@@ -72,11 +78,6 @@ class SeatColumns(_Columns):
     def __init__(self, game: VectorGame, num_envs: int | None = None) -> None:
         self._columns = game.num_games * game.spec.num_players
         super().__init__(game, num_envs or self._columns)
-        if self.num_envs > self._columns:
-            raise ConfigurationError(
-                f"{game.num_games} games of {game.spec.num_players} players have no "
-                f"{self.num_envs} columns"
-            )
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -111,10 +112,8 @@ class SeatColumns(_Columns):
             actions = rest
         return actions.reshape(*shape, *actions.shape[1:])
 
-    def _masks(self) -> dict[str, Any]:
-        if not self.game.spec.action_mask_size:
-            return {}
-        return {ACTION_MASK: self._flat(self.game.legal_all())}
+    def _legal(self) -> np.ndarray:
+        return self._flat(self.game.legal_all())
 
     def _observed(self, leaves: dict[str, np.ndarray]) -> Any:
         return self._shown({name: self._flat(array) for name, array in leaves.items()})
@@ -143,26 +142,34 @@ class LearningSeat(_Columns):
         self.game.reset(seed)
         self.seats[:] = self._numbers % self.game.spec.num_players
         self._returns[:] = 0.0
-        closed = _Row(self.num_envs, closed=True)
-        while not (acting := self._is_to_act()).all():
-            self._advance(~acting, None, closed)
+        # What a player receives before its first decision is in no row.
+        self._begin_rows(closed=True)
+        self._play_opponents()
         return self._shown(self.game.observe(self.seats)), self._masks()
 
     def step(self, actions: np.ndarray) -> Answer:
-        row = _Row(self.num_envs)
-        self._advance(np.ones(self.num_envs, dtype=bool), np.asarray(actions), row)
-        while not (acting := self._is_to_act()).all():
-            self._advance(~acting, None, row)
-        seen, info = self.game.observe(self.seats), self._masks()
-        if row.final:
-            info["final_obs"], info["_final_obs"] = self._shown(row.final), row.closed
-        return self._shown(seen), row.rewards, row.terminated, row.truncated, info
+        self._begin_rows(closed=False)
+        self._advance(np.ones(self.num_envs, dtype=bool), np.asarray(actions))
+        self._play_opponents()
+        info = self._masks()
+        if self._final:
+            info["final_obs"], info["_final_obs"] = self._shown(self._final), self._closed
+        seen = self._shown(self.game.observe(self.seats))
+        return seen, self._rewards, self._terminated, self._truncated, info
 
-    def _is_to_act(self) -> np.ndarray:
-        """bool [B]: where the learning player is to act."""
-        return self.game.to_act[self._numbers, self.seats]
+    def _begin_rows(self, closed: bool) -> None:
+        """Rows: rewards and ends of each learning player until its next decision or its end."""
+        self._rewards = np.zeros(self.num_envs, dtype=np.float32)
+        self._terminated, self._truncated = np.zeros((2, self.num_envs), dtype=bool)
+        self._closed = np.full(self.num_envs, closed)
+        self._final: dict[str, np.ndarray] = {}
 
-    def _advance(self, moving: np.ndarray, actions: np.ndarray | None, row: _Row) -> None:
+    def _play_opponents(self) -> None:
+        """Step games until all learning players are to act."""
+        while not (acting := self.game.to_act[self._numbers, self.seats]).all():
+            self._advance(~acting, None)
+
+    def _advance(self, moving: np.ndarray, actions: np.ndarray | None) -> None:
         """One step of the games in `moving`; `actions` [B] of the learning players, if they act."""
         to_act = self.game.to_act & moving[:, None]
         spec = self.game.spec
@@ -173,10 +180,12 @@ class LearningSeat(_Columns):
             to_act[self._numbers, self.seats] = False
         games, players = np.nonzero(to_act)
         if len(games):
-            joint[games, players] = self._ask_opponents(games, players)
+            seen = self.game.observe(players, games)
+            legal = self.game.legal(players, games) if spec.action_mask_size else None
+            joint[games, players] = self.opponents.act(PendingMoves(games, players, seen, legal))
         step = self.game.step(joint, moving)
         self._returns += step.rewards
-        row.add(moving, self.seats, step, self.game)
+        self._add_to_rows(np.flatnonzero(moving & ~self._closed), step)
         over = np.flatnonzero(step.over)
         if len(over):
             self.opponents.game_over(over, self.seats[over], self._returns[over])
@@ -184,38 +193,20 @@ class LearningSeat(_Columns):
             self.seats[over] = (self.seats[over] + 1) % spec.num_players
             self.game.begin(step.over)
 
-    def _ask_opponents(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
-        seen = self.game.observe(players, games)
-        legal = self.game.legal(players, games) if self.game.spec.action_mask_size else None
-        return self.opponents.act(PendingMoves(games, players, seen, legal))
-
-    def _masks(self) -> dict[str, Any]:
-        if not self.game.spec.action_mask_size:
-            return {}
-        return {ACTION_MASK: self.game.legal(self.seats)}
-
-
-class _Row:
-    """Rewards and ends of one decision of each learning player, until its next one or its end."""
-
-    def __init__(self, num_envs: int, closed: bool = False) -> None:
-        self.rewards = np.zeros(num_envs, dtype=np.float32)
-        self.terminated = np.zeros(num_envs, dtype=bool)
-        self.truncated = np.zeros(num_envs, dtype=bool)
-        self.closed = np.full(num_envs, closed)
-        self.final: dict[str, np.ndarray] = {}
-
-    def add(self, moving: np.ndarray, seats: np.ndarray, step: GameStep, game: VectorGame) -> None:
-        rows = np.flatnonzero(moving & ~self.closed)
-        mine = (rows, seats[rows])
-        self.rewards[rows] += step.rewards[mine]
-        self.terminated[rows], self.truncated[rows] = step.terminated[mine], step.truncated[mine]
-        ended = rows[self.terminated[rows] | self.truncated[rows]]
+    def _add_to_rows(self, rows: np.ndarray, step: GameStep) -> None:
+        seats = self.seats[rows]
+        self._rewards[rows] += step.rewards[rows, seats]
+        self._terminated[rows] = step.terminated[rows, seats]
+        self._truncated[rows] = step.truncated[rows, seats]
+        ended = rows[self._terminated[rows] | self._truncated[rows]]
         if len(ended):
-            for name, array in game.observe(seats[ended], ended).items():
-                shape = (len(moving), *array.shape[1:])
-                self.final.setdefault(name, np.zeros(shape, array.dtype))[ended] = array
-            self.closed[ended] = True
+            for name, array in self.game.observe(self.seats[ended], ended).items():
+                shape = (self.num_envs, *array.shape[1:])
+                self._final.setdefault(name, np.zeros(shape, array.dtype))[ended] = array
+            self._closed[ended] = True
+
+    def _legal(self) -> np.ndarray:
+        return self.game.legal(self.seats)
 
 
 def observation_space(spec: GameSpec) -> Space:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from veldt.games import GAMES
-from veldt.games.board_games import CELLS, EMPTY, has_line, planes
 from veldt.games.interface import actions_of
+from veldt.games.native_games import CELLS, EMPTY, has_line, planes
 
 PolicyFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(observations [N, O], legal [N, A]) -> probabilities [N, A]."""

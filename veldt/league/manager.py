@@ -13,9 +13,8 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.environments.lookup import imported_function
 from veldt.errors import ConfigurationError
-from veldt.league.learner import LearningPlayer
 from veldt.league.matchmaking import elo, opponent_chances, ready_to_freeze, reset_after_freezing
-from veldt.league.opponents import Opponents, Script
+from veldt.league.players import Opponents, Script
 from veldt.league.pool import ModelPool
 from veldt.league.state import (
     LEAGUE,
@@ -62,16 +61,13 @@ class LeagueManager(Role):
         self._version, self._state = version, options.state_of(vector)
         self._random = context.random("league")
         self.measures.open(context)
-        self._count(context)
-        self._show()
-
-    def _count(self, context: NodeContext) -> None:
         telemetry, kinds = context.telemetry, self.options.kinds
         self._dropped = telemetry.counter("dropped.results_of_players_who_left")
         self._frozen = telemetry.gauge("league.frozen")
         self._games = telemetry.gauge("league.games")
         self._lowest = telemetry.gauge("league.lowest_win_rate_against_own_past")
         self._elo = [telemetry.gauge(f"league.elo.{player}") for player in range(len(kinds))]
+        self._show()
 
     def step(self) -> bool:
         received = receive_all(self.results, self._receive)
@@ -209,7 +205,7 @@ class League:
         )
         self._matches = topology.board(MATCHES, first.to_vector())
         names = (generation_board(player) for player in players)
-        self._generations = [topology.board(name, np.zeros(3, np.float32)) for name in names]
+        self.generations = [topology.board(name, np.zeros(3, np.float32)) for name in names]
         messages = 4 * problem.num_actors
         self._results = topology.queue("results", results_layout(capacity), messages)
         topology.outcome = LeagueOutcome(self._game, network, options)
@@ -219,18 +215,12 @@ class League:
         return Opponents(
             player,
             self._network,
-            self._matches_source(),
+            self.matches_source(),
             [board.source() for board in self.weights],
             self._results.sink,
-            self._options.opponents_at_once,
-            self._options.resident_models,
-            self._options.opponent_noise,
+            self._options,
             self._scripts,
         )
-
-    def learning_player(self, player: int) -> LearningPlayer:
-        board = self._generations[player]
-        return LearningPlayer(player, self._matches_source(), board.sink, board.source())
 
     def manager(self) -> LeagueManager:
         weights, every = self.weights[0].source(), self._options.measure_env_steps
@@ -239,12 +229,12 @@ class League:
             self._state.sink,
             self._state.source(),
             self._matches.sink,
-            [board.source() for board in self._generations],
+            [board.source() for board in self.generations],
             self._options,
             Measures(self._game, self._network, weights, every),
         )
 
-    def _matches_source(self) -> MatchesSource:
+    def matches_source(self) -> MatchesSource:
         return MatchesSource(self._matches.source(), self.size, self._options.capacity)
 
 

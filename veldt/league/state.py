@@ -250,14 +250,10 @@ class Matches:
 
     @staticmethod
     def from_vector(vector: np.ndarray, num_learning: int, capacity: int) -> Matches:
-        table = num_learning * capacity
-        whole = vector[table:].astype(np.int64)
-        return Matches(
-            vector[:table].reshape(num_learning, capacity).copy(),
-            whole[:capacity],
-            whole[capacity : capacity + num_learning],
-            whole[capacity + num_learning :],
-        )
+        ends = np.cumsum((num_learning * capacity, capacity, num_learning))
+        chances, *whole = np.split(vector, ends)
+        table = chances.reshape(num_learning, capacity).copy()
+        return Matches(table, *(part.astype(np.int64) for part in whole))
 
 
 @dataclass(eq=False)

@@ -14,7 +14,6 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.games import make_game, num_players
-from veldt.games.seats import LearningSeat, PendingMoves
 from veldt.games.solvers import (
     PolicyFunction,
     distance_to_equilibrium,
@@ -32,9 +31,8 @@ from veldt.telemetry.record import MEASURES_LOG
 from veldt.telemetry.result import RunResult
 from veldt.types import ACTION_MASK, Parameters
 
-POKER = ("veldt:kuhn", "veldt:leduc")
 ROCK_PAPER_SCISSORS, TIC_TAC_TOE = "veldt:rock_paper_scissors", "veldt:tic_tac_toe"
-MEASURED = (*POKER, ROCK_PAPER_SCISSORS, TIC_TAC_TOE)
+MEASURED = ("veldt:kuhn", "veldt:leduc", ROCK_PAPER_SCISSORS, TIC_TAC_TOE)
 
 
 def policy_of(network: NetworkFactory, vector: np.ndarray) -> PolicyFunction:
@@ -55,55 +53,38 @@ def policy_of(network: NetworkFactory, vector: np.ndarray) -> PolicyFunction:
     return probabilities
 
 
-class Strength:
-    """Measures one player of a game exactly. Tables of frozen models are computed once."""
+def can_measure(game: str, network: NetworkFactory) -> bool:
+    """Whether there is an exact measure; recurrent policies are no tables of probabilities."""
+    return game in MEASURED and network.config.recurrent == "none"
 
-    def __init__(self, game: str, network: NetworkFactory, pool: ModelPool) -> None:
-        self._game, self._network, self._pool = game, network, pool
-        self._tables: dict[int, np.ndarray] = {}
 
-    @staticmethod
-    def can_measure(game: str, network: NetworkFactory) -> bool:
-        """Recurrent policies are no tables over information states."""
-        return game in MEASURED and network.config.recurrent == "none"
+def merit(measures: Mapping[str, float]) -> float:
+    """One number for the last weights, the larger the better, by which the best are kept."""
+    lost = ("minimax.losses_first", "minimax.losses_second", "nash_conv.last", "distance.last")
+    return -float(sum(measures.get(name, 0.0) for name in lost))
 
-    @staticmethod
-    def merit(measures: Mapping[str, float]) -> float:
-        """One number for the last weights, the larger the better, by which the best are kept."""
-        lost = ("minimax.losses_first", "minimax.losses_second", "nash_conv.last", "distance.last")
-        return -float(sum(measures.get(name, 0.0) for name in lost))
 
-    def __call__(self, last: np.ndarray, past: list[int]) -> dict[str, float]:
-        """Numbers by name: of the `last` weights and, where the game allows it, of playing them or
-        one of the `past` models in the pool, drawn before each game."""
-        policy = policy_of(self._network, last)
-        if self._game == TIC_TAC_TOE:
-            first, second = (tic_tac_toe_lines(policy, seat).losses for seat in (0, 1))
-            return {"minimax.losses_first": first, "minimax.losses_second": second}
-        own, tables = self._table(policy), self._past_tables(past)
-        if self._game == ROCK_PAPER_SCISSORS:
-            rows = np.stack([*tables, own])[:, 0]
-            both = (distance_to_equilibrium(own[0]), distance_to_equilibrium(rows))
-            return dict(zip(("distance.last", "distance.mixture"), both, strict=True))
-        tree = information_tree(self._game)
-        mixed = mixture(tree, [*tables, own])
-        return {
-            "nash_conv.last": nash_conv(tree, own),
-            "nash_conv.mixture": nash_conv(tree, mixed),
-        }
+def strength(
+    game: str, network: NetworkFactory, last: np.ndarray, past: list[np.ndarray]
+) -> dict[str, float]:
+    """Exact measures by name: of the `last` weights and, where the game allows it, of a mixture.
 
-    def _table(self, policy: PolicyFunction) -> np.ndarray:
-        if self._game == ROCK_PAPER_SCISSORS:
-            return policy(np.ones((1, 1), np.float32), np.ones((1, 3), bool))
-        return information_tree(self._game).table(policy)
-
-    def _past_tables(self, past: list[int]) -> list[np.ndarray]:
-        for gone in set(self._tables) - set(past):
-            del self._tables[gone]
-        for model in past:
-            if model not in self._tables:
-                self._tables[model] = self._table(policy_of(self._network, self._pool.read(model)))
-        return [self._tables[model] for model in past]
+    The mixture draws the last or one of the `past` models before each game."""
+    if game == TIC_TAC_TOE:
+        policy = policy_of(network, last)
+        first, second = (tic_tac_toe_lines(policy, seat).losses for seat in (0, 1))
+        return {"minimax.losses_first": first, "minimax.losses_second": second}
+    if game == ROCK_PAPER_SCISSORS:
+        seen, legal = np.ones((1, 1), np.float32), np.ones((1, 3), bool)
+        rows = np.concatenate([policy_of(network, one)(seen, legal) for one in (*past, last)])
+        both = (distance_to_equilibrium(rows[-1]), distance_to_equilibrium(rows))
+        return dict(zip(("distance.last", "distance.mixture"), both, strict=True))
+    tree = information_tree(game)
+    tables = [tree.table(policy_of(network, one)) for one in (*past, last)]
+    return {
+        "nash_conv.last": nash_conv(tree, tables[-1]),
+        "nash_conv.mixture": nash_conv(tree, mixture(tree, tables)),
+    }
 
 
 @dataclass(eq=False)
@@ -120,8 +101,7 @@ class Measures(Part):
 
     def open(self, context: NodeContext) -> None:
         self._telemetry, self._pool = context.telemetry, ModelPool(context.run_dir)
-        measurable = Strength.can_measure(self.game, self.network)
-        self._strength = Strength(self.game, self.network, self._pool) if measurable else None
+        self._can_measure = can_measure(self.game, self.network)
         self._vector = np.empty(self.network.initial_vector().size, np.float32)
         self._measuring = context.telemetry.stage("measure")
         self._period: int | None = None
@@ -131,21 +111,22 @@ class Measures(Part):
     def update(self, state: LeagueState) -> None:
         """Measure when a period has ended, but not one that ended before this process began."""
         period = int(state.env_steps[0]) // self.every_env_steps
-        if self._strength is None or period == self._period:
+        if not self._can_measure or period == self._period:
             return
         began, self._period = self._period is None, period
         if began and period:
             return
         with self._measuring:
             version = self.weights.pull(self._vector, newer_than=-1)
-            found = self._strength(self._vector, state.past_models())
+            past = [self._pool.read(model) for model in state.past_models()]
+            found = strength(self.game, self.network, self._vector, past)
         for name, value in found.items():
             self._telemetry.gauge(f"league.{name}").set(value)
-        env_steps, merit = int(state.env_steps.sum()), Strength.merit(found)
+        env_steps, worth = int(state.env_steps.sum()), merit(found)
         self._pool.append(MEASURES_LOG, {"time": time.time(), "env_steps": env_steps, **found})
-        if self._merit is None or merit > self._merit:
-            self._merit = merit
-            facts = {"merit": merit, "env_steps": env_steps, "version": version or 0}
+        if self._merit is None or worth > self._merit:
+            self._merit = worth
+            facts = {"merit": worth, "env_steps": env_steps, "version": version or 0}
             self._pool.write_best(self._vector, facts)
 
 
@@ -161,12 +142,12 @@ class LeagueOutcome:
         self, result: RunResult, parameters: Callable[[str], Parameters], run_dir: Path
     ) -> None:
         """The entries "league" and "nash_conv", measured with the last weights."""
-        pool = ModelPool(run_dir)
+        pool, last = ModelPool(run_dir), parameters("weights").vector
         state = self.options.state_of(parameters(LEAGUE).vector)
-        last, past = parameters("weights").vector, state.past_models()
-        strength, measures, best = Strength(self.game, self.network, pool), {}, pool.read_best()
-        if Strength.can_measure(self.game, self.network) and np.isfinite(last).all():
-            measures = strength(last, past)
+        past = [pool.read(model) for model in state.past_models()]
+        measures, best = {}, pool.read_best()
+        if can_measure(self.game, self.network) and np.isfinite(last).all():
+            measures = strength(self.game, self.network, last, past)
         result.league = {
             "players": len(state.models),
             "frozen": state.num_frozen,
@@ -179,7 +160,7 @@ class LeagueOutcome:
             "best": None,
         }
         if best is not None:  # measured again with the present pool
-            measured = strength(best[0], past)
+            measured = strength(self.game, self.network, best[0], past)
             result.league["best"] = {"env_steps": int(best[1]["env_steps"]), "measures": measured}
         if "nash_conv.last" in measures:
             result.nash_conv = {key: measures[f"nash_conv.{key}"] for key in ("last", "mixture")}
@@ -195,7 +176,7 @@ class LeagueOutcome:
 
 
 class SeatPlayer:
-    """One model in some seats of many games, with a recurrent state for each of them."""
+    """One model in some seats of many games, each played once, with a recurrent state per seat."""
 
     def __init__(
         self, network: NetworkFactory, vector: np.ndarray, num_rows: int, seed: int
@@ -204,10 +185,6 @@ class SeatPlayer:
         self._player.load(np.asarray(vector, np.float32))
         self._state = self._player.start(num_rows).state
         self._first = np.ones(num_rows, bool)
-
-    def begin(self, rows: np.ndarray) -> None:
-        """Begin new games in `rows`."""
-        self._first[rows] = True
 
     def act(
         self,
@@ -234,27 +211,6 @@ class MatchScore(NamedTuple):
     mean_return: float
 
 
-class _Rival:
-    """The opponent of a match, which also keeps its own returns and those of the first model."""
-
-    def __init__(self, player: SeatPlayer, num_games: int, num_players: int) -> None:
-        self._player, self._num_players = player, num_players
-        self.results: list[np.ndarray] = []
-        self.played = np.zeros(num_games, np.int64)
-
-    def act(self, moves: PendingMoves) -> np.ndarray:
-        rows = moves.games * self._num_players + moves.players
-        return self._player.act(rows, moves.observations, moves.legal)
-
-    def game_over(self, games: np.ndarray, seats: np.ndarray, returns: np.ndarray) -> None:
-        for player in range(self._num_players):
-            self._player.begin(games * self._num_players + player)
-        # One game from each seat, and no more where games are short: they would crowd out others.
-        counted = self.played[games] < self._num_players
-        self.played[games] += 1
-        self.results.append(np.stack(own_and_best(seats[counted], returns[counted])))
-
-
 def play_match(
     game: str,
     network: NetworkFactory,
@@ -267,18 +223,25 @@ def play_match(
     """About `num_games` games of `first` against `second`, as many from each seat."""
     options = dict(options or {})
     players = num_players(game, **options)
-    games = make_game(game, max(1, num_games // players), seed, **options)
-    rows = np.arange(games.num_games)
-    own = SeatPlayer(network, first, len(rows), seed + 1)
-    rival = _Rival(SeatPlayer(network, second, len(rows) * players, seed + 2), len(rows), players)
-    env = LearningSeat(games, rival)
-    env.reset(seed=seed)
-    while (rival.played < players).any():
-        legal = games.legal(env.seats) if games.spec.action_mask_size else None
-        actions = own.act(rows, games.observe(env.seats), legal)
-        _, _, terminated, truncated, _ = env.step(actions)
-        own.begin(np.flatnonzero(terminated | truncated))
-    env.close()
-    first_returns, best_of_others = np.concatenate(rival.results, axis=1)
-    wins, draws = first_returns > best_of_others, first_returns == best_of_others
-    return MatchScore(wins.size, float((wins + 0.5 * draws).mean()), float(first_returns.mean()))
+    games = make_game(game, max(1, num_games // players) * players, seed, **options)
+    seats, action = np.arange(games.num_games) % players, games.spec.action
+    own = seats[:, None] == np.arange(players)
+    sides = [
+        (own, SeatPlayer(network, first, own.size, seed + 1)),
+        (~own, SeatPlayer(network, second, own.size, seed + 2)),
+    ]
+    returns = np.zeros(own.shape)
+    games.reset(seed)
+    while not games.over.all():
+        actions = np.zeros((*own.shape, *action.shape), action.field_dtype)
+        for seated, model in sides:
+            rows, who = np.nonzero(games.to_act & seated)
+            if len(rows):
+                legal = games.legal(who, rows) if games.spec.action_mask_size else None
+                seen = games.observe(who, rows)
+                actions[rows, who] = model.act(rows * players + who, seen, legal)
+        returns += games.step(actions).rewards
+    games.close()
+    mine, best_of_others = own_and_best(seats, returns)
+    wins, draws = mine > best_of_others, mine == best_of_others
+    return MatchScore(len(mine), float((wins + 0.5 * draws).mean()), float(mine.mean()))

@@ -8,25 +8,21 @@ their own. Actors send it the returns of their policies.
 from __future__ import annotations
 
 import json
-import math
 from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
 from veldt.context import NodeContext
-from veldt.population.rules import Decision, Members, PopulationOptions
+from veldt.population.rules import Decision, PopulationOptions
 from veldt.ports import ExperienceSource, ParameterSink, ParameterSource, receive_all
 from veldt.role import Arrays, Role
 from veldt.types import Batch, Field, Layout, Parameters
 
 POPULATION_LOG = "population.jsonl"
-HYPERPARAMETERS = LEARNING_RATE, ENTROPY = 0, 1
-"""Columns of a member's hyperparameters."""
-HYPERPARAMETER_NAMES = ("learning_rate", "entropy_coefficient")
+HYPERPARAMETERS = ("learning_rate", "entropy_coefficient")
 _EPISODES_PER_MESSAGE = 256
 _FIRST_AFTER_PERIODS = 4
-_MOST_SHOWN = 16  # members with gauges; a node has room for about a hundred numbers
 
 
 @dataclass
@@ -117,8 +113,7 @@ class PopulationController(Role):
     """The configured hyperparameters."""
 
     def open(self, context: NodeContext) -> None:
-        self._context, self._rule = context, self.options.rule()
-        members = self.options.num_policies
+        self._context, members = context, self.options.num_policies
         self._generations = Generations(self.generations)
         vector = np.empty(Orders.vector_size(members), np.float32)
         version = self.known.pull(vector, newer_than=-1)
@@ -127,27 +122,17 @@ class PopulationController(Role):
         self._returns: list[deque[float]] = [
             deque(maxlen=self.options.pbt_episodes) for _ in range(members)
         ]
-        self._defaults = np.array(self.defaults, np.float32).astype(np.float64)
+        defaults = np.array(self.defaults, np.float32).astype(np.float64)
+        self._rule = self.options.rule(defaults, context.random("population"))
         self._env_steps = np.zeros(members, np.int64)
         self._compared_at = np.zeros(members, np.int64)
-        self._random = context.random("population")
-        self._count(context)
-        self._show()
-
-    def _count(self, context: NodeContext) -> None:
-        telemetry = context.telemetry
-        self._replacements = telemetry.counter("population.replacements")
-        self._mutations = telemetry.counter("population.mutations")
-        self._late = telemetry.counter("dropped.replaced_policy_episodes")
-        shown = range(min(self.options.num_policies, _MOST_SHOWN))
-        names = ("return", "generation", "learning_rate", "entropy")
-        self._gauges = [{n: telemetry.gauge(f"population.{n}.{m}") for n in names} for m in shown]
+        self._replacements = context.telemetry.counter("population.replacements")
+        self._late = context.telemetry.counter("dropped.replaced_policy_episodes")
 
     def step(self) -> bool:
         received = receive_all(self.scores, self._receive)
         if received:
             self._compare_due_members()
-            self._show()
         return received
 
     def _receive(self, batch: Batch) -> None:
@@ -162,17 +147,13 @@ class PopulationController(Role):
             else:
                 self._late.add()
 
-    def _objectives(self) -> np.ndarray | None:
-        """Mean returns; None while a member has too few."""
-        if any(len(returns) < self.options.pbt_episodes for returns in self._returns):
-            return None
-        return np.array([np.mean(returns) for returns in self._returns])
-
     def _compare_due_members(self) -> None:
-        objectives = self._objectives()
         self._generations.refresh()
-        if objectives is None or (self._orders.replacements > self._generations.generations).any():
+        if (self._orders.replacements > self._generations.generations).any():
             return
+        if any(len(returns) < self.options.pbt_episodes for returns in self._returns):
+            return
+        objectives = np.array([np.mean(returns) for returns in self._returns])
         best = int(objectives.argmax())
         if best != self._orders.best:
             self._orders.best = best
@@ -182,11 +163,11 @@ class PopulationController(Role):
         due = old_enough & (self._env_steps - self._compared_at > period)
         for member in np.flatnonzero(due).tolist():
             self._compared_at[member] = self._env_steps[member]
-            members = Members(objectives, self._orders.hyperparameters, self._defaults)
-            decision = self._rule.decide(member, members, self._random)
-            if decision is not None:
-                self._carry_out(member, decision, objectives)
-            if decision is not None and decision.parent != member:
+            decision = self._rule.decide(member, objectives, self._orders.hyperparameters)
+            if decision is None:
+                continue
+            self._carry_out(member, decision, objectives)
+            if decision.parent != member:
                 return  # the others are compared once this one has its new weights
 
     def _carry_out(self, member: int, decision: Decision, objectives: np.ndarray) -> None:
@@ -199,8 +180,6 @@ class PopulationController(Role):
             orders.parents[member] = decision.parent
             self._returns[member].clear()
             self._replacements.add()
-        source = orders.hyperparameters[decision.parent] if decision.parent != member else old
-        self._mutations.add(int(np.count_nonzero(source != orders.hyperparameters[member])))
         self._publish()
         self._record(member, decision, objectives, old)
 
@@ -222,24 +201,11 @@ class PopulationController(Role):
             "replacement": replacement if decision.parent != member else None,
             "reason": decision.reason,
             "mean_returns": objectives.tolist(),
-            "old": self._named(old),
-            "new": self._named(decision.hyperparameters),
+            "old": _named(old),
+            "new": _named(decision.hyperparameters),
         }
         with open(self._context.run_dir / POPULATION_LOG, "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
-
-    def _named(self, values: np.ndarray) -> dict[str, float]:
-        named = zip(HYPERPARAMETER_NAMES, values.tolist(), strict=True)
-        return {name: float(f"{value:.6g}") for name, value in named}  # float32 has no more
-
-    def _show(self) -> None:
-        for member, gauges in enumerate(self._gauges):
-            values = self._orders.hyperparameters[member]
-            returns = self._returns[member]
-            gauges["return"].set(float(np.mean(returns)) if returns else math.nan)
-            gauges["generation"].set(int(self._generations.generations[member]))
-            gauges["learning_rate"].set(values[LEARNING_RATE])
-            gauges["entropy"].set(values[ENTROPY])
 
     def state(self) -> Arrays:
         """Without the orders, which are saved with their board."""
@@ -256,3 +222,8 @@ class PopulationController(Role):
         for member, returns in enumerate(self._returns):
             if state["replacements"][member] == self._orders.replacements[member]:
                 returns.extend(state[f"returns.{member}"].tolist())
+
+
+def _named(values: np.ndarray) -> dict[str, float]:
+    named = zip(HYPERPARAMETERS, values.tolist(), strict=True)
+    return {name: float(f"{value:.6g}") for name, value in named}  # float32 has no more

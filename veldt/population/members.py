@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from veldt.environments import Step
 from veldt.errors import ConfigurationError
 from veldt.optimizers import state_size
 from veldt.population.controller import (
-    ENTROPY,
-    LEARNING_RATE,
     Generations,
     Orders,
     PopulationController,
@@ -29,7 +27,7 @@ from veldt.population.controller import (
 from veldt.population.rules import PopulationOptions
 from veldt.ports import ExperienceSink, ParameterSink, ParameterSource
 from veldt.problem import Problem
-from veldt.role import EndLike, Part, Role, bound
+from veldt.role import EndLike, Role, bound
 from veldt.roles.actor import Actor, EnvironmentGroup
 from veldt.roles.learner import Learner
 from veldt.roles.trajectory_sources import NewerRows
@@ -38,27 +36,19 @@ from veldt.types import ORDERS, Parameters
 
 _START = 0x9B7  # separates the stream of the first hyperparameters from other streams of a seed
 _MESSAGES_PER_ACTOR = 4
-SomeRole = TypeVar("SomeRole", bound=Role)
-
-
-@dataclass(eq=False)
-class Scoring(Part):
-    """The member that an actor plays for, and the channel to the controller."""
-
-    member: int
-    scores: ExperienceSink
-    generation: ParameterSource
 
 
 @dataclass(eq=False, kw_only=True)
 class PopulationActor(Actor):
     """Sends its policy's returns and steps to the controller once per trajectory."""
 
-    scoring: Scoring
+    member: int
+    scores: ExperienceSink
+    generation: ParameterSource
 
     def open(self, context: NodeContext) -> None:
         super().open(context)
-        self._known = Generations([self.scoring.generation])
+        self._known = Generations([self.generation])
         width = self.environments.width
         self._begun_in = [np.zeros(width, np.int64) for _ in self._groups]
         """Per group and environment: the generation in which its episode began."""
@@ -87,36 +77,17 @@ class PopulationActor(Actor):
         super()._finish(group)
         # An episode that begins before this is received counts as one of the policy before.
         self._known.refresh()
-        slot = self.scoring.scores.reserve()
+        slot = self.scores.reserve()
         if slot is None:
             return  # the queue is full; this is sent with the next trajectory
         sent = self._episodes[: slot["generation"].size]
-        slot["policy"][0], slot["env_steps"][0] = self.scoring.member, self._steps
+        slot["policy"][0], slot["env_steps"][0] = self.member, self._steps
         slot["count"][0] = len(sent)
         slot["generation"][: len(sent)] = [generation for generation, _ in sent]
         slot["episode_return"][: len(sent)] = [total for _, total in sent]
-        self.scoring.scores.commit(slot)
+        self.scores.commit(slot)
         del self._episodes[: len(sent)]
         self._steps = 0
-
-
-@dataclass(eq=False)
-class PopulationMember(Part):
-    """Which member a learner is, and its channels to the controller and the other members.
-
-    `snapshots` are weights and optimizer states by member, from which others continue; `snapshot`
-    is this member's own. `generation` is the board of its last replacement, which a restarted
-    learner reads from `known_generation`.
-    """
-
-    member: int
-    learning_rate: float
-    """The one its optimizer was made with."""
-    orders: ParameterSource
-    snapshot: ParameterSink
-    snapshots: list[ParameterSource]
-    generation: ParameterSink
-    known_generation: ParameterSource
 
 
 @dataclass(eq=False, kw_only=True)
@@ -128,23 +99,29 @@ class PopulationLearner(Learner):
     under a new version, and discards rows of older versions from then on.
     """
 
-    membership: PopulationMember
+    member: int
+    learning_rate: float
+    """The one its optimizer was made with."""
+    orders: ParameterSource
+    snapshot: ParameterSink
+    snapshots: list[ParameterSource]
+    """Weights and optimizer states by member; `snapshot` is this member's own."""
+    generation: ParameterSink
+    known_generation: ParameterSource
+    """The board of its last replacement, to write and to read after a restart."""
 
     def open(self, context: NodeContext) -> None:
         super().open(context)
-        membership = self.membership
-        own = Generations([membership.known_generation])
+        own = Generations([self.known_generation])
         self._generation = int(own.generations[0])
         self._newer_rows = NewerRows(context, self.source, int(own.first_versions[0]))
         self.source = self._newer_rows
-        self._num_members = len(membership.snapshots)
-        self._order_vector = np.empty(Orders.vector_size(self._num_members), np.float32)
+        self._order_vector = np.empty(Orders.vector_size(len(self.snapshots)), np.float32)
         self._orders_version = -1
         self._orders: Orders | None = None
         self._snapshot_vector = self._snapshot()
-        own_board = membership.snapshots[membership.member]
-        published_before = own_board.pull(self._snapshot_vector, newer_than=-1)
-        self._published_snapshot = 0 if published_before is None else published_before
+        before = self.snapshots[self.member].pull(self._snapshot_vector, newer_than=-1)
+        self._published_snapshot = 0 if before is None else before
         self._learning_rate_factor = 1.0
 
     def _begin(self) -> bool:
@@ -152,42 +129,38 @@ class PopulationLearner(Learner):
 
     def _follow_orders(self) -> bool:
         """False while a parent's snapshot is not there yet."""
-        member = self.membership.member
-        newer = self.membership.orders.pull(self._order_vector, newer_than=self._orders_version)
+        newer = self.orders.pull(self._order_vector, newer_than=self._orders_version)
         if newer is not None:
             self._orders_version = newer
-            self._orders = Orders.from_vector(self._order_vector, self._num_members)
-            self._adopt(self._orders.hyperparameters[member])
+            self._orders = Orders.from_vector(self._order_vector, len(self.snapshots))
+            learning_rate, entropy = self._orders.hyperparameters[self.member].tolist()
+            self._learning_rate_factor = learning_rate / self.learning_rate
+            self.objective.adjust_entropy(entropy)
             self._publish_snapshot(self._orders)
         if self._orders is None:
             return False
-        replacement = int(self._orders.replacements[member])
+        replacement = int(self._orders.replacements[self.member])
         if replacement <= self._generation:
             return True
-        return self._take_over(int(self._orders.parents[member]), replacement)
-
-    def _adopt(self, hyperparameters: np.ndarray) -> None:
-        ordered = float(hyperparameters[LEARNING_RATE])
-        self._learning_rate_factor = ordered / self.membership.learning_rate
-        self.objective.adjust_entropy(float(hyperparameters[ENTROPY]))
+        return self._take_over(int(self._orders.parents[self.member]), replacement)
 
     def _publish_snapshot(self, orders: Orders) -> None:
         """Publish the present weights if another member is to continue from them."""
-        children = orders.parents == self.membership.member
-        children[self.membership.member] = False
+        children = orders.parents == self.member
+        children[self.member] = False
         replacement = int(orders.replacements[children].max(initial=0))
         if replacement > self._published_snapshot:
             self._published_snapshot = replacement
-            self.membership.snapshot.publish(Parameters(self._snapshot(), replacement))
+            self.snapshot.publish(Parameters(self._snapshot(), replacement))
 
     def _snapshot(self) -> np.ndarray:
         """Weights, then the optimizer's state."""
         state = self.gradients.state()
-        arrays = [self._flat.vector.detach().cpu().numpy(), *(state[name] for name in state)]
+        arrays = [self._flat.vector.detach().cpu().numpy(), *state.values()]
         return np.concatenate([np.asarray(array, np.float32).ravel() for array in arrays])
 
     def _take_over(self, parent: int, replacement: int) -> bool:
-        board, vector = self.membership.snapshots[parent], self._snapshot_vector
+        board, vector = self.snapshots[parent], self._snapshot_vector
         if board.pull(vector, newer_than=replacement - 1) is None:
             return False
         size, state = self._flat.size, self.gradients.state()
@@ -199,7 +172,7 @@ class PopulationLearner(Learner):
         self._updated(self._version + 1)
         self._generation, self._newer_rows.first_version = replacement, self._version
         number = np.array([replacement], np.float32)
-        self.membership.generation.publish(Parameters(number, self._version))
+        self.generation.publish(Parameters(number, self._version))
         return True
 
     def _learning_rate_scale(self) -> float:
@@ -212,73 +185,26 @@ Build = Callable[[Any, Problem], Topology]
 def with_population(build: Build) -> Build:
     """The function `build` of an architecture, extended to train several policies.
 
-    Its Config needs the groups `population` (PopulationOptions), `loss` and `optimizer`.
+    Its Config needs the groups `population` (PopulationOptions), `loss` and `optimizer`. Channels
+    and nodes of each member have the names that `build` gives them, numbered.
     """
 
     @wraps(build)
     def built(config: Any, problem: Problem) -> Topology:
         if config.population.num_policies == 1:
             return build(config, problem)
-        return build_population(build, config, problem)
+        return _joined(_members(build, config, problem), config, problem.seed)
 
     return built
-
-
-def build_population(build: Build, config: Any, problem: Problem) -> Topology:
-    """The topologies of all members in one, and their controller.
-
-    Channels and nodes of each member have the names that `build` gives them, numbered.
-    """
-    size = config.population.num_policies
-    if size > problem.num_actors * problem.envs_per_actor:
-        raise ConfigurationError(
-            f"{size} policies need as many environments; raise --envs-per-actor"
-        )
-    members = _members(build, config, problem)
-    topology = _joined(members)
-    network, optimizer = topology.network, config.optimizer
-    defaults = (optimizer.learning_rate, config.loss.entropy_coefficient)
-    first = _first_values(config.population, defaults, problem.seed)
-    orders = topology.board(ORDERS, Orders.start(first).to_vector())
-    snapshot = np.zeros(network.size() + state_size(optimizer, network.num_trained()), np.float32)
-    snapshots = [topology.board(f"snapshot-{m}", snapshot) for m in range(size)]
-    generations = [topology.board(f"generation-{m}", np.zeros(1, np.float32)) for m in range(size)]
-    num_actors = sum(len(member.of("actor")) for member in members)
-    scores = topology.queue("scores", scores_layout(), _MESSAGES_PER_ACTOR * num_actors)
-    own_nodes = _nodes_of(members)
-    for member, node in own_nodes:
-        if isinstance(node.role, Actor):
-            scoring = Scoring(member, scores.sink, generations[member].source())
-            node.role = _extended(PopulationActor, node.role, scoring=scoring)
-        elif isinstance(node.role, Learner):
-            membership = PopulationMember(
-                member,
-                optimizer.learning_rate,
-                orders.source(),
-                snapshots[member].sink,
-                [board.source() for board in snapshots],
-                generations[member].sink,
-                generations[member].source(),
-            )
-            node.role = _extended(PopulationLearner, node.role, membership=membership)
-    topology.nodes += [node for _, node in own_nodes]
-    topology.add(
-        "population",
-        PopulationController(
-            scores.source(),
-            orders.sink,
-            orders.source(),
-            [board.source() for board in generations],
-            config.population,
-            defaults,
-        ),
-    )
-    return topology
 
 
 def _members(build: Build, config: Any, problem: Problem) -> list[Topology]:
     """The architecture for each member, with its share of the actors and env steps."""
     size = config.population.num_policies
+    if size > problem.num_actors * problem.envs_per_actor:
+        raise ConfigurationError(
+            f"{size} policies need as many environments; raise --envs-per-actor"
+        )
     num_actors, steps = max(problem.num_actors, size), problem.total_env_steps
     built = []
     for member in range(size):
@@ -292,28 +218,67 @@ def _members(build: Build, config: Any, problem: Problem) -> list[Topology]:
     return built
 
 
-def _joined(members: list[Topology]) -> Topology:
-    """A topology with the channels of all members and no nodes yet."""
+def _joined(members: list[Topology], config: Any, seed: int) -> Topology:
+    """The topologies of all members in one, and their controller."""
     topology = Topology(members[0].network)
     for name in ("queues", "boards", "shared", "requests", "streams"):
         for member, own in enumerate(members):
             getattr(topology, name).extend(
                 replace(handle, spec=_renamed(handle.spec, member)) for handle in getattr(own, name)
             )
-    return topology
+    network, optimizer, size = topology.network, config.optimizer, len(members)
+    defaults = (optimizer.learning_rate, config.loss.entropy_coefficient)
+    first = _first_values(config.population, defaults, seed)
+    orders = topology.board(ORDERS, Orders.start(first).to_vector())
+    snapshot = np.zeros(network.size() + state_size(optimizer, network.num_trained()), np.float32)
+    snapshots = [topology.board(f"snapshot-{m}", snapshot) for m in range(size)]
+    generations = [topology.board(f"generation-{m}", np.zeros(1, np.float32)) for m in range(size)]
+    num_actors = sum(len(member.of("actor")) for member in members)
+    scores = topology.queue("scores", scores_layout(), _MESSAGES_PER_ACTOR * num_actors)
 
+    def of_population(role: Role, member: int) -> Role:
+        generation = generations[member]
+        if isinstance(role, Actor):
+            return PopulationActor(
+                **_settings(role),
+                member=member,
+                scores=scores.sink,
+                generation=generation.source(),
+            )
+        if isinstance(role, Learner):
+            return PopulationLearner(
+                **_settings(role),
+                member=member,
+                learning_rate=optimizer.learning_rate,
+                orders=orders.source(),
+                snapshot=snapshots[member].sink,
+                snapshots=[board.source() for board in snapshots],
+                generation=generation.sink,
+                known_generation=generation.source(),
+            )
+        return role
 
-def _nodes_of(members: list[Topology]) -> list[tuple[int, Node]]:
-    """The nodes of all members with numbered names, kind by kind, the members alternating."""
-    found = []
+    # Kind by kind, the members alternating.
     for kind in members[0].kinds():
         for row in zip_longest(*(own.of(kind) for own in members)):
             for member, node in enumerate(row):
                 if node is not None:
-                    number = node.index * len(members) + member
                     role = bound(node.role, partial(_reconnected, member=member))
-                    found.append((member, Node(f"{kind}-{number}", role, node.index, kind)))
-    return found
+                    name = f"{kind}-{node.index * size + member}"
+                    made = Node(name, of_population(role, member), node.index, kind)
+                    topology.nodes.append(made)
+    topology.add(
+        "population",
+        PopulationController(
+            scores.source(),
+            orders.sink,
+            orders.source(),
+            [board.source() for board in generations],
+            config.population,
+            defaults,
+        ),
+    )
+    return topology
 
 
 def _reconnected(end: EndLike, member: int) -> EndLike:
@@ -329,17 +294,15 @@ def _renamed(channel: Channel, member: int) -> Channel:
     return replace(channel, name=name)
 
 
-def _extended(kind: type[SomeRole], role: Role, **more: Any) -> SomeRole:
-    """The same role as one of a population."""
-    settings = {entry.name: getattr(role, entry.name) for entry in fields(role) if entry.init}
-    return kind(**settings, **more)
+def _settings(role: Actor | Learner) -> dict[str, Any]:
+    return {entry.name: getattr(role, entry.name) for entry in fields(role) if entry.init}
 
 
 def _first_values(options: PopulationOptions, defaults: tuple[float, ...], seed: int) -> np.ndarray:
     """Hyperparameters [P, H]: policy 0 begins as configured, the others perturbed."""
-    random, rule = np.random.default_rng([seed, _START]), options.rule()
     start = np.array(defaults)
-    others = [rule.perturbed(start, start, random) for _ in range(1, options.num_policies)]
+    rule = options.rule(start, np.random.default_rng([seed, _START]))
+    others = [rule.perturbed(start) for _ in range(1, options.num_policies)]
     values = np.stack([start, *others])
     if options.pbt_learning_rates:
         values[:, 0] = options.pbt_learning_rates

@@ -8,6 +8,7 @@ Jaderberg et al. 2017, with the rules that Petrenko et al. 2020 (Sample Factory)
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from veldt.errors import ConfigurationError
 from veldt.options.checked import Bounds, Count, CountOrNone, NotNegative, Options, Positive
 
 _RESET_CHANCE = 0.01  # of a perturbed value, to its first value
+_LEAST_GAP = 1e-6
 _TINY = 1e-5  # keeps a best objective of 0 from dividing by 0
 
 
@@ -47,22 +49,9 @@ class PopulationOptions(Options):
                 " give a positive one for each, or none"
             )
 
-    def rule(self) -> SampleFactoryRule | ImpalaRule:
-        gap = self.pbt_gap
-        if self.pbt_rule == "impala":
-            return ImpalaRule() if gap is None else ImpalaRule(absolute_gap=gap)
-        return SampleFactoryRule() if gap is None else SampleFactoryRule(relative_gap=gap)
-
-
-class Members(NamedTuple):
-    """Scores and hyperparameters of all members."""
-
-    objectives: np.ndarray
-    """[P]."""
-    hyperparameters: np.ndarray
-    """[P, H]."""
-    defaults: np.ndarray
-    """[H], the first values."""
+    def rule(self, defaults: np.ndarray, random: np.random.Generator) -> Rule:
+        made: type[Rule] = ImpalaRule if self.pbt_rule == "impala" else SampleFactoryRule
+        return made(defaults, random, made.gap if self.pbt_gap is None else self.pbt_gap)
 
 
 class Decision(NamedTuple):
@@ -75,24 +64,38 @@ class Decision(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SampleFactoryRule:
-    """Sample Factory's: the best stay unchanged; one of the worst copies one of the best.
+class Rule(ABC):
+    """Decides what a member continues with when its period is over."""
 
-    It copies weights and hyperparameters, if that member is clearly better. All but the best
-    perturb their values; member 0 never does, as a reference.
+    defaults: np.ndarray
+    """The first hyperparameters [H]."""
+    random: np.random.Generator
+    gap: float = 0.0
+
+    @abstractmethod
+    def decide(
+        self, member: int, objectives: np.ndarray, hyperparameters: np.ndarray
+    ) -> Decision | None:
+        """Compare a member by objectives [P] and hyperparameters [P, H]; None: no change."""
+
+    @abstractmethod
+    def perturbed(self, values: np.ndarray) -> np.ndarray:
+        """Mutated hyperparameters [H]."""
+
+
+@dataclass(frozen=True)
+class SampleFactoryRule(Rule):
+    """One of the worst 30% copies one of the best 30%, if that one is better by the share `gap`.
+
+    All but the best perturb their values; member 0 never does, as a reference.
     """
 
-    mutation_rate: float = 0.15
-    perturb_least: float = 1.1
-    perturb_most: float = 1.5
-    replace_fraction: float = 0.3
-    relative_gap: float = 0.1
-    absolute_gap: float = 1e-6
+    gap: float = 0.1
 
-    def decide(self, member: int, members: Members, random: np.random.Generator) -> Decision | None:
-        """Compare a member whose period is over; None: it stays unchanged."""
-        objectives, hyperparameters, defaults = members
-        count = math.ceil(self.replace_fraction * len(objectives))
+    def decide(
+        self, member: int, objectives: np.ndarray, hyperparameters: np.ndarray
+    ) -> Decision | None:
+        count = math.ceil(0.3 * len(objectives))
         # Ties are broken by the larger number, so that every run ranks alike.
         ranked = sorted(range(len(objectives)), key=lambda other: (-objectives[other], -other))
         best, worst = ranked[:count], ranked[-count:]
@@ -100,62 +103,53 @@ class SampleFactoryRule:
             return None
         parent, reason = member, "neither among the best nor the worst"
         if member in worst:
-            candidate = best[int(random.integers(len(best)))]
+            candidate = best[int(self.random.integers(len(best)))]
             gap = float(objectives[candidate] - objectives[member])
             relative = abs(gap / (float(objectives[candidate]) + _TINY))
             reason = f"among the worst, but policy {candidate} is not clearly better"
-            if abs(gap) > self.absolute_gap and relative > self.relative_gap:
+            if abs(gap) > _LEAST_GAP and relative > self.gap:
                 parent = candidate
                 reason = f"policy {candidate} is better by {gap:.4g} ({relative:.0%})"
         values = hyperparameters[parent].copy()
         if member > 0:
-            values = self.perturbed(values, defaults, random)
+            values = self.perturbed(values)
         return Decision(parent, values, reason)
 
-    def perturbed(
-        self, values: np.ndarray, defaults: np.ndarray, random: np.random.Generator
-    ) -> np.ndarray:
-        """Each value, with the mutation rate as its chance, times or divided by a factor."""
+    def perturbed(self, values: np.ndarray) -> np.ndarray:
+        """Each value with chance 0.15 times or divided by 1.1 to 1.5, or rarely its default."""
         changed = values.copy()
         for index, value in enumerate(values):
-            if random.random() > self.mutation_rate:
+            if self.random.random() > 0.15:
                 continue
-            if value != defaults[index] and random.random() < _RESET_CHANCE:
-                changed[index] = defaults[index]
+            if value != self.defaults[index] and self.random.random() < _RESET_CHANCE:
+                changed[index] = self.defaults[index]
                 continue
-            factor = random.uniform(self.perturb_least, self.perturb_most)
-            changed[index] = value / factor if random.random() < 0.5 else value * factor
+            factor = self.random.uniform(1.1, 1.5)
+            changed[index] = value / factor if self.random.random() < 0.5 else value * factor
         return changed
 
 
 @dataclass(frozen=True)
-class ImpalaRule:
-    """IMPALA's: a member copies a random other one that is better by more than `absolute_gap`.
+class ImpalaRule(Rule):
+    """A member copies a random other one that is better by more than the return `gap`.
 
     Values are perturbed also without a copy.
     """
 
-    mutation_rate: float = 0.33
-    factor: float = 1.2
-    absolute_gap: float = 0.05
+    gap: float = 0.05
 
-    def decide(self, member: int, members: Members, random: np.random.Generator) -> Decision:
-        """As in SampleFactoryRule, but no member stays unchanged."""
-        objectives, hyperparameters, defaults = members
-        candidate = int(random.integers(len(objectives) - 1))
+    def decide(self, member: int, objectives: np.ndarray, hyperparameters: np.ndarray) -> Decision:
+        candidate = int(self.random.integers(len(objectives) - 1))
         candidate += candidate >= member
         gap = float(objectives[candidate] - objectives[member])
-        if gap > self.absolute_gap:
+        if gap > self.gap:
             parent, reason = candidate, f"policy {candidate} is better by {gap:.4g}"
         else:
-            parent, reason = member, f"policy {candidate} is not better by {self.absolute_gap:g}"
-        values = self.perturbed(hyperparameters[parent], defaults, random)
-        return Decision(parent, values, reason)
+            parent, reason = member, f"policy {candidate} is not better by {self.gap:g}"
+        return Decision(parent, self.perturbed(hyperparameters[parent]), reason)
 
-    def perturbed(
-        self, values: np.ndarray, defaults: np.ndarray, random: np.random.Generator
-    ) -> np.ndarray:
-        """Each value, with the mutation rate as its chance, times or divided by the factor."""
-        mutates = random.random(len(values)) < self.mutation_rate
-        factors = np.where(random.random(len(values)) < 0.5, 1.0 / self.factor, self.factor)
+    def perturbed(self, values: np.ndarray) -> np.ndarray:
+        """Each value with chance 0.33 times or divided by 1.2."""
+        mutates = self.random.random(len(values)) < 0.33
+        factors = np.where(self.random.random(len(values)) < 0.5, 1.0 / 1.2, 1.2)
         return np.where(mutates, values * factors, values)

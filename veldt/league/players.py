@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An actor that plays matches: one seat of each game learns, opponents of the league have the
-others."""
+"""Actors and learners of a league: one seat of each game learns, opponents play the others."""
 
 from __future__ import annotations
 
@@ -21,15 +20,17 @@ from veldt.league.state import (
     LOSS,
     SCRIPTED_MODELS,
     WIN,
-    Matches,
+    LeagueOptions,
     MatchesSource,
     own_and_best,
 )
 from veldt.networks import MASKED_LOGIT, NetworkFactory, PolicyValueOutput
-from veldt.ports import ExperienceSink, ParameterSource
+from veldt.ports import ExperienceSink, ParameterSink, ParameterSource
 from veldt.role import Part
 from veldt.roles.actor import Actor, EnvironmentGroup
-from veldt.types import ACTION_MASK
+from veldt.roles.learner import Learner
+from veldt.roles.trajectory_sources import NewerRows
+from veldt.types import ACTION_MASK, Parameters
 
 Script = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
 """Observations [N, O], legal actions [N, A], random generator -> probabilities [N, A]."""
@@ -50,16 +51,14 @@ class Opponents(Part):
     weights: list[ParameterSource]
     """Of all learning players."""
     results: ExperienceSink
-    at_once: int
-    resident_models: int
-    noise: float = 0.0
-    """Share of moves that are drawn uniformly from the legal ones."""
+    options: LeagueOptions
     scripts: tuple[Script, ...] = ()
     """The league's scripted players."""
 
     def open(self, context: NodeContext, num_games: int, num_players: int) -> None:
+        self._at_once, self._noise = self.options.opponents_at_once, self.options.opponent_noise
         self._random, self._pool = context.random("opponents"), ModelPool(context.run_dir)
-        self._resident = ResidentModels(self.network, self.resident_models, self._read)
+        self._resident = ResidentModels(self.network, self.options.resident_models, self._read)
         self._learning = ResidentModels(self.network, len(self.weights), self._pull)
         self._loads = context.telemetry.counter("models_loaded")
         self._num_players = num_players
@@ -67,10 +66,10 @@ class Opponents(Part):
         self.matches.open()
         matches = self.matches.newer()
         assert matches is not None  # the board begins with the first matches
-        self._matches: Matches = matches
+        self._matches = matches
         self._next_exchange = 0
-        self._drawn = np.array([self._draw() for _ in range(self.at_once)])
-        self._opponent = self._drawn[np.arange(num_games) % self.at_once]
+        self._drawn = np.array([self._draw() for _ in range(self._at_once)])
+        self._opponent = self._drawn[np.arange(num_games) % self._at_once]
         """int64 [B]: the opponent of each game."""
         self._model = self._matches.models[self._opponent]
         """int64 [B]: its model when the game began."""
@@ -90,7 +89,7 @@ class Opponents(Part):
             self._matches = newer
         self._learning.forget()
         self._drawn[self._next_exchange] = self._draw()
-        self._next_exchange = (self._next_exchange + 1) % self.at_once
+        self._next_exchange = (self._next_exchange + 1) % self._at_once
 
     def act(self, moves: PendingMoves) -> np.ndarray:
         games, players, observations, legal = moves
@@ -100,8 +99,8 @@ class Opponents(Part):
         seats = torch.from_numpy(games * self._num_players + players)
         with torch.inference_mode():
             logits = self._logits(keys, tensors, seats).numpy()
-        if self.noise:
-            noisy = self._random.random(len(games)) < self.noise
+        if self._noise:
+            noisy = self._random.random(len(games)) < self._noise
             logits[noisy] = 0.0 if legal is None else np.where(legal[noisy], 0.0, MASKED_LOGIT)
         return self._distribution.env_action(self._distribution.sample(logits, self._random))
 
@@ -114,7 +113,7 @@ class Opponents(Part):
         same = self._model[games] == self._matches.models[opponents]
         counted = (opponents[same], np.minimum(seats[same], 1), outcome[same])
         np.add.at(self._outcomes, counted, 1)
-        self._opponent[games] = self._drawn[games % self.at_once]
+        self._opponent[games] = self._drawn[games % self._at_once]
         self._model[games] = self._matches.models[self._opponent[games]]
         for player in range(self._num_players if self._states else 0):
             self._first[torch.from_numpy(games * self._num_players + player)] = True
@@ -212,3 +211,80 @@ class LeagueActor(Actor):
         super()._finish(group)
         if self.opponents.report(self._unreported_steps):
             self._unreported_steps = 0
+
+
+@dataclass(frozen=True)
+class EntropySchedule:
+    """Decreases exponentially from `start` to `end` over `env_steps`: much entropy keeps self-play
+    from cycling, and little lets the policy come close to an equilibrium."""
+
+    start: float
+    end: float
+    env_steps: int
+
+    def __call__(self, env_steps: float) -> float:
+        passed = min(1.0, env_steps / self.env_steps)
+        return float(self.start * (self.end / self.start) ** passed)
+
+
+@dataclass(eq=False, kw_only=True)
+class LeagueLearner(Learner):
+    """Follows the manager's orders between two updates. The model is on disk before the weights
+    change: an exploiter that was reset first would leave its initial weights in the pool."""
+
+    player: int
+    matches: MatchesSource
+    generation: ParameterSink
+    known_generation: ParameterSource
+    """A board with the model it last froze itself as, the one it was last reset after, and the
+    first version of its weights since; a restarted learner continues from there."""
+    entropy: EntropySchedule | None = None
+
+    def open(self, context: NodeContext) -> None:
+        super().open(context)
+        self._pool = ModelPool(context.run_dir)
+        self.matches.open()
+        generation = np.zeros(3, np.float32)
+        version = self.known_generation.pull(generation, newer_than=-1)
+        self._generation_version = 0 if version is None else version
+        self._frozen_as, self._reset_after, first_version = (int(number) for number in generation)
+        self._newer_rows = NewerRows(context, self.source, first_version)
+        self.source = self._newer_rows
+        self._freezes = context.telemetry.counter("league.freezes")
+        self._resets = context.telemetry.counter("league.resets")
+
+    def _begin(self) -> bool:
+        newer = self.matches.newer()
+        if newer is not None:
+            self._follow(int(newer.ordered[self.player]), int(newer.resets[self.player]))
+        if self.entropy is not None:
+            self.objective.adjust_entropy(self.entropy(self._trained.value))
+        return super()._begin()
+
+    def _follow(self, model: int, reset: int) -> None:
+        if model > self._frozen_as:
+            self._pool.write(model, self._flat.vector.detach().cpu().numpy())
+            self._frozen_as = model
+            self._freezes.add()
+            self._publish_generation()
+        if reset > self._reset_after:
+            self._reset()
+            self._reset_after = reset
+            self._resets.add()
+            self._publish_generation()
+
+    def _reset(self) -> None:
+        """Restore the initial weights and clear the optimizer's state."""
+        self._flat.load(self.network.initial_vector())
+        blank = {name: np.zeros_like(array) for name, array in self.gradients.state().items()}
+        self.gradients.load_state(blank)
+        self._updated(self._version + 1)
+        # Rows that the old weights acted are not learned from.
+        self._newer_rows.first_version = self._version
+
+    def _publish_generation(self) -> None:
+        self._generation_version += 1
+        numbers = np.array(
+            (self._frozen_as, self._reset_after, self._newer_rows.first_version), np.float32
+        )
+        self.generation.publish(Parameters(numbers, self._generation_version))
