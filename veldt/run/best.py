@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -95,18 +94,14 @@ class BestWeights:
             self.weights = Parameters(weights.vector.copy(), weights.version)
             self.score, self.env_steps, self._is_written = score, env_steps, False
 
-    def write_if_due(self, elapsed_seconds: float) -> None:
-        if not self._is_written and elapsed_seconds >= self._next_write:
-            self._next_write = elapsed_seconds + _WRITE_SECONDS
-            self.write()
-
-    def write(self) -> None:
-        """Write the best weights if they have changed since the last time."""
+    def write(self, elapsed_seconds: float = math.inf) -> None:
+        """Write the best weights if they have changed, at most every few seconds."""
         score, weights = self.score, self.weights
-        if self._is_written or score is None or weights is None:
+        too_early = elapsed_seconds < self._next_write
+        if self._is_written or too_early or score is None or weights is None:
             return
-        self._is_written = True
-        meta: dict[str, Any] = {
+        self._is_written, self._next_write = True, elapsed_seconds + _WRITE_SECONDS
+        meta = {
             "complete": False,
             "version": weights.version,
             "env_steps": self.env_steps,
