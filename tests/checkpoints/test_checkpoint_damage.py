@@ -182,21 +182,6 @@ def _fifo(checkpoint: Path) -> None:
     os.mkfifo(checkpoint / LEARNER)
 
 
-def _unlisted_array(checkpoint: Path) -> None:
-    forge(checkpoint, lambda manifest: manifest["parts"]["learner-0"]["arrays"].append("more"))
-
-
-def _file_of_no_part(checkpoint: Path) -> None:
-    content = b"nothing reads it"
-    (checkpoint / "more").write_bytes(content)
-    forge(
-        checkpoint,
-        lambda manifest: manifest["files"].update(
-            more={"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        ),
-    )
-
-
 def _safetensors(header: bytes, length: int | None = None) -> bytes:
     return struct.pack("<Q", len(header) if length is None else length) + header
 
@@ -226,8 +211,12 @@ ATTACKS: dict[str, Callable[[Path], None]] = {
     "chunked array of objects": _large(dtype="object"),
     "chunk that is a path": _large(chunks=["../../outside"]),
     "chunk listed twice": _large(chunks=["0001-replay-0.0000.000000.chunk"] * 4),
-    "array that is not there": _unlisted_array,
-    "file that no part uses": _file_of_no_part,
+    "array that is not there": lambda path: forge(
+        path, lambda manifest: manifest["parts"]["learner-0"]["arrays"].append("more")
+    ),
+    "file that no part uses": lambda path: forge(
+        path, lambda manifest: manifest["parts"].pop("learner-0")
+    ),
     "relative path": _rename_in_manifest("../outside"),
     "newer format": lambda path: forge(path, lambda manifest: manifest.update(format=2)),
     "symbolic link": _symlink,

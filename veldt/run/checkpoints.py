@@ -262,12 +262,12 @@ def resized(checkpoint: Checkpoint, topology: Topology) -> tuple[Parts, list[str
         nodes = [node for node in topology.nodes if node.kind == kind]
         before = {name: checkpoint.load(name) for name in saved if _kind(name) == kind}
         parts |= _parts_of_kind(nodes, before)
-    dropped = [name for name in saved if name not in now and _kind(name) == _REPLAY]
-    lost = [
-        f"the content of {name} is lost" for name in dropped if role_state(checkpoint.load(name))
-    ]
-    new = [name for name in now if name not in saved and _kind(name) == _REPLAY]
-    lost += [f"{name} begins empty" for name in new]
+    lost = []
+    for name in sorted(set(saved) ^ set(now)):
+        if _kind(name) == _REPLAY and name in now:
+            lost.append(f"{name} begins empty")
+        elif _kind(name) == _REPLAY and role_state(checkpoint.load(name)):
+            lost.append(f"the content of {name} is lost")
     parts[CHANNELS], reset = _channels(checkpoint, topology)
     lost += [f"{name} begins anew" for name in reset]
     parts[WEIGHTS] = checkpoint.load(WEIGHTS)

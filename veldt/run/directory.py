@@ -147,7 +147,7 @@ def check_same_options(path: Path, plan: Plan, stored: dict[str, Any]) -> None:
                 " options or another --run-dir"
             )
     try:
-        check_code(path, stored)
+        check_code(path / CONFIG_FILE, stored)
     except ConfigurationError as error:
         raise ConfigurationError(f"{error}, in 'veldt resume {shown}'") from error
 

@@ -354,12 +354,11 @@ class Run:
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # frees the cores for the evaluation
         limit = None if self._is_deterministic else _CLOSING_EVALUATION_SECONDS
-        best, age, now = self._best.weights, self._best.env_steps, training_score(self._telemetry)
-        # Where the end is much worse than the best training episodes, both are evaluated.
-        contested = now is not None and self._best.has_dropped(now)
+        best, now = self._best.best, training_score(self._telemetry)
         try:
-            if contested and best is not None and age is not None:
-                self._evaluate(best, age, limit)
+            # Where the end is much worse than the best training episodes, both are evaluated.
+            if best is not None and now is not None and self._best.has_dropped(now):
+                self._evaluate(best.weights, best.env_steps, limit)
             returns = self._evaluate(weights, env_steps, limit)
             self._result.evaluation_return = float(returns.mean()) if returns.size else None
         except KeyboardInterrupt:  # no reason to lose the result as well
@@ -381,14 +380,15 @@ class Run:
         self._best.write()
         if outcome is not None:
             return  # training returns do not show progress
-        best, now, result = self._best.score, training_score(self._telemetry), self._result
+        best, now, result = self._best.best, training_score(self._telemetry), self._result
         if best is None:
             return
-        result.best_return, result.best_env_steps = best.mean, self._best.env_steps
+        result.best_return, result.best_env_steps = best.score.mean, best.env_steps
         if result.reached_target or now is None or not self._best.has_dropped(now):
             return
         last = result.evaluation_return
-        result.collapsed = not (best.evaluated and last is not None and last >= best.mean)
+        is_as_good = best.score.evaluated and last is not None and last >= best.score.mean
+        result.collapsed = not is_as_good
 
     def _summarise(self) -> None:
         """Fill in the numbers of the whole run."""
