@@ -82,7 +82,7 @@ def test_killed_at_every_system_call_of_a_save(tmp_path: Path) -> None:
     assert kills > 25
 
 
-def test_a_reader_beside_a_running_writer_always_finds_a_checkpoint(tmp_path: Path) -> None:
+def test_a_reader_during_writes_always_finds_a_checkpoint(tmp_path: Path) -> None:
     save(store_in(tmp_path), 0)
 
     def save_for_ever() -> None:

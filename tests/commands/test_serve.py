@@ -52,11 +52,11 @@ def served(policy):
 @pytest.mark.parametrize("name", CASES)
 def test_actions_are_those_of_the_policy(name):
     """One environment, and three that are stepped together, with ends of episodes and masks."""
-    policy, beside = policy_of(name), policy_of(name)
+    policy, copy = policy_of(name), policy_of(name)
     size, ended = policy.num_choices if "mask" in CASES[name][4] else 0, [False, True, False]
     states = [policy.initial_state(1), policy.initial_state(3)] if policy.has_memory else [None] * 2
     with (
-        served(beside) as (_, address),
+        served(copy) as (_, address),
         PolicyClient(address) as one,
         PolicyClient(address, 3) as three,
     ):
@@ -118,7 +118,7 @@ def test_what_waits_is_answered_in_one_forward_pass():
     while together.n_waiting < 3:
         service.step()
     together.wait(20.0)
-    time.sleep(0.5)  # all three have asked, and nobody has looked
+    time.sleep(0.5)  # all three have asked, and no request was read
     while len(answered) < 3:
         service.step()
     for thread in threads:
@@ -128,10 +128,10 @@ def test_what_waits_is_answered_in_one_forward_pass():
     assert (service.requests, service.forward_passes) == (3, 1)
 
 
-def test_a_request_that_makes_no_sense_is_named_and_disturbs_nobody():
-    policy, beside = policy_of("gru"), policy_of("gru")
+def test_a_request_that_makes_no_sense_is_named_and_disturbs_no_other_client():
+    policy, copy = policy_of("gru"), policy_of("gru")
     state = policy.initial_state()
-    with served(beside) as (service, address), PolicyClient(address) as honest:
+    with served(copy) as (service, address), PolicyClient(address) as honest:
 
         def both_agree(step: int) -> None:
             observation = np.full(4, 0.1 * step, np.float32)
@@ -191,9 +191,9 @@ def test_the_command_serves_a_client_without_torch_and_ends_cleanly(run_dir):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/client"}
     command = [sys.executable, "-m", "veldt", "serve", str(run_dir), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
-        told = json.loads(server.stdout.readline())
-        assert told["address"] == f"127.0.0.1:{told['port']}"
-        client = [sys.executable, "-c", WITHOUT, told["address"]]
+        serving = json.loads(server.stdout.readline())
+        assert serving["address"] == f"127.0.0.1:{serving['port']}"
+        client = [sys.executable, "-c", WITHOUT, serving["address"]]
         done = subprocess.run(client, capture_output=True, text=True, env=environment, timeout=60)
         assert done.returncode == 0, done.stderr
         policy = veldt.load(run_dir)

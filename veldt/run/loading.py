@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import torch
 
@@ -16,7 +16,6 @@ from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.environments.lookup import one_line
 from veldt.errors import ConfigurationError
 from veldt.networks import FirstWeights, FlatParameters, tensors_of
-from veldt.networks.factory import Part
 from veldt.policy import TrainedPolicy
 from veldt.run.best import BEST
 from veldt.run.checkpoints import weights_in
@@ -165,10 +164,11 @@ def first_weights(
         locate: From the run and the checkpoint to a directory on this machine.
         trust_code: Import code that the run's config.json names even if it has changed.
     """
-    run, checkpoint, part = _split(from_run)
-    found = restored(
-        locate(run, checkpoint), checkpoint, trust_code=trust_code, without_environment=True
-    )
+    given = re.fullmatch(rf"(.*?)(?::({BEST}|{LAST}|\d+))?(:encoder)?", from_run, re.DOTALL)
+    assert given is not None  # every text matches
+    checkpoint = given[2] or BEST
+    run_dir = locate(given[1], checkpoint)
+    found = restored(run_dir, checkpoint, trust_code=trust_code, without_environment=True)
     factory = found.plan.topology.network
     flat = FlatParameters(factory.blank())
     flat.load(torch.from_numpy(found.weights.vector))
@@ -179,18 +179,7 @@ def first_weights(
         factory.config,
         factory.spec,
         factory.head,
-        part,
+        "encoder" if given[3] else "all",
         env_steps=found.env_steps,
         sha256=hashlib.sha256(found.weights.vector.tobytes()).hexdigest(),
     )
-
-
-def _split(given: str) -> tuple[str, str, Part]:
-    """Run, checkpoint and part of RUN[:CHECKPOINT][:encoder]."""
-    run, part, ending = given, cast(Part, "all"), ":encoder"
-    if given.endswith(ending):
-        run, part = given.removesuffix(ending), cast(Part, "encoder")
-    folder, colon, checkpoint = run.rpartition(":")
-    if colon and (checkpoint in (BEST, LAST) or checkpoint.isdecimal()):
-        return folder, checkpoint, part
-    return run, BEST, part
