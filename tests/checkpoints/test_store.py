@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import shutil
 from pathlib import Path
 
 import hypothesis.extra.numpy as arrays_of
 import numpy as np
 import pytest
-from checkpoint_contents import assert_same, assert_whole, contents, save, store_in
+from checkpoint_contents import assert_same, assert_whole, save, store_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -61,16 +59,12 @@ def test_memory_order_and_byte_order_do_not_matter(tmp_path: Path, rows: int) ->
     assert loaded["python_number"] == np.float64(1.5)
 
 
-def test_meta_and_part_names_come_back(tmp_path: Path) -> None:
-    meta = {"config": {"gamma": 0.99, "layers": [64, 64]}, "note": "ünïcode", "nothing": None}
-    store = store_in(tmp_path)
-    names = ["a+b", "a b", "a_b", "x" * 150, "ärger", ".hidden"]
-    path = store.save(7, {name: {"n": np.array(i)} for i, name in enumerate(names)}, meta)
+def test_meta_and_parts_come_back(tmp_path: Path) -> None:
+    store, meta = store_in(tmp_path), {"gamma": 0.99, "note": "ünïcode", "nothing": None}
+    store.save(7, {"a+b": {"n": np.array(1)}, "a b": {"n": np.array(2)}}, meta)
     checkpoint = store.newest()
-    assert checkpoint.meta == meta
-    assert checkpoint.parts == tuple(names)
-    assert [int(checkpoint.load(name)["n"]) for name in names] == list(range(6))
-    assert all(file.parent == path for file in path.rglob("*"))
+    assert (checkpoint.meta, checkpoint.parts) == (meta, ("a+b", "a b"))
+    assert [int(checkpoint.load(name)["n"]) for name in checkpoint.parts] == [1, 2]
     with pytest.raises(CheckpointError, match="no part 'c'; its parts are: a\\+b"):
         checkpoint.load("c")
 
@@ -161,19 +155,6 @@ def test_the_rename_is_durable_when_a_save_returns(
     assert seen[-1] == (tmp_path, [".lock", "checkpoint-000000000001"])
 
 
-def test_without_hard_links_everything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_links(*_: object, **__: object) -> None:
-        raise PermissionError("this file system has no hard links")
-
-    monkeypatch.setattr(os, "link", no_links)
-    store = store_in(tmp_path)
-    for step in range(4):
-        save(store, step)
-        assert assert_whole(store.newest()) == step
-
-
 def test_a_second_writer_is_kept_out(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     save(store, 1)
@@ -195,23 +176,3 @@ def test_none_only_where_there_never_was_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match="cannot list"):
         CheckpointStore(tmp_path / "file").newest()
-
-
-def test_other_tools_can_read_it(tmp_path: Path) -> None:
-    from safetensors.numpy import load_file
-
-    path = save(store_in(tmp_path), 3)
-    manifest = json.loads((path / "manifest.json").read_text())
-    found = load_file(path / manifest["parts"]["learner-0"]["file"])
-    np.testing.assert_array_equal(found["weights"], contents(3)["learner-0"]["weights"])
-
-
-def test_a_checkpoint_saved_in_place_of_a_deleted_damaged_one_is_good(tmp_path: Path) -> None:
-    store = store_in(tmp_path)
-    save(store, 1)
-    (save(store, 2) / "meta.json").unlink()
-    assert assert_whole(store.newest()) == 1
-    shutil.rmtree(tmp_path / "checkpoint-000000000002")
-    save(store, 2)
-    save(store, 3)
-    assert sorted(os.listdir(tmp_path))[1:] == [f"checkpoint-{step:012d}" for step in (2, 3)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks hear of a run, can end it, and are named when they fail."""
+"""Callbacks receive the events of a run, can end it, and are named when they fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = {"num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 2}
 
 
 class Listener(veldt.Callback):
-    """Keeps all it hears."""
+    """Keeps all events."""
 
     def __init__(self) -> None:
         self.metrics, self.episodes, self.checkpoints, self.evaluations = [], [], [], []
@@ -34,7 +34,7 @@ class Listener(veldt.Callback):
         self.evaluations.append((returns, env_steps))
 
 
-def test_a_listener_hears_everything(tmp_path):
+def test_a_callback_receives_every_event(tmp_path):
     heard = Listener()
     result = veldt.train(
         "impala",

@@ -111,9 +111,6 @@ def test_what_a_file_does_not_say_is_asked_for(capsys):
     assert "name an environment with --env" in second
     with pytest.raises(veldt.ConfigurationError, match=r"architecture = in a\.toml"):
         veldt.train(config="a.toml")
-
-
-def test_a_preset_beside_a_file_with_every_option_is_refused():
     options = {"options": {"env": "CartPole-v1"}, "config": {}, "architecture": "impala"}
     Path("config.json").write_text(json.dumps(options))
     with pytest.raises(veldt.ConfigurationError, match="names every option"):
@@ -151,3 +148,15 @@ def test_what_words_cannot_say_is_repeated_from_the_file():
     again = [*shlex.split(first.command)[1:], "--run-dir", "b", "--quiet"]
     assert cli.main(again) == 0
     assert saved("b")["parameters_sha256"] == first.parameters_sha256
+
+
+def test_the_same_command_continues_a_run_on_a_module_next_to_its_directory(here, monkeypatch):
+    Path("mine.py").write_text(
+        "import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
+    )
+    monkeypatch.syspath_prepend(str(here))
+    command = ["train", "impala", "--env", "mine:make", "--run-dir", "run", "--quiet"]
+    command += ["--backend", "serial", "--num-actors", "1", "--evaluation-episodes", "0"]
+    for steps in ("200", "400"):
+        assert cli.main([*command, "--total-env-steps", steps]) == 0
+        assert saved("run")["env_steps"] >= int(steps)

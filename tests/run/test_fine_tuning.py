@@ -37,16 +37,8 @@ def tensors(run: Path) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     run = tmp_path_factory.mktemp("source") / "run"
-    veldt.train(
-        "impala",
-        "CartPole-v1",
-        backend="serial",
-        total_env_steps=800,
-        normalize_observations=True,
-        run_dir=str(run),
-        seed=5,
-        **SMALL,
-    )
+    options = {"backend": "serial", "normalize_observations": True, "seed": 5, **SMALL}
+    veldt.train("impala", "CartPole-v1", total_env_steps=800, run_dir=str(run), **options)
     return run
 
 
@@ -74,10 +66,8 @@ def test_all_weights_and_statistics_come_along(source, tmp_path, backend):
     assert counts[1] > counts[0] > 100  # it counts on from there
     origin = json.loads((run / "config.json").read_text())["from"]
     assert (origin["run"], origin["part"]) == (f"{source}:last", "all")
-    assert (
-        origin["parameters_sha256"]
-        == veldt.RunResult.load(source / "result.json").parameters_sha256
-    )
+    result = veldt.RunResult.load(source / "result.json")
+    assert origin["parameters_sha256"] == result.parameters_sha256
 
 
 @pytest.mark.parametrize("name", ["dqn", "sample_factory"])
@@ -95,18 +85,12 @@ def test_an_encoder_serves_another_head_and_architecture(source, tmp_path, name)
             np.testing.assert_allclose(after[key], expected, atol=1e-20, err_msg=key)
 
 
-def test_a_resumed_run_does_not_look_back(source, tmp_path):
+def test_a_resumed_run_does_not_need_the_first_one(source, tmp_path):
     moved, run = tmp_path / "moved", tmp_path / "run"
     options = {"backend": "serial", "normalize_observations": True, **SMALL}
     shutil.copytree(source, moved)
-    first = veldt.train(
-        "impala",
-        "CartPole-v1",
-        from_run=str(moved),
-        total_env_steps=400,
-        run_dir=str(run),
-        **options,
-    )
+    options |= {"from_run": str(moved), "total_env_steps": 400, "run_dir": str(run)}
+    first = veldt.train("impala", "CartPole-v1", **options)
     origin = json.loads((run / "config.json").read_text())["from"]
     shutil.rmtree(moved)
     more = veldt.resume(run, total_env_steps=600)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import gymnasium
 import numpy as np
@@ -31,14 +30,6 @@ def chosen(architecture, env=None, **options):
     return choices(
         plan(architecture, env=env or ARCHITECTURES[architecture].example_env, **options)
     )
-
-
-def test_however_slow_an_environment_is_the_sizes_stay(monkeypatch):
-    before = {name: chosen(name, "veldt/Memory-v0") for name in ("impala", "sample_factory")}
-    for name in ("monotonic", "perf_counter"):
-        real = getattr(time, name)
-        monkeypatch.setattr(time, name, lambda real=real: 1_000.0 * real())
-    assert {name: chosen(name, "veldt/Memory-v0") for name in before} == before
 
 
 def test_the_number_of_cores_counts_but_not_for_a_ppo_batch(monkeypatch):
@@ -77,13 +68,8 @@ def test_sizes_grow_with_actors_where_environments_step_as_arrays(
 ):
     found = chosen(architecture, env, num_actors=num_actors)
     assert (found["envs_per_actor"], found["rows_per_update"]) == (width, rows)
-
-
-@pytest.mark.parametrize("given", [{"num_envs": 30}, {"batch_rows": 2_048}])
-def test_sizes_that_are_given_do_not_grow(given):
-    found = plan("sample_factory", given, num_actors=15)
-    assert found.problem.envs_per_actor == 2
-    assert found.rows_per_update() == round(2_048 / 64) * 64
+    if architecture == "sample_factory":  # sizes that are given do not grow
+        assert plan(architecture, {"num_envs": 30}, num_actors=15).problem.envs_per_actor == 2
 
 
 @pytest.mark.parametrize(
@@ -138,13 +124,14 @@ def test_devices_that_do_not_fit_are_refused_in_one_line(architecture, own, devi
     assert "\n" not in str(caught.value)
 
 
-def test_each_learner_and_server_has_the_device_that_was_named():
-    found = plan("impala", {"num_learners": 2}, backend="serial", device="cpu,cpu")
-    assert [node.role.device() for node in found.topology.of("learner")] == ["cpu", "cpu"]
-    if torch.cuda.is_available():
-        found = plan("seed_rl", backend="serial", device="cuda:0,cpu")
-        devices = {node.kind: node.role.device() for node in found.topology.nodes}
-        assert (devices["learner"], devices["inference"]) == ("cuda:0", "cpu")
+def test_each_learner_and_server_has_the_device_that_was_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    found = plan("impala", {"num_learners": 2}, backend="serial", device="cuda:1,cpu")
+    assert [node.role.device() for node in found.topology.of("learner")] == ["cuda:1", "cpu"]
+    found = plan("seed_rl", backend="serial", device="cuda:0,cpu")
+    devices = {node.kind: node.role.device() for node in found.topology.nodes}
+    assert (devices["learner"], devices["inference"]) == ("cuda:0", "cpu")
 
 
 def test_the_learner_has_as_many_threads_as_the_environment_variable_says(monkeypatch):
@@ -152,7 +139,8 @@ def test_the_learner_has_as_many_threads_as_the_environment_variable_says(monkey
     for value, threads in (("8", 8), ("9", 8), ("none", 1)):
         monkeypatch.setenv("OMP_NUM_THREADS", value)
         assert plan("impala", backend="process").problem.compute.threads == threads
-        assert plan("impala", backend="serial").problem.compute.threads == 1
+        serial = plan("impala", backend="serial").problem
+        assert (serial.compute.threads, serial.shape.image_precision) == (1, "float32")
 
 
 @pytest.mark.parametrize(
@@ -166,11 +154,6 @@ def test_a_learner_that_actors_wait_for_has_their_cores(architecture, env, threa
     sizes = {"env": env, "num_actors": 1}
     assert plan(architecture, backend="process", **sizes).problem.compute.threads == threads
     assert plan(architecture, backend="serial", **sizes).problem.compute.threads == 1
-
-
-@pytest.mark.parametrize(("backend", "precision"), [("process", "auto"), ("serial", "float32")])
-def test_serial_computes_images_as_every_machine_does(backend, precision):
-    assert plan("impala", backend=backend).problem.shape.image_precision == precision
 
 
 class Pictures(gymnasium.Env):

@@ -7,6 +7,7 @@ decoded from the same read, and nothing in a file can name code.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -31,6 +32,7 @@ MAX_ARRAYS = 10_000
 MAX_JSON_BYTES = 16 * 2**20
 """Of one JSON file or safetensors header; parsing takes up to 20 times as much memory."""
 _MAX_NAME_LENGTH = 200
+_UNUSUAL = re.compile(r"[^A-Za-z0-9._-]", re.ASCII)
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}", re.ASCII)
 _DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"} | {
     f"{kind[0].upper()}{bits}": f"{kind}{bits}"
@@ -49,18 +51,17 @@ def checked_arrays(part: str, arrays: Mapping[str, Any]) -> _Arrays:
         raise ValueError(f"'{part}' cannot name a part")
     if len(arrays) > MAX_ARRAYS:
         raise ValueError(f"part '{part}' has {len(arrays)} arrays; at most {MAX_ARRAYS} fit")
-    return {name: _checked_array(part, name, value) for name, value in arrays.items()}
-
-
-def _checked_array(part: str, name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value)
-    if array.dtype.name not in _DTYPES.values():
-        raise ValueError(f"'{name}' of part '{part}' is {array.dtype}; only numbers are stored")
-    # safetensors keeps its own entry under that key.
-    if name == "__metadata__" or len(name.encode()) > _MAX_NAME_LENGTH:
-        raise ValueError(f"'{name[:_MAX_NAME_LENGTH]}' of part '{part}' cannot name an array")
-    # Not ascontiguousarray, which turns a scalar into a vector.
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    checked = {}
+    for name, value in arrays.items():
+        array = np.asarray(value)
+        if array.dtype.name not in _DTYPES.values():
+            raise ValueError(f"'{name}' of part '{part}' is {array.dtype}; only numbers are stored")
+        # safetensors keeps its own entry under that key.
+        if name == "__metadata__" or len(name.encode()) > _MAX_NAME_LENGTH:
+            raise ValueError(f"'{name[:_MAX_NAME_LENGTH]}' of part '{part}' cannot name an array")
+        # Not ascontiguousarray, which turns a scalar into a vector.
+        checked[name] = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    return checked
 
 
 def json_bytes(value: Any) -> bytes:
@@ -88,7 +89,7 @@ class CheckpointWriter:
     def write(self, step: int, parts: Mapping[str, _Arrays], encoded_meta: bytes) -> None:
         """All files, each made durable, the manifest last."""
         entries = {
-            part: self._add_part(f"{position:04d}-{_file_stem(part)}", arrays)
+            part: self._add_part(f"{position:04d}-{_UNUSUAL.sub('_', part)[:80]}", arrays)
             for position, (part, arrays) in enumerate(parts.items())
         }
         self._add(META, encoded_meta)
@@ -123,10 +124,6 @@ class CheckpointWriter:
         self._files[name] = {"size": len(content), "sha256": digest}
 
 
-def _file_stem(part: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", part)[:80]
-
-
 def _write_durably(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -140,14 +137,12 @@ def _write_durably(path: Path, content: bytes) -> None:
 
 def _linked(earlier: Path, path: Path, size: int) -> bool:
     """False where the file system has no hard links or the earlier file has changed."""
-    try:
+    with contextlib.suppress(OSError):
         status = os.lstat(earlier)
-        if not stat.S_ISREG(status.st_mode) or status.st_size != size:
-            return False
-        os.link(earlier, path, follow_symlinks=False)
-    except OSError:
-        return False
-    return True
+        if stat.S_ISREG(status.st_mode) and status.st_size == size:
+            os.link(earlier, path, follow_symlinks=False)
+            return True
+    return False
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:

@@ -148,9 +148,8 @@ class CheckpointStore:
     def _write(
         self, step: int, parts: dict[str, dict[str, np.ndarray]], encoded_meta: bytes
     ) -> Path:
-        for stale in _entries(self.directory):
-            if stale.startswith(_TEMPORARY):
-                shutil.rmtree(self.directory / stale, ignore_errors=True)
+        for stale in self.directory.glob(f"{_TEMPORARY}*"):
+            shutil.rmtree(stale, ignore_errors=True)
         name = self._new_name(step)
         temporary = self.directory / (_TEMPORARY + name)
         try:

@@ -135,9 +135,7 @@ def _write_video(stem: Path, frames: list[np.ndarray]) -> Path:
         return path
     from PIL import Image
 
-    path = stem.with_suffix(".gif")
-    pictures = [Image.fromarray(frame) for frame in frames]
-    pictures[0].save(
-        path, save_all=True, append_images=pictures[1:], duration=1000 // _FRAMES_PER_SECOND, loop=0
-    )
+    path, duration = stem.with_suffix(".gif"), 1000 // _FRAMES_PER_SECOND
+    first, *others = map(Image.fromarray, frames)
+    first.save(path, save_all=True, append_images=others, duration=duration, loop=0)
     return path

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from veldt.environments.resilience import EnvironmentFailure
 from veldt.errors import ConfigurationError
-from veldt.policy import TrainedPolicy
 from veldt.policy.export import Exported, drawn, export, recorded
-from veldt.policy.trained import Observation
 from veldt.run.best import BEST
 from veldt.run.loading import loaded, restored
 
@@ -27,16 +25,9 @@ def export_run(
 ) -> Exported:
     """Write the policy of a checkpoint to `out` and check that it acts alike."""
     found = loaded(run_dir, checkpoint, policy, 0, trust_code)
-    observations = _observations(found, run_dir, checkpoint, trust_code)
-    return export(found, format, out, observations, version)
-
-
-def _observations(
-    policy: TrainedPolicy, run_dir: Path, checkpoint: str | int, trust_code: bool
-) -> list[Observation]:
-    """Observations of the run's environment, or samples of its space where it cannot be used."""
     try:
         environment = restored(run_dir, checkpoint, trust_code=trust_code).plan.problem.environment
-        return recorded(policy, environment, _OBSERVATIONS)
-    except (ConfigurationError, EnvironmentFailure, ValueError):
-        return drawn(policy, _OBSERVATIONS)
+        observations = recorded(found, environment, _OBSERVATIONS)
+    except (ConfigurationError, EnvironmentFailure, ValueError):  # it cannot be used here
+        observations = drawn(found, _OBSERVATIONS)
+    return export(found, format, out, observations, version)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +28,10 @@ def play_run(
 ) -> float:
     """Play one game and return the person's reward; the model plays every seat but `seat`."""
     found = restored(run_dir, checkpoint)
-    plan, weights = found.plan, found.weights
-    trained = plan.problem.environment
+    trained = found.plan.problem.environment
     if env is not None and env != trained.name:
         raise ConfigurationError(f"{run_dir} has learned {trained.name}, not {env}")
-    if not trained.is_game or plan.problem.spec.action.kind != "discrete":
+    if not trained.is_game or found.plan.problem.spec.action.kind != "discrete":
         raise ConfigurationError(
             f"{trained.name} cannot be played against; give a run on a game of several players"
             " with one choice per move"
@@ -40,9 +39,10 @@ def play_run(
     game = make_game(trained.name, 1, seed, **dict(trained.options))
     if seat >= game.spec.num_players:
         raise ConfigurationError(f"seat is {seat}; use 0 to {game.spec.num_players - 1}")
-    model = SeatPlayer(plan.topology.network, weights.vector, game.spec.num_players, seed)
+    network, vector = found.plan.topology.network, found.weights.vector
+    model = SeatPlayer(network, vector, game.spec.num_players, seed)
     game.reset(seed)
-    total, names = 0.0, _action_names(game)
+    total, names = 0.0, game.action_names or [str(n) for n in range(game.spec.action.sizes[0])]
     while True:
         actions = np.zeros((1, game.spec.num_players), np.int64)
         for player in np.flatnonzero(game.to_act[0]).tolist():
@@ -62,19 +62,14 @@ def play_run(
             return total
 
 
-def _action_names(game: VectorGame) -> list[str]:
-    return list(game.action_names) or [str(one) for one in range(game.spec.action.sizes[0])]
-
-
-def _legal(game: VectorGame, player: int) -> np.ndarray:
-    if not game.spec.action_mask_size:
-        return np.ones((1, game.spec.action.sizes[0]), bool)
-    return game.legal(np.array([player]), _FIRST_GAME)
+def _legal(game: VectorGame, player: int) -> np.ndarray | None:
+    """The mask of allowed actions; None where all are allowed."""
+    has_mask = game.spec.action_mask_size > 0
+    return game.legal(np.array([player]), _FIRST_GAME) if has_mask else None
 
 
 def _chosen(game: VectorGame, player: int, model: SeatPlayer) -> int:
-    legal = _legal(game, player) if game.spec.action_mask_size else None
-    seat = np.array([player])
+    seat, legal = np.array([player]), _legal(game, player)
     # In card games, always playing the likeliest action would reveal the cards.
     greedy = game.spec.id in _ALWAYS_GREEDY
     return int(model.act(seat, game.observe(seat, _FIRST_GAME), legal, greedy)[0])
@@ -83,12 +78,13 @@ def _chosen(game: VectorGame, player: int, model: SeatPlayer) -> int:
 def _asked(
     game: VectorGame,
     player: int,
-    names: list[str],
+    names: Sequence[str],
     ask: Callable[[str], str],
     say: Callable[[str], None],
 ) -> int:
     say(game.drawn(player))
-    allowed = [names[action] for action in np.flatnonzero(_legal(game, player)[0])]
+    legal = _legal(game, player)
+    allowed = [name for n, name in enumerate(names) if legal is None or legal[0, n]]
     while True:
         try:
             answer = ask(f"your move ({', '.join(allowed)}): ").strip().lower()

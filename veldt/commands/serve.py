@@ -10,7 +10,6 @@ import os
 import select
 import signal
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import torch
@@ -37,34 +36,22 @@ class PolicyService:
     def __init__(self, policy: TrainedPolicy, address: str, deterministic: bool = True) -> None:
         self._policy, self._deterministic = policy, deterministic
         format = ExternalFormat(policy.interface, learns=False, reads_reward=policy.reads_reward)
-        self._server = ExternalServer(
-            format,
-            address,
-            from_environment(address),
-            _MOST_STREAMS,
-            max_environments=_MOST_ENVIRONMENTS,
+        security = from_environment(address)
+        self.server = ExternalServer(
+            format, address, security, _MOST_STREAMS, max_environments=_MOST_ENVIRONMENTS
         )
-        self.port = self._server.port
         self._states: dict[int, PolicyState] = {}
         """By stream, if the policy is recurrent."""
         self._streams: set[int] = set()
         self.clients = self.requests = self.forward_passes = 0
 
-    @property
-    def refused(self) -> dict[str, int]:
-        """Number of refused messages by reason."""
-        return dict(self._server.refused)
-
-    def fileno(self) -> int:
-        """A descriptor that is readable when a request is pending."""
-        return self._server.fileno()
-
     def step(self) -> bool:
         """Answer pending requests; False if there were none."""
         rows: list[ExternalRow] = []
-        while (row := self._server.take()) is not None:
+        while (row := self.server.take()) is not None:
             if row.left:
-                self._forget(row.connection)
+                self._states.pop(row.connection, None)
+                self._streams.discard(row.connection)
             elif not row.leaves:
                 rows.append(row)
         rows = [row for row in rows if not row.session.has_ended]
@@ -82,7 +69,7 @@ class PolicyService:
         start = 0
         for row in rows:
             end = start + row.session.width
-            self._server.answer(row, actions[start:end].tobytes())
+            self.server.answer(row, actions[start:end].tobytes())
             start = end
 
     def _actions(self, rows: list[ExternalRow]) -> np.ndarray:
@@ -90,7 +77,11 @@ class PolicyService:
         names = [entry.name for entry in policy.leaves]
         joined = {name: np.concatenate([row.arrays[name] for row in rows]) for name in names}
         if any(ACTION_MASK in row.arrays for row in rows):
-            joined[ACTION_MASK] = np.concatenate([self._mask(row) for row in rows])
+            masks = []
+            for row in rows:  # all actions are allowed where a row has none
+                everything = np.ones((row.session.width, policy.num_choices), bool)
+                masks.append(row.arrays.get(ACTION_MASK, everything))
+            joined[ACTION_MASK] = np.concatenate(masks)
         if not policy.has_memory:
             return policy.act_on_rows(joined, None, self._deterministic)
         states = [self._state(row) for row in rows]
@@ -100,25 +91,12 @@ class PolicyService:
         state.divide(states)
         return actions
 
-    def _mask(self, row: ExternalRow) -> np.ndarray:
-        """The row's mask; all actions are allowed if it has none."""
-        everything = np.ones((row.session.width, self._policy.num_choices), bool)
-        return row.arrays.get(ACTION_MASK, everything)
-
     def _state(self, row: ExternalRow) -> PolicyState:
         if row.connection not in self._states:
             self._states[row.connection] = self._policy.initial_state(row.session.width)
         state = self._states[row.connection]
         state.reset(row.arrays["first"])
         return state
-
-    def _forget(self, connection: int) -> None:
-        self._states.pop(connection, None)
-        self._streams.discard(connection)
-
-    def close(self) -> None:
-        """End all streams."""
-        self._server.close()
 
 
 def serve_run(
@@ -135,33 +113,30 @@ def serve_run(
     if port > MOST_PORT:
         raise ConfigurationError(f"port is {port}; use 0 to {MOST_PORT}")
     stopping: list[int] = []
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopping.append(number)
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+        signal.signal(number, lambda received, _: stopping.append(received))
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # for a few rows several threads are slower
     found = loaded(run_dir, checkpoint, policy, trust_code=trust_code)
     service = PolicyService(found, _address(host, port), not stochastic)
-    address = _address(host, service.port)
-    begin = {"event": "serving", "address": address, "host": host, "port": service.port}
+    port = service.server.port
+    address = _address(host, port)
+    begin = {"event": "serving", "address": address, "host": host, "port": port}
     about = {"architecture": found.architecture, "env": found.env, "env_steps": found.env_steps}
     _say(f"serving {found} at {address} (Ctrl-C ends it)", {**begin, **about}, json)
     listening = select.poll()
-    listening.register(service.fileno(), select.POLLIN)
+    listening.register(service.server.fileno(), select.POLLIN)
     try:
         while not stopping:
             if not service.step():
                 listening.poll(_IDLE_MILLISECONDS)
     finally:
-        service.close()
+        service.server.close()
     counts = {
         "clients": service.clients,
         "requests": service.requests,
         "forward_passes": service.forward_passes,
-        "refused": service.refused,
+        "refused": dict(service.server.refused),
     }
     total = f"{service.requests:,} requests of {service.clients:,} clients answered in"
     _say(f"{total} {service.forward_passes:,} forward passes", {"event": "end", **counts}, json)

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -47,15 +46,21 @@ def training_score(run: RunTelemetry) -> Score | None:
     return Score(run.mean_return_100, run.return_error_100, False)
 
 
+@dataclass(frozen=True)
+class Best:
+    """Weights, how they scored, and their age."""
+
+    score: Score
+    weights: Parameters
+    env_steps: int
+
+
 class BestWeights:
     """Keeps the best weights of one run in memory, and writes them every few seconds."""
 
     def __init__(self, directory: Path, note: Callable[[str], None]) -> None:
         self._store, self._note = CheckpointStore(directory, keep=1), note
-        self.score: Score | None = None
-        self.weights: Parameters | None = None
-        self.env_steps: int | None = None
-        """Age of the best weights."""
+        self.best: Best | None = None
         self._lowest: float | None = None
         self._is_written, self._next_write = True, 0.0
 
@@ -68,9 +73,9 @@ class BestWeights:
             return
         if found is not None:
             meta = found.meta
-            self.score = Score(meta["mean"], meta["error"], meta["evaluated"])
-            self.weights = Parameters(found.load(WEIGHTS)["vector"], meta["version"])
-            self.env_steps, self._lowest = meta["env_steps"], meta["lowest"]
+            weights = Parameters(found.load(WEIGHTS)["vector"], meta["version"])
+            score = Score(meta["mean"], meta["error"], meta["evaluated"])
+            self.best, self._lowest = Best(score, weights, meta["env_steps"]), meta["lowest"]
 
     def watch(self, run: RunTelemetry, weights: Callable[[], Parameters]) -> None:
         """Keep the newest weights if recent training episodes returned more than before."""
@@ -78,55 +83,48 @@ class BestWeights:
         if now is None:
             return
         self._lowest = now.mean if self._lowest is None else min(self._lowest, now.mean)
-        best = self.score
-        if best is None or (not best.evaluated and now.mean > best.mean):
+        best = self.best
+        if best is None or (not best.score.evaluated and now.mean > best.score.mean):
             self.keep(now, weights(), run.env_steps)
 
     def evaluated(self, score: Score, weights: Parameters, env_steps: int) -> None:
         """Keep weights that evaluated better than all before, or their newer score."""
-        is_same = self.weights is not None and self.weights.version == weights.version
-        best = self.score
-        if best is None or not best.evaluated or is_same or score.mean > best.mean:
+        best = self.best
+        is_same = best is not None and best.weights.version == weights.version
+        if best is None or is_same or not best.score.evaluated or score.mean > best.score.mean:
             self.keep(score, weights, env_steps)
 
     def keep(self, score: Score, weights: Parameters, env_steps: int) -> None:
         """Replace the best weights, unless these are not finite."""
         if np.isfinite(weights.vector).all():
-            self.weights = Parameters(weights.vector.copy(), weights.version)
-            self.score, self.env_steps, self._is_written = score, env_steps, False
+            copied = Parameters(weights.vector.copy(), weights.version)
+            self.best, self._is_written = Best(score, copied, env_steps), False
 
-    def write_if_due(self, elapsed_seconds: float) -> None:
-        if not self._is_written and elapsed_seconds >= self._next_write:
-            self._next_write = elapsed_seconds + _WRITE_SECONDS
-            self.write()
-
-    def write(self) -> None:
-        """Write the best weights if they have changed since the last time."""
-        score, weights = self.score, self.weights
-        if self._is_written or score is None or weights is None:
+    def write(self, elapsed_seconds: float = math.inf) -> None:
+        """Write the best weights if they have changed, at most every few seconds."""
+        best = self.best
+        if self._is_written or elapsed_seconds < self._next_write or best is None:
             return
-        self._is_written = True
-        meta: dict[str, Any] = {
+        self._is_written, self._next_write = True, elapsed_seconds + _WRITE_SECONDS
+        meta = {
             "complete": False,
-            "version": weights.version,
-            "env_steps": self.env_steps,
+            "version": best.weights.version,
+            "env_steps": best.env_steps,
             "lowest": self._lowest,
-            "mean": score.mean,
-            "error": score.error,
-            "evaluated": score.evaluated,
+            **vars(best.score),
         }
         try:
             # Not numbered by env steps: a resumed run may do better at an earlier point.
             newest = self._store.newest()
             number = 0 if newest is None else newest.step + 1
-            self._store.save(number, {WEIGHTS: {"vector": weights.vector}}, meta)
+            self._store.save(number, {WEIGHTS: {"vector": best.weights.vector}}, meta)
         except CheckpointError as error:
             self._note(f"the best weights were not written: {error}")
 
     def has_dropped(self, now: Score) -> bool:
         """Whether `now` is significantly below the best, by more than half of what was gained."""
-        best = self.score
-        if best is None or best.mean - now.mean <= _CLEARLY * math.hypot(best.error, now.error):
+        if self.best is None:
             return False
+        best, noise = self.best.score, math.hypot(self.best.score.error, now.error)
         lowest = now.mean if self._lowest is None else min(self._lowest, now.mean)
-        return best.mean - now.mean > 0.5 * (best.mean - lowest)
+        return best.mean - now.mean > max(_CLEARLY * noise, 0.5 * (best.mean - lowest))

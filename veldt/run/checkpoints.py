@@ -3,26 +3,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import mmap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from veldt.backends.background import Background
 from veldt.backends.base import Backend, Capture, NodeFailure, captured
-from veldt.backends.checkpoint_parts import CHANNELS, RUN, WEIGHTS, Parts
-from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
+from veldt.backends.checkpoint_parts import (
+    CHANNELS,
+    RUN,
+    WEIGHTS,
+    Parts,
+    part_of_absent,
+    role_state,
+    snapshot_in,
+)
+from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore, step_of
 from veldt.errors import ConfigurationError
-from veldt.run.resize_checkpoint import resized
-from veldt.telemetry.aggregate import RunTelemetry
-from veldt.topology import Topology, numbered_name
+from veldt.roles.hogwild import UPDATES_SUFFIX
+from veldt.telemetry.aggregate import RunTelemetry, with_nothing_seen
+from veldt.telemetry.counters import NodeTelemetry
+from veldt.topology import Node, Topology, numbered_name
 from veldt.types import ORDERS, Parameters
 
 _CAPTURE_SECONDS = 30.0  # for actors within a long step, while the run continues
 _LAST_CAPTURE_SECONDS = 3.0  # the same when the run is over
 _WRITE_SECONDS = 60.0
+_REPLAY = "replay"
+_RECURRENT = "recurrent"  # state of episodes, which begin anew in any case
 
 
 def best_policy(backend: Backend, topology: Topology) -> int | None:
@@ -100,21 +112,22 @@ class RunCheckpoints:
         If `topology` has other nodes than the checkpoint, it is converted and saved first."""
         try:
             checkpoint = self._store.newest()
+            for problem in self._store.problems:
+                self._note(f"skipped a damaged checkpoint: {problem}")
+            if checkpoint is None:
+                raise ConfigurationError(
+                    f"{self._store.directory} holds no checkpoint to resume from; train anew"
+                    " instead"
+                )
+            if not checkpoint.meta["complete"]:
+                raise ConfigurationError(
+                    f"{checkpoint.path} holds weights only, since the run failed before its first"
+                    " checkpoint; train anew, or evaluate it"
+                )
+            if topology is not None:
+                checkpoint = self._fitted(checkpoint, topology)
         except CheckpointError as error:
             raise ConfigurationError(str(error)) from error
-        for problem in self._store.problems:
-            self._note(f"skipped a damaged checkpoint: {problem}")
-        if checkpoint is None:
-            raise ConfigurationError(
-                f"{self._store.directory} holds no checkpoint to resume from; train anew instead"
-            )
-        if not checkpoint.meta["complete"]:
-            raise ConfigurationError(
-                f"{checkpoint.path} holds weights only, since the run failed before its first"
-                " checkpoint; train anew, or evaluate it"
-            )
-        if topology is not None:
-            checkpoint = self._fitted(checkpoint, topology)
         self._generation = int(checkpoint.meta["generation"])
         self._backend.restore(checkpoint.path, self._generation)
         self._telemetry.load_state(checkpoint.load(RUN))
@@ -133,11 +146,8 @@ class RunCheckpoints:
         parts, lost = converted
         text = "; ".join(lost) or "all that is learned is carried over, and episodes begin anew"
         self._note(f"resumed with other nodes than {checkpoint.path.name} has: {text}")
-        try:
-            self._store.save(checkpoint.step, parts, checkpoint.meta)
-            return self._store.at(checkpoint.step)
-        except CheckpointError as error:
-            raise ConfigurationError(str(error)) from error
+        self._store.save(checkpoint.step, parts, checkpoint.meta)
+        return self._store.at(checkpoint.step)
 
     def _schedule_after(self, env_steps: int) -> None:
         """Schedule the next multiple, which is the same whether or not the run was interrupted."""
@@ -149,35 +159,36 @@ class RunCheckpoints:
         """Begin a checkpoint when it is due, or continue the one in progress."""
         env_steps = self._telemetry.env_steps
         if self._save is not None:
-            self._reporting_failure(partial(self._continue, self._save))
+            self._continue(self._save)
         elif self._every_seconds is not None and elapsed_seconds >= self._next_seconds:
             self._next_seconds = elapsed_seconds + self._every_seconds
-            self._reporting_failure(lambda: self._begin(weights()))
+            with self._failure_reported():
+                newest = weights()
+                _check_finite(newest)
+                self._save = _Save(self._backend.capture(_CAPTURE_SECONDS), newest)
         elif self._every_env_steps is not None and env_steps >= self._next_env_steps:
             self._schedule_after(env_steps)
             self.save(weights())
 
-    def _reporting_failure(self, act: Callable[[], None]) -> None:
+    @contextmanager
+    def _failure_reported(self) -> Iterator[None]:
         try:
-            act()
+            yield
         except (CheckpointError, OSError, MemoryError) as error:
             self._save = None
             self._note(f"no checkpoint was written: {error}")
 
-    def _begin(self, weights: Parameters) -> None:
-        _check_finite(weights)
-        self._save = _Save(self._backend.capture(_CAPTURE_SECONDS), weights)
-
     def _continue(self, save: _Save) -> None:
-        if save.writing is None:
-            if save.capture.ready():
-                write = self._prepared(save.weights, complete=True)
-                save.writing = Background(lambda: write(save.capture.parts()))
-        elif save.writing.done():
-            self._save = None
-            path = save.writing.result()
-            self._backend.restore(path, self._generation)
-            self._saved(path, int(path.name.split("-")[1].split(".")[0]))
+        with self._failure_reported():
+            if save.writing is None:
+                if save.capture.ready():
+                    write = self._prepared(save.weights, complete=True)
+                    save.writing = Background(lambda: write(save.capture.parts()))
+            elif save.writing.done():
+                self._save = None
+                path = save.writing.result()
+                self._backend.restore(path, self._generation)
+                self._saved(path, step_of(path.name))
 
     def save(self, weights: Parameters) -> Path | None:
         """Save one complete checkpoint and wait for it; a failure is reported."""
@@ -189,18 +200,21 @@ class RunCheckpoints:
         return path
 
     def _written(self, weights: Parameters, capture_seconds: float) -> Path | None:
-        try:
+        with self._failure_reported():
             _check_finite(weights)
             parts = captured(self._backend, capture_seconds)
             return self._prepared(weights, complete=True)(parts)
-        except CheckpointError as error:
-            self._note(f"no checkpoint was written: {error}")
-            return None
+        return None
 
     def save_last(self, weights: Parameters, nodes_are_alive: bool) -> None:
         """Save the last checkpoint of a run. After a failure only weights are left; they are saved
         if there is no checkpoint yet, so that the run can be evaluated."""
-        self._finish_writing()
+        save, self._save = self._save, None
+        if save is not None and save.writing is not None:
+            if save.writing.done(_WRITE_SECONDS):
+                self._continue(save)
+            else:
+                self._note(f"a checkpoint is still being written after {_WRITE_SECONDS:.0f} s")
         if nodes_are_alive:
             try:
                 path = self._written(weights, _LAST_CAPTURE_SECONDS)
@@ -209,21 +223,9 @@ class RunCheckpoints:
                     return
             except NodeFailure as failure:
                 self._note(f"{failure} while the last checkpoint was made")
-        try:
+        with self._failure_reported():
             if self._store.newest() is None:
                 self._prepared(weights, complete=False)({})
-        except CheckpointError as error:
-            self._note(f"no checkpoint was written: {error}")
-
-    def _finish_writing(self) -> None:
-        """Wait for a checkpoint that is being written; one that is not yet captured is dropped."""
-        save, self._save = self._save, None
-        if save is None or save.writing is None:
-            return
-        if save.writing.done(_WRITE_SECONDS):
-            self._reporting_failure(partial(self._continue, save))
-        else:
-            self._note(f"a checkpoint is still being written after {_WRITE_SECONDS:.0f} s")
 
     def _prepared(self, weights: Parameters, complete: bool) -> Callable[[Parts], Path]:
         """A function that writes nodes' parts together with the run's numbers of this moment."""
@@ -242,3 +244,93 @@ class RunCheckpoints:
 def _check_finite(weights: Parameters) -> None:
     if not np.isfinite(weights.vector).all():
         raise CheckpointError("the weights are not finite")
+
+
+def resized(checkpoint: Checkpoint, topology: Topology) -> tuple[Parts, list[str]] | None:
+    """Convert a checkpoint to another number of actors than it was made with.
+
+    Counters of each kind of node are divided evenly among the nodes of that kind, so that schedules
+    that follow an actor's own steps continue. A new node begins with the state of another of its
+    kind; a new replay begins empty. Returns the parts and what was lost, or None where the nodes
+    are the same."""
+    saved = [name for name in checkpoint.parts if name not in (CHANNELS, RUN, WEIGHTS)]
+    now = [node.name for node in topology.nodes]
+    if set(saved) == set(now):
+        return None
+    parts: Parts = {}
+    for kind in dict.fromkeys(node.kind for node in topology.nodes):
+        nodes = [node for node in topology.nodes if node.kind == kind]
+        before = {name: checkpoint.load(name) for name in saved if _kind(name) == kind}
+        parts |= _parts_of_kind(nodes, before)
+    lost = []
+    for name in sorted(set(saved) ^ set(now)):
+        if _kind(name) == _REPLAY and name in now:
+            lost.append(f"{name} begins empty")
+        elif _kind(name) == _REPLAY and role_state(checkpoint.load(name)):
+            lost.append(f"the content of {name} is lost")
+    parts[CHANNELS], reset = _channels(checkpoint, topology)
+    lost += [f"{name} begins anew" for name in reset]
+    parts[WEIGHTS] = checkpoint.load(WEIGHTS)
+    seen = [snapshot_in(parts[name]).episodes_total for name in now]
+    window = with_nothing_seen(checkpoint.load(RUN))
+    parts[RUN] = {**window, "episodes_seen": np.array(seen, np.int64)}
+    return parts, lost
+
+
+def _kind(name: str) -> str:
+    return name.rpartition("-")[0]
+
+
+def _parts_of_kind(nodes: list[Node], before: dict[str, dict[str, np.ndarray]]) -> Parts:
+    counted = [snapshot_in(part) for part in before.values()]
+    episodes = sum(one.episodes_total for one in counted)
+    totals: dict[str, float] = {}
+    for one in counted:
+        for name in one.counters.keys() - one.gauges:  # gauges are no sums, and are measured again
+            totals[name] = totals.get(name, 0.0) + one.counters[name]
+    states = list(before.values())
+    parts: Parts = {}
+    for place, node in enumerate(nodes):
+        telemetry = NodeTelemetry()
+        for name in sorted(totals):
+            telemetry.counter(name).set(_share(totals[name], place, len(nodes)))
+        telemetry.skip_episodes(int(_share(episodes, place, len(nodes))))
+        state = before.get(node.name)
+        if state is None:
+            state = states[place % len(states)] if states and node.kind != _REPLAY else {}
+        parts[node.name] = part_of_absent(telemetry.to_bytes(), state)
+    return parts
+
+
+def _share(total: float, place: int, among: int) -> float:
+    """The part of a total that the node at `place` gets; whole numbers are divided into such."""
+    if not float(total).is_integer():
+        return total / among
+    return int(total) // among + (place < int(total) % among)
+
+
+def _channels(
+    checkpoint: Checkpoint, topology: Topology
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Boards and shared memory; those of another size than saved begin anew."""
+    saved, reset = checkpoint.load(CHANNELS), []
+    for board in topology.boards:
+        key = f"board.{board.spec.name}"
+        if key not in saved or saved[key].shape != board.initial.shape:
+            saved[key], saved[f"version.{board.spec.name}"] = board.initial, np.array(board.version)
+            reset.append(board.spec.name)
+    for memory in topology.shared:
+        name, initial = memory.spec.name, memory.initial
+        before = saved.get(f"shared.{name}", np.zeros(0, np.uint8))
+        # Shared memory may be larger than asked for.
+        sizes = (initial.nbytes, max(initial.nbytes, 64), max(initial.nbytes, mmap.PAGESIZE))
+        if name.endswith(UPDATES_SUFFIX):
+            # Each worker counts in an entry of its own; the first is where the run began.
+            counts = np.zeros(initial.size, np.int64)
+            counts[0] = before.view(np.int64).sum()
+            saved[f"shared.{name}"] = counts.view(np.uint8)
+        elif before.size not in sizes:
+            saved[f"shared.{name}"] = np.frombuffer(initial.tobytes(), np.uint8)
+            if name != _RECURRENT:
+                reset.append(name)
+    return saved, reset

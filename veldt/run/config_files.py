@@ -14,6 +14,7 @@ import json
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -83,26 +84,17 @@ class ConfigFile:
                 key: self._converted(known[key], entry) if key in known else entry
                 for key, entry in value.items()
             }
+        if value == "none" and validation_error(None, leaf.kind) is None:
+            return None
         problem = validation_error(value, leaf.kind)
-        for other in _other_readings(value) if problem or value == "none" else ():
-            if validation_error(other, leaf.kind) is None:
-                return other
-        if problem is not None:
-            raise ConfigurationError(f"{self.path}: {leaf.name} {problem}")
-        return value
-
-
-def _other_readings(value: Any) -> Iterator[Any]:
-    """Other values that the text of a file may stand for."""
-    if value == "none":
-        yield None
-    try:
-        number = float(value if isinstance(value, str | float) else "")
-    except ValueError:
-        return
-    if number.is_integer():
-        yield int(number)
-    yield number
+        if problem is None:
+            return value
+        with suppress(TypeError, ValueError):
+            number = float(value if isinstance(value, str | float) else "")
+            for other in (int(number), number) if number.is_integer() else (number,):
+                if validation_error(other, leaf.kind) is None:
+                    return other
+        raise ConfigurationError(f"{self.path}: {leaf.name} {problem}")
 
 
 def read_config(path: str | Path, trust_code: bool = False) -> ConfigFile:
@@ -149,12 +141,10 @@ def with_config(
 
 
 def _parsed(path: Path) -> Any:
-    readers: dict[str, Callable[[str], Any]]
-    readers = {".toml": tomllib.loads, ".json": json.loads, ".yaml": _yaml, ".yml": _yaml}
-    read = readers.get(path.suffix.lower())
+    read = _READERS.get(path.suffix.lower())
     if read is None:
         raise ConfigurationError(
-            f"config {path} is none of {', '.join(readers)}; a run's config.json can be given, too"
+            f"config {path} is none of {', '.join(_READERS)}; a run's config.json can be given, too"
         )
     try:
         return read(path.read_text(encoding="utf-8"))
@@ -164,9 +154,8 @@ def _parsed(path: Path) -> Any:
         ) from error
     except ValueError as error:
         place = " ".join(str(error).split())
-        raise ConfigurationError(
-            f"config {path} is not valid {path.suffix[1:]}: {place}"
-        ) from error
+        text = f"config {path} is not valid {path.suffix[1:]}: {place}"
+        raise ConfigurationError(text) from error
 
 
 def _yaml(text: str) -> Any:
@@ -180,6 +169,14 @@ def _yaml(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(error) from error
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    ".toml": tomllib.loads,
+    ".json": json.loads,
+    ".yaml": _yaml,
+    ".yml": _yaml,
+}
 
 
 def saved_options(
@@ -225,27 +222,24 @@ def _hash(files: list[Path]) -> str:
 def check_code(config: Path, stored: dict[str, Any]) -> None:
     """Refuse to import code that is not what the run was trained with."""
     options, recorded = stored["options"], stored.get("code")
+    recorded = recorded if isinstance(recorded, dict) else {}
+    run_dir = config.parent.resolve()
     for name, files in _code(stored["architecture"], options.get("env"), options.get("network")):
-        if problem := _problem(config.parent.resolve(), name, files, recorded):
-            raise ConfigurationError(
-                f"{config} asks to run '{name}', but {problem}; look at it, and"
-                f" say {TRUST_FLAG} if it may run"
-            )
-
-
-def _problem(run_dir: Path, name: str, files: list[Path], recorded: Any) -> str | None:
-    inside = [file for file in files if file.resolve().is_relative_to(run_dir)]
-    if inside:
-        return f"{inside[0]} lies in the run directory itself"
-    if name.partition(":")[0].split(".")[0] in sys.stdlib_module_names:
-        return "that is part of Python and neither an environment nor a network"
-    if not files:
-        return None  # importing it will say that it cannot be found
-    if not isinstance(recorded, dict) or name not in recorded:
-        return f"there is no record of {files[-1]} as it was when the run was trained"
-    if recorded[name] != _hash(files):
-        return f"{files[-1]} is not what it was when the run was trained"
-    return None
+        inside = [file for file in files if file.resolve().is_relative_to(run_dir)]
+        if inside:
+            problem = f"{inside[0]} lies in the run directory itself"
+        elif name.partition(":")[0].split(".")[0] in sys.stdlib_module_names:
+            problem = "that is part of Python and neither an environment nor a network"
+        elif not files or recorded.get(name) == _hash(files):
+            continue  # importing what has no files will say that it cannot be found
+        elif name not in recorded:
+            problem = f"there is no record of {files[-1]} as it was when the run was trained"
+        else:
+            problem = f"{files[-1]} is not what it was when the run was trained"
+        raise ConfigurationError(
+            f"{config} asks to run '{name}', but {problem}; read it, and add {TRUST_FLAG} if it"
+            " may run"
+        )
 
 
 def _code(architecture: Any, env: Any, network: Any) -> Iterator[tuple[str, list[Path]]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from typing import Any
 from veldt import architectures
 from veldt.environments import Interface
 from veldt.environments.spaces import action_spec, described, leaf_readers, space_from, stacked
-from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import cli_args, flat, option_fields, plain
 from veldt.run.config_files import CONFIG_FILE, NOT_REPEATED, code_hashes
 from veldt.run.plan import Plan
-from veldt.telemetry.progress import RunGoal
+from veldt.run.process import output_stream
+from veldt.telemetry.progress import Progress, RunGoal, make_progress
 from veldt.telemetry.result import RunResult
 from veldt.types import EnvironmentSpec
 
@@ -46,11 +46,8 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     options = {entry.name: getattr(plan.options, entry.name) for entry in fields(plan.options)}
     environment, spec = plan.problem.environment, plan.problem.spec
     options["env"] = environment.name
-    if callable(options["network"]):
-        function = getattr(options["network"], "func", options["network"])
-        options["network"] = f"{function.__module__}:{function.__qualname__}"
-    options["num_actors"] = plan.problem.num_actors
-    options["envs_per_actor"] = plan.problem.envs_per_actor
+    options["network"] = _network_name(plan)
+    options |= _sizes(plan)
     options["wrappers"] = replace(plan.options.wrappers, reward_clip=environment.reward_clip)
     interface = environment.interface()
     return {
@@ -75,13 +72,27 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _network_name(plan: Plan) -> str:
+    network = plan.options.network
+    if not callable(network):
+        return network
+    function = getattr(network, "func", network)
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def _sizes(plan: Plan) -> dict[str, int]:
+    return {
+        "num_actors": plan.problem.num_actors,
+        "envs_per_actor": plan.problem.envs_per_actor,
+    }
+
+
 def choices(plan: Plan) -> dict[str, Any]:
     """What was chosen for this task and machine."""
     return {
         "family": plan.family,
         "preset": plan.preset,
-        "num_actors": plan.problem.num_actors,
-        "envs_per_actor": plan.problem.envs_per_actor,
+        **_sizes(plan),
         "rows_per_update": plan.rows_per_update(),
         "hidden_sizes": list(plan.topology.network.config.hidden_sizes),
         "parameters": plan.topology.num_weights,
@@ -113,9 +124,10 @@ def first_result(plan: Plan, run_dir: str) -> RunResult:
     )
 
 
-def run_goal(plan: Plan) -> RunGoal:
+def display(plan: Plan) -> Progress:
+    """What shows the progress and the result of a run, as its options ask for."""
     options = plan.options
-    return RunGoal(
+    goal = RunGoal(
         plan.architecture,
         plan.problem.environment.name,
         options.backend,
@@ -124,6 +136,7 @@ def run_goal(plan: Plan) -> RunGoal:
         options.total_env_steps,
         options.max_seconds,
     )
+    return make_progress(goal, options.quiet, options.json, output_stream())
 
 
 def rerun_command(plan: Plan, run_dir: str) -> str | None:
@@ -131,39 +144,29 @@ def rerun_command(plan: Plan, run_dir: str) -> str | None:
 
     It names config.json where a value cannot be written as text; None where the run was made from
     Python objects that cannot be imported."""
-    options = {name: v for name, v in flat(plan.options).items() if name not in NOT_REPEATED}
-    for name in ("env", "network"):
-        if callable(options[name]):
-            options[name] = _importable(options[name])
-            if options[name] is None:
-                return None
-    options["preset"] = plan.preset
-    options["num_actors"] = plan.problem.num_actors
-    options["envs_per_actor"] = plan.problem.envs_per_actor
-    common = option_fields(RunOptions)
+    env, network = plan.problem.environment.name, _network_name(plan)
+    for name, given in ((env, plan.options.env), (network, plan.options.network)):
+        is_main, is_partial = name.startswith("__main__:"), not hasattr(given, "__qualname__")
+        if callable(given) and (is_main or is_partial or "<" in name):
+            return None
     system = architectures.load(plan.architecture)
-    known = {**common, **option_fields(system.config)}
+    common, own = option_fields(RunOptions), option_fields(system.config)
+    options = {**flat(plan.options), "env": env, "network": network, "preset": plan.preset}
+    options |= _sizes(plan)
     preset = flat(system.presets[plan.preset])
-    changed = {
-        name: value
+    changed = [
+        (common[name], value)
         for name, value in options.items()
-        if name == "env" or value != _default(common[name].entry)
-    }
-    changed |= {name: value for name, value in flat(plan.config).items() if value != preset[name]}
+        if name not in NOT_REPEATED and (name == "env" or value != _default(common[name].entry))
+    ]
+    changed += [(own[name], v) for name, v in flat(plan.config).items() if v != preset[name]]
     words = ["veldt", "train", plan.architecture]
-    for name, value in changed.items():
-        arguments = cli_args(known[name], value)
+    for option, value in changed:
+        arguments = cli_args(option, value)
         if arguments is None:
             return shlex.join(["veldt", "train", "--config", f"{run_dir}/{CONFIG_FILE}"])
         words += arguments
     return shlex.join(words)
-
-
-def _importable(function: Callable[..., object]) -> str | None:
-    """module:function, if importing that gives the same function again."""
-    module = getattr(function, "__module__", "__main__")
-    name = getattr(function, "__qualname__", "<no name>")
-    return None if module == "__main__" or "<" in name else f"{module}:{name}"
 
 
 def _default(entry: Any) -> Any:
@@ -201,21 +204,13 @@ def saved_environment(stored: Mapping[str, Any]) -> tuple[EnvironmentSpec, Inter
     return spec, interface
 
 
-def check_spaces(run_dir: Path, plan: Plan) -> None:
-    """Refuse an environment whose spaces have changed since the run began."""
-    for what, before, now in changed_spaces(run_dir, plan.problem.spec):
-        raise ConfigurationError(
-            f"the {what} of the environment '{plan.problem.environment.name}' has changed since"
-            f" the run began, from {before} to {now}; train anew with another --run-dir"
-        )
-
-
-def changed_spaces(run_dir: Path, spec: EnvironmentSpec) -> Iterator[tuple[str, str, str]]:
+def changed_space(run_dir: Path, spec: EnvironmentSpec) -> tuple[str, str, str] | None:
     """Where an environment differs from the run's: observation or action, before and now."""
-    before, now = read_config_entry(run_dir, "spaces") or {}, _spaces(spec)
-    for what in now:
-        if before.get(what, now[what]) != now[what]:
-            yield what, str(before[what]), now[what]
+    before = read_config_entry(run_dir, "spaces") or {}
+    for what, now in _spaces(spec).items():
+        if before.get(what, now) != now:
+            return what, before[what], now
+    return None
 
 
 def _spaces(spec: EnvironmentSpec) -> dict[str, str]:

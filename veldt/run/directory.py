@@ -7,10 +7,12 @@ command after each preemption. Importing this module does not import PyTorch.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from veldt.checkpoints.format import DAMAGE, META
 from veldt.checkpoints.store import ordered_names, step_of
 from veldt.errors import ConfigurationError
-from veldt.files import lock, write_atomically
+from veldt.files import held_folder, write_atomically
 from veldt.options import RunOptions
 from veldt.run.config_files import CONFIG_FILE, LIMITS, RESUMABLE, check_code
 from veldt.telemetry.log_files import log_to_stderr
@@ -50,11 +52,8 @@ class RunDirectory:
         self.shown = path or str(given)
         """The path as the user gave it."""
         self.path = local or base / given
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _not_writable(self.path, error) from error
-        self._lock = _locked(self.path)
+        self._lock = ExitStack()
+        self._lock.enter_context(held_folder(self.path, "run", "--run-dir"))
         if not resume and (self.path / CONFIG_FILE).exists():
             self.close()
             raise ConfigurationError(
@@ -66,47 +65,19 @@ class RunDirectory:
         try:
             write_atomically(self.path / CONFIG_FILE, dumps(config) + "\n", durable=True)
         except OSError as error:
-            raise _not_writable(self.path, error) from error
-
-    @property
-    def result(self) -> Path:
-        return self.path / RESULT_FILE
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / CHECKPOINTS
+            raise ConfigurationError(
+                f"cannot write to {self.path} ({error.strerror}); choose another --run-dir"
+            ) from error
 
     def close(self) -> None:
-        os.close(self._lock)
-
-
-def _not_writable(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f"cannot write to run directory {path} ({error.strerror}); choose another with --run-dir"
-    )
-
-
-def _locked(path: Path) -> int:
-    try:
-        held = lock(path / ".lock")
-    except OSError as error:
-        raise _not_writable(path, error) from error
-    if held is None:
-        raise ConfigurationError(
-            f"run directory {path} is in use by another run; choose another --run-dir"
-        )
-    return held
+        self._lock.close()
 
 
 def _default_path(base: Path, architecture: str, env: str) -> Path:
     tidy = re.sub(r"[^A-Za-z0-9.-]+", "-", env).strip("-")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    first = Path("runs") / f"{architecture}-{tidy}-{stamp}"
-    path, number = first, 1
-    while (base / path).exists():
-        number += 1
-        path = first.with_name(f"{first.name}-{number}")
-    return path
+    name = f"{architecture}-{tidy}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return next(Path("runs") / name for name in names if not (base / "runs" / name).exists())
 
 
 def run_to_continue(path: Path | None, shown: str | None) -> dict[str, Any] | None:
@@ -142,14 +113,11 @@ def _has_checkpoint(path: Path) -> bool:
 
 def _discard(path: Path) -> None:
     """Make room for a new run where one ended before its first checkpoint."""
-    held = _locked(path)
-    try:
+    with held_folder(path, "run", "--run-dir"):
         for name in ordered_names(path / CHECKPOINTS):  # weights only, of a run that failed
             os.rename(path / CHECKPOINTS / name, path / CHECKPOINTS / f".tmp-{name}")
         (path / RESULT_FILE).unlink(missing_ok=True)
         (path / CONFIG_FILE).unlink()
-    finally:
-        os.close(held)
 
 
 def with_saved_sizes(options: RunOptions, stored: dict[str, Any]) -> RunOptions:
@@ -167,19 +135,19 @@ def check_same_options(path: Path, plan: Plan, stored: dict[str, Any]) -> None:
 
     shown = plan.options.run_dir
     now = json.loads(dumps(describe_plan(plan)))
-    pairs = {"architecture": (stored.get("architecture"), now["architecture"])}
+    compared = {"architecture": (stored.get("architecture"), now["architecture"])}
     for part in ("options", "config"):
         for name, value in now[part].items():
             if name not in _MAY_DIFFER and name in stored[part]:
-                pairs[name] = (stored[part][name], value)
-    for name, (before, value) in pairs.items():
+                compared[name] = (stored[part][name], value)
+    for name, (before, value) in compared.items():
         if before != value:
             raise ConfigurationError(
                 f"{shown} holds a run with {name} {before}, not {value}; give the same"
                 " options or another --run-dir"
             )
     try:
-        check_code(path, stored)
+        check_code(path / CONFIG_FILE, stored)
     except ConfigurationError as error:
         raise ConfigurationError(f"{error}, in 'veldt resume {shown}'") from error
 

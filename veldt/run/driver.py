@@ -4,40 +4,43 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from veldt.backends import BACKENDS, make_backend
 from veldt.backends.base import Backend, BackendOptions
 from veldt.callbacks import Callback, CallbackFailure, Callbacks, Sidecar
+from veldt.environments import EnvironmentFactory
+from veldt.environments.parameters import ENVIRONMENT, from_vector, to_vector
 from veldt.errors import ConfigurationError
 from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
-from veldt.run.curriculum import Curriculum
 from veldt.run.description import (
-    check_spaces,
+    changed_space,
     choices,
     choices_line,
+    display,
     first_result,
     run_config,
-    run_goal,
 )
-from veldt.run.directory import RunDirectory
+from veldt.run.directory import CHECKPOINTS, RESULT_FILE, RunDirectory
 from veldt.run.evaluation import Evaluator, Target
 from veldt.run.external import ClientLog
 from veldt.run.plan import Plan
-from veldt.run.process import OutOfTime, Signals, output_stream
+from veldt.run.process import OutOfTime, Signals
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.diagnosis import bottleneck
 from veldt.telemetry.log_files import wants_events
 from veldt.telemetry.machine_meter import MachineMeter
-from veldt.telemetry.progress import Progress, make_progress
+from veldt.telemetry.progress import Progress
 from veldt.telemetry.record import RunRecord, Timeline
 from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
 from veldt.types import Parameters
@@ -75,13 +78,14 @@ class Run:
         options = plan.options
         self._plan, self._options, self._backend_spec = plan, options, BACKENDS[options.backend]
         self._callbacks, self._sidecars = Callbacks(callbacks), sidecars
+        self._is_deterministic = self._backend_spec.is_deterministic
         self._began = time.monotonic() if began is None else began
         architecture, environment = plan.topology.architecture, plan.problem.environment
         self._directory = RunDirectory(
             options.run_dir, architecture, environment.name, resume, base, local
         )
         path = self._directory.path
-        self._backend: Backend = make_backend(
+        self._backend = make_backend(
             options.backend,
             plan.topology,
             options.seed,
@@ -95,7 +99,7 @@ class Run:
         self._backend.run_dir = path
         self._telemetry = _telemetry_of(plan, self._backend_spec.runs_in_one_thread)
         self._result = first_result(plan, self._directory.shown)
-        self._progress = make_progress(run_goal(plan), options.quiet, options.json, output_stream())
+        self._progress = display(plan)
         self._record = RunRecord(
             path, plan.topology, self._progress.note, wants_events(options.trackers)
         )
@@ -104,34 +108,38 @@ class Run:
         )
         self._clients = ClientLog(environment, self._record.note)
         self._machine = MachineMeter()
-        note, is_deterministic = partial(self._record.note, "checkpoint"), self._is_deterministic
+        note, saving = partial(self._record.note, "checkpoint"), options.checkpoint_options
         self._checkpoints = RunCheckpoints(
-            self._directory.checkpoints,
+            path / CHECKPOINTS,
             self._backend,
             self._telemetry,
-            every_seconds=None if is_deterministic else options.checkpoint_options.seconds,
-            every_env_steps=options.checkpoint_options.env_steps if is_deterministic else None,
-            keep=options.checkpoint_options.keep,
+            every_seconds=None if self._is_deterministic else saving.seconds,
+            every_env_steps=saving.env_steps if self._is_deterministic else None,
+            keep=saving.keep,
             saved=self._callbacks.checkpoint,
             note=note,
         )
         self._best = BestWeights(path / BEST, note)
-        self._begin_directory(resume)
         self._signals = Signals()
         self._nodes_are_alive = False
-        self._target = self._make_target()
+        self._target: Target | None = None
+        if options.target_return is not None:
+            self._target = Target(
+                options.target_return,
+                options.evaluation_episodes,
+                checks_by_clock=not (self._is_deterministic or environment.is_external),
+                play=None if environment.is_external else self._play,
+            )
         self._next_metrics = 0.0
         self._needs_timeline = options.timeline is not None
-
-    @property
-    def _is_deterministic(self) -> bool:
-        return self._backend_spec.is_deterministic
-
-    def _begin_directory(self, resume: bool) -> None:
-        path, plan = self._directory.path, self._plan
         try:
             if resume:
-                check_spaces(path, plan)
+                if changed := changed_space(path, plan.problem.spec):
+                    what, before, now = changed
+                    raise ConfigurationError(
+                        f"the {what} of the environment '{environment.name}' has changed since the"
+                        f" run began, from {before} to {now}; train anew with another --run-dir"
+                    )
                 self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
                 self._curriculum.load()
@@ -188,13 +196,17 @@ class Run:
             self._observe()
             if self._budget_is_spent():
                 self._backend.pause()
-            elapsed = self._elapsed()
-            self._time_the_start(elapsed)
+            elapsed, result = self._elapsed(), self._result
+            if self._telemetry.env_steps and result.start_seconds is None:
+                result.start_seconds = elapsed
+            if self._telemetry.updates and result.first_update_seconds is None:
+                result.first_update_seconds = elapsed
             progress.update(self._telemetry, elapsed)
             while self._backend.notes:
                 self._record.note("node", self._backend.notes.pop(0))
             self._callbacks.episodes(self._telemetry.fresh_episodes)
-            self._attempt("timeline", self._save_timeline_if_due)
+            if self._telemetry.steady_seconds >= (self._options.timeline or 0.0):
+                self._attempt("timeline", self._save_timeline)
             if elapsed >= self._next_metrics:
                 self._next_metrics = elapsed + _METRICS_SECONDS
                 self._every_second(elapsed)
@@ -217,7 +229,7 @@ class Run:
         telemetry.outside = {**machine, **self._curriculum.metrics()}
         self._record.tick(telemetry, self._backend.restarted)
         self._best.watch(telemetry, self._weights)
-        self._best.write_if_due(elapsed)
+        self._best.write(elapsed)
 
     def _tick_seconds(self) -> float:
         """Time until the next turn of the loop, short near the end of a budget of env steps."""
@@ -232,13 +244,6 @@ class Run:
         total = self._options.total_env_steps
         return total is not None and self._telemetry.env_steps >= total
 
-    def _time_the_start(self, elapsed: float) -> None:
-        result = self._result
-        if self._telemetry.env_steps and result.start_seconds is None:
-            result.start_seconds = elapsed
-        if self._telemetry.updates and result.first_update_seconds is None:
-            result.first_update_seconds = elapsed
-
     def _observe(self) -> None:
         names = (node.name for node in self._plan.topology.nodes)
         snapshots = dict(zip(names, self._backend.snapshots(), strict=True))
@@ -248,42 +253,23 @@ class Run:
         return time.monotonic() - self._began
 
     def _reason_to_stop(self, elapsed: float) -> StoppedBy | None:
-        options = self._options
-        if self._target_reached(elapsed):
-            self._result.reached_target = True
-            self._result.seconds_to_target = self._elapsed()
-            return "target"
+        limit, result = self._options.max_seconds, self._result
+        left = None if limit is None else max(0.0, limit - elapsed)
+        if self._target is not None:
+            reached = self._target.is_reached(self._telemetry, elapsed, left)
+            result.evaluation_return = self._target.evaluation_return
+            if reached:
+                result.reached_target = True
+                result.seconds_to_target = self._elapsed()
+                result.mean_return_100 = self._telemetry.mean_return_100
+                result.env_steps_to_target = self._telemetry.env_steps
+                return "target"
         if self._budget_is_spent():
             return "env_steps"
-        if options.max_seconds is not None and elapsed >= options.max_seconds:
-            return "seconds"
-        return None
-
-    def _make_target(self) -> Target | None:
-        options, is_external = self._options, self._plan.problem.environment.is_external
-        if options.target_return is None:
-            return None
-        return Target(
-            options.target_return,
-            options.evaluation_episodes,
-            checks_by_clock=not (self._is_deterministic or is_external),
-            play=None if is_external else self._play,
-        )
+        return "seconds" if left == 0.0 else None
 
     def _play(self, attempt: int, seconds: float | None) -> np.ndarray:
         return self._evaluate(self._weights(), self._telemetry.env_steps, seconds, attempt)
-
-    def _target_reached(self, elapsed: float) -> bool:
-        if self._target is None:
-            return False
-        limit = self._options.max_seconds
-        left = None if limit is None else max(0.0, limit - elapsed)
-        reached = self._target.is_reached(self._telemetry, elapsed, left)
-        if reached:
-            self._result.mean_return_100 = self._telemetry.mean_return_100
-            self._result.env_steps_to_target = self._telemetry.env_steps
-        self._result.evaluation_return = self._target.evaluation_return
-        return reached
 
     def _weights(self) -> Parameters:
         return newest_weights(self._backend, self._plan.topology)
@@ -293,12 +279,14 @@ class Run:
     ) -> np.ndarray:
         """Returns of the fresh episodes that ended within `max_seconds`. Signals and the limit
         take effect at once, because an environment may take very long to reset."""
+        # Other episodes than the actors see, and other ones for each attempt.
+        seed = self._options.seed * 1_000_003 + weights.version * 7919 + attempt * 104_729 + 12_345
         try:
             with self._signals.interruptible(max_seconds):
                 evaluator = Evaluator(
                     self._plan.problem.environment,
                     self._plan.topology.network,
-                    seed=_evaluation_seed(self._options.seed, weights.version, attempt),
+                    seed=seed % 2**31,
                     num_episodes=self._options.evaluation_episodes,
                     parameters=self._curriculum.values,
                 )
@@ -314,23 +302,19 @@ class Run:
         self._callbacks.evaluation(returns, env_steps)
         return returns
 
-    def _save_timeline_if_due(self) -> None:
-        if self._telemetry.steady_seconds >= (self._options.timeline or 0.0):
-            self._save_timeline()
-
     def _save_timeline(self) -> None:
         """Save the timeline once: when steady state has lasted long enough, or at the end."""
-        wanted, options = self._options.timeline, self._options
+        wanted, problem = self._options.timeline, self._plan.problem
         if not self._needs_timeline or wanted is None:
             return
         self._needs_timeline = False
         end, spans = time.time(), self._backend.take_spans()
         about = {
             "architecture": self._plan.architecture,
-            "env": self._plan.problem.environment.name,
-            "backend": options.backend,
-            "actors": self._plan.problem.num_actors,
-            "envs_per_actor": self._plan.problem.envs_per_actor,
+            "env": problem.environment.name,
+            "backend": self._options.backend,
+            "actors": problem.num_actors,
+            "envs_per_actor": problem.envs_per_actor,
         }
         begin = end - min(wanted, self._telemetry.steady_seconds or wanted)
         Timeline(self._plan.topology, spans, begin, end, about).save(self._directory.path)
@@ -346,8 +330,8 @@ class Run:
             self._attempt("evaluation", self._evaluate_last)
         self._attempt("best weights", self._judge_best)
         self._attempt("summary", self._summarise)
-        self._attempt("result.json", lambda: self._result.save(self._directory.result))
-        restarted = self._backend.restarted
+        path, restarted = self._directory.path, self._backend.restarted
+        self._attempt("result.json", lambda: self._result.save(path / RESULT_FILE))
         self._attempt("status", lambda: self._record.tick(self._telemetry, restarted, ended=True))
         progress.finish(self._result)
 
@@ -370,12 +354,11 @@ class Run:
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._backend.stop()  # frees the cores for the evaluation
         limit = None if self._is_deterministic else _CLOSING_EVALUATION_SECONDS
-        best, age, now = self._best.weights, self._best.env_steps, training_score(self._telemetry)
-        # Where the end is much worse than the best training episodes, both are evaluated.
-        contested = now is not None and self._best.has_dropped(now)
+        best, now = self._best.best, training_score(self._telemetry)
         try:
-            if contested and best is not None and age is not None:
-                self._evaluate(best, age, limit)
+            # Where the end is much worse than the best training episodes, both are evaluated.
+            if best is not None and now is not None and self._best.has_dropped(now):
+                self._evaluate(best.weights, best.env_steps, limit)
             returns = self._evaluate(weights, env_steps, limit)
             self._result.evaluation_return = float(returns.mean()) if returns.size else None
         except KeyboardInterrupt:  # no reason to lose the result as well
@@ -397,14 +380,15 @@ class Run:
         self._best.write()
         if outcome is not None:
             return  # training returns do not show progress
-        best, now, result = self._best.score, training_score(self._telemetry), self._result
+        best, now, result = self._best.best, training_score(self._telemetry), self._result
         if best is None:
             return
-        result.best_return, result.best_env_steps = best.mean, self._best.env_steps
+        result.best_return, result.best_env_steps = best.score.mean, best.env_steps
         if result.reached_target or now is None or not self._best.has_dropped(now):
             return
         last = result.evaluation_return
-        result.collapsed = not (best.evaluated and last is not None and last >= best.mean)
+        is_as_good = best.score.evaluated and last is not None and last >= best.score.mean
+        result.collapsed = not is_as_good
 
     def _summarise(self) -> None:
         """Fill in the numbers of the whole run."""
@@ -426,11 +410,53 @@ class Run:
         result.stage_shares = telemetry.stage_shares()
 
 
+class Curriculum:
+    """Environment parameters that callbacks set; a board carries them to all actors."""
+
+    def __init__(
+        self, environment: EnvironmentFactory, backend: Backend, note: Callable[[str], None]
+    ) -> None:
+        self._environment, self._backend, self._note = environment, backend, note
+        self._version = 0
+        self.values: dict[str, Any] = {}
+
+    def load(self) -> None:
+        """Continue with the values of the checkpoint that the run has begun from."""
+        if self._environment.parameters is not None:
+            found = self._backend.parameters(ENVIRONMENT)
+            self._version, self.values = found.version, from_vector(found.vector)
+
+    def set(self, values: Mapping[str, object]) -> None:
+        """Send values to all environments; refuses what they do not accept."""
+        name, accepted = self._environment.name, self._environment.parameters
+        if accepted is None:
+            raise ConfigurationError(
+                f"the environment '{name}' takes no parameters; give it a method"
+                " set_parameters(**values), which is called before an episode begins"
+            )
+        merged = {**self.values, **values}
+        accepted.check(merged, name)
+        vector = to_vector(merged)
+        merged = from_vector(vector)
+        if merged == self.values:
+            return
+        self._version, self.values = self._version + 1, merged
+        self._backend.publish(ENVIRONMENT, Parameters(vector, self._version))
+        shown = ", ".join(f"{key}={value}" for key, value in merged.items())
+        self._note(f"version {self._version}: {shown}")
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers among the values, by name."""
+        return {
+            f"{ENVIRONMENT}/{name}": float(value)
+            for name, value in self.values.items()
+            if isinstance(value, bool | int | float) and math.isfinite(value)
+        }
+
+
 def show_result(plan: Plan, result: RunResult) -> RunResult:
     """Print the result of a run that had ended before."""
-    options = plan.options
-    progress = make_progress(run_goal(plan), options.quiet, options.json, output_stream())
-    progress.finish(result)
+    display(plan).finish(result)
     return result
 
 
@@ -442,8 +468,3 @@ def _telemetry_of(plan: Plan, in_one_thread: bool) -> RunTelemetry:
         for node in group.nodes
     ]
     return RunTelemetry([(node.name, node.kind) for node in plan.topology.nodes], interleaved)
-
-
-def _evaluation_seed(seed: int, version: int, attempt: int) -> int:
-    """Other episodes than the actors see, and other ones for each attempt."""
-    return (seed * 1_000_003 + version * 7919 + attempt * 104_729 + 12_345) % 2**31

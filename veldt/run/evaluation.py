@@ -35,7 +35,7 @@ Play = Callable[[int, float | None], np.ndarray]
 """Returns of fresh episodes of attempt N with the newest weights, within a number of seconds."""
 
 
-def whole_games(environment: EnvironmentFactory) -> EnvironmentFactory:
+def _whole_games(environment: EnvironmentFactory) -> EnvironmentFactory:
     """The environment without what only eases learning: clipped rewards, lives as episodes. Atari
     games are stepped by a quarter of the cores, because training waits for them."""
     options = tuple(entry for entry in environment.options if entry[0] != "episodic_life")
@@ -60,7 +60,7 @@ class Evaluator:
         parameters: Values | None = None,
     ) -> None:
         """`parameters` are the environment parameters that callbacks have set."""
-        self._environment = whole_games(environment).make(num_episodes, seed, render=render)
+        self._environment = _whole_games(environment).make(num_episodes, seed, render=render)
         if parameters:
             self._environment.set_parameters(parameters)
         self._player = Player(network.in_float32().blank(), seed)
@@ -79,8 +79,8 @@ class Evaluator:
         for _ in range(_MAX_ROWS):
             rows, first = environment.observations, environment.first
             action = player.act(rows, memory, first, self._deterministic)
-            if self._render:
-                self._keep_frame(running)
+            if self._render and running[0] and (frame := environment.render()) is not None:
+                self.frames.append(frame)
             step = environment.step(action)
             totals += np.where(running, step.reward, 0.0)
             running &= ~(step.terminated | step.truncated)
@@ -88,12 +88,6 @@ class Evaluator:
             if not running.any() or (deadline is not None and time.monotonic() > deadline):
                 break
         return totals[~running]
-
-    def _keep_frame(self, running: np.ndarray) -> None:
-        if running[0]:
-            frame = self._environment.render()
-            if frame is not None:
-                self.frames.append(frame)
 
     def close(self) -> None:
         self._environment.close()
@@ -119,7 +113,8 @@ class Target:
     def is_reached(
         self, telemetry: RunTelemetry, elapsed_seconds: float, seconds_left: float | None
     ) -> bool:
-        if self._training_reaches_it(telemetry):
+        enough_episodes = telemetry.has_100_returns and telemetry.episodes >= self._next_episode
+        if enough_episodes and telemetry.mean_return_100 >= self.target_return:
             self._next_episode = telemetry.episodes + _EPISODES_BETWEEN_EVALUATIONS
             return self._holds(0, seconds_left)
         if not self.checks_by_clock or telemetry.updates == 0:
@@ -135,13 +130,6 @@ class Target:
         pause = max(_LEAST_BETWEEN_CHECKS_SECONDS, (time.monotonic() - began) / _CHECKS_SHARE)
         self._next_check = elapsed_seconds + pause
         return reached
-
-    def _training_reaches_it(self, telemetry: RunTelemetry) -> bool:
-        return (
-            telemetry.has_100_returns
-            and telemetry.mean_return_100 >= self.target_return
-            and telemetry.episodes >= self._next_episode
-        )
 
     def _holds(self, attempt: int, seconds: float | None) -> bool:
         """Whether fresh episodes reach the target. If some did not end in time nothing is known,

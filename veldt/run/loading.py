@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import torch
 
@@ -16,12 +16,11 @@ from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.environments.lookup import one_line
 from veldt.errors import ConfigurationError
 from veldt.networks import FirstWeights, FlatParameters, tensors_of
-from veldt.networks.factory import Part
 from veldt.policy import TrainedPolicy
 from veldt.run.best import BEST
 from veldt.run.checkpoints import weights_in
 from veldt.run.config_files import CONFIG_FILE, saved_options
-from veldt.run.description import changed_spaces, saved_environment
+from veldt.run.description import changed_space, saved_environment
 from veldt.run.directory import CHECKPOINTS
 from veldt.run.plan import Plan, make_plan
 from veldt.types import Parameters
@@ -84,7 +83,9 @@ def restored(
     if env is not None:
         options = replace(options, env=env, env_options={})
     plan = make_plan(architecture, options, own, known)
-    for what, before, now in changed_spaces(run_dir, plan.problem.spec) if env is not None else ():
+    changed = changed_space(run_dir, plan.problem.spec) if env is not None else None
+    if changed is not None:
+        what, before, now = changed
         raise ConfigurationError(
             f"{env} does not fit what was trained: its {what} is {now}, not {before}; name an"
             " environment of the same spaces"
@@ -131,10 +132,19 @@ def find_checkpoint(run_dir: Path, which: str | int = LAST) -> Checkpoint:
     stored = CheckpointStore(run_dir / CHECKPOINTS)
     try:
         best = CheckpointStore(run_dir / BEST).newest()
-        if which not in (LAST, BEST):
-            return _at(stored, best, run_dir, which)
-        # No weights are known to be best before 100 episodes have ended.
-        found = best if which == BEST and best is not None else stored.newest()
+        if which in (LAST, BEST):
+            # No weights are known to be best before 100 episodes have ended.
+            found = best if which == BEST and best is not None else stored.newest()
+        elif str(which).isdecimal() and int(which) in stored.steps():
+            return stored.at(int(which))
+        elif best is not None and str(best.meta["env_steps"]) == str(which):
+            return best
+        else:
+            known = ", ".join(map(str, stored.steps())) or "none"
+            raise ConfigurationError(
+                f"{run_dir} has no checkpoint '{which}'; use best, last, or the env steps of one"
+                f" that is there: {known}"
+            )
     except CheckpointError as error:
         raise ConfigurationError(str(error)) from error
     if found is None:
@@ -142,22 +152,6 @@ def find_checkpoint(run_dir: Path, which: str | int = LAST) -> Checkpoint:
             f"{run_dir} has no checkpoint yet; wait for the first one or let the run end"
         )
     return found
-
-
-def _at(
-    stored: CheckpointStore, best: Checkpoint | None, run_dir: Path, which: str | int
-) -> Checkpoint:
-    """The checkpoint made at so many env steps."""
-    steps = stored.steps()
-    if str(which).isdecimal() and int(which) in steps:
-        return stored.at(int(which))
-    if best is not None and str(best.meta["env_steps"]) == str(which):
-        return best
-    known = ", ".join(map(str, steps)) or "none"
-    raise ConfigurationError(
-        f"{run_dir} has no checkpoint '{which}'; use best, last, or the env steps of one that is"
-        f" there: {known}"
-    )
 
 
 def first_weights(
@@ -170,10 +164,11 @@ def first_weights(
         locate: From the run and the checkpoint to a directory on this machine.
         trust_code: Import code that the run's config.json names even if it has changed.
     """
-    run, checkpoint, part = _split(from_run)
-    found = restored(
-        locate(run, checkpoint), checkpoint, trust_code=trust_code, without_environment=True
-    )
+    given = re.fullmatch(rf"(.*?)(?::({BEST}|{LAST}|\d+))?(:encoder)?", from_run, re.DOTALL)
+    assert given is not None  # every text matches
+    checkpoint = given[2] or BEST
+    run_dir = locate(given[1], checkpoint)
+    found = restored(run_dir, checkpoint, trust_code=trust_code, without_environment=True)
     factory = found.plan.topology.network
     flat = FlatParameters(factory.blank())
     flat.load(torch.from_numpy(found.weights.vector))
@@ -184,18 +179,7 @@ def first_weights(
         factory.config,
         factory.spec,
         factory.head,
-        part,
+        "encoder" if given[3] else "all",
         env_steps=found.env_steps,
         sha256=hashlib.sha256(found.weights.vector.tobytes()).hexdigest(),
     )
-
-
-def _split(given: str) -> tuple[str, str, Part]:
-    """Run, checkpoint and part of RUN[:CHECKPOINT][:encoder]."""
-    run, part, ending = given, cast(Part, "all"), ":encoder"
-    if given.endswith(ending):
-        run, part = given.removesuffix(ending), cast(Part, "encoder")
-    folder, colon, checkpoint = run.rpartition(":")
-    if colon and (checkpoint in (BEST, LAST) or checkpoint.isdecimal()):
-        return folder, checkpoint, part
-    return run, BEST, part

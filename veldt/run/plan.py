@@ -31,6 +31,7 @@ from veldt.roles.hogwild import Hogwild, SharedModel
 from veldt.roles.inference import SharedMemoryInference
 from veldt.roles.learner import Learner
 from veldt.roles.stream_inference import StreamInference, without_actors
+from veldt.run.config_files import LIMITS
 from veldt.run.external import declared_spec, with_places
 from veldt.topology import End, QueueSpec, Topology
 from veldt.types import EnvironmentSpec
@@ -115,11 +116,16 @@ def _checked_plan(
     known: tuple[EnvironmentSpec, Interface] | None,
     first: FirstWeights | None,
 ) -> Plan:
-    system = architectures.load(architecture)
+    system, backend = architectures.load(architecture), BACKENDS[options.backend]
     if options.backend in system.refuses:
         raise ConfigurationError(system.refuses[options.backend])
-    options = with_places(_with_a_limit(options))
-    environment, known = _environment(options), known or declared_spec(options, system)
+    if all(vars(options)[limit] is None for limit in LIMITS):
+        options = replace(options, total_env_steps=DEFAULT_ENV_STEPS)
+    options = with_places(options)
+    environment = EnvironmentFactory(
+        options.env, options=tuple(options.env_options.items()), **vars(options.wrappers)
+    )
+    known = known or declared_spec(options, system)
     if known is not None:
         environment = environment.with_known_spec(*known)
     spec = environment.spec()
@@ -128,19 +134,25 @@ def _checked_plan(
     _check_devices(options)
     device = _device(options, system, is_image)
     preset = _preset(system, options.preset, found, spec, device)
-    if preset not in system.presets:
-        raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(system.presets)}")
-    num_actors = _num_actors(options, system)
+    num_actors = options.num_actors
+    if num_actors is None:
+        cores = 2 if backend.is_deterministic else usable_cores()
+        num_actors = max(1, system.default_actors(cores))
     config = _make_config(system, preset, own)
     if options.envs_per_actor is None and not _BATCH_SIZES & own.keys():
         config = _grown(config, environment.is_native and not environment.is_atari, num_actors)
-    if options.wrappers.reward_clip is None and _clips_rewards(environment, found, system):
+    # The scores of Atari games differ by orders of magnitude.
+    is_atari = found.startswith("atari") and (environment.is_atari or environment.is_envpool)
+    if options.wrappers.reward_clip is None and is_atari and system.clips_atari_rewards:
         environment = environment.with_reward_clip(1.0)
+    network = options.network_options
+    if backend.is_deterministic:  # must not depend on the machine
+        network = replace(network, image_precision="float32")
     asks_device = device == "cuda" and system.central_inference
     problem = Problem(
         environment,
         spec,
-        _network(options),
+        NetworkOptions(options.network, recurrent=options.recurrent, **vars(network)),
         seed=options.seed,
         num_actors=num_actors,
         envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors, asks_device),
@@ -158,30 +170,6 @@ def _checked_plan(
         without_actors(topology, problem.external_endpoint(), environment.reward_clip)
     if environment.parameters is not None:
         _add_parameters(topology)
-    _complete(topology, options)
-    return Plan(architecture, options, config, problem, topology, found, preset)
-
-
-def _clips_rewards(environment: EnvironmentFactory, found: str, system: Architecture) -> bool:
-    """Whether rewards are clipped: in Atari, whose scores differ by orders of magnitude."""
-    is_atari = found.startswith("atari") and (environment.is_atari or environment.is_envpool)
-    return is_atari and system.clips_atari_rewards
-
-
-def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) -> int:
-    """OMP_NUM_THREADS if it is set; one on a deterministic backend, because several threads sum
-    in another order."""
-    asked, cores = os.environ.get(_THREADS, ""), usable_cores()
-    if BACKENDS[options.backend].is_deterministic:
-        return 1
-    if not asked.isdecimal() or int(asked) < 1:
-        is_alone = system.actors_wait and BACKENDS[options.backend].stays_on_this_machine
-        return min(cores, _MOST_THREADS_UNASKED) if is_alone and is_image else 1
-    return min(int(asked), _MOST_THREADS_PER_CORE * cores)
-
-
-def _complete(topology: Topology, options: RunOptions) -> None:
-    """Apply options that work on any topology, and refuse what does not fit this machine."""
     _assign_devices(topology, options)
     if options.extra_lag:
         _add_lag(topology, options.extra_lag)
@@ -190,12 +178,26 @@ def _complete(topology: Topology, options: RunOptions) -> None:
         "what travels between the nodes",
         "use fewer --num-actors or --envs-per-actor, or shorter or fewer trajectories",
     )
-    if BACKENDS[options.backend].starts_processes:
+    if backend.starts_processes:
         check_can_be_sent(topology)
+    return Plan(architecture, options, config, problem, topology, found, preset)
+
+
+def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) -> int:
+    """OMP_NUM_THREADS if it is set; one on a deterministic backend, because several threads sum
+    in another order."""
+    asked, cores = os.environ.get(_THREADS, ""), usable_cores()
+    backend = BACKENDS[options.backend]
+    if backend.is_deterministic:
+        return 1
+    if asked.isdecimal() and int(asked) >= 1:
+        return min(int(asked), _MOST_THREADS_PER_CORE * cores)
+    runs_alone = system.actors_wait and backend.stays_on_this_machine
+    return min(cores, _MOST_THREADS_UNASKED) if runs_alone and is_image else 1
 
 
 def _add_parameters(topology: Topology) -> None:
-    """A board that the run itself writes, read by all actors."""
+    """Add a board that the run itself writes and all actors read."""
     board = topology.board(ENVIRONMENT, to_vector({}))
     for node in topology.nodes:
         if isinstance(node.role, Actor):
@@ -204,22 +206,20 @@ def _add_parameters(topology: Topology) -> None:
 
 def _add_lag(topology: Topology, updates: int) -> None:
     """Let actors and inference read weights that are `updates` versions old."""
-    lagged = set()
+    lagged: set[str] = set()
     for node in topology.nodes:
         slower = node.role.lagging(updates)
         if slower is None:
             continue
         if isinstance(node.role, Actor) and node.role.synchronous:
-            raise ConfigurationError(
-                f"{topology.architecture} acts with the newest weights by construction, so"
-                " extra_lag does not go with it; try impala"
-            )
+            lagged.clear()
+            break
         node.role = slower
         lagged |= {end.channel.name for _, end in node.ends() if end.extra_lag_updates}
     if not lagged:
         raise ConfigurationError(
-            f"{topology.architecture} has no actors that read a board of weights, so extra_lag does"
-            " not go with it; try impala"
+            f"{topology.architecture} always acts with the newest weights, so extra_lag does not"
+            " apply to it; try impala"
         )
     for index, board in enumerate(topology.boards):
         if board.spec.name in lagged:
@@ -243,41 +243,14 @@ def _preset(
     system: Architecture, asked: str, found: str, spec: EnvironmentSpec, device: str
 ) -> str:
     """The preset asked for (its variant for Box actions where it has one), or the family's."""
-    if asked != "auto":
-        special = f"{asked}_continuous"
-        return special if spec.action.kind == "box" and special in system.presets else asked
-    names = preset_names(found, device)
-    return next((name for name in names if name in system.presets), next(iter(system.presets)))
-
-
-def _with_a_limit(options: RunOptions) -> RunOptions:
-    ends = (options.total_env_steps, options.max_seconds, options.target_return)
-    if all(end is None for end in ends):
-        return replace(options, total_env_steps=DEFAULT_ENV_STEPS)
-    return options
-
-
-def _environment(options: RunOptions) -> EnvironmentFactory:
-    return EnvironmentFactory(
-        options.env,
-        options=tuple(options.env_options.items()),
-        **vars(options.wrappers),
-    )
-
-
-def _network(options: RunOptions) -> NetworkOptions:
-    details = options.network_options
-    if BACKENDS[options.backend].is_deterministic:  # must not depend on the machine
-        details = replace(details, image_precision="float32")
-    return NetworkOptions(options.network, recurrent=options.recurrent, **vars(details))
-
-
-def _num_actors(options: RunOptions, system: Architecture) -> int:
-    """By the number of cores, which a deterministic backend must not depend on."""
-    if options.num_actors is not None:
-        return options.num_actors
-    cores = 2 if BACKENDS[options.backend].is_deterministic else usable_cores()
-    return max(1, system.default_actors(cores))
+    if asked == "auto":
+        names = preset_names(found, device)
+        return next((name for name in names if name in system.presets), next(iter(system.presets)))
+    special = f"{asked}_continuous"
+    preset = special if spec.action.kind == "box" and special in system.presets else asked
+    if preset not in system.presets:
+        raise ConfigurationError(f"unknown preset '{preset}'; use {', '.join(system.presets)}")
+    return preset
 
 
 def _grown(config: Any, is_native: bool, num_actors: int) -> Any:
@@ -349,39 +322,32 @@ def _assign_devices(topology: Topology, options: RunOptions) -> None:
             f"device names {len(named)} devices, but {topology.architecture} has {len(learners)}"
             f" learners here; name one for each{last}"
         )
-    for node, device in zip(learners, named, strict=False):
-        role = node.role
-        assert isinstance(role, Learner)
-        _require_own_model(topology, role.gradients)
-        node.role = replace(role, compute=replace(role.compute, device=device))
-    for node in servers:
-        server = node.role
-        assert isinstance(server, _SERVERS)
-        _require_own_model(topology, server.policy.weights)
-        node.role = replace(server, policy=replace(server.policy, device=named[-1]))
-
-
-def _require_own_model(topology: Topology, weights: object) -> None:
-    if isinstance(weights, SharedModel | Hogwild):
-        raise ConfigurationError(
-            f"all of {topology.architecture} shares one model on one device; use --device cpu or"
-            " cuda"
-        )
+    for index, node in enumerate([*learners, *servers]):
+        role, device = node.role, named[min(index, len(named) - 1)]
+        weights: object
+        if isinstance(role, Learner):
+            weights = role.gradients
+            node.role = replace(role, compute=replace(role.compute, device=device))
+        else:
+            assert isinstance(role, _SERVERS)
+            weights = role.policy.weights
+            node.role = replace(role, policy=replace(role.policy, device=device))
+        if isinstance(weights, SharedModel | Hogwild):
+            raise ConfigurationError(
+                f"all of {topology.architecture} shares one model on one device; use --device cpu"
+                " or cuda"
+            )
 
 
 def _device(options: RunOptions, system: Architecture, is_image: bool) -> str:
     why_not = system.refuses.get("cuda")
     named = options.devices()
-    if not named:
-        is_small = options.network in ("auto", "mlp") and _widest(options) < _WIDE_ENOUGH_FOR_CUDA
-        pays = (is_image or not is_small) and why_not is None
-        return "cuda" if pays and torch.cuda.is_available() else "cpu"
-    if "cuda" in options.device and why_not is not None:
-        raise ConfigurationError(why_not)
-    return named[0].partition(":")[0]
-
-
-def _widest(options: RunOptions) -> int:
-    details = options.network_options
-    recurrent = details.recurrent_size if options.recurrent != "none" else 0
-    return max((*details.hidden_sizes, recurrent))
+    if named:
+        if "cuda" in options.device and why_not is not None:
+            raise ConfigurationError(why_not)
+        return named[0].partition(":")[0]
+    network = options.network_options
+    recurrent = network.recurrent_size if options.recurrent != "none" else 0
+    is_small = max((*network.hidden_sizes, recurrent)) < _WIDE_ENOUGH_FOR_CUDA
+    pays = is_image or options.network not in ("auto", "mlp") or not is_small
+    return "cuda" if pays and why_not is None and torch.cuda.is_available() else "cpu"

@@ -173,9 +173,11 @@ def check_main_is_guarded() -> None:
     Node processes import the main module to find the user's classes. A script that starts a run
     while it is imported would start another one in each of them."""
     main = sys.modules["__main__"]
+    outer: FrameType | None = sys._getframe()
+    while outer and (outer.f_code.co_name != "<module>" or outer.f_globals is not vars(main)):
+        outer = outer.f_back
     file = getattr(main, "__file__", None)
-    line = _line_of_main(sys._getframe(), vars(main))
-    if file is None or line is None:
+    if file is None or outer is None:
         return  # a prompt, a notebook, or another thread
     if main.__spec__ is None and not Path(file).is_file():
         raise ConfigurationError(
@@ -186,6 +188,7 @@ def check_main_is_guarded() -> None:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
         return  # a console script in an archive, or no Python file
+    line = outer.f_lineno
     for node in tree.body:
         if isinstance(node, ast.If) and node.lineno <= line <= (node.end_lineno or node.lineno):
             test = ast.unparse(node.test)
@@ -196,12 +199,3 @@ def check_main_is_guarded() -> None:
         " it again in each of its processes; put that line under such an if, or use"
         ' backend="serial"'
     )
-
-
-def _line_of_main(frame: FrameType | None, names: dict[str, object]) -> int | None:
-    """The line of the main module's own code that is being executed."""
-    while frame is not None:
-        if frame.f_code.co_name == "<module>" and frame.f_globals is names:
-            return frame.f_lineno
-        frame = frame.f_back
-    return None
