@@ -21,7 +21,6 @@ from veldt.backends.shared_memory.channels import (
     BoardMemory,
     BoardSink,
     BoardSource,
-    Ledger,
     QueueMemory,
     QueueSink,
     QueueSource,
@@ -361,10 +360,9 @@ def _indices(between_processes: bool) -> Indices:
 def _request_memory(
     spec: RequestsSpec, queue: QueueMemory, between_processes: bool
 ) -> RequestMemory:
-    num_slots = queue.spec.num_slots
-    memory = block(Ledger.nbytes(num_slots), f"{spec.name}-ledger", between_processes)
+    memory = block(RequestMemory.nbytes(queue.spec), spec.name, between_processes)
     answered = {client: _indices(between_processes) for client in range(spec.num_clients)}
-    return RequestMemory(queue, _indices(between_processes), answered, Ledger(memory, num_slots))
+    return RequestMemory(queue, memory, _indices(between_processes), answered)
 
 
 def _queue_memory(spec: QueueSpec, between_processes: bool, verify: bool) -> QueueMemory:
