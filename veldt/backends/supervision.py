@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from veldt.backends.shared_memory.channels import QueueMemory, RequestMemory
 from veldt.backends.shared_memory.fabric import Fabric
 from veldt.telemetry.counters import NodeSnapshot
 
@@ -49,7 +50,10 @@ class Recovery:
     only if it is still there at the next `look`."""
 
     def __init__(self, fabric: Fabric) -> None:
-        self._memories = [*fabric.requests.values(), *fabric.queues.values()]
+        self._memories: list[RequestMemory | QueueMemory] = [
+            *fabric.requests.values(),
+            *fabric.queues.values(),
+        ]
         self._suspects = [set[int]() for _ in self._memories]
         self._is_needed = False
 

@@ -29,11 +29,9 @@ from veldt.backends.checkpoint_parts import (
     restore_counters,
     with_saved_channels,
 )
-from veldt.backends.process.forkserver import keep_running
 from veldt.backends.process.node_process import (
     Launch,
     NodeProcess,
-    Unsaved,
     exchange_directory,
     part_path,
 )
@@ -61,7 +59,6 @@ class ProcessBackend(LocalBackend):
 
     def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
         super().__init__(topology, seed, options)
-        self._answered_number = 0
         self._groups = topology.groups()
         require_descriptors(descriptors_of(topology))
         self._fabric = self._build_fabric()
@@ -102,7 +99,6 @@ class ProcessBackend(LocalBackend):
             incarnation=incarnation,
             run_dir=self.run_dir,
             checkpoint=self._checkpoint,
-            checkpoint_number=self._answered_number,
         )
         return NodeProcess(group, launch)
 
@@ -117,7 +113,6 @@ class ProcessBackend(LocalBackend):
             if now - self._last_check > _LONGEST_GAP_SECONDS:
                 self._watched_since = now  # the whole run was suspended, or the supervisor busy
             self._last_check = now
-            keep_running()
             self._kill_silent()
             self._recovery.look()
 
@@ -133,7 +128,7 @@ class ProcessBackend(LocalBackend):
                 process.kill()
 
     def _ended(self, process: NodeProcess) -> None:
-        process.kill_descendants()
+        process.kill()  # with what its environments have left; itself, if the fork server died
         process.read()
         if process.failure is not None:
             raise process.failure
@@ -185,8 +180,6 @@ class ProcessBackend(LocalBackend):
 
     def capture(self, patience_seconds: float) -> ProcessCapture:
         numbers = self._control.memory[8:16].cast("q")
-        # Groups that start from now on save their part for this checkpoint, not for earlier ones.
-        self._answered_number = numbers[0]
         numbers[0] += 1
         self._wake_all()
         return ProcessCapture(self, numbers[0], patience_seconds)
@@ -225,33 +218,26 @@ class ProcessCapture:
         self._backend, self._number = backend, number
         self._directory, self._last = exchange_directory(backend.run_dir), backend._checkpoint
         self._nodes = [node.name for node in backend._topology.nodes]
-        self._missing, self._absent = list(self._nodes), set[str]()
+        self._missing, self._absent = set(self._nodes), set[str]()
         self._dispensable = _dispensable_nodes(backend._topology)
         now = time.monotonic()
         self._patience = now + patience_seconds
         self._deadline = now + max(_CAPTURE_SECONDS, patience_seconds)
 
     def ready(self) -> bool:
-        self._missing = [name for name in self._missing if not self._path(name).exists()]
-        for unsaved in self._unsaved():
-            if unsaved.number == self._number and unsaved.node in self._missing:
-                self._fail(f"{unsaved.node} could not hand over its state: {unsaved.cause}")
-        now = time.monotonic()
-        if now > self._patience and self._dispensable.issuperset(self._missing):
-            self._absent, self._missing = set(self._missing), []
-        if self._missing and now > self._deadline:
-            names = ", ".join(self._missing)
-            self._fail(f"{names} did not hand over their state in {_CAPTURE_SECONDS:.0f} s")
-        return not self._missing
-
-    def _unsaved(self) -> list[Unsaved]:
-        """Which nodes have reported since the last call that they could not save, and why."""
-        found: list[Unsaved] = []
+        self._missing = {name for name in self._missing if not self._path(name).exists()}
         for process in self._backend._processes:
             process.read()
-            found += process.unsaved
-            process.unsaved = []
-        return found
+            for (number, name), cause in process.unsaved.items():
+                if number == self._number and name in self._missing:
+                    self._fail(f"{name} could not hand over its state: {cause}")
+        now = time.monotonic()
+        if now > self._patience and self._missing <= self._dispensable:
+            self._absent, self._missing = self._missing, set()
+        if self._missing and now > self._deadline:
+            names = ", ".join(sorted(self._missing))
+            self._fail(f"{names} did not hand over their state in {_CAPTURE_SECONDS:.0f} s")
+        return not self._missing
 
     def parts(self) -> Parts:
         """Read and verify everything, which may take a while."""
