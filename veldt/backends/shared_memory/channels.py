@@ -229,6 +229,9 @@ class BoardMemory:
     def __reduce__(self) -> tuple[Any, ...]:
         return BoardMemory, (self.spec, self.block)
 
+    def close(self) -> None:
+        self.block.close()
+
     def publish(self, parameters: Parameters) -> None:
         count = int(self._latest[0]) + 1
         position = count % self.spec.history
