@@ -26,8 +26,6 @@ from veldt.backends.checkpoint_parts import (
     Parts,
     captured_channels,
     part_of_absent,
-    restore_counters,
-    with_saved_channels,
 )
 from veldt.backends.process.node_process import (
     Launch,
@@ -37,7 +35,6 @@ from veldt.backends.process.node_process import (
 )
 from veldt.backends.shared_memory.fabric import (
     Fabric,
-    build_fabric,
     descriptors_of,
     remove_orphaned_sockets,
 )
@@ -45,7 +42,6 @@ from veldt.backends.shared_memory.memory import SharedBlock
 from veldt.backends.supervision import Recovery, RestartPolicy, silent_seconds
 from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.resources import require_descriptors
-from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry, Spans, span_bytes
 from veldt.topology import Group, Topology
 
 _GRACE_SECONDS = 5.0
@@ -57,16 +53,13 @@ _CAPTURE_SECONDS = 60.0
 class ProcessBackend(LocalBackend):
     """Starts, watches, restarts and stops the processes of a topology."""
 
+    _between_processes = True
+
     def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
-        super().__init__(topology, seed, options)
-        self._groups = topology.groups()
         require_descriptors(descriptors_of(topology))
-        self._fabric = self._build_fabric()
+        self._groups = topology.groups()
+        super().__init__(topology, seed, options)
         self._control = SharedBlock(16, "veldt-control")
-        size = TELEMETRY_BYTES + span_bytes(options.timeline_seconds)
-        self._telemetry = {
-            node.name: SharedBlock(size, "veldt-telemetry") for node in topology.nodes
-        }
         self._processes: list[NodeProcess] = []
         self._restarting: list[tuple[float, NodeProcess]] = []
         """Dead processes and the time of their restart."""
@@ -74,7 +67,7 @@ class ProcessBackend(LocalBackend):
         self._last_check, self._watched_since = time.monotonic(), 0.0
 
     def _build_fabric(self) -> Fabric:
-        fabric = build_fabric(self._topology, between_processes=True, verify=self._options.verify)
+        fabric = super()._build_fabric()
         for group in self._groups:
             fabric.doorbells.update(doorbells_of(group))
         self._recovery = Recovery(fabric)
@@ -148,20 +141,10 @@ class ProcessBackend(LocalBackend):
             self._restarting.remove(due)
             dead = due[1]
             self._processes.append(self._launch(dead.group, dead.holder, dead.incarnation + 1))
-            self.restarts += 1
             self.restarted[dead.group.name] += 1
 
     def pause(self) -> None:
         self._control.memory[1] = 1
-
-    def _counters(self, node: str) -> NodeTelemetry:
-        return NodeTelemetry(self._telemetry[node].memory)
-
-    def snapshots(self) -> list[NodeSnapshot]:
-        return [self._counters(node.name).snapshot() for node in self._topology.nodes]
-
-    def take_spans(self) -> dict[str, Spans]:
-        return {name: self._counters(name).take_spans() for name in self._telemetry}
 
     def process_ids(self) -> dict[str, int]:
         return {process.group.name: process.process_id for process in self._processes}
@@ -169,14 +152,8 @@ class ProcessBackend(LocalBackend):
     def restore(self, checkpoint: Path, generation: int) -> None:
         """Before the start: begin from here. During the run: restarted groups begin from here."""
         self._checkpoint = checkpoint
-        if self._processes:
-            return
-        self._generation = generation
-        self._topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
-        self._fabric.close()
-        self._fabric = self._build_fabric()
-        for node in self._topology.nodes:
-            restore_counters(self._telemetry[node.name].memory, read_part(checkpoint, node.name))
+        if not self._processes:
+            self._begin_from(checkpoint, generation)
 
     def capture(self, patience_seconds: float) -> ProcessCapture:
         numbers = self._control.memory[8:16].cast("q")
