@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from driving import advance_until
 
 from veldt.backends.base import BackendOptions
 from veldt.backends.process.backend import ProcessBackend
@@ -27,7 +28,6 @@ from veldt.telemetry.aggregate import RunTelemetry
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_SECONDS = 60.0
 ACTOR_KILLS = int(os.environ.get("VELDT_ACTOR_KILLS", 20))  # 1,000 at night
 REPLAY_KILLS = int(os.environ.get("VELDT_REPLAY_KILLS", 1))  # 50 at night
 KILLS = 3
@@ -51,13 +51,6 @@ def running(num_actors, architecture="impala", own=None, recurrent="none", run_d
         yield backend
     finally:
         backend.stop()
-
-
-def advance_until(backend, condition, what):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
-        backend.advance(0.02)
 
 
 def counter(backend, node, name):
