@@ -24,7 +24,7 @@ from driving import (
 )
 
 import veldt.backends
-from veldt.backends.base import NodeFailure, captured
+from veldt.backends.base import Backend, NodeFailure, captured
 from veldt.checkpoints.store import CheckpointStore
 from veldt.topology import Topology
 

@@ -109,22 +109,6 @@ def test_a_killed_fork_server_is_replaced_and_so_are_its_nodes(tmp_path):
     assert commands.left_after(process.pid) == []
 
 
-def test_a_run_on_ray_hears_the_signal_and_not_only_ray(tmp_path):
-    """Ray's library handles SIGTERM when a process joins a cluster."""
-    small = ("--backend", "ray", "--num-actors", "1", "--checkpoint-options", "seconds=60")
-    process = commands.start(tmp_path, *TRAIN, *small)
-    try:
-        commands.wait_for_training(tmp_path / "run", process)
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
-    finally:
-        commands.end(process)
-    assert process.returncode == 0, err
-    result, complete = commands.saved(tmp_path / "run")
-    assert result["stopped_by"] == "interrupt"
-    assert complete
-
-
 @pytest.mark.parametrize("way", ["group", "twice"])
 def test_a_run_on_ray_that_is_ended_while_it_starts_keeps_its_result(way, tmp_path):
     """Neither Ray's library nor its processes may end at the signal before the run does."""
