@@ -21,23 +21,9 @@ from veldt.backends.base import (
     doorbells_of,
     is_restartable,
 )
-from veldt.backends.checkpoint_parts import (
-    CHANNELS,
-    Parts,
-    captured_channels,
-    part_of_absent,
-)
-from veldt.backends.process.node_process import (
-    Launch,
-    NodeProcess,
-    exchange_directory,
-    part_path,
-)
-from veldt.backends.shared_memory.fabric import (
-    Fabric,
-    descriptors_of,
-    remove_orphaned_sockets,
-)
+from veldt.backends.checkpoint_parts import CHANNELS, Parts, captured_channels, part_of_absent
+from veldt.backends.process.node_process import Launch, NodeProcess, exchange_directory, part_path
+from veldt.backends.shared_memory.fabric import Fabric, descriptors_of, remove_orphaned_sockets
 from veldt.backends.shared_memory.memory import SharedBlock
 from veldt.backends.supervision import Recovery, RestartPolicy, silent_seconds
 from veldt.checkpoints.store import CheckpointError, read_part

@@ -45,8 +45,7 @@ from veldt.role import leaves_of
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import End, Group, Node, Topology
 
-_REPORT_BYTES = 60_000  # below a pipe's capacity, so that reporting never blocks
-_LONGEST_CAUSE = 2000
+_LONGEST_CAUSE, _LONGEST_TRACE = 2000, 8000  # as JSON less than a pipe holds
 _EXIT_CODE_SECONDS = 1.0
 _DEATH_SECONDS = 5.0  # a killed process that still exists then is stuck in the kernel
 _STACK_SECONDS = 0.3
@@ -115,7 +114,8 @@ def run_group(launch: Launch) -> None:
         _run(launch, fabric, nodes)
         close_all(nodes)
     except NodeFailure as failure:
-        _report_failure(launch.errors.fd, failure)
+        cause, trace = failure.cause[:_LONGEST_CAUSE], failure.trace[-_LONGEST_TRACE:]
+        _send(launch.errors.fd, {"node": failure.node, "cause": cause, "trace": trace})
         os._exit(1)
     # No process depends on an orderly exit of the interpreter, and torch's takes a while.
     os._exit(0)
@@ -200,13 +200,6 @@ def _die_with_parent(lifeline: int) -> None:
         os._exit(1)
 
     threading.Thread(target=wait_for_end, daemon=True).start()
-
-
-def _report_failure(errors: int, failure: NodeFailure) -> None:
-    report = {"node": failure.node, "cause": failure.cause[:_LONGEST_CAUSE], "trace": failure.trace}
-    while len(json.dumps(report).encode()) > _REPORT_BYTES:
-        report["trace"] = report["trace"][len(report["trace"]) // 2 :]  # its end says most
-    _send(errors, report)
 
 
 def _send(errors: int, report: Mapping[str, str | int]) -> None:
