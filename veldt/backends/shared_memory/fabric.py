@@ -146,6 +146,7 @@ def link_for(spec: StreamSpec, crosses: Callable[[StreamSpec], Link] | None) -> 
 
 
 def unix_link(spec: StreamSpec) -> SocketLink:
+    remove_orphaned_sockets()
     return SocketLink(spec, Path(tempfile.mkdtemp(prefix=f"{_SOCKET_PREFIX}{os.getpid()}-")))
 
 
