@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import os
 
-import psutil
 import pytest
 
-from veldt.resources import available_bytes, has_bfloat16, limit_library_threads, usable_cores
+from veldt.resources import limit_library_threads, multiplies_bfloat16, usable_cores
 
 
 def test_cores_are_counted_where_the_system_knows_no_affinity(monkeypatch):
@@ -17,26 +16,19 @@ def test_cores_are_counted_where_the_system_knows_no_affinity(monkeypatch):
     assert usable_cores() == os.cpu_count()
 
 
-def test_available_memory_is_some_and_no_more_than_there_is():
-    assert 0 < available_bytes() <= psutil.virtual_memory().total
-
-
 @pytest.mark.parametrize(
-    ("flags", "expected"),
+    ("line", "expected"),
     [
-        ("fpu avx2 avx512_bf16 rdpid", True),
-        ("fpu amx_bf16 amx_tile", True),
-        ("fpu avx2 avx512f avx512_vnni", False),
-        ("fpu not_avx512_bf16", False),
+        ("flags : fpu avx2 avx512_bf16 rdpid", True),
+        ("flags : fpu amx_bf16 amx_tile", True),
+        ("flags : fpu avx512f not_avx512_bf16", False),
+        ("Features : fp asimd bf16", False),
     ],
 )
-def test_bfloat16_is_told_from_the_flags_of_a_core(flags, expected):
-    core = f"processor\t: 0\nmodel name\t: avx512_bf16 in name only\nflags\t\t: {flags}\n"
-    assert has_bfloat16(2 * core) is expected
-
-
-def test_no_flags_no_bfloat16():
-    assert not has_bfloat16("processor : 0\nFeatures : fp asimd bf16\n")
+def test_bfloat16_is_told_from_the_flags_of_a_core(line, expected, tmp_path):
+    file = tmp_path / "cpuinfo"
+    file.write_text(2 * f"processor\t: 0\nmodel name\t: avx512_bf16 in name only\n{line}\n")
+    assert multiplies_bfloat16(file) is expected
 
 
 def test_numbers_of_threads_that_the_user_has_set_are_kept(monkeypatch):

@@ -35,11 +35,6 @@ class Completion:
             self._event.synchronize()
 
 
-def use_tensor_cores() -> None:
-    """Let float32 matrix products on CUDA round their factors to TF32, with 10 bits of mantissa."""
-    torch.set_float32_matmul_precision("high")
-
-
 class Upload:
     """Copies batches to a device.
 
@@ -67,10 +62,9 @@ class Upload:
             return
         self._seen.add(address)
         pages = range(address // _PAGE, (address + tensor.nbytes - 1) // _PAGE + 1)
+        locked = self._locked.values()
         # A page cannot be locked twice: an array that shares one with another is copied as before.
-        if any(
-            pages.start < other.stop and other.start < pages.stop for other in self._locked.values()
-        ):
+        if any(max(pages[0], other[0]) <= min(pages[-1], other[-1]) for other in locked):
             return
         try:
             torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(address, tensor.nbytes, 0))
@@ -87,9 +81,7 @@ class Upload:
 
 
 class Download:
-    """Copies a vector from a device to page-locked memory, valid until the next call.
-
-    A vector on the host is returned without a copy."""
+    """Copies a vector from a device to page-locked memory; one on the host is not copied."""
 
     def __init__(self, device: torch.device) -> None:
         self._completion = Completion(device)

@@ -17,11 +17,7 @@ from veldt.errors import ConfigurationError
 def write_atomically(path: str | Path, data: bytes | str, durable: bool = False) -> None:
     """Replace the content of a file; a reader finds either the old or the new one, complete.
 
-    Args:
-        path: The file.
-        data: The new content; text is encoded as UTF-8.
-        durable: Return once it is on disk, so that it survives a power cut.
-    """
+    With `durable` it is on disk on return, so that it survives a power cut."""
     path = Path(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -64,11 +60,7 @@ def lock(path: Path) -> int | None:
 def held_folder(folder: Path, user: str, option: str) -> Iterator[None]:
     """Create the folder if necessary and hold its lock.
 
-    Args:
-        folder: The folder.
-        user: What may hold the lock, for the error message.
-        option: The option that chooses another folder, for the error message.
-    """
+    The error message names `user`, which may hold the lock, and the `option` for another folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = lock(folder / ".lock")
@@ -90,7 +82,7 @@ def keep_conditions(path: Path, content: str, conditions: Mapping[str, Any]) -> 
     Raises ConfigurationError if others are stored there; `content` is named in the message."""
     wanted = json.loads(json.dumps(conditions))
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else wanted
-    for name in dict.fromkeys([*wanted, *known]):
+    for name in {**wanted, **known}:
         if known.get(name) != wanted.get(name):
             raise ConfigurationError(
                 f"{path.parent} holds {content} with {name} {known.get(name)}, not"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import sys
 from contextlib import suppress
 from functools import cache
@@ -17,10 +18,6 @@ from pathlib import Path
 import psutil
 
 from veldt.errors import ConfigurationError
-
-with suppress(ImportError):  # not on every system
-    import resource
-
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of <malloc.h>
 _KEPT_BYTES = 1 << 30
@@ -63,17 +60,13 @@ def keep_freed_memory() -> None:
 
 
 @cache
-def multiplies_bfloat16() -> bool:
-    """Whether these cores multiply bfloat16; without it, that is slower than float32."""
+def multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether these x86 cores multiply bfloat16; without it, that is slower than float32."""
     with suppress(OSError):
-        return has_bfloat16(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            if line.startswith("flags"):
+                return not {"avx512_bf16", "amx_bf16"}.isdisjoint(line.split())
     return False
-
-
-def has_bfloat16(cpuinfo: str) -> bool:
-    """Whether Linux lists a flag for bfloat16 of an x86 core."""
-    flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "").split()
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def available_bytes() -> int:
@@ -96,15 +89,13 @@ def require_bytes(needed: int, what: str, remedy: str) -> None:
 
 def raise_descriptor_limit() -> None:
     """Raise this process's limit of open files to the highest that the system allows."""
-    if "resource" in globals():
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def require_descriptors(needed: int) -> None:
-    if "resource" not in globals():
-        return
+    """Raise ShortageError if this process may not open so many files."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and needed > limit:
         raise ShortageError(

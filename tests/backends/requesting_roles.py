@@ -18,27 +18,17 @@ _UNTOUCHED = -1
 
 
 def row_layout() -> Layout:
-    """A trajectory as small as it may be: something of each of its kinds of fields."""
-
-    def per_row(*shape: int, dtype: str = "int64") -> Field:
-        return Field((ROWS, *shape), dtype, join_axis=1)
-
+    """A trajectory as small as it may be."""
     return Layout.of(
-        **{
-            "observation.place": per_row(COLUMNS, 2),
-            "first": per_row(COLUMNS, dtype="bool"),
-            "action": per_row(COLUMNS),
-            "reward": per_row(COLUMNS, dtype="float32"),
-            "behaviour_value": per_row(COLUMNS, dtype="float32"),
-            "state.core": Field((COLUMNS, 2), "int64"),
-            "parameter_version": per_row(1),
-            "provenance": Field((1, 4), "int64"),
-        }
+        first=Field((ROWS, COLUMNS), "bool", join_axis=1),
+        observation=Field((ROWS, COLUMNS), "int64", join_axis=1),
+        action=Field((ROWS, COLUMNS), "int64", join_axis=1),
+        provenance=Field((1, 4), "int64"),
     )
 
 
 def expected_action(slot: Slot, row: int) -> np.ndarray:
-    return slot["observation.place"][row].sum(axis=-1) * 2 + slot["first"][row]
+    return slot["observation"][row] * 2 + 1
 
 
 @dataclass(eq=False)
@@ -68,7 +58,10 @@ class Asker(Role):
         if answer != (self._slot.index, self._row):
             assert self._context.incarnation, "an answer to a question that was never asked"
             return True
-        self._check(self._slot)
+        actions = self._slot["action"]
+        np.testing.assert_array_equal(actions[self._row], expected_action(self._slot, self._row))
+        assert (actions[self._row + 1 :] == _UNTOUCHED).all(), "answered before it was asked"
+        self._answered.add()
         self._row += 1
         if self._row < ROWS:
             self._ask(self._slot)
@@ -78,13 +71,10 @@ class Asker(Role):
         return True
 
     def _begin(self) -> bool:
-        if self._sent >= self.limit:
-            return False
-        self._slot = self.sink.reserve()
+        self._slot = self.sink.reserve() if self._sent < self.limit else None
         if self._slot is None:
             return False
-        for array in self._slot.arrays.values():
-            array[...] = _UNTOUCHED
+        self._slot["action"][:] = _UNTOUCHED
         provenance = self._slot["provenance"][0]
         provenance[PROVENANCE_ACTOR] = self._context.index
         provenance[PROVENANCE_INCARNATION] = self._context.incarnation
@@ -94,61 +84,36 @@ class Asker(Role):
 
     def _ask(self, slot: Slot) -> None:
         stamp = self._context.index * 1_000_000 + self._sent * 1000 + self._row * 10
-        slot["observation.place"][self._row] = stamp + np.arange(COLUMNS * 2).reshape(COLUMNS, 2)
-        slot["first"][self._row] = (np.arange(COLUMNS) + self._sent) % 2 == 0
+        slot["observation"][self._row] = stamp + np.arange(COLUMNS)
         self.port.send(slot, self._row)
-
-    def _check(self, slot: Slot) -> None:
-        row = self._row
-        np.testing.assert_array_equal(slot["action"][row], expected_action(slot, row))
-        half = (slot["action"][row] / 2).astype(np.float32)  # as the field stores it
-        np.testing.assert_array_equal(slot["behaviour_value"][row], half)
-        assert slot["parameter_version"][row] == row + 7
-        np.testing.assert_array_equal(slot["state.core"], slot["observation.place"][0] + 1)
-        assert (slot["reward"][row] == _UNTOUCHED).all(), "written by the one who answers"
-        assert (slot["action"][row + 1 :] == _UNTOUCHED).all(), "answered before it was asked"
-        self._answered.add()
 
 
 @dataclass(eq=False)
 class Answerer(Role):
-    """Does to a row what an inference server does, with arithmetic for a network."""
+    """Answers as an inference server does, with arithmetic for a network.
+
+    The first incarnation of a mute one takes questions and answers none."""
 
     requests: RequestServer
+    mute: bool = False
 
     def open(self, context: NodeContext) -> None:
         self._answers = context.telemetry.counter("answers")
+        self._swallowed = context.telemetry.counter("swallowed")
+        self._is_mute = self.mute and context.incarnation == 0
         context.telemetry.counter("process_id").set(os.getpid())
 
     def step(self) -> bool:
         taken = self.requests.take()
         if taken is None:
             return False
+        if self._is_mute:
+            self._swallowed.add()
+            return True
         slot, row = taken
         slot["action"][row] = expected_action(slot, row)
-        slot["behaviour_value"][row] = slot["action"][row] / 2
-        slot["parameter_version"][row] = row + 7
-        if row == 0:
-            slot["state.core"][:] = slot["observation.place"][0] + 1
         self.requests.answer(slot, row, int(slot["provenance"][0, PROVENANCE_ACTOR]))
         self._answers.add()
-        return True
-
-
-class Swallower(Answerer):
-    """Its first incarnation takes questions and answers none."""
-
-    def open(self, context: NodeContext) -> None:
-        super().open(context)
-        self._is_mute = context.incarnation == 0
-        self._swallowed = context.telemetry.counter("swallowed")
-
-    def step(self) -> bool:
-        if not self._is_mute:
-            return super().step()
-        if self.requests.take() is None:
-            return False
-        self._swallowed.add()
         return True
 
 

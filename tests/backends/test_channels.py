@@ -13,7 +13,6 @@ from veldt.backends.shared_memory.channels import (
     QueueSink,
     QueueSource,
     TornSlotError,
-    checksum,
 )
 from veldt.backends.shared_memory.memory import IndexDeque, PlainBlock
 from veldt.topology import BoardSpec, QueueSpec
@@ -105,18 +104,6 @@ def test_bytes_changed_after_the_commit_are_noticed(field: str) -> None:
     memory.slots[0][field].reshape(-1).view(np.uint8)[0] ^= 1
     with pytest.raises(TornSlotError, match="slot 0"):
         QueueSource(memory, 2, ()).take_batch()
-
-
-@pytest.mark.parametrize("size", [1, 7, 8, 9, 1000])
-def test_a_checksum_depends_on_every_byte(size: int) -> None:
-    data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
-    reference = checksum(data)
-    assert 0 <= reference < 1 << 63
-    for position in range(size):
-        data[position] ^= 4
-        assert checksum(data) != reference
-        data[position] ^= 4
-    assert checksum(data) == reference
 
 
 def test_a_board_gives_only_what_is_newer() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -95,18 +94,6 @@ def test_a_killed_node_that_cannot_restart_ends_the_run(
     with pytest.raises(NodeFailure, match="idle-0 failed: its process") as raised:
         advance_for(backend, 60.0)
     assert raised.value.node == "idle-0"
-
-
-@concurrent_backends
-def test_nodes_ignore_an_interrupt(name: str, make_backend: MakeBackend) -> None:
-    """Ctrl-C reaches the whole process group, but ending the run is the supervisor's decision."""
-    backend = make_backend(name, one_to_one())
-    backend.start()
-    advance_until(backend, lambda: counter(backend, 1, "received") > 0, "records")
-    strike(backend, 0, signal.SIGINT)
-    before = counter(backend, 1, "received")
-    advance_until(backend, lambda: counter(backend, 1, "received") > before + 1000, "more records")
-    assert backend.restarts == 0
 
 
 @concurrent_backends

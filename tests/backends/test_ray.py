@@ -15,7 +15,6 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-import requesting_roles as requesting
 import tiny_roles as roles
 from driving import MakeBackend, advance_until, bare_topology, counter
 
@@ -64,29 +63,16 @@ def waiting_in(intake: Intake) -> list[int]:
 
 
 @in_event_loop
-async def test_a_delivery_is_answered_when_its_slot_comes_back() -> None:
-    intake = intake_with(num_slots=2)
-    delivery = asyncio.create_task(intake.deliver("actor", 0, 0, record(1)))
-    await settle()
-    assert waiting_in(intake) == [1]
-    assert not delivery.done()
-    index = intake.memory.full.pop()
-    assert index is not None
-    intake.memory.free.push(index)
-    await settle()
-    assert delivery.done()
-
-
-@in_event_loop
-async def test_deliveries_wait_for_a_slot_and_keep_their_order() -> None:
+async def test_deliveries_keep_their_order_and_are_answered_when_their_slot_comes_back() -> None:
     intake = intake_with(num_slots=1)
     deliveries = [
         asyncio.create_task(intake.deliver("actor", 0, number, record(number + 1)))
         for number in (2, 0, 1)  # as Ray may run them
     ]
     arrived = []
-    for _ in range(3):
+    for count in range(3):
         await settle()
+        assert sum(delivery.done() for delivery in deliveries) == count
         arrived += waiting_in(intake)
         index = intake.memory.full.pop()
         assert index is not None
@@ -139,20 +125,6 @@ async def test_nothing_of_a_dead_process_arrives_after_its_successors_first() ->
     assert all(delivery.done() for delivery in deliveries)
 
 
-@in_event_loop
-async def test_closing_answers_those_that_wait_for_a_slot() -> None:
-    intake = intake_with(num_slots=1)
-    deliveries = [
-        asyncio.create_task(intake.deliver("actor", 0, number, record(number)))
-        for number in range(3)
-    ]
-    await settle()
-    await intake.close()
-    await settle()
-    assert all(delivery.done() for delivery in deliveries)
-    assert waiting_in(intake) == [0]
-
-
 def producers_and_a_consumer(num_producers: int, num_slots: int) -> Topology:
     topology = bare_topology()
     queue = topology.queue("records", LAYOUT, num_slots)
@@ -178,12 +150,6 @@ def test_producers_share_the_slots_and_none_goes_without(
     assert wiring.calls_at_a_time("producer-0") == 0
 
 
-def test_a_process_with_two_producers_has_twice_the_share() -> None:
-    topology = producers_and_a_consumer(3, 6)
-    topology.colocate(*topology.nodes[:2])
-    assert Wiring(topology).shares("records") == {"producer-0+producer-1": 4, "producer-2": 2}
-
-
 def test_a_queue_within_one_process_is_not_sent() -> None:
     topology = producers_and_a_consumer(2, 4)
     topology.colocate(topology.nodes[0], topology.nodes[2])
@@ -206,22 +172,11 @@ def lock_free_memory() -> Topology:
     return topology
 
 
-def questions() -> Topology:
-    topology = bare_topology()
-    queue = topology.queue("slots", requesting.row_layout(), 4)
-    requests = topology.ask_about("requests", queue, num_clients=1)
-    topology.add("asker", roles.Idle((queue.sink, requests.client(0))))
-    topology.add("answerer", roles.Idle((requests.server,)))
-    topology.add("judge", roles.Idle((queue.source(),)))
-    return topology
-
-
 @pytest.mark.parametrize(
     ("topology", "message"),
     [
         (two_consumers(), "consumed by consumer-0, consumer-1.*use --backend process"),
         (lock_free_memory(), "worker-0, worker-1 use the shared memory 'weights'.*--backend"),
-        (questions(), "asker-0, answerer-0 use the shared memory 'requests'.*--backend process"),
     ],
 )
 def test_what_needs_shared_memory_is_refused_before_anything_starts(
@@ -229,21 +184,6 @@ def test_what_needs_shared_memory_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Wiring(topology)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "expected"),
-    [
-        ("impala", {"learner-0"}),
-        ("apex", {"learner-0", "replay-0"}),
-        ("gorila", {"parameter_server-0", "parameter_server-1"}),
-        ("seed_rl", {"inference-0+learner-0"}),
-    ],
-)
-def test_what_others_depend_on_has_a_reservation(architecture: str, expected: set[str]) -> None:
-    options = RunOptions(env="CartPole-v1", backend="ray", num_actors=2, total_env_steps=1)
-    wiring = Wiring(make_plan(architecture, options, {}).topology)
-    assert {group for group in wiring.groups if wiring.has_dependents(group)} == expected
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,14 @@ backends_with_shared_memory = pytest.mark.parametrize("name", ["serial", "proces
 ASKERS, JUDGE = (0, 1), 4
 
 
-def askers_and_answerers(
-    limit: int = 1 << 40, answerer: type[roles.Answerer] = roles.Answerer
-) -> Topology:
+def askers_and_answerers(limit: int = 1 << 40, mute: bool = False) -> Topology:
     """Two who ask; in one process, two who answer and one who takes what comes of it."""
     topology = bare_topology()
     queue = topology.queue("slots", roles.row_layout(), num_slots=5)
     requests = topology.ask_about("requests", queue, num_clients=2)
     for index in range(2):
         topology.add("asker", roles.Asker(queue.sink, requests.client(index), limit))
-    home = [topology.add("answerer", answerer(requests.server)) for _ in range(2)]
+    home = [topology.add("answerer", roles.Answerer(requests.server, mute)) for _ in range(2)]
     home.append(topology.add("judge", roles.Judge(queue.source())))
     topology.colocate(*home, threads=True)
     return topology
@@ -50,16 +48,6 @@ def test_every_question_is_answered_once_in_the_row_it_is_about(
         assert total(backend, ASKERS, "idle_steps") < 10 * questions
 
 
-@backends_with_shared_memory
-def test_ends_in_one_process_need_no_messages(name: str, make_backend: MakeBackend) -> None:
-    topology = askers_and_answerers(limit=10)
-    topology.colocated.clear()
-    topology.colocate(*topology.nodes, threads=True)
-    backend = make_backend(name, topology)
-    backend.start()
-    advance_until(backend, lambda: counter(backend, JUDGE, "received") == 20, "all slots")
-
-
 def test_one_who_asks_may_die_with_a_question_open(make_backend: MakeBackend) -> None:
     """Its successor asks anew; the answer to the dead one is taken for no other."""
     backend = make_backend("process", askers_and_answerers())
@@ -82,7 +70,7 @@ def test_one_who_asks_may_die_with_a_question_open(make_backend: MakeBackend) ->
 
 def test_questions_that_a_dead_one_had_taken_are_asked_again(make_backend: MakeBackend) -> None:
     """Both questions are with it when it dies, and none waits any more."""
-    backend = make_backend("process", askers_and_answerers(answerer=roles.Swallower))
+    backend = make_backend("process", askers_and_answerers(mute=True))
     backend.start()
     advance_until(backend, lambda: total(backend, (2, 3), "swallowed") == 2, "both questions")
     strike(backend, 2)

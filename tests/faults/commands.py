@@ -74,11 +74,12 @@ def end(process: subprocess.Popen, whole_group: bool = False) -> None:
 
 def wait_for_training(run_dir: Path, process: subprocess.Popen) -> None:
     """Until environments have been stepped: a line of metrics alone is also written before."""
-    deadline, metrics = time.monotonic() + PATIENCE_SECONDS, run_dir / "metrics.jsonl"
-    while not (metrics.exists() and re.search(r'"env_steps": [1-9]', metrics.read_text())):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    metrics = run_dir / "metrics.jsonl"
+    wait_until(
+        lambda: metrics.exists() and re.search(r'"env_steps": [1-9]', metrics.read_text()),
+        "training",
+        process,
+    )
 
 
 def wait_until(condition: Callable[[], object], what: str, process: subprocess.Popen) -> None:
@@ -104,11 +105,12 @@ def wait_for_more_steps(run_dir: Path, process: subprocess.Popen) -> None:
 def wait_until_it_listens(process: subprocess.Popen) -> None:
     """Until a command handles SIGTERM. Python itself takes a while to start, longer on a machine
     that has forgotten its files, and no program can hear before it runs."""
-    status, deadline = Path(f"/proc/{process.pid}/status"), time.monotonic() + PATIENCE_SECONDS
-    while not int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) >> 14 & 1:
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    status = Path(f"/proc/{process.pid}/status")
+    wait_until(
+        lambda: int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) >> 14 & 1,
+        "a handler of SIGTERM",
+        process,
+    )
 
 
 def session_of(leader: int) -> list[psutil.Process]:

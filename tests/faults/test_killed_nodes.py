@@ -9,12 +9,12 @@ import random
 import signal
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
+from driving import advance_until
 
 from veldt.backends.base import BackendOptions
 from veldt.backends.process.backend import ProcessBackend
@@ -27,11 +27,9 @@ from veldt.telemetry.aggregate import RunTelemetry
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_SECONDS = 60.0
 ACTOR_KILLS = int(os.environ.get("VELDT_ACTOR_KILLS", 20))  # 1,000 at night
 REPLAY_KILLS = int(os.environ.get("VELDT_REPLAY_KILLS", 1))  # 50 at night
 KILLS = 3
-HANG_SECONDS = 6.0
 PREFETCHED = 6  # batches that may have been in flight when the replay died
 REPLAY = {"min_replay_transitions": 200, "batch_size": 16, "env_steps_per_update": 8.0}
 
@@ -51,13 +49,6 @@ def running(num_actors, architecture="impala", own=None, recurrent="none", run_d
         yield backend
     finally:
         backend.stop()
-
-
-def advance_until(backend, condition, what):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
-        backend.advance(0.02)
 
 
 def counter(backend, node, name):
@@ -119,25 +110,6 @@ def test_kills_of_actors_while_they_write_tear_nothing():
         assert backend.restarts == ACTOR_KILLS
         stepped = sum(counter(backend, actor, "env_steps") for actor in actors)
         assert counter(backend, "learner-0", "trained_env_steps") <= stepped
-
-
-def test_a_stopped_actor_is_found_and_replaced_while_the_others_go_on():
-    with running(num_actors=2, hang_seconds=HANG_SECONDS) as backend:
-
-        def delivered(actor: str) -> float:
-            return counter(backend, actor, "trajectories")
-
-        advance_until(backend, lambda: delivered("actor-0") * delivered("actor-1") > 0, "data")
-        stopped = psutil.Process(backend.process_ids()["actor-0"])
-        stopped.suspend()
-        before, others = delivered("actor-0"), delivered("actor-1")
-        advance_until(backend, lambda: backend.restarts == 1, "its detection")
-        advance_until(backend, lambda: delivered("actor-0") > before + 1, "its successor")
-        assert backend.restarts == 1
-        assert any(note.startswith("actor-0 was silent for") for note in backend.notes)
-        assert delivered("actor-1") > others
-        with suppress(psutil.NoSuchProcess):
-            assert stopped.status() == psutil.STATUS_ZOMBIE, "it may still write"
 
 
 def test_a_killed_parameter_server_goes_on_from_what_it_had_published():

@@ -35,11 +35,9 @@ def test_a_run_whose_ray_dies_ends_with_one_line_and_names_its_checkpoint(
     limits = ("--backend", "ray", "--envs-per-actor", "2", "--checkpoint-options", "seconds=1")
     process = commands.start(tmp_path, *words, *limits, "--run-dir", "run")
     try:
-        deadline = time.monotonic() + commands.PATIENCE_SECONDS
-        while not list(tmp_path.glob("run/checkpoints/checkpoint-*")):
-            assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        commands.wait_until(
+            lambda: list(tmp_path.glob("run/checkpoints/checkpoint-*")), "a checkpoint", process
+        )
         children = psutil.Process(process.pid).children(recursive=True)
         next(each for each in children if each.name() == victim).kill()
         _, err = process.communicate(timeout=50)

@@ -72,9 +72,3 @@ def test_a_run_in_use_is_refused(run_dir, capsys):
 def test_a_run_without_a_checkpoint_is_refused(run_dir, capsys):
     shutil.rmtree(run_dir / "checkpoints")
     assert "no checkpoint to resume from" in refusal(capsys, str(run_dir))
-
-
-def test_only_damaged_checkpoints_are_no_reason_to_start_afresh(run_dir, capsys):
-    for manifest in (run_dir / "checkpoints").glob("*/manifest.json"):
-        manifest.write_text("{}")
-    assert "starting afresh would hide that" in refusal(capsys, str(run_dir))

@@ -10,15 +10,24 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from veldt.backends.shared_memory.fabric import OverFabric
-from veldt.backends.shared_memory.memory import Doorbell
+from veldt.backends.checkpoint_parts import CHANNELS, restore_counters, with_saved_channels
+from veldt.backends.shared_memory.fabric import Fabric, OverFabric, build_fabric
+from veldt.backends.shared_memory.memory import Doorbell, block
+from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
 from veldt.role import EndLike, Role, bound
-from veldt.telemetry.counters import NodeSnapshot, NodeTelemetry, Spans, traffic_name
+from veldt.telemetry.counters import (
+    TELEMETRY_BYTES,
+    NodeSnapshot,
+    NodeTelemetry,
+    Spans,
+    span_bytes,
+    traffic_name,
+)
 from veldt.topology import (
     WRITING_SIDES,
     BoardSpec,
@@ -84,11 +93,12 @@ class Backend(Protocol):
         """Events for the run to report and remove, such as restarts."""
 
     @property
-    def restarts(self) -> int: ...
-
-    @property
     def restarted(self) -> Counter[str]:
         """Restarts by group name."""
+
+    @property
+    def restarts(self) -> int:
+        """Restarts of all groups."""
 
     def start(self) -> None: ...
 
@@ -132,14 +142,46 @@ class Backend(Protocol):
 class LocalBackend(OverFabric):
     """State common to the backends of one machine, all of whose channels are in one fabric."""
 
+    _between_processes: ClassVar[bool]
+
     def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
         self._topology, self._seed, self._options = topology, seed, options
         self._checkpoint: Path | None = None
         self._generation = 0
+        self._fabric = self._build_fabric()
+        size = TELEMETRY_BYTES + span_bytes(options.timeline_seconds)
+        self._telemetry = {
+            node.name: block(size, "veldt-telemetry", self._between_processes)
+            for node in topology.nodes
+        }
         self.run_dir: Path | None = None
         self.notes: list[str] = []
-        self.restarts = 0
         self.restarted: Counter[str] = Counter()
+
+    @property
+    def restarts(self) -> int:
+        return self.restarted.total()
+
+    def _build_fabric(self) -> Fabric:
+        return build_fabric(self._topology, self._between_processes, self._options.verify)
+
+    def _begin_from(self, checkpoint: Path, generation: int) -> None:
+        """Give channels and counters the content of a checkpoint."""
+        self._generation = generation
+        self._topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
+        self._fabric.close()
+        self._fabric = self._build_fabric()
+        for name, counters in self._telemetry.items():
+            restore_counters(counters.memory, read_part(checkpoint, name))
+
+    def _counters(self, node: str) -> NodeTelemetry:
+        return NodeTelemetry(self._telemetry[node].memory)
+
+    def snapshots(self) -> list[NodeSnapshot]:
+        return [self._counters(name).snapshot() for name in self._telemetry]
+
+    def take_spans(self) -> dict[str, Spans]:
+        return {name: self._counters(name).take_spans() for name in self._telemetry}
 
 
 def captured(backend: Backend, patience_seconds: float = 60.0) -> dict[str, dict[str, np.ndarray]]:
@@ -231,19 +273,12 @@ BetweenSteps = Callable[[list[RunningNode]], None]
 """Called between two steps, when the state of every role can be saved."""
 
 
-def do_nothing(nodes: list[RunningNode]) -> None: ...
-
-
-def never() -> bool:
-    return False
-
-
 def run_until_stopped(
     nodes: list[RunningNode],
     doorbell: Doorbell,
     stopped: Callable[[], bool],
-    between_steps: BetweenSteps = do_nothing,
-    paused: Callable[[], bool] = never,
+    between_steps: BetweenSteps,
+    paused: Callable[[], bool] = lambda: False,
 ) -> None:
     """Step `nodes` in turn; sleep until notified when none has work or all must pause."""
     while not stopped():
@@ -266,8 +301,8 @@ def run_in_threads(
     nodes: list[RunningNode],
     doorbells: dict[str, Doorbell],
     stopped: Callable[[], bool],
-    make_between_steps: Callable[[], BetweenSteps] = lambda: do_nothing,
-    paused: Callable[[], bool] = never,
+    make_between_steps: Callable[[], BetweenSteps],
+    paused: Callable[[], bool] = lambda: False,
 ) -> None:
     """Step each node in a thread of its own. When one fails, the others stop."""
     failures: list[NodeFailure] = []

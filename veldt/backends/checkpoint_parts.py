@@ -8,14 +8,17 @@ episodes. Parts are named after nodes; CHANNELS holds boards and shared memory.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from veldt.backends.base import RunningNode
 from veldt.backends.shared_memory.fabric import Fabric
 from veldt.telemetry.counters import NodeSnapshot
 from veldt.topology import Topology
 from veldt.types import Parameters
+
+if TYPE_CHECKING:
+    from veldt.backends.base import RunningNode
 
 Parts = dict[str, dict[str, np.ndarray]]
 

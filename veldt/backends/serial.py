@@ -8,8 +8,8 @@ same bits. A lag bug seen once can be replayed in a debugger.
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,15 +28,11 @@ from veldt.backends.checkpoint_parts import (
     Parts,
     captured_channels,
     captured_node,
-    restore_counters,
     restore_role,
-    with_saved_channels,
 )
-from veldt.backends.shared_memory.fabric import build_fabric
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
-from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry, Spans, span_bytes
-from veldt.topology import End, Node, Topology
+from veldt.topology import Topology
 
 _ROUNDS_PER_ADVANCE = 64
 _SECONDS_PER_ROUND = 1e-3  # on the clock of roles that wait a little for each other
@@ -60,13 +56,13 @@ class SerialCapture:
 class SerialBackend(LocalBackend):
     """Round-robin over `step()` in one thread."""
 
+    _between_processes = False
+
     def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
         super().__init__(topology, seed, options)
         self._advanced_at = 0.0
-        self._fabric = build_fabric(topology, between_processes=False, verify=options.verify)
         self._order = np.random.default_rng([seed, _ORDER])
-        size = TELEMETRY_BYTES + span_bytes(options.timeline_seconds)
-        self._telemetry = [NodeTelemetry(memoryview(bytearray(size))) for _ in topology.nodes]
+        self._live = [self._counters(name) for name in self._telemetry]
         self._nodes: list[RunningNode] = []
         self._idle_rounds = 0
         self._rounds = 0
@@ -78,12 +74,17 @@ class SerialBackend(LocalBackend):
         self._construct()
 
     def _construct(self) -> None:
-        for node, telemetry in zip(self._topology.nodes, self._telemetry, strict=True):
-            seed, generation = self._seed, self._generation
+        for node, telemetry in zip(self._topology.nodes, self._live, strict=True):
             context = NodeContext(
-                node.name, node.index, seed, telemetry, generation, self.run_dir, self._clock
+                node.name,
+                node.index,
+                self._seed,
+                telemetry,
+                self._generation,
+                self.run_dir,
+                clock=lambda: self._rounds * _SECONDS_PER_ROUND,
             )
-            running = construct(node, context, self._open)
+            running = construct(node, context, partial(self._fabric.open, holder=1))
             self._nodes.append(running)
             if self._checkpoint is not None:
                 restore_role(running, read_part(self._checkpoint, node.name))
@@ -96,19 +97,13 @@ class SerialBackend(LocalBackend):
         """Begin from a checkpoint, also in the middle of a run.
 
         The run that saved it restores itself, too, which makes resuming exact."""
-        self._checkpoint, self._generation = checkpoint, generation
-        topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
-        self._fabric = build_fabric(topology, between_processes=False, verify=self._options.verify)
+        self._checkpoint = checkpoint
+        self._begin_from(checkpoint, generation)
         self._order = np.random.default_rng([self._seed, _ORDER, generation])
-        for node, telemetry in zip(self._topology.nodes, self._telemetry, strict=True):
-            restore_counters(telemetry.memory, read_part(checkpoint, node.name))
         if self._nodes:
             close_all(self._nodes)
             self._nodes = []
             self._construct()
-
-    def _open(self, node: Node, end: End) -> Any:
-        return self._fabric.open(node, end, holder=1)
 
     def advance(self, seconds: float) -> None:
         """Run a fixed number of rounds, because stopping must not depend on the clock.
@@ -128,13 +123,10 @@ class SerialBackend(LocalBackend):
         return total is not None and env_steps >= total
 
     def _env_steps(self) -> float:
-        return sum(node.value("env_steps") for node in self._telemetry)
+        return sum(node.value("env_steps") for node in self._live)
 
     def pause(self) -> None:
         """Nodes only step in `advance`."""
-
-    def _clock(self) -> float:
-        return self._rounds * _SECONDS_PER_ROUND
 
     def _round(self) -> None:
         worked = False
@@ -146,9 +138,9 @@ class SerialBackend(LocalBackend):
             if self._is_due(env_steps):
                 break
             # Summing over all nodes after each step would be quadratic in their number.
-            before = self._telemetry[index].value("env_steps")
+            before = self._live[index].value("env_steps")
             worked |= self._nodes[index].step()
-            env_steps += self._telemetry[index].value("env_steps") - before
+            env_steps += self._live[index].value("env_steps") - before
             now = time.perf_counter()
             busy.append((index, clock, now))
             clock = now
@@ -158,13 +150,6 @@ class SerialBackend(LocalBackend):
         if self._idle_rounds > _IDLE_ROUNDS_UNTIL_DEADLOCK:
             names = ", ".join(node.name for node in self._nodes)
             raise NodeFailure(names, "every node waits for another one: the topology is deadlocked")
-
-    def snapshots(self) -> list[NodeSnapshot]:
-        return [telemetry.snapshot() for telemetry in self._telemetry]
-
-    def take_spans(self) -> dict[str, Spans]:
-        names = (node.name for node in self._topology.nodes)
-        return {n: node.take_spans() for n, node in zip(names, self._telemetry, strict=True)}
 
     def process_ids(self) -> dict[str, int]:
         return {}

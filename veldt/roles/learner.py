@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.devices import Completion, Compute, Download, Upload, use_tensor_cores
+from veldt.devices import Completion, Compute, Download, Upload
 from veldt.losses import Loss, Objective, Tensors
 from veldt.networks import FlatParameters, NetworkFactory
 from veldt.ports import (
@@ -59,7 +59,8 @@ class Learner(Role):
         self._threads = LearnerThreads(self.compute.threads, self.compute.gives_way)
         device = torch.device(self.compute.device)
         if device.type == "cuda":
-            use_tensor_cores()
+            # Matrix products may round float32 factors to TF32, with 10 bits of mantissa.
+            torch.set_float32_matmul_precision("high")
         self._upload, self._download = Upload(device), Download(device)
         self._completion = Completion(device)
         network = self.network.make() if self.initial is None else self.network.blank()

@@ -13,7 +13,7 @@ import torch
 from veldt import architectures
 from veldt.architectures import Architecture
 from veldt.backends import BACKENDS
-from veldt.backends.process.pickling import check_can_be_sent
+from veldt.backends.process.node_process import check_can_be_sent
 from veldt.backends.shared_memory.fabric import bytes_of
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Interface

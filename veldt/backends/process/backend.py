@@ -21,33 +21,13 @@ from veldt.backends.base import (
     doorbells_of,
     is_restartable,
 )
-from veldt.backends.checkpoint_parts import (
-    CHANNELS,
-    Parts,
-    captured_channels,
-    part_of_absent,
-    restore_counters,
-    with_saved_channels,
-)
-from veldt.backends.process.forkserver import keep_running
-from veldt.backends.process.node_process import (
-    Launch,
-    NodeProcess,
-    Unsaved,
-    exchange_directory,
-    part_path,
-)
-from veldt.backends.shared_memory.fabric import (
-    Fabric,
-    build_fabric,
-    descriptors_of,
-    remove_orphaned_sockets,
-)
+from veldt.backends.checkpoint_parts import CHANNELS, Parts, captured_channels, part_of_absent
+from veldt.backends.process.node_process import Launch, NodeProcess, exchange_directory, part_path
+from veldt.backends.shared_memory.fabric import Fabric, descriptors_of, remove_orphaned_sockets
 from veldt.backends.shared_memory.memory import SharedBlock
 from veldt.backends.supervision import Recovery, RestartPolicy, silent_seconds
 from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.resources import require_descriptors
-from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, NodeTelemetry, Spans, span_bytes
 from veldt.topology import Group, Topology
 
 _GRACE_SECONDS = 5.0
@@ -59,17 +39,13 @@ _CAPTURE_SECONDS = 60.0
 class ProcessBackend(LocalBackend):
     """Starts, watches, restarts and stops the processes of a topology."""
 
+    _between_processes = True
+
     def __init__(self, topology: Topology, seed: int, options: BackendOptions = DEFAULTS) -> None:
-        super().__init__(topology, seed, options)
-        self._answered_number = 0
-        self._groups = topology.groups()
         require_descriptors(descriptors_of(topology))
-        self._fabric = self._build_fabric()
+        self._groups = topology.groups()
+        super().__init__(topology, seed, options)
         self._control = SharedBlock(16, "veldt-control")
-        size = TELEMETRY_BYTES + span_bytes(options.timeline_seconds)
-        self._telemetry = {
-            node.name: SharedBlock(size, "veldt-telemetry") for node in topology.nodes
-        }
         self._processes: list[NodeProcess] = []
         self._restarting: list[tuple[float, NodeProcess]] = []
         """Dead processes and the time of their restart."""
@@ -77,7 +53,7 @@ class ProcessBackend(LocalBackend):
         self._last_check, self._watched_since = time.monotonic(), 0.0
 
     def _build_fabric(self) -> Fabric:
-        fabric = build_fabric(self._topology, between_processes=True, verify=self._options.verify)
+        fabric = super()._build_fabric()
         for group in self._groups:
             fabric.doorbells.update(doorbells_of(group))
         self._recovery = Recovery(fabric)
@@ -102,7 +78,6 @@ class ProcessBackend(LocalBackend):
             incarnation=incarnation,
             run_dir=self.run_dir,
             checkpoint=self._checkpoint,
-            checkpoint_number=self._answered_number,
         )
         return NodeProcess(group, launch)
 
@@ -117,7 +92,6 @@ class ProcessBackend(LocalBackend):
             if now - self._last_check > _LONGEST_GAP_SECONDS:
                 self._watched_since = now  # the whole run was suspended, or the supervisor busy
             self._last_check = now
-            keep_running()
             self._kill_silent()
             self._recovery.look()
 
@@ -133,7 +107,7 @@ class ProcessBackend(LocalBackend):
                 process.kill()
 
     def _ended(self, process: NodeProcess) -> None:
-        process.kill_descendants()
+        process.kill()  # with what its environments have left; itself, if the fork server died
         process.read()
         if process.failure is not None:
             raise process.failure
@@ -153,20 +127,10 @@ class ProcessBackend(LocalBackend):
             self._restarting.remove(due)
             dead = due[1]
             self._processes.append(self._launch(dead.group, dead.holder, dead.incarnation + 1))
-            self.restarts += 1
             self.restarted[dead.group.name] += 1
 
     def pause(self) -> None:
         self._control.memory[1] = 1
-
-    def _counters(self, node: str) -> NodeTelemetry:
-        return NodeTelemetry(self._telemetry[node].memory)
-
-    def snapshots(self) -> list[NodeSnapshot]:
-        return [self._counters(node.name).snapshot() for node in self._topology.nodes]
-
-    def take_spans(self) -> dict[str, Spans]:
-        return {name: self._counters(name).take_spans() for name in self._telemetry}
 
     def process_ids(self) -> dict[str, int]:
         return {process.group.name: process.process_id for process in self._processes}
@@ -174,19 +138,11 @@ class ProcessBackend(LocalBackend):
     def restore(self, checkpoint: Path, generation: int) -> None:
         """Before the start: begin from here. During the run: restarted groups begin from here."""
         self._checkpoint = checkpoint
-        if self._processes:
-            return
-        self._generation = generation
-        self._topology = with_saved_channels(self._topology, read_part(checkpoint, CHANNELS))
-        self._fabric.close()
-        self._fabric = self._build_fabric()
-        for node in self._topology.nodes:
-            restore_counters(self._telemetry[node.name].memory, read_part(checkpoint, node.name))
+        if not self._processes:
+            self._begin_from(checkpoint, generation)
 
     def capture(self, patience_seconds: float) -> ProcessCapture:
         numbers = self._control.memory[8:16].cast("q")
-        # Groups that start from now on save their part for this checkpoint, not for earlier ones.
-        self._answered_number = numbers[0]
         numbers[0] += 1
         self._wake_all()
         return ProcessCapture(self, numbers[0], patience_seconds)
@@ -225,33 +181,26 @@ class ProcessCapture:
         self._backend, self._number = backend, number
         self._directory, self._last = exchange_directory(backend.run_dir), backend._checkpoint
         self._nodes = [node.name for node in backend._topology.nodes]
-        self._missing, self._absent = list(self._nodes), set[str]()
+        self._missing, self._absent = set(self._nodes), set[str]()
         self._dispensable = _dispensable_nodes(backend._topology)
         now = time.monotonic()
         self._patience = now + patience_seconds
         self._deadline = now + max(_CAPTURE_SECONDS, patience_seconds)
 
     def ready(self) -> bool:
-        self._missing = [name for name in self._missing if not self._path(name).exists()]
-        for unsaved in self._unsaved():
-            if unsaved.number == self._number and unsaved.node in self._missing:
-                self._fail(f"{unsaved.node} could not hand over its state: {unsaved.cause}")
-        now = time.monotonic()
-        if now > self._patience and self._dispensable.issuperset(self._missing):
-            self._absent, self._missing = set(self._missing), []
-        if self._missing and now > self._deadline:
-            names = ", ".join(self._missing)
-            self._fail(f"{names} did not hand over their state in {_CAPTURE_SECONDS:.0f} s")
-        return not self._missing
-
-    def _unsaved(self) -> list[Unsaved]:
-        """Which nodes have reported since the last call that they could not save, and why."""
-        found: list[Unsaved] = []
+        self._missing = {name for name in self._missing if not self._path(name).exists()}
         for process in self._backend._processes:
             process.read()
-            found += process.unsaved
-            process.unsaved = []
-        return found
+            for (number, name), cause in process.unsaved.items():
+                if number == self._number and name in self._missing:
+                    self._fail(f"{name} could not hand over its state: {cause}")
+        now = time.monotonic()
+        if now > self._patience and self._missing <= self._dispensable:
+            self._absent, self._missing = self._missing, set()
+        if self._missing and now > self._deadline:
+            names = ", ".join(sorted(self._missing))
+            self._fail(f"{names} did not hand over their state in {_CAPTURE_SECONDS:.0f} s")
+        return not self._missing
 
     def parts(self) -> Parts:
         """Read and verify everything, which may take a while."""

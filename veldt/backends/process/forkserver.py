@@ -29,14 +29,9 @@ def warm_up(*modules: str) -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     raise_descriptor_limit()
     server_context().set_forkserver_preload(["veldt.backends.process.preload", *modules])
-    keep_running()
+    forkserver.ensure_running()
     # Imported after the start of the server, because the import takes longer.
     from veldt.environments.processes import claim, remove_leftovers
 
     claim(Path(get_temp_dir()))
     remove_leftovers()
-
-
-def keep_running() -> None:
-    """Start the fork server again if it has died; its node processes are still running."""
-    forkserver.ensure_running()

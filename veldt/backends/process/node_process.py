@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node process: the code it runs, and the supervisor's handle on it.
 
-The kernel, not the fork server, reports whether it is alive: that one may be killed, and the node
-processes it started continue. A node process leads a process group, so that the programs of its
-environments end with it.
+It leads a process group, so that the programs of its environments end with it. If the fork server
+is killed, all node processes count as dead and are replaced.
 """
 
 from __future__ import annotations
@@ -13,12 +12,14 @@ import faulthandler
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import torch
@@ -32,23 +33,23 @@ from veldt.backends.base import (
     run_until_stopped,
 )
 from veldt.backends.checkpoint_parts import captured_node, restore_role
-from veldt.backends.process.forkserver import keep_running, server_context
+from veldt.backends.process.forkserver import server_context
 from veldt.backends.shared_memory.fabric import Fabric, SentFabric
-from veldt.backends.shared_memory.memory import Descriptor, SharedBlock
+from veldt.backends.shared_memory.memory import Block, Descriptor, SharedBlock
 from veldt.checkpoints.store import CheckpointError, CheckpointStore, read_part
 from veldt.context import NodeContext
 from veldt.environments.processes import die_with, ignore_signals, kill_group, lead_group
+from veldt.errors import ConfigurationError
 from veldt.resources import keep_freed_memory
+from veldt.role import leaves_of
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.topology import Group, Node
+from veldt.topology import End, Group, Node, Topology
 
-_REPORT_BYTES = 60_000  # below a pipe's capacity, so that reporting never blocks
-_LONGEST_CAUSE = 500
-_LAUNCHES = 3
+_LONGEST_CAUSE, _LONGEST_TRACE = 2000, 8000  # as JSON less than a pipe holds
 _EXIT_CODE_SECONDS = 1.0
 _DEATH_SECONDS = 5.0  # a killed process that still exists then is stuck in the kernel
 _STACK_SECONDS = 0.3
-_SERVER_GONE = 255  # multiprocessing's exit code of a process whose fork server has died
+_REMEDY = "define it at the top level of a module, or use --backend serial"
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Launch:
     nodes: list[Node]
     threads: bool
     fabric: Fabric | SentFabric
-    telemetry: dict[str, SharedBlock]
+    telemetry: dict[str, Block]
     control: SharedBlock
     """Byte 0: stop. Byte 1: pause. Bytes 8 to 15: number of the requested checkpoint."""
     holder: int
@@ -67,10 +68,32 @@ class Launch:
     run_dir: Path | None
     checkpoint: Path | None
     """Where this group resumes from, if anywhere."""
-    checkpoint_number: int
-    """The last checkpoint that this group need not save its part for."""
     lifeline: Descriptor = field(default_factory=lambda: Descriptor(-1))
     errors: Descriptor = field(default_factory=lambda: Descriptor(-1))
+
+
+def check_can_be_sent(topology: Topology) -> None:
+    """Refuse what cannot be pickled, such as a lambda, a local function or an open file."""
+    main = sys.modules["__main__"]
+    main_is_a_file = main.__spec__ is not None or getattr(main, "__file__", None) is not None
+    seen = set()
+    for node in topology.nodes:
+        for argument, value in leaves_of(node.role):
+            if id(value) in seen or isinstance(value, End):
+                continue
+            seen.add(id(value))
+            try:
+                text = bytes(ForkingPickler.dumps(value))
+            except Exception as error:  # a user's object may raise anything
+                raise ConfigurationError(
+                    f"{argument} of {node.name} cannot be sent to another process"
+                    f" ({' '.join(str(error).split())}); {_REMEDY}"
+                ) from error
+            if b"__main__" in text and not main_is_a_file:
+                raise ConfigurationError(
+                    f"{argument} of {node.name} was defined at a prompt or in a notebook, where"
+                    f" other processes cannot find it; {_REMEDY}"
+                )
 
 
 def run_group(launch: Launch) -> None:
@@ -91,7 +114,8 @@ def run_group(launch: Launch) -> None:
         _run(launch, fabric, nodes)
         close_all(nodes)
     except NodeFailure as failure:
-        _report_failure(launch.errors.fd, failure)
+        cause, trace = failure.cause[:_LONGEST_CAUSE], failure.trace[-_LONGEST_TRACE:]
+        _send(launch.errors.fd, {"node": failure.node, "cause": cause, "trace": trace})
         os._exit(1)
     # No process depends on an orderly exit of the interpreter, and torch's takes a while.
     os._exit(0)
@@ -146,21 +170,21 @@ class SaveOnRequest:
 
     def __init__(self, launch: Launch) -> None:
         self._numbers = launch.control.memory[8:16].cast("q")
-        run_dir = launch.run_dir
-        self._directory = exchange_directory(run_dir) if run_dir is not None else None
-        self._seen, self._errors = launch.checkpoint_number, launch.errors.fd
+        self._run_dir, self._errors = launch.run_dir, launch.errors.fd
+        self._seen = max(0, self._numbers[0] - 1)  # the latest may still wait for this process
 
     def __call__(self, nodes: list[RunningNode]) -> None:
         number = self._numbers[0]
-        if number == self._seen or self._directory is None:
+        if number == self._seen or self._run_dir is None:
             return
         self._seen = number
+        directory = exchange_directory(self._run_dir)
         for node in nodes:
-            if part_path(self._directory, number, node.name).exists():
+            if part_path(directory, number, node.name).exists():
                 continue  # from a predecessor that died; the supervisor may have seen it
             try:
                 # This can fail at a directory that the supervisor removes, as it needs no more.
-                store = CheckpointStore(self._directory / node.name, keep=1)
+                store = CheckpointStore(directory / node.name, keep=1)
                 store.save(number, {node.name: captured_node(node)}, {})
             except CheckpointError as error:
                 cause = str(error)[:_LONGEST_CAUSE]
@@ -178,27 +202,11 @@ def _die_with_parent(lifeline: int) -> None:
     threading.Thread(target=wait_for_end, daemon=True).start()
 
 
-def _report_failure(errors: int, failure: NodeFailure) -> None:
-    report = {"node": failure.node, "cause": failure.cause[:2000], "trace": failure.trace}
-    while len(json.dumps(report).encode()) > _REPORT_BYTES:
-        report["trace"] = report["trace"][len(report["trace"]) // 2 :]  # its end says most
-    _send(errors, report)
-
-
 def _send(errors: int, report: Mapping[str, str | int]) -> None:
     """Write one line without blocking; it is dropped if the supervisor does not read."""
     os.set_blocking(errors, False)
     with contextlib.suppress(BlockingIOError):
         os.write(errors, json.dumps(report).encode() + b"\n")
-
-
-@dataclass(frozen=True)
-class Unsaved:
-    """A node that could not save its part of a checkpoint."""
-
-    number: int
-    node: str
-    cause: str
 
 
 class NodeProcess:
@@ -209,34 +217,18 @@ class NodeProcess:
         self.group, self.holder, self.incarnation = group, launch.holder, launch.incarnation
         self.failure: NodeFailure | None = None
         """What a role raised; set by `read`."""
-        self.unsaved: list[Unsaved] = []
-        for attempt in range(_LAUNCHES):
-            try:
-                self._start(launch)
-                break
-            except (EOFError, OSError) as error:  # the fork server died in these milliseconds
-                if attempt == _LAUNCHES - 1:
-                    cause = f"its process could not be started ({type(error).__name__}: {error})"
-                    raise NodeFailure(group.name, cause) from error
-        self.started = time.monotonic()
-
-    def _start(self, launch: Launch) -> None:
-        keep_running()
+        self.unsaved: dict[tuple[int, str], str] = {}
+        """By checkpoint and node: why its part could not be saved; filled by `read`."""
         reader, self._lifeline = os.pipe()
         self._errors, writer = os.pipe()
-        launch = replace(launch, lifeline=Descriptor(reader), errors=Descriptor(writer))
         try:
-            self._process = _launched(launch, self.group.name)
-        except BaseException:
-            # Closing the lifeline also ends a process that was started without an answer.
-            os.close(self._lifeline)
-            os.close(self._errors)
-            raise
+            own = replace(launch, lifeline=Descriptor(reader), errors=Descriptor(writer))
+            self._process = _launched(own, group.name)
         finally:
             os.close(reader)
             os.close(writer)
         os.set_blocking(self._errors, False)
-        self._pidfd = _open_process(self.process_id)
+        self.started = time.monotonic()
 
     @property
     def process_id(self) -> int:
@@ -245,27 +237,21 @@ class NodeProcess:
     @property
     def end(self) -> int:
         """A descriptor that is readable once the process has ended."""
-        return self._process.sentinel if self._pidfd is None else self._pidfd
+        return self._process.sentinel
 
     def is_alive(self) -> bool:
         return not connection.wait([self.end], timeout=0)
 
     def kill(self) -> None:
-        """Kill it at once, with its process group."""
+        """Kill it at once, with its process group: what its environments have started."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process_id, signal.SIGKILL)
         connection.wait([self.end], timeout=_DEATH_SECONDS)
-        self.kill_descendants()
-
-    def kill_descendants(self) -> None:
-        """Kill what the environments of a dead node have left running."""
         kill_group(self.process_id)
 
     def cause_of_death(self) -> str:
         self._process.join(_EXIT_CODE_SECONDS)
-        code = self._process.exitcode
-        if code is None or code == _SERVER_GONE:
-            return "an unknown exit code, as the fork server is gone too"
+        code = self._process.exitcode or 0
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def stack(self) -> str:
@@ -287,7 +273,7 @@ class NodeProcess:
         try:
             report = json.loads(line)
             if "number" in report:
-                self.unsaved.append(Unsaved(**report))
+                self.unsaved[report["number"], report["node"]] = report["cause"]
             else:
                 self.failure = NodeFailure(report["node"], report["cause"], report["trace"])
         except (ValueError, TypeError, KeyError):
@@ -297,9 +283,7 @@ class NodeProcess:
     def close(self) -> None:
         os.close(self._lifeline)
         os.close(self._errors)
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-        with contextlib.suppress(ValueError):  # without its server, its end is not known there
+        with contextlib.suppress(ValueError):  # it is stuck in the kernel and still exists
             self._process.close()
 
 
@@ -312,11 +296,3 @@ def _launched(launch: Launch, name: str) -> ForkServerProcess:
             raise
         return _launched(replace(launch, fabric=SentFabric.of(launch.fabric)), name)
     return process
-
-
-def _open_process(process_id: int) -> int | None:
-    """A descriptor of the process; None if the system has none, or it has ended."""
-    try:
-        return os.pidfd_open(process_id)
-    except (AttributeError, OSError):
-        return None

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -230,6 +229,9 @@ class BoardMemory:
     def __reduce__(self) -> tuple[Any, ...]:
         return BoardMemory, (self.spec, self.block)
 
+    def close(self) -> None:
+        self.block.close()
+
     def publish(self, parameters: Parameters) -> None:
         count = int(self._latest[0]) + 1
         position = count % self.spec.history
@@ -294,81 +296,97 @@ class BoardSink:
             doorbell.ring()
 
 
-class Ledger:
-    """The open question of each slot and the process that took it.
-
-    A question outlives a server that died with it, is answered once, and is withdrawn when the
-    process that asked dies."""
-
-    def __init__(self, block: Block, num_slots: int) -> None:
-        self.block, self.num_slots = block, num_slots
-        words = block.memory.cast("q")
-        self.asked, self.takers, self.counts = (
-            words[place * num_slots : (place + 1) * num_slots] for place in range(3)
-        )
-        """By slot: the open row + 1, the process that took it, and the number of questions."""
-
-    @staticmethod
-    def nbytes(num_slots: int) -> int:
-        return 3 * 8 * num_slots
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Ledger, (self.block, self.num_slots)
-
-    def ask(self, slot: int, row: int) -> None:
-        self.takers[slot] = 0
-        self.counts[slot] += 1
-        self.asked[slot] = row + 1
-
-    def take(self, slot: int, row: int, holder: int) -> bool:
-        """False for a question that was withdrawn or that another process has taken."""
-        if self.asked[slot] != row + 1 or self.takers[slot]:
-            return False
-        self.takers[slot] = holder
-        return True
-
-    def is_taken_by(self, slot: int, row: int, holder: int) -> bool:
-        return self.asked[slot] == row + 1 and self.takers[slot] == holder
-
-    def withdraw(self, slot: int) -> None:
-        self.asked[slot] = 0
-
-
-@dataclass
 class RequestMemory:
     """Requests for inference about the rows of a queue: keys to servers, keys back to clients.
 
     A key is slot * rows + row. Observations stay where the actor wrote them, so what is sent does
-    not grow with their size."""
+    not grow with their size. The open request of each slot and the process that took it are in
+    shared memory: a request outlives a server that died with it, is answered once, and is
+    withdrawn when its client dies."""
 
-    queue: QueueMemory
-    pending: Indices
-    answered: Mapping[int, Indices]
-    """By client."""
-    ledger: Ledger
+    def __init__(
+        self, queue: QueueMemory, block: Block, pending: Indices, answered: Mapping[int, Indices]
+    ) -> None:
+        """`answered` by client."""
+        self.queue, self.block, self.pending, self.answered = queue, block, pending, answered
+        num_slots = queue.spec.num_slots
+        words = block.memory.cast("q")
+        self._asked, self._takers = words[:num_slots], words[num_slots : 2 * num_slots]
+        """By slot: the open row + 1, and the process that took it or 0."""
+
+    @staticmethod
+    def nbytes(spec: QueueSpec) -> int:
+        return 2 * 8 * spec.num_slots
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RequestMemory, (self.queue, self.block, self.pending, self.answered)
 
     def part_for(self, clients: set[int] | None) -> RequestMemory:
         """What these clients need; None for a server, which needs all."""
         if clients is None:
             return self
-        return replace(self, answered={client: self.answered[client] for client in clients})
+        answered = {client: self.answered[client] for client in clients}
+        return RequestMemory(self.queue, self.block, self.pending, answered)
+
+    def ask(self, slot: int, row: int) -> None:
+        self._takers[slot] = 0
+        self._asked[slot] = row + 1
+
+    def take(self, slot: int, row: int, holder: int) -> bool:
+        """False for a request that was withdrawn or that another process has taken."""
+        if self._asked[slot] != row + 1 or self._takers[slot]:
+            return False
+        self._takers[slot] = holder
+        return True
+
+    def is_taken_by(self, slot: int, row: int, holder: int) -> bool:
+        return self._asked[slot] == row + 1 and self._takers[slot] == holder
+
+    def close_request(self, slot: int, row: int) -> None:
+        """Note that the client has the answer, unless it has already sent its next request."""
+        if self._asked[slot] == row + 1:
+            self._asked[slot] = 0
+
+    def reclaim(self, holder: int) -> None:
+        """Withdraw the requests of a dead client; return those that a dead server had taken."""
+        for slot in np.flatnonzero(self.queue.holders == holder).tolist():
+            self._asked[slot] = 0
+        for slot, taker in enumerate(self._takers):
+            if taker == holder:
+                self._takers[slot] = 0
+
+    def suspects(self) -> set[int]:
+        """Open requests that no process has taken and that are in no FIFO."""
+        present = {
+            key for keys in (self.pending, *self.answered.values()) for key in contents(keys)
+        }
+        return {
+            slot * self.queue.num_rows + row - 1
+            for slot, (row, taker) in enumerate(zip(self._asked, self._takers, strict=True))
+            if row and not taker
+        } - present
+
+    def recover(self, lost: Iterable[int]) -> None:
+        """Queue requests again; servers skip those that were taken or answered meanwhile."""
+        for key in lost:
+            self.pending.push(key)
 
     def close(self) -> None:
         for indices in (self.pending, *self.answered.values()):
             indices.close()
-        self.ledger.block.close()
+        self.block.close()
 
 
 class RequestClient:
     """An actor's end: asks about a row and learns which rows have been answered."""
 
     def __init__(self, memory: RequestMemory, client: int, servers: Iterable[Doorbell]) -> None:
+        self._memory, self._rows = memory, memory.queue.num_rows
         self._pending, self._answered = memory.pending, memory.answered[client]
-        self._ledger, self._rows = memory.ledger, memory.queue.num_rows
         self._servers = tuple(servers)
 
     def send(self, slot: Slot, row: int) -> None:
-        self._ledger.ask(slot.index, row)
+        self._memory.ask(slot.index, row)
         self._pending.push(slot.index * self._rows + row)
         for doorbell in self._servers:
             doorbell.ring()
@@ -379,8 +397,7 @@ class RequestClient:
         if key is None:
             return None
         slot, row = divmod(key, self._rows)
-        if self._ledger.asked[slot] == row + 1:
-            self._ledger.withdraw(slot)
+        self._memory.close_request(slot, row)
         return slot, row
 
 
@@ -393,19 +410,19 @@ class RequestServer:
         self, memory: RequestMemory, clients: Mapping[int, Doorbell], holder: int = 1
     ) -> None:
         self._memory, self._clients, self._holder = memory, clients, holder
-        self._rows, self._ledger = memory.queue.num_rows, memory.ledger
+        self._rows = memory.queue.num_rows
 
     def take(self) -> tuple[Slot, int] | None:
         """The next request: a slot and the row to answer in it."""
         while (key := self._memory.pending.pop()) is not None:
             slot, row = divmod(key, self._rows)
-            if self._ledger.take(slot, row, self._holder):
+            if self._memory.take(slot, row, self._holder):
                 return self._memory.queue.slots[slot], row
         return None
 
     def answer(self, slot: Slot, row: int, client: int) -> None:
         """Notify `client` that the action is in its row."""
-        if not self._ledger.is_taken_by(slot.index, row, self._holder):
+        if not self._memory.is_taken_by(slot.index, row, self._holder):
             return  # the process that asked has died
         self._memory.answered[client].push(slot.index * self._rows + row)
         doorbell = self._clients.get(client)

@@ -7,13 +7,13 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import current_process
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import psutil
 
@@ -21,7 +21,6 @@ from veldt.backends.shared_memory.channels import (
     BoardMemory,
     BoardSink,
     BoardSource,
-    Ledger,
     QueueMemory,
     QueueSink,
     QueueSource,
@@ -59,6 +58,7 @@ from veldt.types import Parameters
 from veldt.wire.protocol import LocalClient, StreamFormat, StreamServicer
 from veldt.wire.security import Security, from_environment
 
+T = TypeVar("T")
 _SOCKET_PREFIX = "veldt-streams-"
 
 
@@ -220,54 +220,44 @@ class Fabric:
                 return BoardSink(board, bells)
             return BoardSource(board, end.extra_lag_updates)
         if isinstance(channel, RequestsSpec):
-            return self._open_requests(node, end, channel, holder)
+            requests = self.requests[channel.name]
+            if end.side == "client":
+                servers = self._bells(self.readers, channel.name, node)
+                return RequestClient(requests, end.client, servers)
+            clients = enumerate(self.writers[channel.name])
+            asking = {i: self.doorbells[name] for i, name in clients if name in self.doorbells}
+            return RequestServer(requests, asking, holder)
         if isinstance(channel, StreamSpec):
-            return self._open_stream(node, end, self.streams[channel.name])
+            link = self.streams[channel.name]
+            port = link.client(end.client) if end.side == "client" else link.server()
+            if not isinstance(link, LocalLink):
+                self.doorbells[node.name].watch(port.fileno())
+            return port
         return self.shared[channel.name].array(channel.dtype, channel.size)
-
-    def _open_requests(
-        self, node: Node, end: End, channel: RequestsSpec, holder: int
-    ) -> RequestClient | RequestServer:
-        memory = self.requests[channel.name]
-        if end.side == "client":
-            servers = self._bells(self.readers, channel.name, node)
-            return RequestClient(memory, end.client, servers)
-        clients = enumerate(self.writers[channel.name])
-        bells = {i: self.doorbells[name] for i, name in clients if name in self.doorbells}
-        return RequestServer(memory, bells, holder)
-
-    def _open_stream(self, node: Node, end: End, link: Link) -> Any:
-        port = link.client(end.client) if end.side == "client" else link.server()
-        if not isinstance(link, LocalLink):
-            self.doorbells[node.name].watch(port.fileno())
-        return port
 
     def _bells(self, side: dict[str, list[str]], channel: str, node: Node) -> Iterable[Doorbell]:
         # Nodes that take turns in one thread share a doorbell and need not ring it.
         own = self.doorbells.get(node.name)
         bells = [self.doorbells[name] for name in side[channel] if name in self.doorbells]
-        return list(dict.fromkeys(bell for bell in bells if bell is not own))
+        return dict.fromkeys(bell for bell in bells if bell is not own)
 
     def part_for(self, nodes: list[Node]) -> Fabric:
         """What the process that runs `nodes` needs."""
         names = {name for node in nodes for name in _channel_names(node)}
-        part = Fabric(
-            queues={name: memory for name, memory in self.queues.items() if name in names},
-            boards={name: memory for name, memory in self.boards.items() if name in names},
-            shared={name: memory for name, memory in self.shared.items() if name in names},
+        peers = {peer for node in nodes for _, end in node.ends() for peer in self._woken(end)}
+        return Fabric(
+            queues=_only(names, self.queues),
+            boards=_only(names, self.boards),
+            shared=_only(names, self.shared),
             requests={
                 name: memory.part_for(_clients(nodes, name))
-                for name, memory in self.requests.items()
-                if name in names
+                for name, memory in _only(names, self.requests).items()
             },
-            streams={name: link for name, link in self.streams.items() if name in names},
+            streams=_only(names, self.streams),
+            doorbells=_only(peers | {node.name for node in nodes}, self.doorbells),
             readers={name: self.readers[name] for name in names},
             writers={name: self.writers[name] for name in names},
         )
-        peers = {peer for node in nodes for _, end in node.ends() for peer in self._woken(end)}
-        peers |= {node.name for node in nodes}
-        part.doorbells = {peer: self.doorbells[peer] for peer in peers if peer in self.doorbells}
-        return part
 
     def _woken(self, end: End) -> list[str]:
         """The nodes that the user of `end` wakes: those at the other end."""
@@ -281,11 +271,7 @@ class Fabric:
         for doorbell in set(self.doorbells.values()):
             doorbell.close()
         self.doorbells = {}
-        for memory in self.shared.values():
-            memory.close()
-        for board in self.boards.values():
-            board.block.close()
-        for channels in (self.queues, self.requests, self.streams):
+        for channels in (self.shared, self.boards, self.queues, self.requests, self.streams):
             for channel in channels.values():
                 channel.close()
 
@@ -303,7 +289,9 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
             fabric.boards[name] = board_memory(channel, between_processes)
         elif isinstance(channel, Requests):
             queue = fabric.queues[channel.spec.queue.name]
-            fabric.requests[name] = _request_memory(channel.spec, queue, crosses)
+            answered = {client: _indices(crosses) for client in range(channel.spec.num_clients)}
+            memory = block(RequestMemory.nbytes(queue.spec), name, crosses)
+            fabric.requests[name] = RequestMemory(queue, memory, _indices(crosses), answered)
         elif isinstance(channel, Stream):
             fabric.streams[name] = link_for(channel.spec, unix_link if crosses else None)
         else:
@@ -334,6 +322,10 @@ def descriptors_of(topology: Topology) -> int:
     return 48 + per_channel + per_request + 2 * len(topology.nodes) + 5 * len(topology.groups())
 
 
+def _only(names: set[str], entries: Mapping[str, T]) -> dict[str, T]:
+    return {name: entry for name, entry in entries.items() if name in names}
+
+
 def _channel_names(node: Node) -> Iterator[str]:
     """The channels whose memory a node uses, including the queues that its requests are about."""
     for _, end in node.ends():
@@ -349,22 +341,12 @@ def _clients(nodes: list[Node], channel: str) -> set[int] | None:
 
 
 def _within_one_group(topology: Topology, channel: Handle) -> bool:
-    name, groups = channel.spec.name, topology.groups()
-    used = [any(name in _channel_names(node) for node in group.nodes) for group in groups]
-    return sum(used) <= 1
+    users = {node.name for node in topology.nodes if channel.spec.name in _channel_names(node)}
+    return any(users <= {node.name for node in group.nodes} for group in topology.groups())
 
 
 def _indices(between_processes: bool) -> Indices:
     return IndexPipe() if between_processes else IndexDeque()
-
-
-def _request_memory(
-    spec: RequestsSpec, queue: QueueMemory, between_processes: bool
-) -> RequestMemory:
-    num_slots = queue.spec.num_slots
-    memory = block(Ledger.nbytes(num_slots), f"{spec.name}-ledger", between_processes)
-    answered = {client: _indices(between_processes) for client in range(spec.num_clients)}
-    return RequestMemory(queue, _indices(between_processes), answered, Ledger(memory, num_slots))
 
 
 def _queue_memory(spec: QueueSpec, between_processes: bool, verify: bool) -> QueueMemory:

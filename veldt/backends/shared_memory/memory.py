@@ -10,11 +10,13 @@ memory between the two processes on every CPU, and a dead peer cannot leave a lo
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import select
 import struct
 import tempfile
+import termios
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -51,29 +53,15 @@ def _adopt(duplicate: Any) -> Descriptor:
 class SharedBlock:
     """`nbytes` of zeroed memory shared with every process it is passed to."""
 
-    def __init__(self, nbytes: int, name: str = "veldt") -> None:
-        nbytes = max(nbytes, mmap.PAGESIZE)
-        require_bytes(nbytes, name, _REMEDY)
-        descriptor = Descriptor(_anonymous_file(name))
-        try:
-            # ftruncate alone would succeed, and the first write die with SIGBUS if memory is short.
-            os.ftruncate(descriptor.fd, nbytes)
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(descriptor.fd, 0, nbytes)
-        except OSError as error:
-            descriptor.close()
-            raise ShortageError(
-                f"'{name}' needs {nbytes:,} bytes of shared memory, but the system says:"
-                f" {error.strerror}; {_REMEDY}"
-            ) from error
-        self._attach(descriptor, nbytes)
-
-    def _attach(self, descriptor: Descriptor, nbytes: int) -> None:
-        self.nbytes, self._descriptor = nbytes, descriptor
-        self._map = mmap.mmap(descriptor.fd, nbytes)
+    def __init__(
+        self, nbytes: int, name: str = "veldt", descriptor: Descriptor | None = None
+    ) -> None:
+        self.nbytes = max(nbytes, mmap.PAGESIZE)
+        self._descriptor = descriptor or _allocated(self.nbytes, name)
+        self._map = mmap.mmap(self._descriptor.fd, self.nbytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _attached, (self._descriptor, self.nbytes)
+        return SharedBlock, (self.nbytes, "", self._descriptor)
 
     @property
     def memory(self) -> memoryview:
@@ -87,17 +75,25 @@ class SharedBlock:
         self._descriptor.close()
 
 
-def _attached(descriptor: Descriptor, nbytes: int) -> SharedBlock:
-    block = SharedBlock.__new__(SharedBlock)
-    block._attach(descriptor, nbytes)
-    return block
-
-
-def _anonymous_file(name: str) -> int:
+def _allocated(nbytes: int, name: str) -> Descriptor:
+    require_bytes(nbytes, name, _REMEDY)
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile(prefix=name) as file:
-        return os.dup(file.fileno())
+        descriptor = Descriptor(os.memfd_create(name, os.MFD_CLOEXEC))
+    else:
+        with tempfile.TemporaryFile(prefix=name) as file:
+            descriptor = Descriptor(os.dup(file.fileno()))
+    try:
+        # ftruncate alone would succeed, and the first write die with SIGBUS if memory is short.
+        os.ftruncate(descriptor.fd, nbytes)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor.fd, 0, nbytes)
+    except OSError as error:
+        descriptor.close()
+        raise ShortageError(
+            f"'{name}' needs {nbytes:,} bytes of shared memory, but the system says:"
+            f" {error.strerror}; {_REMEDY}"
+        ) from error
+    return descriptor
 
 
 class PlainBlock:
@@ -159,9 +155,6 @@ class IndexPipe:
             return None
 
     def __len__(self) -> int:
-        import fcntl
-        import termios
-
         waiting = fcntl.ioctl(self._reader.fd, termios.FIONREAD, b"\0\0\0\0")
         return int(_INDEX.unpack(waiting)[0]) // _INDEX.size
 
