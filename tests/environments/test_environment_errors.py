@@ -106,17 +106,12 @@ def test_near_misses_of_games(module, env, found):
     ("env", "settings", "remedy"),
     [
         ("CartPole-v1", {"options": {"gravty": 3}}, "gravty"),
-        ("CartPole-v1", {"vectorization": "native", "autoreset": "same_step"}, "in_process"),
         ("Pendulum-v1", {"vectorization": "native"}, "in_process"),
         ("tests/Counting-v0", {"time_limit": 5}, "time_limit"),
         (not_an_environment, {}, "gymnasium.Env"),
         (not_an_environment, {"vectorization": "native"}, "num_envs"),
         (vector_without_mode, {}, "metadata['autoreset_mode']"),
-        (
-            partial(CountingVectorEnvironment, autoreset_mode=AutoresetMode.DISABLED),
-            {},
-            "NEXT_STEP or SAME_STEP",
-        ),
+        (vector_without_resets, {}, "NEXT_STEP or SAME_STEP"),
         (vector_without_mode, {"vectorization": "subprocess"}, "auto"),
     ],
 )
@@ -128,7 +123,6 @@ def test_settings_that_do_not_fit(env, settings, remedy):
     "settings",
     [
         {"vectorization": "thread"},
-        {"autoreset": "never"},
         {"frame_stack": 0},
         {"time_limit": 0},
         {"reward_clip": 0.0},

@@ -4,7 +4,7 @@
 import gymnasium
 import numpy as np
 import pytest
-from counting_environments import CountingEnvironment
+from counting_environments import MODES, CountingEnvironment
 from gymnasium import spaces
 
 from veldt.environments import EnvironmentFactory
@@ -46,12 +46,12 @@ def pairs(stack: np.ndarray, image: bool) -> list[tuple[int, int]]:
     return [(int(frame[0]), int(frame[1])) for frame in frames]
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("mode", list(MODES))
 @pytest.mark.parametrize("image", [False, True])
 def test_stacks_hold_the_last_frames_of_one_episode(mode, image):
     env = PaintedEnvironment if image else CountingEnvironment
-    factory = EnvironmentFactory(env, frame_stack=DEPTH, autoreset=mode)
-    plain = EnvironmentFactory(CountingEnvironment, autoreset=mode).make(NUM_ENVS, SEED)
+    factory = EnvironmentFactory(MODES[mode](env), frame_stack=DEPTH)
+    plain = EnvironmentFactory(MODES[mode](CountingEnvironment)).make(NUM_ENVS, SEED)
     environment = factory.make(NUM_ENVS, SEED)
     leaf = factory.spec().observation[0]
     assert leaf.shape == ((2 * DEPTH, 6, 5) if image else (3 * DEPTH,))

@@ -44,11 +44,6 @@ Found = dict[str, list[float]]
 _NO_RETURNS = np.zeros(0, dtype=np.float64)
 _NO_LENGTHS = np.zeros(0, dtype=np.int64)
 
-MODES = {
-    "next_step": AutoresetMode.NEXT_STEP,
-    "same_step": AutoresetMode.SAME_STEP,
-}
-
 
 class Stepper(Protocol):
     """A step in two halves, so that other work can be done in between."""
@@ -155,7 +150,6 @@ class VectorEnvironment:
         self._num_resetting = 0
         self._rows_left = 0
         """Rows that do not make a whole env step yet."""
-        self._lives = np.zeros(num_envs, dtype=np.int64)
         self._returns = np.zeros(num_envs, dtype=np.float64)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
         self._step = Step(
@@ -186,8 +180,6 @@ class VectorEnvironment:
         self._resetting, self._num_resetting = self._no_rows, 0
         self._returns[:] = 0.0
         self._lengths[:] = 0
-        if self._opened.life_loss != "none":
-            self._lives = np.array(info["lives"])
         self._prepare_buffers(observation)
         self._observe(observation, info)
 
@@ -232,7 +224,7 @@ class VectorEnvironment:
 
         over = ended
         if self._opened.life_loss != "none":
-            over = self._games_over(terminated, truncated, info["lives"])
+            over = truncated | (terminated & (info["lives"] <= 0))  # of a game, not only a life
         if self.spec.same_step_reset:
             self.first = ended
             if num_ended:
@@ -324,17 +316,6 @@ class VectorEnvironment:
             return array
         self.bad_rows += int(np.count_nonzero(bad))
         return cleared(array)
-
-    def _games_over(
-        self, terminated: np.ndarray, truncated: np.ndarray, lives: np.ndarray
-    ) -> np.ndarray:
-        """bool [E]: where the whole game ended, not only a life."""
-        if self.spec.same_step_reset:
-            alive = lives < self._lives  # after a game the lives of the next one are reported
-        else:
-            alive = lives > 0
-        self._lives = np.array(lives)
-        return truncated | (terminated & ~alive)
 
     def _count_episodes(self, over: np.ndarray, num_ended: int) -> None:
         step = self._step

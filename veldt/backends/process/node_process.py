@@ -37,7 +37,7 @@ from veldt.backends.shared_memory.fabric import Fabric, SentFabric
 from veldt.backends.shared_memory.memory import Descriptor, SharedBlock
 from veldt.checkpoints.store import CheckpointError, CheckpointStore, read_part
 from veldt.context import NodeContext
-from veldt.environments.processes import die_with, ignore_signals, kill_group, lead_group
+from veldt.process_groups import die_with, ignore_signals, kill_group, lead_group
 from veldt.resources import keep_freed_memory
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Group, Node
