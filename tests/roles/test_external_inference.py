@@ -28,8 +28,9 @@ from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import trajectory_layout
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.external import METHOD, SERVICE, ExternalFormat, ExternalServer
+from veldt.wire.external import METHOD, SERVICE, ExternalFormat, ExternalServicer
 from veldt.wire.security import Security
+from veldt.wire.transport import RpcServer
 
 STEPS, WIDTH, PLACES = 5, 2, 6
 OBSERVATION = spaces.Box(-np.inf, np.inf, (3,))
@@ -95,7 +96,7 @@ class House:
         board = topology.board("weights", FlatParameters(built).numpy())
         bind = live(topology)
         format = ExternalFormat(interface, learns=True, takes_masks=False)
-        stream = ExternalServer(format, "127.0.0.1:0", EVERYBODY, PLACES, WIDTH)
+        stream = RpcServer(ExternalServicer(format, PLACES, WIDTH), "127.0.0.1:0", EVERYBODY)
         self.address = f"127.0.0.1:{stream.port}"
         self.told = NodeContext("inference-0", 0, 1, NodeTelemetry())
         policy = BatchedPolicy(factory, board.source())

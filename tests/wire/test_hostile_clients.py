@@ -28,9 +28,8 @@ from streams import (
 )
 
 from veldt.types import Field, Layout
-from veldt.wire.protocol import StreamFormat
+from veldt.wire.protocol import METHOD, SERVICE, StreamFormat
 from veldt.wire.security import TOKEN_HEADER, Security
-from veldt.wire.transport import METHOD, SERVICE
 
 STREAMS = int(os.environ.get("VELDT_FUZZED_FRAMES", 18_000)) // 9
 OPEN = FORMAT.encode_open(1, 0)

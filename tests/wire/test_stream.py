@@ -25,9 +25,9 @@ from streams import (
 
 from veldt.errors import ConfigurationError
 from veldt.types import Field, Layout
-from veldt.wire.protocol import StreamFormat
+from veldt.wire.protocol import StreamFormat, StreamServicer
 from veldt.wire.security import Security, is_on_this_machine, with_certificate
-from veldt.wire.transport import StreamServer
+from veldt.wire.transport import RpcServer
 
 OPEN = FORMAT.encode_open(1, 0)
 Code = grpc.StatusCode
@@ -125,7 +125,7 @@ def test_an_actor_whose_server_never_comes_gives_up(tmp_path, monkeypatch):
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "example.org"])
 def test_an_unsafe_address_refuses_to_start(host):
     with pytest.raises(ConfigurationError, match="token and TLS"):
-        StreamServer(FORMAT, 1, 1, f"{host}:0", SECURITY)
+        RpcServer(StreamServicer(FORMAT, 1, 1), f"{host}:0", SECURITY)
     assert not is_on_this_machine(f"{host}:0")
 
 

@@ -23,8 +23,9 @@ from veldt.run.loading import loaded
 from veldt.run.process import output_stream
 from veldt.telemetry.result import dumps
 from veldt.types import ACTION_MASK
-from veldt.wire.external import ExternalFormat, ExternalRow, ExternalServer
+from veldt.wire.external import ExternalFormat, ExternalRow, ExternalServicer
 from veldt.wire.security import from_environment
+from veldt.wire.transport import RpcServer
 
 _MOST_STREAMS, _MOST_ENVIRONMENTS = 256, 1024
 """Clients at a time, and environments per client."""
@@ -37,13 +38,8 @@ class PolicyService:
     def __init__(self, policy: TrainedPolicy, address: str, deterministic: bool = True) -> None:
         self._policy, self._deterministic = policy, deterministic
         format = ExternalFormat(policy.interface, learns=False, reads_reward=policy.reads_reward)
-        self._server = ExternalServer(
-            format,
-            address,
-            from_environment(address),
-            _MOST_STREAMS,
-            max_environments=_MOST_ENVIRONMENTS,
-        )
+        servicer = ExternalServicer(format, _MOST_STREAMS, max_environments=_MOST_ENVIRONMENTS)
+        self._server = RpcServer(servicer, address, from_environment(address))
         self.port = self._server.port
         self._states: dict[int, PolicyState] = {}
         """By stream, if the policy is recurrent."""

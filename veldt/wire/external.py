@@ -325,7 +325,7 @@ class ExternalSession(Session):
         self._unanswered = 0
         self._has_left = self.has_ended = False
 
-    def _receive(self, message: bytes) -> None:
+    def receive(self, message: bytes) -> None:
         request = parsed(message, self._servicer.max_request_bytes)
         if request.WhichOneof("kind") == "hello":
             self._open(request.hello)
@@ -386,13 +386,14 @@ class ExternalServicer(Servicer[ExternalRow]):
         self,
         format: ExternalFormat,
         num_places: int,
-        group_width: int | None,
-        max_environments: int,
+        group_width: int | None = None,
+        max_environments: int | None = None,
     ) -> None:
-        super().__init__(ExternalSession)
+        self._max_environments = max_environments or num_places * (group_width or 1)
+        # A client may open a new stream before the old one is known to be dead.
+        streams, most_bytes = 2 * num_places + 8, format.max_request_bytes(self._max_environments)
+        super().__init__(ExternalSession, (SERVICE, METHOD), most_bytes, streams)
         self.format, self._group_width = format, group_width
-        self._max_environments = max_environments
-        self.max_request_bytes = format.max_request_bytes(max_environments)
         self._free = list(reversed(range(num_places)))
         self._num_places = num_places
 
@@ -440,31 +441,6 @@ class ExternalServicer(Servicer[ExternalRow]):
         received.session.answer(received.part, actions.reshape(shape))
 
 
-class ExternalServer(RpcServer[ExternalRow]):
-    """Accepts simulators at an address."""
-
-    def __init__(
-        self,
-        format: ExternalFormat,
-        address: str,
-        security: Security,
-        num_places: int,
-        group_width: int | None = None,
-        max_environments: int | None = None,
-    ) -> None:
-        most = max_environments or num_places * (group_width or 1)
-        servicer = ExternalServicer(format, num_places, group_width, most)
-        super().__init__(
-            servicer,
-            (SERVICE, METHOD),
-            servicer.max_request_bytes,
-            # A client may open a new stream before the old one is known to be dead.
-            2 * num_places + 8,
-            address,
-            security,
-        )
-
-
 @dataclass(frozen=True)
 class Declaration:
     """The environments of a client."""
@@ -477,7 +453,7 @@ class Declaration:
 class _FirstHello(Session):
     """Reads the Hello of a stream, then ends it; the client will connect again."""
 
-    def _receive(self, message: bytes) -> None:
+    def receive(self, message: bytes) -> None:
         request = parsed(message, _HELLO_BYTES)
         if request.WhichOneof("kind") != "hello":
             raise Refused("malformed", "a stream begins with Hello")
@@ -492,9 +468,9 @@ def first_declaration(
     address: str, security: Security, is_wanted: Callable[[], bool]
 ) -> Declaration | None:
     """Listen until a client has declared its spaces; None once `is_wanted` returns False."""
-    servicer = Servicer[Declaration](_FirstHello)
-    method, streams = (SERVICE, METHOD), _UNDECLARED_STREAMS
-    server = RpcServer(servicer, method, _HELLO_BYTES, streams, address, security)
+    method = (SERVICE, METHOD)
+    servicer = Servicer[Declaration](_FirstHello, method, _HELLO_BYTES, _UNDECLARED_STREAMS)
+    server = RpcServer(servicer, address, security)
     try:
         while (found := server.take()) is None and is_wanted():
             time.sleep(_POLL_SECONDS)

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from veldt.types import Layout
 from veldt.wire import inference_pb2 as pb
 
+SERVICE, METHOD = "veldt.wire.CentralInference", "Infer"
 _PROTOCOL = 1
 _ENVELOPE_BYTES = 256  # bound of the tags, lengths and numbers around `data`
 
@@ -100,8 +101,6 @@ class StreamFormat:
         self._check_digest(reply.opened.format)
 
     def decode_answer(self, message: bytes) -> Row:
-        if len(message) > self.max_reply_bytes:
-            raise Refused("oversized", f"{len(message):,} bytes, {self.max_reply_bytes:,} allowed")
         reply = _parse(pb.Reply, message)
         if reply.WhichOneof("kind") != "answer":
             raise Refused("malformed", "not an answer")
@@ -173,13 +172,6 @@ class Session:
 
     def receive(self, message: bytes) -> None:
         """Process one message; raises Refused, after which the stream must end."""
-        try:
-            self._receive(message)
-        except Refused as refusal:
-            self._servicer.refuse(refusal.reason)
-            raise
-
-    def _receive(self, message: bytes) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -187,10 +179,24 @@ class Session:
 
 
 class Servicer(Generic[Received]):
-    """All streams of a server, without a transport; used by one thread only."""
+    """All streams of a server, without a transport; used by one thread only.
 
-    def __init__(self, session_type: Callable[..., Session]) -> None:
-        self._session_type = session_type
+    Args:
+        session_type: What reads the messages of one stream.
+        method: gRPC service and method.
+        max_request_bytes: Size of the largest valid message.
+        max_streams: Streams at a time.
+    """
+
+    def __init__(
+        self,
+        session_type: Callable[..., Session],
+        method: tuple[str, str],
+        max_request_bytes: int,
+        max_streams: int,
+    ) -> None:
+        self._session_type, self.method = session_type, method
+        self.max_request_bytes, self.max_streams = max_request_bytes, max_streams
         self.refused: Counter[str] = Counter()
         """Messages refused so far, by reason."""
         self._inbox: deque[Received] = deque()
@@ -199,9 +205,6 @@ class Servicer(Generic[Received]):
     def connect(self, send: Callable[[bytes], None]) -> Session:
         self._connections += 1
         return self._session_type(self, self._connections, send)
-
-    def refuse(self, reason: str) -> None:
-        self.refused[reason] += 1
 
     def put(self, received: Received) -> None:
         self._inbox.append(received)
@@ -245,7 +248,7 @@ class StreamSession(Session):
         self._next_sequence = 0
         self._asked = [False] * servicer.groups_per_client
 
-    def _receive(self, message: bytes) -> None:
+    def receive(self, message: bytes) -> None:
         request = self._servicer.format.decode_request(message)
         if isinstance(request, pb.Open):
             self._open(request)
@@ -285,7 +288,9 @@ class StreamServicer(Servicer[InferenceRequest]):
     """The streams of all actors."""
 
     def __init__(self, format: StreamFormat, num_clients: int, groups_per_client: int) -> None:
-        super().__init__(StreamSession)
+        # An actor may open a new stream before the old one is known to be dead.
+        streams = 2 * num_clients + 8
+        super().__init__(StreamSession, (SERVICE, METHOD), format.max_request_bytes, streams)
         self.format, self.groups_per_client = format, groups_per_client
         self._current: list[StreamSession | None] = [None] * num_clients
         self._incarnations = [0] * num_clients
