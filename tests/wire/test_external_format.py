@@ -13,7 +13,7 @@ from veldt_client import PolicyClient, described
 
 from veldt.environments.spaces import external_interface, external_spec, space_from
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.external import ExternalFormat, check_hello, declared_interface
+from veldt.wire.external import ExternalFormat, declared_interface
 from veldt.wire.protocol import Refused
 
 SPACE = spaces.Dict(
@@ -113,7 +113,7 @@ def test_spaces_travel_as_text():
     with pytest.raises(Refused, match="takes them from its first client"):
         declared_interface(pb.Hello(protocol=1, environments=1))
     with pytest.raises(Refused, match="this server speaks 1"):
-        check_hello(pb.Hello(protocol=2, environments=1))
+        declared_interface(pb.Hello(protocol=2, environments=1))
 
 
 def box(shape, dtype="float32"):

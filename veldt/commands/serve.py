@@ -60,7 +60,8 @@ class PolicyService:
         rows: list[ExternalRow] = []
         while (row := self._server.take()) is not None:
             if row.left:
-                self._forget(row.connection)
+                self._states.pop(row.connection, None)
+                self._streams.discard(row.connection)
             elif not row.leaves:
                 rows.append(row)
         rows = [row for row in rows if not row.session.has_ended]
@@ -86,7 +87,11 @@ class PolicyService:
         names = [entry.name for entry in policy.leaves]
         joined = {name: np.concatenate([row.arrays[name] for row in rows]) for name in names}
         if any(ACTION_MASK in row.arrays for row in rows):
-            joined[ACTION_MASK] = np.concatenate([self._mask(row) for row in rows])
+            masks = [
+                row.arrays.get(ACTION_MASK, np.ones((row.session.width, policy.num_choices), bool))
+                for row in rows
+            ]
+            joined[ACTION_MASK] = np.concatenate(masks)
         if not policy.has_memory:
             return policy.act_on_rows(joined, None, self._deterministic)
         states = [self._state(row) for row in rows]
@@ -96,21 +101,12 @@ class PolicyService:
         state.divide(states)
         return actions
 
-    def _mask(self, row: ExternalRow) -> np.ndarray:
-        """The row's mask; all actions are allowed if it has none."""
-        everything = np.ones((row.session.width, self._policy.num_choices), bool)
-        return row.arrays.get(ACTION_MASK, everything)
-
     def _state(self, row: ExternalRow) -> PolicyState:
         if row.connection not in self._states:
             self._states[row.connection] = self._policy.initial_state(row.session.width)
         state = self._states[row.connection]
         state.reset(row.arrays["first"])
         return state
-
-    def _forget(self, connection: int) -> None:
-        self._states.pop(connection, None)
-        self._streams.discard(connection)
 
     def close(self) -> None:
         """End all streams."""

@@ -11,7 +11,6 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from veldt.types import Layout
 from veldt.wire import inference_pb2 as pb
+from veldt.wire import policy_pb2
 
 SERVICE, METHOD = "veldt.wire.CentralInference", "Infer"
 _PROTOCOL = 1
@@ -33,39 +33,22 @@ class Refused(Exception):  # noqa: N818
         self.reason = reason
 
 
-Message = TypeVar("Message", pb.Request, pb.Reply)
+Message = TypeVar("Message", pb.Request, pb.Reply, policy_pb2.Request)
 
 Row = tuple[int, int, dict[str, np.ndarray]]
 """Sequence, group and the arrays, which are read-only views of the message."""
 
 
-@dataclass(frozen=True)
 class StreamFormat:
     """The layouts of both directions and their encoding."""
 
-    request: Layout
-    reply: Layout
-
-    @cached_property
-    def digest(self) -> bytes:
-        """Equal on both ends only if they use the same layouts."""
-        return hashlib.sha256(repr((_PROTOCOL, self.request, self.reply)).encode()).digest()
-
-    @cached_property
-    def _requests(self) -> _Reader:
-        return _Reader(self.request)
-
-    @cached_property
-    def _replies(self) -> _Reader:
-        return _Reader(self.reply)
-
-    @cached_property
-    def max_request_bytes(self) -> int:
-        return self.request.nbytes + _ENVELOPE_BYTES
-
-    @cached_property
-    def max_reply_bytes(self) -> int:
-        return self.reply.nbytes + _ENVELOPE_BYTES
+    def __init__(self, request: Layout, reply: Layout) -> None:
+        self.request, self.reply = request, reply
+        self._requests, self._replies = _Reader(request), _Reader(reply)
+        self.max_request_bytes = request.nbytes + _ENVELOPE_BYTES
+        self.max_reply_bytes = reply.nbytes + _ENVELOPE_BYTES
+        # Equal on both ends only if they use the same layouts.
+        self.digest = hashlib.sha256(repr((_PROTOCOL, request, reply)).encode()).digest()
 
     def encode_open(self, actor: int, incarnation: int) -> bytes:
         opening = pb.Open(actor=actor, incarnation=incarnation, format=self.digest)
@@ -76,11 +59,7 @@ class StreamFormat:
         return pb.Request(row=row).SerializeToString()
 
     def decode_request(self, message: bytes) -> pb.Open | Row:
-        if len(message) > self.max_request_bytes:
-            raise Refused(
-                "oversized", f"{len(message):,} bytes, {self.max_request_bytes:,} allowed"
-            )
-        request = _parse(pb.Request, message)
+        request = parse(pb.Request, message, self.max_request_bytes)
         if request.WhichOneof("kind") == "open":
             self._check_digest(request.open.format)
             return request.open
@@ -95,13 +74,13 @@ class StreamFormat:
         return pb.Reply(answer=answer).SerializeToString()
 
     def check_opened(self, message: bytes) -> None:
-        reply = _parse(pb.Reply, message)
+        reply = parse(pb.Reply, message, self.max_reply_bytes)
         if reply.WhichOneof("kind") != "opened":
             raise Refused("malformed", "a stream begins with Opened")
         self._check_digest(reply.opened.format)
 
     def decode_answer(self, message: bytes) -> Row:
-        reply = _parse(pb.Reply, message)
+        reply = parse(pb.Reply, message, self.max_reply_bytes)
         if reply.WhichOneof("kind") != "answer":
             raise Refused("malformed", "not an answer")
         answer = reply.answer
@@ -116,11 +95,14 @@ class StreamFormat:
             )
 
 
-def _parse(kind: type[Message], message: bytes) -> Message:
+def parse(kind: type[Message], message: bytes, most_bytes: int) -> Message:
+    """One message of a stream."""
+    if len(message) > most_bytes:
+        raise Refused("oversized", f"{len(message):,} bytes, {most_bytes:,} allowed")
     try:
         parsed = kind.FromString(message)
     except DecodeError as error:
-        raise Refused("malformed", "the bytes are not a message") from error
+        raise Refused("malformed", f"the bytes are no {kind.DESCRIPTOR.full_name}") from error
     if parsed.WhichOneof("kind") is None:
         raise Refused("malformed", "the message is empty")
     return parsed
