@@ -54,7 +54,7 @@ def test_a_worker_that_takes_over_is_told_too():
 
 
 class Flimsy(StairsEnvironment):
-    """Breaks down once, when it is told to."""
+    """Raises once, when `is_broken` is set."""
 
     is_broken = False
 
@@ -65,7 +65,7 @@ class Flimsy(StairsEnvironment):
         return super().step(action)
 
 
-def test_an_environment_that_is_rebuilt_is_told_again():
+def test_a_rebuilt_environment_receives_the_parameters():
     environment = EnvironmentFactory(Flimsy).make(1, seed=0)
     environment.set_parameters({"height": 2})
     environment.reset()

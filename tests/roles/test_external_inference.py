@@ -217,7 +217,6 @@ def step_bytes(**entries) -> bytes:
 
 GARBAGE = {
     "noise": b"\x93\x01 no message",
-    "nothing": b"",
     "short": step_bytes(observation=[b"1234"]),
     "two arrays": step_bytes(observation=[bytes(24)] * 2),
     "not finite": step_bytes(observation=[np.full((2, 3), np.nan, np.float32).tobytes()]),

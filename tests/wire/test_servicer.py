@@ -85,13 +85,3 @@ def test_a_restarted_actor_replaces_its_old_self(servicer):
     assert refused(old, FORMAT.encode_row(1, 1, row_bytes())) == "superseded"
     late = servicer.connect(lambda _: None)
     assert refused(late, FORMAT.encode_open(0, 0)) == "old_incarnation"
-
-
-def test_what_one_stream_did_wrong_does_not_touch_another(servicer):
-    honest, replies = opened(servicer, 0)
-    bad, _ = opened(servicer, 1)
-    refused(bad, b"\xff\xff")
-    refused(bad, FORMAT.encode_row(9, 0, row_bytes()))
-    honest.receive(FORMAT.encode_row(0, 0, row_bytes(3.0)))
-    servicer.answer(servicer.take(), answer_bytes(1))
-    assert len(replies) == 1
