@@ -28,13 +28,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from veldt.environments.parameters import Values, give
 from veldt.environments.spaces import cleared, is_finite
 from veldt.environments.vector import ABORTED, EPISODE_INFO, numbers_of
-from veldt.process_groups import (
-    claim_temp_dir,
-    die_with,
-    end_groups,
-    ignore_signals,
-    lead_group,
-)
+from veldt.process_groups import claim_temp_dir, die_with, end_groups, ignore_signals, lead_group
 from veldt.types import ACTION_MASK
 
 _MOST_FAILURES = 10
@@ -98,7 +92,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
         self._step = self.env.step
         self._last: tuple[Any, ...] = ()
         self._fits = shape_check(self.env.observation_space)
-        self._was_reset = self._was_stepped = False
+        self._was_stepped = False
         self._seed: int | None = None
         self._times_rebuilt = 0
         self._is_new = False
@@ -138,14 +132,16 @@ class ResilientEnvironment(gymnasium.Wrapper):
             self._seed, self._is_new = seed, False
         while True:
             try:
-                given = self._seed_of_a_new_one() if self._is_new else seed
-                observation, info = self._reset(given, options)
+                if self._is_new and self._seed is not None:
+                    # Another seed, in case that one fails, but the same in every run.
+                    seed = (self._seed + _SEED_STRIDE * self._times_rebuilt) % _SEEDS
+                observation, info = self._reset(seed, options)
                 break
             except (Exception, SystemExit) as error:
-                if isinstance(error, MalformedError) and not self._was_reset:
+                if isinstance(error, MalformedError) and not self._was_stepped:
                     self._refuse(error)
                 self._rebuild(error)
-        self._is_new, self._was_reset = False, True
+        self._is_new = False
         self._last = (observation, 0.0, False, False, info)
         return observation, _entries_read(info, ended=False)
 
@@ -199,12 +195,6 @@ class ResilientEnvironment(gymnasium.Wrapper):
             self._times_rebuilt += 1
             self._is_new = True
             return
-
-    def _seed_of_a_new_one(self) -> int | None:
-        """A seed other than before, in case that one fails, but the same in every run."""
-        if self._seed is None:
-            return None
-        return (self._seed + _SEED_STRIDE * self._times_rebuilt) % _SEEDS
 
 
 def _entries_read(info: dict[str, Any], ended: bool) -> dict[str, Any]:

@@ -281,9 +281,7 @@ def open_vector(
             return _open_game(factory, options, num_envs)
         if render:
             options["render_mode"] = "rgb_array"
-        if isinstance(factory.env, str) and lookup.function_path(factory.env) is None:
-            return _open_registered(factory, factory.env, options, num_envs)
-        return _open_callable(factory, options, num_envs)
+        return _open_gymnasium(factory, options, num_envs)
     except ConfigurationError:
         raise
     except (TypeError, ImportError, gymnasium.error.Error) as error:
@@ -340,52 +338,49 @@ def _open_envpool(
     )
 
 
-def _open_registered(
-    factory: EnvironmentFactory, name: str, options: dict[str, Any], num_envs: int
-) -> OpenedVector:
-    spec = lookup.gymnasium_spec(name)
-    if factory.vectorization in ("auto", "native") and spec.vector_entry_point is not None:
-        return _open_native(factory, _native_creator(spec), options, num_envs)
-    if factory.vectorization == "native":
-        raise ConfigurationError(
-            f"'{name}' has no native vector entry point; use vectorization in_process or subprocess"
-        )
-    if factory.time_limit is not None:
-        options["max_episode_steps"] = factory.time_limit
-    return _open_copies(factory, functools.partial(_make_registered, name, options), num_envs)
-
-
-def _open_callable(
+def _open_gymnasium(
     factory: EnvironmentFactory, options: dict[str, Any], num_envs: int
 ) -> OpenedVector:
-    creator = _resolve(factory.env)
-    if "num_envs" in inspect.signature(creator).parameters:
-        if factory.vectorization not in ("auto", "native"):
+    """A native vector environment where there is one and it is wanted, else copies."""
+    env, wanted = factory.env, factory.vectorization
+    make: Callable[..., gymnasium.Env] = _make_called
+    native: Callable[..., Any] | None = None
+    if isinstance(env, str) and lookup.function_path(env) is None:
+        spec, make = lookup.gymnasium_spec(env), _make_registered
+        if wanted in ("auto", "native") and spec.vector_entry_point is not None:
+            native = _native_creator(spec)
+    else:
+        creator = _resolve(env)
+        if "num_envs" in inspect.signature(creator).parameters:
+            native = creator
+        if native is not None and wanted not in ("auto", "native"):
             raise ConfigurationError(
                 f"'{factory.name}' makes a whole vector environment; leave vectorization at auto"
             )
-        return _open_native(factory, creator, options, num_envs)
-    if factory.vectorization == "native":
+    if native is not None:
+        return _open_native(factory, native, options, num_envs)
+    if wanted == "native":
         raise ConfigurationError(
-            f"'{factory.name}' takes no num_envs, so it cannot make a native vector environment; "
-            "use vectorization in_process or subprocess"
+            f"'{factory.name}' has no native vector environment (an entry point, or a function that"
+            " takes num_envs); use vectorization in_process or subprocess"
         )
-    make = functools.partial(_make_called, factory.env, options, factory.time_limit)
-    return _open_copies(factory, make, num_envs)
+    copy = functools.partial(make, env, options, factory.time_limit)
+    kind = SubprocessVector if wanted == "subprocess" else InProcessVector
+    return OpenedVector(kind(copy, factory.name, num_envs), AutoresetMode.NEXT_STEP)
 
 
 def _resolve(env: str | Callable[..., Any]) -> Callable[..., Any]:
     return lookup.imported_function(env) if isinstance(env, str) else env
 
 
-def _make_registered(name: str, options: dict[str, Any]) -> gymnasium.Env:
+def _make_registered(name: str, options: dict[str, Any], time_limit: int | None) -> gymnasium.Env:
     lookup.gymnasium_spec(name)  # a fresh process may have to import what registers it
+    if time_limit is not None:
+        options = {**options, "max_episode_steps": time_limit}
     return gymnasium.make(name, disable_env_checker=True, **options)
 
 
-def _make_called(
-    env: str | Callable[..., Any], options: dict[str, Any], time_limit: int | None
-) -> gymnasium.Env:
+def _make_called(env: Any, options: dict[str, Any], time_limit: int | None) -> gymnasium.Env:
     made = _resolve(env)(**options)
     if not isinstance(made, gymnasium.Env):
         raise ConfigurationError(
@@ -393,13 +388,6 @@ def _make_called(
             "(or take num_envs and return a gymnasium VectorEnv)"
         )
     return made if time_limit is None else gymnasium.wrappers.TimeLimit(made, time_limit)
-
-
-def _open_copies(
-    factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
-) -> OpenedVector:
-    kind = SubprocessVector if factory.vectorization == "subprocess" else InProcessVector
-    return OpenedVector(kind(make, factory.name, num_envs), AutoresetMode.NEXT_STEP)
 
 
 def _native_creator(spec: EnvSpec) -> Callable[..., Any]:
