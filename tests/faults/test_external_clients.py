@@ -119,7 +119,7 @@ def test_a_run_that_nobody_comes_to_ends_in_time(tmp_path):
             {"wrappers": {"time_limit": 5}},
             "time_limit does not go with",
         ),
-        ("seed_rl", "external:127.0.0.1:5000", {}, "give ?spaces=FILE behind it"),
+        ("seed_rl", "external:127.0.0.1:5000", {}, "append ?spaces=FILE"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(architecture, env, options, message):

