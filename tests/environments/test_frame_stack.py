@@ -12,24 +12,14 @@ from veldt.environments import EnvironmentFactory
 DEPTH, SEED, NUM_ENVS = 3, 2, 4
 
 
-class PaintedEnvironment(gymnasium.Wrapper):
+def painted() -> gymnasium.Env:
     """The counting environment as images [H, W, C]: channel 0 the episode, channel 1 the step."""
-
-    def __init__(self):
-        super().__init__(CountingEnvironment())
-        self.observation_space = spaces.Box(0, 255, (6, 5, 2), np.uint8)
-
-    def reset(self, **arguments):
-        observation, info = self.env.reset(**arguments)
-        return self._paint(observation), info
-
-    def step(self, action):
-        observation, *rest = self.env.step(action)
-        return self._paint(observation), *rest
-
-    @staticmethod
-    def _paint(observation):
-        return np.broadcast_to(observation[:2].astype(np.uint8), (6, 5, 2))
+    space = spaces.Box(0, 255, (6, 5, 2), np.uint8)
+    return gymnasium.wrappers.TransformObservation(
+        CountingEnvironment(),
+        lambda seen: np.broadcast_to(seen[:2].astype(np.uint8), space.shape),
+        space,
+    )
 
 
 def stack_of(episode: int, count: int) -> list[tuple[int, int]]:
@@ -49,7 +39,7 @@ def pairs(stack: np.ndarray, image: bool) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("mode", list(MODES))
 @pytest.mark.parametrize("image", [False, True])
 def test_stacks_hold_the_last_frames_of_one_episode(mode, image):
-    env = PaintedEnvironment if image else CountingEnvironment
+    env = painted if image else CountingEnvironment
     factory = EnvironmentFactory(MODES[mode](env), frame_stack=DEPTH)
     plain = EnvironmentFactory(MODES[mode](CountingEnvironment)).make(NUM_ENVS, SEED)
     environment = factory.make(NUM_ENVS, SEED)

@@ -67,20 +67,7 @@ class OpenedVector:
     """How lost lives end an episode: "none"; "continues": terminated is set but no reset follows
     (ale-py); "resets": a reset row follows but the game continues (EnvPool)."""
     stepper: Stepper | None = None
-    """Steps `env` in two halves; None: it only has step()."""
-
-
-class StepInReceive:
-    """For environments without a thread of their own: `recv` does the whole step."""
-
-    def __init__(self, env: VectorEnv) -> None:
-        self._env = env
-
-    def send(self, actions: np.ndarray) -> None:
-        self._actions = actions
-
-    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        return self._env.step(self._actions)
+    """Steps `env` in two halves; None: it only has step(), which `receive` does as a whole."""
 
 
 @dataclass
@@ -132,7 +119,7 @@ class VectorEnvironment:
         self.first = np.ones(num_envs, dtype=bool)
         self.bad_rows = 0
         self._env = env
-        self._stepper = opened.stepper or StepInReceive(env)
+        self._stepper = opened.stepper
         self._opened = opened
         self._readers = readers
         self._mask = mask
@@ -196,11 +183,15 @@ class VectorEnvironment:
         """The first half of a step: starts environments that have a thread of their own."""
         if self._action_offset is not None:
             env_action = env_action + self._action_offset
-        self._stepper.send(env_action)
+        if self._stepper is None:
+            self._action = env_action
+        else:
+            self._stepper.send(env_action)
 
     def receive(self) -> Step:
         """The second half of a step; until then, the previous step stays valid."""
-        observation, reward, terminated, truncated, info = self._stepper.recv()
+        answer = self._env.step(self._action) if self._stepper is None else self._stepper.recv()
+        observation, reward, terminated, truncated, info = answer
         self.info: dict[str, Any] = info
         ignored, num_ignored = self._resetting, self._num_resetting
         if num_ignored:
