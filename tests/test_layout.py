@@ -25,7 +25,7 @@ ARCHITECTURE_FILES = {
 }
 ONLY_IN = {
     "threading": ("backends", "devices.py"),
-    "multiprocessing": ("backends", "environments"),
+    "multiprocessing": ("process_groups.py", "backends", "environments"),
     "ray": ("backends",),
     "grpc": ("wire",),
     "google": ("wire",),

@@ -22,8 +22,8 @@ from veldt.networks import NetworkFactory
 from veldt.options import RunOptions
 from veldt.role import leaves_of
 from veldt.run.plan import Plan, make_plan
+from veldt.wire.protocol import METHOD, SERVICE
 from veldt.wire.security import TOKEN_HEADER
-from veldt.wire.transport import METHOD, SERVICE
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,13 @@ doubled rows, and observations of the wrong episode, show at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from veldt.environments.small_tasks import Task
@@ -104,6 +105,19 @@ class CountingEnvironment(gymnasium.Env):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self._vector.step(np.array([action]))
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
+
+
+def same_step_vector(make: Callable[[], gymnasium.Env]) -> Callable[[int], VectorEnv]:
+    """A user's own vector of copies, which resets within the step that ends an episode."""
+
+    def made(num_envs: int) -> VectorEnv:
+        return SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    return made
+
+
+MODES = {"next_step": lambda make: make, "same_step": same_step_vector}
+"""By autoreset mode, what an EnvironmentFactory takes for the environments that `make` returns."""
 
 
 class MaskedDictEnvironment(Task):

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Masks from the observation and from the info belong to the current observation in every mode."""
 
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
+from counting_environments import MODES
 from gymnasium import spaces
 
 from veldt.environments import EnvironmentFactory
@@ -59,9 +62,9 @@ class Masked(gymnasium.Env):
 
 
 @pytest.mark.parametrize("where", ["observation", "observation_tuple", "info", "info_tuple"])
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("mode", list(MODES))
 def test_mask_belongs_to_the_current_observation(where, mode):
-    factory = EnvironmentFactory(Masked, {"where": where}, autoreset=mode)
+    factory = EnvironmentFactory(MODES[mode](partial(Masked, where)))
     spec = factory.spec()
     name = "observation.bits" if "observation" in where else "observation"
     assert [leaf.name for leaf in spec.observation] == [name]
@@ -74,7 +77,7 @@ def test_mask_belongs_to_the_current_observation(where, mode):
         mask = environment.observations["action_mask"]
         bits = environment.observations[name].astype(bool)
         assert mask.dtype == bool
-        if mode == "next_step":
+        if not spec.same_step_reset:
             assert not bits[ended].any()
             bits[ended] = True
         np.testing.assert_array_equal(mask, bits)

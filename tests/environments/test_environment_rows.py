@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,16 +12,19 @@ from counting_environments import (
     CountingEnvironment,
     CountingVectorEnvironment,
     MaskedDictEnvironment,
+    same_step_vector,
 )
+from gymnasium.vector import AutoresetMode
 
 from veldt.environments import EnvironmentFactory, VectorEnvironment
 
 NUM_ENVS, SEED, NUM_ROWS = 3, 5, 40
-MODES = ["default", "next_step", "same_step"]
 ADAPTERS = [
     ("tests/Counting-v0", "native"),
     ("tests/Counting-v0", "in_process"),
     ("counting_environments:CountingVectorEnvironment", "auto"),
+    (partial(CountingVectorEnvironment, autoreset_mode=AutoresetMode.SAME_STEP), "auto"),
+    (same_step_vector(CountingEnvironment), "native"),
     (CountingEnvironment, "subprocess"),
 ]
 
@@ -80,12 +84,11 @@ def assert_rows_right(environment: VectorEnvironment, sources: list[Iterator[Row
         assert step.terminated.dtype == step.truncated.dtype == step.ignored.dtype == bool
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("env", "vectorization"), ADAPTERS)
-def test_no_row_is_wrong_missing_or_doubled(env, vectorization, mode):
-    factory = EnvironmentFactory(env, vectorization=vectorization, autoreset=mode)
-    same_step = mode == "same_step"
-    assert factory.spec().same_step_reset == same_step
+def test_no_row_is_wrong_missing_or_doubled(env, vectorization):
+    factory = EnvironmentFactory(env, vectorization=vectorization)
+    same_step = factory.spec().same_step_reset
+    assert same_step == (ADAPTERS.index((env, vectorization)) in (3, 4))
     environment = factory.make(NUM_ENVS, SEED)
     try:
         environment.reset()
@@ -123,23 +126,12 @@ def test_reset_in_the_middle_begins_new_episodes_and_forgets_the_old_ones():
     assert step.episode_returns.tolist() == [6.0]
 
 
-def test_auto_takes_the_native_vector_only_where_it_offers_the_mode():
-    native = EnvironmentFactory("CartPole-v1").make(2, seed=0)
-    assert type(native._env).__name__ == "CartPoleVectorEnv"
-    copies = EnvironmentFactory("CartPole-v1", autoreset="same_step").make(2, seed=0)
-    assert type(copies._env).__name__ == "InProcessVector"
-    assert copies.spec.same_step_reset
-
-
-@pytest.mark.parametrize(
-    ("vectorization", "mode"),
-    [("in_process", "next_step"), ("in_process", "same_step"), ("native", "next_step")],
-)
-def test_time_limit_truncates_with_the_true_last_observation(vectorization, mode):
-    factory = EnvironmentFactory(
-        "CartPole-v1", time_limit=4, vectorization=vectorization, autoreset=mode
-    )
+@pytest.mark.parametrize("vectorization", ["in_process", "native"])
+def test_time_limit_truncates_with_the_true_last_observation(vectorization):
+    factory = EnvironmentFactory("CartPole-v1", time_limit=4, vectorization=vectorization)
     environment = factory.make(2, seed=1)
+    is_native = type(environment._env).__name__ == "CartPoleVectorEnv"
+    assert is_native == (vectorization == "native")
     environment.reset()
     seen = []
     for _ in range(4):
@@ -148,9 +140,8 @@ def test_time_limit_truncates_with_the_true_last_observation(vectorization, mode
     assert step.truncated.all()
     assert not step.terminated.any()
     assert step.episode_lengths.tolist() == [4, 4]
-    last = seen[3] if mode == "next_step" else step.final_observations["final_observation"]
     # Pushed left at every step, the cart's speed falls steadily; a first observation would not.
-    assert (last[:, 1] < seen[2][:, 1] - 0.1).all()
+    assert (seen[3][:, 1] < seen[2][:, 1] - 0.1).all()
 
 
 def test_reward_clip_changes_what_is_learned_from_but_not_what_is_reported():

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every supported space becomes the declared leaves, and actions arrive unchanged."""
 
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
+from counting_environments import MODES
 from gymnasium import spaces
 
 from veldt.environments import EnvironmentFactory
@@ -40,10 +43,9 @@ class Echo(gymnasium.Env):
         return self._draw(), 0.0, self.elapsed == 3, False, {}
 
 
-def make(observation_space, action_space=None, num_envs=2, **settings):
+def make(observation_space, action_space=None, num_envs=2, mode="next_step"):
     Echo.made.clear()
-    options = {"observation_space": observation_space, "action_space": action_space}
-    factory = EnvironmentFactory(Echo, options, **settings)
+    factory = EnvironmentFactory(MODES[mode](partial(Echo, observation_space, action_space)))
     environment = factory.make(num_envs, seed=0)
     environment.reset()
     return environment, Echo.made[-num_envs:]
@@ -95,9 +97,9 @@ def test_one_leaf(space, leaf, expected):
         environment.step(np.zeros(2, np.int64))
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("mode", list(MODES))
 def test_nested_dict_and_tuple(mode):
-    environment, envs = make(NESTED, autoreset=mode)
+    environment, envs = make(NESTED, mode=mode)
     leaves = {leaf.name: leaf for leaf in environment.spec.observation}
     assert leaves.keys() == NESTED_LEAVES.keys() == environment.observations.keys()
     assert leaves["observation.b.0"].categories == 3

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from counting_environments import same_step_vector
+from gymnasium.vector import SyncVectorEnv
 
 from veldt.environments import EnvironmentFactory
 from veldt.environments.small_tasks import StairsEnvironment
@@ -59,26 +60,17 @@ def test_a_mask_says_who_gave_it():
     assert read_episode_info(info, OVER) == {"score": [1.0, 3.0], "episode/shaped": [4.0]}
 
 
-class StairsVector(SyncVectorEnv):
-    """A vector environment of the user's own."""
-
-    def __init__(
-        self, num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
-    ) -> None:
-        super().__init__([StairsEnvironment] * num_envs, autoreset_mode=autoreset_mode)
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize(
     ("env", "vectorization"),
     [
         ("veldt/Stairs-v0", "in_process"),
         ("veldt/Stairs-v0", "subprocess"),
-        (StairsVector, "auto"),
+        (lambda num_envs: SyncVectorEnv([StairsEnvironment] * num_envs), "auto"),
+        (same_step_vector(StairsEnvironment), "auto"),
     ],
 )
-def test_every_adapter_delivers_the_last_info_of_an_episode(env, vectorization, mode):
-    factory = EnvironmentFactory(env, vectorization=vectorization, autoreset=mode)
+def test_every_adapter_delivers_the_last_info_of_an_episode(env, vectorization):
+    factory = EnvironmentFactory(env, vectorization=vectorization)
     environment, random = factory.make(3, seed=1), np.random.default_rng(0)
     environment.reset()
     ended = 0

@@ -4,7 +4,7 @@
 import gymnasium
 import numpy as np
 import pytest
-from counting_environments import CountingEnvironment
+from counting_environments import MODES, CountingEnvironment
 from gymnasium import spaces
 
 from veldt.environments import EnvironmentFactory
@@ -12,24 +12,14 @@ from veldt.environments import EnvironmentFactory
 DEPTH, SEED, NUM_ENVS = 3, 2, 4
 
 
-class PaintedEnvironment(gymnasium.Wrapper):
+def painted() -> gymnasium.Env:
     """The counting environment as images [H, W, C]: channel 0 the episode, channel 1 the step."""
-
-    def __init__(self):
-        super().__init__(CountingEnvironment())
-        self.observation_space = spaces.Box(0, 255, (6, 5, 2), np.uint8)
-
-    def reset(self, **arguments):
-        observation, info = self.env.reset(**arguments)
-        return self._paint(observation), info
-
-    def step(self, action):
-        observation, *rest = self.env.step(action)
-        return self._paint(observation), *rest
-
-    @staticmethod
-    def _paint(observation):
-        return np.broadcast_to(observation[:2].astype(np.uint8), (6, 5, 2))
+    space = spaces.Box(0, 255, (6, 5, 2), np.uint8)
+    return gymnasium.wrappers.TransformObservation(
+        CountingEnvironment(),
+        lambda seen: np.broadcast_to(seen[:2].astype(np.uint8), space.shape),
+        space,
+    )
 
 
 def stack_of(episode: int, count: int) -> list[tuple[int, int]]:
@@ -46,12 +36,12 @@ def pairs(stack: np.ndarray, image: bool) -> list[tuple[int, int]]:
     return [(int(frame[0]), int(frame[1])) for frame in frames]
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("mode", list(MODES))
 @pytest.mark.parametrize("image", [False, True])
 def test_stacks_hold_the_last_frames_of_one_episode(mode, image):
-    env = PaintedEnvironment if image else CountingEnvironment
-    factory = EnvironmentFactory(env, frame_stack=DEPTH, autoreset=mode)
-    plain = EnvironmentFactory(CountingEnvironment, autoreset=mode).make(NUM_ENVS, SEED)
+    env = painted if image else CountingEnvironment
+    factory = EnvironmentFactory(MODES[mode](env), frame_stack=DEPTH)
+    plain = EnvironmentFactory(MODES[mode](CountingEnvironment)).make(NUM_ENVS, SEED)
     environment = factory.make(NUM_ENVS, SEED)
     leaf = factory.spec().observation[0]
     assert leaf.shape == ((2 * DEPTH, 6, 5) if image else (3 * DEPTH,))

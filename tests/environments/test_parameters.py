@@ -10,7 +10,6 @@ import numpy as np
 import psutil
 import pytest
 from counting_environments import CountingVectorEnvironment
-from gymnasium.vector import AutoresetMode
 
 from veldt.environments import EnvironmentFactory
 from veldt.environments.parameters import from_vector, to_vector
@@ -24,12 +23,9 @@ def climb(environment) -> list[float]:
     return environment.step(shown).episode_info.get("height", [])
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("vectorization", ["in_process", "subprocess"])
-def test_copies_change_at_their_next_episode(vectorization, mode):
-    factory = EnvironmentFactory(
-        "veldt/Stairs-v0", vectorization=vectorization, autoreset=mode, time_limit=50
-    )
+def test_copies_change_at_their_next_episode(vectorization):
+    factory = EnvironmentFactory("veldt/Stairs-v0", vectorization=vectorization, time_limit=50)
     assert factory.parameters is not None
     assert factory.parameters.required == ("height",)
     environment = factory.make(2, seed=0)
@@ -58,7 +54,7 @@ def test_a_worker_that_takes_over_is_told_too():
 
 
 class Flimsy(StairsEnvironment):
-    """Breaks down once, when it is told to."""
+    """Raises once, when `is_broken` is set."""
 
     is_broken = False
 
@@ -69,7 +65,7 @@ class Flimsy(StairsEnvironment):
         return super().step(action)
 
 
-def test_an_environment_that_is_rebuilt_is_told_again():
+def test_a_rebuilt_environment_receives_the_parameters():
     environment = EnvironmentFactory(Flimsy).make(1, seed=0)
     environment.set_parameters({"height": 2})
     environment.reset()
@@ -87,12 +83,8 @@ class Adjustable(CountingVectorEnvironment):
         self.told = values
 
 
-def adjustable(num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP):
-    return Adjustable(num_envs, autoreset_mode=autoreset_mode)
-
-
 def test_a_vector_environment_is_told_as_a_whole():
-    factory = EnvironmentFactory(adjustable)
+    factory = EnvironmentFactory(Adjustable)
     assert factory.parameters is not None
     assert factory.parameters.takes_any
     environment = factory.make(2, seed=0)

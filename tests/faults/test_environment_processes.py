@@ -22,11 +22,8 @@ TRAIN = (
 )
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_a_killed_worker_costs_the_episodes_of_its_vector_alone(autoreset):
-    environment = EnvironmentFactory(
-        faulty.Faulty, vectorization="subprocess", autoreset=autoreset
-    ).make(3, seed=1)
+def test_a_killed_worker_costs_the_episodes_of_its_vector_alone():
+    environment = EnvironmentFactory(faulty.Faulty, vectorization="subprocess").make(3, seed=1)
     try:
         environment.reset()
         actions, lengths, aborted = np.zeros(3, np.int64), [], 0
@@ -40,18 +37,11 @@ def test_a_killed_worker_costs_the_episodes_of_its_vector_alone(autoreset):
             if number == 4:
                 assert step.truncated.all()
                 assert not step.reward.any()
-                finals = step.final_observations
-                final = (
-                    finals["final_observation"]
-                    if finals
-                    else environment.observations["observation"]
-                )
+                final = environment.observations["observation"]
                 assert (final[:, 0] == last[:, 0]).all(), "of another episode"
-                assert environment.first.all() == (autoreset == "same_step")
         assert aborted == 3
         assert set(lengths) == {10}, "an aborted episode was reported"
-        # Of the 40 steps that are left, a reset takes one where it is a step of its own.
-        assert len(lengths) == (12 if autoreset == "same_step" else 9)
+        assert len(lengths) == 9
         processes = environment._env.env.processes
     finally:
         environment.close()

@@ -12,7 +12,7 @@ from counting_environments import MaskedDictEnvironment
 import veldt
 from veldt.backends.base import NodeFailure
 from veldt.environments import EnvironmentFactory
-from veldt.environments.resilience import EnvironmentFailure
+from veldt.environments.copies import EnvironmentFailure
 
 SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
 
@@ -27,10 +27,9 @@ def vector(make, num_envs=4, **settings):
     return made
 
 
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_only_the_one_that_raises_loses_its_episode(autoreset):
+def test_only_the_one_that_raises_loses_its_episode():
     """Copy 0 raises in step 9 of its first episode; the environment that takes over is sound."""
-    environment = vector(faulty.rarely_raising, autoreset=autoreset)
+    environment = vector(faulty.rarely_raising)
     actions = np.zeros(4, np.int64)
     aborted, lengths, rows = 0, [], []
     for _ in range(44):

@@ -27,8 +27,9 @@ from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import trajectory_layout
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.external import METHOD, SERVICE, ExternalFormat, ExternalServer
+from veldt.wire.external import METHOD, SERVICE, ExternalFormat, ExternalServicer
 from veldt.wire.security import Security
+from veldt.wire.transport import RpcServer
 
 STEPS, WIDTH, PLACES = 5, 2, 6
 OBSERVATION = spaces.Box(-np.inf, np.inf, (3,))
@@ -94,7 +95,7 @@ class House:
         board = topology.board("weights", FlatParameters(built).numpy())
         bind = live(topology)
         format = ExternalFormat(interface, learns=True, takes_masks=False)
-        stream = ExternalServer(format, "127.0.0.1:0", EVERYBODY, PLACES, WIDTH)
+        stream = RpcServer(ExternalServicer(format, PLACES, WIDTH), "127.0.0.1:0", EVERYBODY)
         self.address = f"127.0.0.1:{stream.port}"
         self.told = NodeContext("inference-0", 0, 1, NodeTelemetry())
         policy = BatchedPolicy(factory, board.source())
@@ -215,7 +216,6 @@ def step_bytes(**entries) -> bytes:
 
 GARBAGE = {
     "noise": b"\x93\x01 no message",
-    "nothing": b"",
     "short": step_bytes(observation=[b"1234"]),
     "two arrays": step_bytes(observation=[bytes(24)] * 2),
     "not finite": step_bytes(observation=[np.full((2, 3), np.nan, np.float32).tobytes()]),

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from veldt.types import Field, Layout
-from veldt.wire.protocol import StreamFormat
+from veldt.wire.protocol import METHOD, SERVICE, StreamFormat, StreamServicer
 from veldt.wire.security import TOKEN_HEADER, Security
-from veldt.wire.transport import METHOD, SERVICE, StreamClient, StreamServer
+from veldt.wire.transport import RpcServer, StreamClient
 
 WIDTH = 4
 FORMAT = StreamFormat(
@@ -69,9 +69,9 @@ def wait_for(
 @contextmanager
 def serving(
     directory: Path, address: str | None = None, num_clients: int = 2, security: Security = SECURITY
-) -> Iterator[tuple[StreamServer, str]]:
+) -> Iterator[tuple[RpcServer, str]]:
     address = address or f"unix:{directory}/socket"
-    server = StreamServer(FORMAT, num_clients, 1, address, security)
+    server = RpcServer(StreamServicer(FORMAT, num_clients, 1), address, security)
     try:
         yield server, address
     finally:
@@ -95,7 +95,7 @@ def calling(
         client.close()
 
 
-def exchange(server: StreamServer, client: StreamClient, value: float) -> None:
+def exchange(server: RpcServer, client: StreamClient, value: float) -> None:
     """One row of an actor and its answer."""
     client.send(0, row_bytes(value))
     request = wait_for(server.take, "a row", client.receive)
@@ -106,7 +106,7 @@ def exchange(server: StreamServer, client: StreamClient, value: float) -> None:
     assert (arrays["env_action"] == int(value)).all()
 
 
-def refusal(server: StreamServer, client: StreamClient) -> str:
+def refusal(server: RpcServer, client: StreamClient) -> str:
     """The message with which the client gives up."""
     with pytest.raises(ConnectionError) as caught:
         wait_for(client.receive, "the refusal", server.take)
@@ -114,7 +114,7 @@ def refusal(server: StreamServer, client: StreamClient) -> str:
 
 
 def raw_call(
-    server: StreamServer,
+    server: RpcServer,
     address: str,
     messages: list[bytes],
     token: str | None = SECURITY.token,

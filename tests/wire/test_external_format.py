@@ -13,7 +13,7 @@ from veldt_client import PolicyClient, described
 
 from veldt.environments.spaces import external_interface, external_spec, space_from
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.external import ExternalFormat, check_hello, declared_interface
+from veldt.wire.external import ExternalFormat, declared_interface
 from veldt.wire.protocol import Refused
 
 SPACE = spaces.Dict(
@@ -113,7 +113,7 @@ def test_spaces_travel_as_text():
     with pytest.raises(Refused, match="takes them from its first client"):
         declared_interface(pb.Hello(protocol=1, environments=1))
     with pytest.raises(Refused, match="this server speaks 1"):
-        check_hello(pb.Hello(protocol=2, environments=1))
+        declared_interface(pb.Hello(protocol=2, environments=1))
 
 
 def box(shape, dtype="float32"):
@@ -125,30 +125,24 @@ def box(shape, dtype="float32"):
     [
         (box([15_000, 15_000], "uint8"), "225,000,000 numbers"),
         ({"type": "Tuple", "spaces": [box([1_000, 1_000])] * 100}, "100,000,000 numbers"),
-        ({"type": "MultiBinary", "shape": [10**30]}, "numbers"),
         ({"type": "Discrete", "n": 10**30, "start": 0}, "numbers"),
         ({"type": "Discrete", "n": 3, "start": 10**30}, "Discrete"),
-        ({"type": "MultiDiscrete", "nvec": [10**30], "start": [0]}, "MultiDiscrete"),
         ({"type": "Dict"}, "Dict"),
         ({"type": "Dict", "spaces": {}}, "no entries"),
-        ({"type": "Dict", "spaces": [box([2])]}, "Dict"),
-        ({"type": "Tuple", "spaces": 3}, "Tuple"),
         (box([2], "U100000000"), "U100000000"),
         (box([-3]), "Box"),
-        (box([2.5]), "Box"),
         ({**box([2]), "low": [0, 1, 2]}, "Box"),
         ({**box([2]), "low": "nan"}, "Box"),
         ([[[3]]], "describe"),
     ],
 )
-@pytest.mark.parametrize("is_known", [True, False])
-def test_a_hostile_description_is_refused_before_it_is_built(space, message, is_known):
+def test_a_hostile_description_is_refused_before_it_is_built(space, message):
     hello = pb.Hello(protocol=1, environments=1, action_space=json.dumps(described(ACTION)))
     hello.observation_space = json.dumps(space)
     tracemalloc.start()
     try:
         with pytest.raises(Refused, match=message) as refusal:
-            FORMAT.check_spaces(hello) if is_known else declared_interface(hello)
+            declared_interface(hello)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,12 +24,12 @@ from streams import (
     refusal,
     row_bytes,
     serving,
+    wait_for,
 )
 
 from veldt.types import Field, Layout
-from veldt.wire.protocol import StreamFormat
+from veldt.wire.protocol import METHOD, SERVICE, StreamFormat
 from veldt.wire.security import TOKEN_HEADER, Security
-from veldt.wire.transport import METHOD, SERVICE
 
 STREAMS = int(os.environ.get("VELDT_FUZZED_FRAMES", 18_000)) // 9
 OPEN = FORMAT.encode_open(1, 0)
@@ -78,25 +77,15 @@ def hostile(address: str, seed: int, count: int, codes: list[grpc.StatusCode]) -
                 codes.append(error.code())
 
 
-def answer_all(server, client) -> None:
-    """Answer the honest actor 0 only, as if the flood's questions were still being worked on."""
-    deadline = time.monotonic() + 20.0
-    while client.receive() is None:
-        assert time.monotonic() < deadline
-        request = server.take()
-        if request is not None and request.client == 0:
-            server.answer(request, answer_bytes(1))
-
-
 @pytest.mark.slow
 def test_an_honest_actor_is_served_while_others_send_fuzzed_frames(tmp_path):
     codes: list[grpc.StatusCode] = []
     with serving(tmp_path) as (server, address), calling(address) as client:
 
-        def serve(count: int) -> None:
-            for number in range(count):
-                client.send(0, row_bytes(float(number)))
-                answer_all(server, client)
+        def answer_the_honest_one() -> None:
+            request = server.take()
+            if request is not None and request.client == 0:
+                server.answer(request, answer_bytes(1))
 
         process = psutil.Process()
         before = process.memory_info().rss
@@ -104,7 +93,8 @@ def test_an_honest_actor_is_served_while_others_send_fuzzed_frames(tmp_path):
             each = STREAMS // 4
             work = [pool.submit(hostile, address, seed, each, codes) for seed in range(4)]
             while not all(future.done() for future in work):
-                serve(20)
+                client.send(0, row_bytes(1.0))
+                wait_for(client.receive, "an answer", answer_the_honest_one)
             for future in work:
                 future.result()
         grown = (process.memory_info().rss - before) / 2**20

@@ -20,7 +20,8 @@ from streams import FORMAT, SECURITY, WIDTH, answer_bytes, calling, row_bytes
 import veldt
 from veldt.roles.stream_inference import TrajectoryAssembler
 from veldt.types import Field, Layout, Slot, slots_over
-from veldt.wire.transport import StreamServer
+from veldt.wire.protocol import StreamServicer
+from veldt.wire.transport import RpcServer
 
 CLIENTS, STEPS, KILLS = 64, 3, 3
 SLOT = Layout.of(
@@ -53,7 +54,7 @@ class Journal:
 
 def serve(address: str, journal: str) -> None:
     """Answer each row with the number in it, until killed."""
-    server = StreamServer(FORMAT, CLIENTS, 1, address, SECURITY)
+    server = RpcServer(StreamServicer(FORMAT, CLIENTS, 1), address, SECURITY)
     assembler = TrajectoryAssembler(Journal(journal), CLIENTS)
     while True:
         row = server.take()

@@ -28,59 +28,41 @@ groups = st.integers(0, 2**32 - 1)
 
 
 @given(numbers, groups, st.lists(finite, min_size=WIDTH, max_size=WIDTH))
-def test_a_row_arrives_as_it_was_sent(sequence, group, rewards):
+def test_rows_and_answers_arrive_as_they_were_sent(sequence, group, rewards):
     buffer = np.zeros(FORMAT.request.nbytes, np.uint8)
     sent = FORMAT.request.views(buffer)
     sent["reward"][:], sent["first"][1] = rewards, True
     message = FORMAT.encode_row(sequence, group, buffer.tobytes())
-    got_sequence, got_group, arrays = OTHER_END.decode_request(message)
-    assert (got_sequence, got_group) == (sequence, group)
+    *numbered, arrays = OTHER_END.decode_request(message)
+    assert numbered == [sequence, group]
     for name, array in sent.items():
         assert arrays[name].tobytes() == array.tobytes()
         assert arrays[name].dtype == array.dtype
-
-
-@given(numbers, groups, st.integers(-(2**63), 2**63 - 1))
-def test_an_answer_arrives_as_it_was_sent(sequence, group, action):
-    message = FORMAT.encode_answer(sequence, group, answer_bytes(action))
-    got_sequence, got_group, arrays = OTHER_END.decode_answer(message)
-    assert (got_sequence, got_group) == (sequence, group)
-    assert (arrays["env_action"] == action).all()
-
-
-def decoded(format: StreamFormat, message: bytes) -> object:
-    """What an end makes of a message, in a form that can be compared."""
-    try:
-        request = format.decode_request(message)
-    except Refused as refusal:
-        return refusal.reason
-    if isinstance(request, pb.Open):
-        return request.SerializeToString()
-    sequence, group, arrays = request
-    return sequence, group, {name: array.tobytes() for name, array in arrays.items()}
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.binary(max_size=512))
-def test_garbage_is_refused_or_understood_alike_by_both_ends(message):
-    assert decoded(FORMAT, message) == decoded(OTHER_END, message)
-    with suppress(Refused):
-        FORMAT.decode_answer(message)
+    message = FORMAT.encode_answer(sequence, group, answer_bytes(sequence))
+    *numbered, arrays = OTHER_END.decode_answer(message)
+    assert numbered == [sequence, group]
+    assert (arrays["env_action"] == sequence).all()
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.data())
-def test_damaged_rows_are_refused_or_understood_alike_by_both_ends(data):
+def test_damaged_messages_are_refused_or_complete(data):
     message = bytearray(FORMAT.encode_row(7, 0, row_bytes(1.0)))
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(message) - 1))
         message[place] = data.draw(st.integers(0, 255))
     cut = bytes(message[: data.draw(st.integers(0, len(message)))])
-    for damaged in (bytes(message), cut):
-        outcome = decoded(FORMAT, damaged)
-        assert outcome == decoded(OTHER_END, damaged)
-        if isinstance(outcome, tuple):
-            assert set(outcome[2]) == set(FORMAT.request)
+    for damaged in (bytes(message), cut, data.draw(st.binary(max_size=512))):
+        with suppress(Refused):
+            request = FORMAT.decode_request(damaged)
+            if not isinstance(request, pb.Open):
+                arrays = request[2]
+                assert {name: array.shape for name, array in arrays.items()} == {
+                    name: field.shape for name, field in FORMAT.request.items()
+                }
+                assert np.isfinite(arrays["observation"]).all()
+        with suppress(Refused):
+            FORMAT.decode_answer(damaged)
 
 
 def refusal_of(message: bytes) -> str:

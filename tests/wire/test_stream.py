@@ -25,20 +25,13 @@ from streams import (
 
 from veldt.errors import ConfigurationError
 from veldt.types import Field, Layout
-from veldt.wire.protocol import StreamFormat
+from veldt.wire.protocol import StreamFormat, StreamServicer
 from veldt.wire.security import Security, is_on_this_machine, with_certificate
-from veldt.wire.transport import StreamServer
+from veldt.wire.transport import RpcServer
 
 OPEN = FORMAT.encode_open(1, 0)
+_TOO_LARGE = b"x" * (FORMAT.max_request_bytes + 1)
 Code = grpc.StatusCode
-
-
-def test_questions_are_answered(tmp_path):
-    with serving(tmp_path) as (server, address), calling(address) as client:
-        for value in range(5):
-            exchange(server, client, float(value))
-        assert client.connections == 1
-        assert server.refused == {}
 
 
 @pytest.mark.parametrize(
@@ -46,12 +39,8 @@ def test_questions_are_answered(tmp_path):
     [
         ([OPEN], None, "unauthenticated", Code.UNAUTHENTICATED),
         ([b"\xff" * 40], SECURITY.token, "malformed", Code.INVALID_ARGUMENT),
-        (
-            [OPEN, b"x" * (FORMAT.max_request_bytes + 1)],
-            SECURITY.token,
-            "oversized",
-            Code.RESOURCE_EXHAUSTED,
-        ),
+        ([OPEN, _TOO_LARGE], SECURITY.token, "oversized", Code.RESOURCE_EXHAUSTED),
+        ([OPEN, bytes(64 << 20)], SECURITY.token, None, Code.RESOURCE_EXHAUSTED),  # not even held
     ],
 )
 def test_bad_messages_are_refused_and_counted_while_an_honest_actor_goes_on(
@@ -61,16 +50,8 @@ def test_bad_messages_are_refused_and_counted_while_an_honest_actor_goes_on(
         exchange(server, client, 1.0)
         for count in (1, 2):
             assert raw_call(server, address, messages, token) == code
-            assert server.refused == {reason: count}
+            assert server.refused == ({reason: count} if reason else {})
             exchange(server, client, 1.0 + count)
-        assert client.connections == 1
-
-
-def test_a_message_of_many_megabytes_is_not_even_held(tmp_path):
-    with serving(tmp_path) as (server, address), calling(address) as client:
-        exchange(server, client, 1.0)
-        assert raw_call(server, address, [OPEN, bytes(64 << 20)]) == Code.RESOURCE_EXHAUSTED
-        exchange(server, client, 2.0)
         assert client.connections == 1
 
 
@@ -125,7 +106,7 @@ def test_an_actor_whose_server_never_comes_gives_up(tmp_path, monkeypatch):
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "example.org"])
 def test_an_unsafe_address_refuses_to_start(host):
     with pytest.raises(ConfigurationError, match="token and TLS"):
-        StreamServer(FORMAT, 1, 1, f"{host}:0", SECURITY)
+        RpcServer(StreamServicer(FORMAT, 1, 1), f"{host}:0", SECURITY)
     assert not is_on_this_machine(f"{host}:0")
 
 
@@ -145,8 +126,9 @@ def tls() -> Security:
 
 
 def test_tls_serves_those_who_know_the_certificate_and_nobody_else(tmp_path, tls, monkeypatch):
-    address = f"127.0.0.1:{free_port()}"
-    with serving(tmp_path, address, security=tls) as (server, _):
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    with serving(tmp_path, f"0.0.0.0:{port}", security=tls) as (server, _):
         with calling(address, security=tls.for_clients()) as client:
             exchange(server, client, 1.0)
             assert tls.for_clients().key is None
@@ -156,8 +138,3 @@ def test_tls_serves_those_who_know_the_certificate_and_nobody_else(tmp_path, tls
         monkeypatch.setattr("veldt.wire.transport._CONNECT_SECONDS", 2.0)
         with calling(address, security=stranger, give_up_seconds=0.0) as client:
             assert "no stream" in refusal(server, client)
-
-
-def test_an_address_beyond_this_machine_is_allowed_with_token_and_tls(tmp_path, tls):
-    with serving(tmp_path, f"0.0.0.0:{free_port()}", security=tls) as (server, _):
-        assert server.port > 0

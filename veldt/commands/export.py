@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from veldt.environments.resilience import EnvironmentFailure
+from veldt.environments.copies import EnvironmentFailure
 from veldt.errors import ConfigurationError
 from veldt.policy.export import Exported, drawn, export, recorded
 from veldt.run.best import BEST

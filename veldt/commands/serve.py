@@ -10,6 +10,7 @@ import os
 import select
 import signal
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import torch
@@ -22,8 +23,9 @@ from veldt.run.loading import loaded
 from veldt.run.process import output_stream
 from veldt.telemetry.result import dumps
 from veldt.types import ACTION_MASK
-from veldt.wire.external import ExternalFormat, ExternalRow, ExternalServer
+from veldt.wire.external import ExternalFormat, ExternalRow, ExternalServicer
 from veldt.wire.security import from_environment
+from veldt.wire.transport import RpcServer
 
 _MOST_STREAMS, _MOST_ENVIRONMENTS = 256, 1024
 """Clients at a time, and environments per client."""
@@ -36,19 +38,27 @@ class PolicyService:
     def __init__(self, policy: TrainedPolicy, address: str, deterministic: bool = True) -> None:
         self._policy, self._deterministic = policy, deterministic
         format = ExternalFormat(policy.interface, learns=False, reads_reward=policy.reads_reward)
-        security = from_environment(address)
-        self.server = ExternalServer(
-            format, address, security, _MOST_STREAMS, max_environments=_MOST_ENVIRONMENTS
-        )
+        servicer = ExternalServicer(format, _MOST_STREAMS, max_environments=_MOST_ENVIRONMENTS)
+        self._server = RpcServer(servicer, address, from_environment(address))
+        self.port = self._server.port
         self._states: dict[int, PolicyState] = {}
         """By stream, if the policy is recurrent."""
         self._streams: set[int] = set()
         self.clients = self.requests = self.forward_passes = 0
 
+    @property
+    def refused(self) -> dict[str, int]:
+        """Number of refused messages by reason."""
+        return dict(self._server.refused)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when a request is pending."""
+        return self._server.fileno()
+
     def step(self) -> bool:
         """Answer pending requests; False if there were none."""
         rows: list[ExternalRow] = []
-        while (row := self.server.take()) is not None:
+        while (row := self._server.take()) is not None:
             if row.left:
                 self._states.pop(row.connection, None)
                 self._streams.discard(row.connection)
@@ -69,7 +79,7 @@ class PolicyService:
         start = 0
         for row in rows:
             end = start + row.session.width
-            self.server.answer(row, actions[start:end].tobytes())
+            self._server.answer(row, actions[start:end].tobytes())
             start = end
 
     def _actions(self, rows: list[ExternalRow]) -> np.ndarray:
@@ -77,10 +87,10 @@ class PolicyService:
         names = [entry.name for entry in policy.leaves]
         joined = {name: np.concatenate([row.arrays[name] for row in rows]) for name in names}
         if any(ACTION_MASK in row.arrays for row in rows):
-            masks = []
-            for row in rows:  # all actions are allowed where a row has none
-                everything = np.ones((row.session.width, policy.num_choices), bool)
-                masks.append(row.arrays.get(ACTION_MASK, everything))
+            masks = [
+                row.arrays.get(ACTION_MASK, np.ones((row.session.width, policy.num_choices), bool))
+                for row in rows
+            ]
             joined[ACTION_MASK] = np.concatenate(masks)
         if not policy.has_memory:
             return policy.act_on_rows(joined, None, self._deterministic)
@@ -98,6 +108,10 @@ class PolicyService:
         state.reset(row.arrays["first"])
         return state
 
+    def close(self) -> None:
+        """End all streams."""
+        self._server.close()
+
 
 def serve_run(
     run_dir: Path,
@@ -113,30 +127,33 @@ def serve_run(
     if port > MOST_PORT:
         raise ConfigurationError(f"port is {port}; use 0 to {MOST_PORT}")
     stopping: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.append(number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _: stopping.append(received))
+        signal.signal(number, stop)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # for a few rows several threads are slower
     found = loaded(run_dir, checkpoint, policy, trust_code=trust_code)
     service = PolicyService(found, _address(host, port), not stochastic)
-    port = service.server.port
-    address = _address(host, port)
-    begin = {"event": "serving", "address": address, "host": host, "port": port}
+    address = _address(host, service.port)
+    begin = {"event": "serving", "address": address, "host": host, "port": service.port}
     about = {"architecture": found.architecture, "env": found.env, "env_steps": found.env_steps}
     _say(f"serving {found} at {address} (Ctrl-C ends it)", {**begin, **about}, json)
     listening = select.poll()
-    listening.register(service.server.fileno(), select.POLLIN)
+    listening.register(service.fileno(), select.POLLIN)
     try:
         while not stopping:
             if not service.step():
                 listening.poll(_IDLE_MILLISECONDS)
     finally:
-        service.server.close()
+        service.close()
     counts = {
         "clients": service.clients,
         "requests": service.requests,
         "forward_passes": service.forward_passes,
-        "refused": dict(service.server.refused),
+        "refused": service.refused,
     }
     total = f"{service.requests:,} requests of {service.clients:,} clients answered in"
     _say(f"{total} {service.forward_passes:,} forward passes", {"event": "end", **counts}, json)

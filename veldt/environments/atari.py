@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from veldt.environments import lookup
-from veldt.environments.vector import MODES, OpenedVector, Stepper
+from veldt.environments.vector import OpenedVector, Stepper
 from veldt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _opened(
 ) -> OpenedVector:
     return OpenedVector(
         env,
-        arguments["autoreset_mode"],
+        AutoresetMode.NEXT_STEP,
         frames_per_step=arguments["frameskip"],
         life_loss="continues" if arguments["life_loss_info"] else "none",
         stepper=stepper,
@@ -113,7 +113,7 @@ def atari_arguments(factory: EnvironmentFactory, options: dict[str, Any]) -> dic
     # see later lives; life_loss_info only marks the end.
     life_loss = bool(arguments.pop("episodic_life", False))
     arguments["life_loss_info"] = life_loss
-    arguments["autoreset_mode"] = MODES.get(factory.autoreset, AutoresetMode.NEXT_STEP)
+    arguments["autoreset_mode"] = AutoresetMode.NEXT_STEP
     return arguments
 
 

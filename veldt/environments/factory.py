@@ -16,23 +16,19 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from veldt.environments import lookup, spaces
 from veldt.environments.atari import open_atari, open_atari_groups
-from veldt.environments.parameters import Accepted
-from veldt.environments.processes import SubprocessVector
-from veldt.environments.resilience import (
+from veldt.environments.copies import (
     EnvironmentFailure,
     InProcessVector,
-    ResilientEnvironment,
+    SubprocessVector,
     error_text,
 )
+from veldt.environments.parameters import Accepted
 from veldt.environments.spaces import Interface, MaskReader, joined_mask, stacked
-from veldt.environments.vector import MODES, OpenedVector, VectorEnvironment
+from veldt.environments.vector import OpenedVector, VectorEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec
 
-_CHOICES = {
-    "vectorization": ("auto", "native", "in_process", "subprocess"),
-    "autoreset": ("default", "next_step", "same_step"),
-}
+_VECTORIZATIONS = ("auto", "native", "in_process", "subprocess")
 _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
 
@@ -58,8 +54,7 @@ class EnvironmentFactory:
             gymnasium VectorEnv, if it takes num_envs).
         options: Keyword arguments of the environment, as a mapping or as pairs.
         vectorization: auto | native | in_process | subprocess. auto: the native vector environment
-            where one is registered and offers the wanted autoreset mode, else in_process.
-        autoreset: default | next_step | same_step.
+            where one is registered, else in_process.
         frame_stack: How many of the last observations are joined into one. ALE/ ids stack 4 unless
             more than 1 is given; EnvPool's Atari has its own option stack_num instead.
         time_limit: Env steps after which an episode is truncated.
@@ -69,7 +64,6 @@ class EnvironmentFactory:
     env: str | Callable[..., object]
     options: tuple[tuple[str, Any], ...] = ()
     vectorization: str = "auto"
-    autoreset: str = "default"
     frame_stack: int = 1
     time_limit: int | None = None
     reward_clip: float | None = None
@@ -78,11 +72,10 @@ class EnvironmentFactory:
     def __post_init__(self) -> None:
         if isinstance(self.options, Mapping):
             object.__setattr__(self, "options", tuple(self.options.items()))
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ConfigurationError(
-                    f"unknown {name} '{getattr(self, name)}'; use {', '.join(choices)}"
-                )
+        if self.vectorization not in _VECTORIZATIONS:
+            raise ConfigurationError(
+                f"unknown vectorization '{self.vectorization}'; use {', '.join(_VECTORIZATIONS)}"
+            )
         if self.frame_stack < 1:
             raise ConfigurationError(f"frame_stack is {self.frame_stack}; use 1 or more")
         if self.time_limit is not None and self.time_limit < 1:
@@ -288,9 +281,7 @@ def open_vector(
             return _open_game(factory, options, num_envs)
         if render:
             options["render_mode"] = "rgb_array"
-        if isinstance(factory.env, str) and lookup.function_path(factory.env) is None:
-            return _open_registered(factory, factory.env, options, num_envs)
-        return _open_callable(factory, options, num_envs)
+        return _open_gymnasium(factory, options, num_envs)
     except ConfigurationError:
         raise
     except (TypeError, ImportError, gymnasium.error.Error) as error:
@@ -316,8 +307,6 @@ def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
             f"'{factory.name}' steps many games together and ends them by its own rules; leave"
             " vectorization at auto and time_limit out"
         )
-    if factory.autoreset not in ("default", "same_step"):
-        raise ConfigurationError(f"'{factory.name}' resets by itself; leave autoreset out")
     players = num_players(factory.name, **options)
     games = make_game(factory.name, -(-num_envs // players), **options)
     rows = 1 if games.spec.simultaneous else players
@@ -329,13 +318,9 @@ def _open_envpool(
     factory: EnvironmentFactory, options: dict[str, Any], num_envs: int, seed: int
 ) -> OpenedVector:
     """EnvPool always resets on the next step and receives its seed at construction."""
-    if factory.vectorization not in ("auto", "native") or factory.autoreset not in (
-        "default",
-        "next_step",
-    ):
+    if factory.vectorization not in ("auto", "native"):
         raise ConfigurationError(
-            f"'{factory.name}' runs on EnvPool, which resets on the next step; "
-            "leave vectorization at auto and autoreset at default"
+            f"'{factory.name}' runs on EnvPool's own processes; leave vectorization at auto"
         )
     if factory.time_limit is not None:
         options["max_episode_steps"] = factory.time_limit
@@ -353,55 +338,49 @@ def _open_envpool(
     )
 
 
-def _open_registered(
-    factory: EnvironmentFactory, name: str, options: dict[str, Any], num_envs: int
-) -> OpenedVector:
-    spec = lookup.gymnasium_spec(name)
-    if factory.vectorization in ("auto", "native") and spec.vector_entry_point is not None:
-        creator = _native_creator(spec)
-        suits = factory.autoreset == "default" or _offers(creator, MODES[factory.autoreset])
-        if suits or factory.vectorization == "native":
-            return _open_native(factory, creator, options, num_envs)
-    if factory.vectorization == "native":
-        raise ConfigurationError(
-            f"'{name}' has no native vector entry point; use vectorization in_process or subprocess"
-        )
-    if factory.time_limit is not None:
-        options["max_episode_steps"] = factory.time_limit
-    return _open_copies(factory, functools.partial(_make_registered, name, options), num_envs)
-
-
-def _open_callable(
+def _open_gymnasium(
     factory: EnvironmentFactory, options: dict[str, Any], num_envs: int
 ) -> OpenedVector:
-    creator = _resolve(factory.env)
-    if "num_envs" in inspect.signature(creator).parameters:
-        if factory.vectorization not in ("auto", "native"):
+    """A native vector environment where there is one and it is wanted, else copies."""
+    env, wanted = factory.env, factory.vectorization
+    make: Callable[..., gymnasium.Env] = _make_called
+    native: Callable[..., Any] | None = None
+    if isinstance(env, str) and lookup.function_path(env) is None:
+        spec, make = lookup.gymnasium_spec(env), _make_registered
+        if wanted in ("auto", "native") and spec.vector_entry_point is not None:
+            native = _native_creator(spec)
+    else:
+        creator = _resolve(env)
+        if "num_envs" in inspect.signature(creator).parameters:
+            native = creator
+        if native is not None and wanted not in ("auto", "native"):
             raise ConfigurationError(
                 f"'{factory.name}' makes a whole vector environment; leave vectorization at auto"
             )
-        return _open_native(factory, creator, options, num_envs)
-    if factory.vectorization == "native":
+    if native is not None:
+        return _open_native(factory, native, options, num_envs)
+    if wanted == "native":
         raise ConfigurationError(
-            f"'{factory.name}' takes no num_envs, so it cannot make a native vector environment; "
-            "use vectorization in_process or subprocess"
+            f"'{factory.name}' has no native vector environment (an entry point, or a function that"
+            " takes num_envs); use vectorization in_process or subprocess"
         )
-    make = functools.partial(_make_called, factory.env, options, factory.time_limit)
-    return _open_copies(factory, make, num_envs)
+    copy = functools.partial(make, env, options, factory.time_limit)
+    kind = SubprocessVector if wanted == "subprocess" else InProcessVector
+    return OpenedVector(kind(copy, factory.name, num_envs), AutoresetMode.NEXT_STEP)
 
 
 def _resolve(env: str | Callable[..., Any]) -> Callable[..., Any]:
     return lookup.imported_function(env) if isinstance(env, str) else env
 
 
-def _make_registered(name: str, options: dict[str, Any]) -> gymnasium.Env:
+def _make_registered(name: str, options: dict[str, Any], time_limit: int | None) -> gymnasium.Env:
     lookup.gymnasium_spec(name)  # a fresh process may have to import what registers it
+    if time_limit is not None:
+        options = {**options, "max_episode_steps": time_limit}
     return gymnasium.make(name, disable_env_checker=True, **options)
 
 
-def _make_called(
-    env: str | Callable[..., Any], options: dict[str, Any], time_limit: int | None
-) -> gymnasium.Env:
+def _make_called(env: Any, options: dict[str, Any], time_limit: int | None) -> gymnasium.Env:
     made = _resolve(env)(**options)
     if not isinstance(made, gymnasium.Env):
         raise ConfigurationError(
@@ -409,20 +388,6 @@ def _make_called(
             "(or take num_envs and return a gymnasium VectorEnv)"
         )
     return made if time_limit is None else gymnasium.wrappers.TimeLimit(made, time_limit)
-
-
-def _open_copies(
-    factory: EnvironmentFactory, make: Callable[[], gymnasium.Env], num_envs: int
-) -> OpenedVector:
-    follows = factory.autoreset in ("default", "next_step")
-    mode = AutoresetMode.NEXT_STEP if follows else AutoresetMode.SAME_STEP
-    if factory.vectorization == "subprocess":
-        return OpenedVector(SubprocessVector(make, factory.name, num_envs, mode), mode)
-    copies = [
-        functools.partial(ResilientEnvironment, make, factory.name, number)
-        for number in range(num_envs)
-    ]
-    return OpenedVector(InProcessVector(copies, copy=False, autoreset_mode=mode), mode)
 
 
 def _native_creator(spec: EnvSpec) -> Callable[..., Any]:
@@ -433,13 +398,6 @@ def _native_creator(spec: EnvSpec) -> Callable[..., Any]:
         arguments.setdefault("max_episode_steps", spec.max_episode_steps)
     assert creator is not None
     return functools.partial(creator, **arguments)
-
-
-def _offers(creator: Callable[..., Any], mode: AutoresetMode) -> bool:
-    if "autoreset_mode" in inspect.signature(creator).parameters:
-        return True
-    metadata = getattr(getattr(creator, "func", creator), "metadata", {})
-    return metadata.get("autoreset_mode") == mode
 
 
 def _open_native(
@@ -456,9 +414,6 @@ def _open_native(
                 "use vectorization in_process or put the limit into the environment"
             )
         options["max_episode_steps"] = factory.time_limit
-    wanted = MODES.get(factory.autoreset)
-    if wanted is not None and "autoreset_mode" in accepted:
-        options["autoreset_mode"] = wanted
     # Refuses unknown options before the constructor starts anything.
     inspect.signature(creator).bind(num_envs=num_envs, **options)
     env = creator(num_envs=num_envs, **options)
@@ -467,16 +422,11 @@ def _open_native(
             f"'{factory.name}' takes num_envs but returned {type(env).__name__}; "
             "it must return a gymnasium VectorEnv"
         )
-    mode = env.metadata.get("autoreset_mode", wanted)
+    mode = env.metadata.get("autoreset_mode")
     if mode is None or mode == AutoresetMode.DISABLED:
         found = "does not declare when it resets" if mode is None else "does not reset by itself"
         raise ConfigurationError(
             f"'{factory.name}' {found}; set metadata['autoreset_mode'] of the vector environment to"
             " NEXT_STEP or SAME_STEP"
-        )
-    if wanted is not None and mode != wanted:
-        raise ConfigurationError(
-            f"'{factory.name}' resets in mode {AutoresetMode(mode).name.lower()}, not "
-            f"{factory.autoreset}; leave autoreset at default or use vectorization in_process"
         )
     return OpenedVector(env, AutoresetMode(mode))

@@ -160,16 +160,12 @@ def missing_extra(name: str | Callable[..., Any], error: BaseException) -> str:
     """A hint for errors about a missing library that an extra installs."""
     if not isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
         return ""
-    text = f"{one_line(error)} {_entry_point(name)}".lower()
+    spec = gymnasium.registry.get(name) if isinstance(name, str) else None
+    text = f"{one_line(error)} {spec.entry_point if spec else ''}".lower()
     for word, extra in _EXTRAS.items():
         if word in text:
             return f'; run: pip install "veldt[{extra}]"'
     return ""
-
-
-def _entry_point(name: str | Callable[..., Any]) -> str:
-    spec = gymnasium.registry.get(name) if isinstance(name, str) else None
-    return "" if spec is None else str(spec.entry_point)
 
 
 @dataclass(frozen=True)

@@ -44,11 +44,6 @@ Found = dict[str, list[float]]
 _NO_RETURNS = np.zeros(0, dtype=np.float64)
 _NO_LENGTHS = np.zeros(0, dtype=np.int64)
 
-MODES = {
-    "next_step": AutoresetMode.NEXT_STEP,
-    "same_step": AutoresetMode.SAME_STEP,
-}
-
 
 class Stepper(Protocol):
     """A step in two halves, so that other work can be done in between."""
@@ -72,20 +67,7 @@ class OpenedVector:
     """How lost lives end an episode: "none"; "continues": terminated is set but no reset follows
     (ale-py); "resets": a reset row follows but the game continues (EnvPool)."""
     stepper: Stepper | None = None
-    """Steps `env` in two halves; None: it only has step()."""
-
-
-class StepInReceive:
-    """For environments without a thread of their own: `recv` does the whole step."""
-
-    def __init__(self, env: VectorEnv) -> None:
-        self._env = env
-
-    def send(self, actions: np.ndarray) -> None:
-        self._actions = actions
-
-    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        return self._env.step(self._actions)
+    """Steps `env` in two halves; None: it only has step(), which `receive` does as a whole."""
 
 
 @dataclass
@@ -137,7 +119,7 @@ class VectorEnvironment:
         self.first = np.ones(num_envs, dtype=bool)
         self.bad_rows = 0
         self._env = env
-        self._stepper = opened.stepper or StepInReceive(env)
+        self._stepper = opened.stepper
         self._opened = opened
         self._readers = readers
         self._mask = mask
@@ -155,7 +137,6 @@ class VectorEnvironment:
         self._num_resetting = 0
         self._rows_left = 0
         """Rows that do not make a whole env step yet."""
-        self._lives = np.zeros(num_envs, dtype=np.int64)
         self._returns = np.zeros(num_envs, dtype=np.float64)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
         self._step = Step(
@@ -186,8 +167,6 @@ class VectorEnvironment:
         self._resetting, self._num_resetting = self._no_rows, 0
         self._returns[:] = 0.0
         self._lengths[:] = 0
-        if self._opened.life_loss != "none":
-            self._lives = np.array(info["lives"])
         self._prepare_buffers(observation)
         self._observe(observation, info)
 
@@ -204,11 +183,15 @@ class VectorEnvironment:
         """The first half of a step: starts environments that have a thread of their own."""
         if self._action_offset is not None:
             env_action = env_action + self._action_offset
-        self._stepper.send(env_action)
+        if self._stepper is None:
+            self._action = env_action
+        else:
+            self._stepper.send(env_action)
 
     def receive(self) -> Step:
         """The second half of a step; until then, the previous step stays valid."""
-        observation, reward, terminated, truncated, info = self._stepper.recv()
+        answer = self._env.step(self._action) if self._stepper is None else self._stepper.recv()
+        observation, reward, terminated, truncated, info = answer
         self.info: dict[str, Any] = info
         ignored, num_ignored = self._resetting, self._num_resetting
         if num_ignored:
@@ -232,7 +215,7 @@ class VectorEnvironment:
 
         over = ended
         if self._opened.life_loss != "none":
-            over = self._games_over(terminated, truncated, info["lives"])
+            over = truncated | (terminated & (info["lives"] <= 0))  # of a game, not only a life
         if self.spec.same_step_reset:
             self.first = ended
             if num_ended:
@@ -325,17 +308,6 @@ class VectorEnvironment:
         self.bad_rows += int(np.count_nonzero(bad))
         return cleared(array)
 
-    def _games_over(
-        self, terminated: np.ndarray, truncated: np.ndarray, lives: np.ndarray
-    ) -> np.ndarray:
-        """bool [E]: where the whole game ended, not only a life."""
-        if self.spec.same_step_reset:
-            alive = lives < self._lives  # after a game the lives of the next one are reported
-        else:
-            alive = lives > 0
-        self._lives = np.array(lives)
-        return truncated | (terminated & ~alive)
-
     def _count_episodes(self, over: np.ndarray, num_ended: int) -> None:
         step = self._step
         step.over, step.episode_returns, step.episode_lengths = over, _NO_RETURNS, _NO_LENGTHS
@@ -368,12 +340,12 @@ def read_episode_info(info: Mapping[str, Any], over: np.ndarray) -> Found:
             for name, number in numbers.items() if over[row] else ():
                 found.setdefault(name, []).append(number)
         return found
-    final = info.get(_FINAL)
-    final = final if isinstance(final, Mapping) else None
-    for source in (info if final is None else {"episode": info.get("episode", {})}, final or {}):
+    sources = [info]
+    if isinstance(info.get(_FINAL), Mapping):
+        sources = [{"episode": info.get("episode", {})}, info[_FINAL]]
+    for source in sources:
         for name, column, given in _columns(source, len(over)):
-            rows = over if given is None else over & given
-            numbers = [_number(value) for value in column[rows].tolist()]
+            numbers = [_number(value) for value in column[over & given].tolist()]
             known = [number for number in numbers if number is not None]
             if known:
                 found[name] = known
@@ -396,7 +368,7 @@ def _flat(info: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _columns(
     info: Mapping[str, Any], num_envs: int
-) -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Arrays with an entry per environment, and the mask of present entries."""
     for name, value in _flat(info):
         if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
@@ -404,12 +376,13 @@ def _columns(
         if value.dtype.kind not in "biufO":
             continue
         outer, _, inner = name.partition("/")
-        given = info[outer].get("_" + inner) if inner and outer in info else None
-        if given is None:
-            given = info.get("_" + outer)
+        masks = [info.get("_" + outer)]
+        if inner and outer in info:
+            masks.insert(0, info[outer].get("_" + inner))
+        given = next((mask for mask in masks if mask is not None), None)
         if not isinstance(given, np.ndarray) or given.shape != (num_envs,):
-            given = None
-        yield name, value, None if given is None else given.astype(bool)
+            given = np.ones(num_envs)
+        yield name, value, given.astype(bool)
 
 
 def _number(value: Any) -> float | None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from veldt.context import NodeContext
 from veldt.environments import Environments, Step, VectorEnvironment
+from veldt.environments.copies import EnvironmentFailure
 from veldt.environments.parameters import ParameterReader
-from veldt.environments.resilience import EnvironmentFailure
 from veldt.ports import ExperienceSink, ParameterSource, Policy
 from veldt.role import Role
 from veldt.roles.ga3c_tuner import Gate

@@ -16,7 +16,7 @@ from veldt.architectures import Architecture
 from veldt.backends import BACKENDS
 from veldt.environments import EnvironmentFactory, Interface
 from veldt.environments.lookup import EXTERNAL_PREFIX, ExternalAddress, external_address
-from veldt.environments.spaces import described, external_interface, external_spec, space_from
+from veldt.environments.spaces import external_interface, external_spec, space_from
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.roles.stream_inference import CONNECTED
@@ -52,20 +52,19 @@ def with_declared_spaces(
     if address.spaces_file is not None:
         declared: dict[str, object] = {_SPACES: _read(address.spaces_file)}
         return replace(options, env_options={**options.env_options, **declared})
-    from veldt.wire.external import first_declaration
+    from veldt.wire.external import first_hello
     from veldt.wire.security import from_environment
 
     say(f"waiting for the first client at {address.listen}, which declares its spaces")
-    security = from_environment(address.listen)
-    found = first_declaration(address.listen, security, lambda: not is_ending())
-    if found is None:
+    hello = first_hello(address.listen, from_environment(address.listen), lambda: not is_ending())
+    if hello is None:
         raise Terminated
     spaces = {
-        "observation_space": described(found.interface.observation_space),
-        "action_space": described(found.interface.action_space),
-        "action_masks": found.action_masks,
+        "observation_space": json.loads(hello.observation_space),
+        "action_space": json.loads(hello.action_space),
+        "action_masks": hello.action_masks,
     }
-    declared = {_SPACES: spaces, _ENVIRONMENTS: found.environments}
+    declared = {_SPACES: spaces, _ENVIRONMENTS: hello.environments}
     return replace(options, env_options={**options.env_options, **declared})
 
 

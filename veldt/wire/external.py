@@ -10,12 +10,10 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 
 import gymnasium
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from veldt.environments import Interface
 from veldt.environments.spaces import (
@@ -31,7 +29,7 @@ from veldt.errors import ConfigurationError
 from veldt.policy.trained import Entry, ObservationReader
 from veldt.types import ACTION_MASK
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.protocol import Refused, Servicer, Session
+from veldt.wire.protocol import Refused, Servicer, Session, parse
 from veldt.wire.security import Security
 from veldt.wire.transport import RpcServer
 
@@ -76,14 +74,10 @@ class ExternalFormat:
         """The dtype of the actions that environments receive."""
         return np.dtype(self._interface.action_space.dtype or np.int64)
 
-    @cached_property
-    def row_bytes(self) -> int:
-        """Most bytes of one environment in a Step."""
-        observation = sum(prod(entry.shape) * _dtype(entry).itemsize for entry in self.entries)
-        return 2 * observation + self.mask_size + 8
-
     def max_request_bytes(self, environments: int) -> int:
-        return max(_HELLO_BYTES, self.row_bytes * environments + _ENVELOPE_BYTES)
+        observation = sum(prod(entry.shape) * _dtype(entry).itemsize for entry in self.entries)
+        row = 2 * observation + self.mask_size + 8
+        return max(_HELLO_BYTES, row * environments + _ENVELOPE_BYTES)
 
     def welcome(self) -> bytes:
         interface = self._interface
@@ -109,10 +103,11 @@ class ExternalFormat:
     def check_spaces(self, hello: pb.Hello) -> None:
         """Refuse a client that declares other spaces; those it leaves out are not compared."""
         found = declared_interface(hello, self._interface)
-        theirs = [_words(entry) for entry in ObservationReader(found).entries]
-        ours = [_words(entry) for entry in self.entries]
-        if theirs != ours:
-            expected, given = ", ".join(ours), ", ".join(theirs)
+        expected, given = (
+            ", ".join(map(_text, entries))
+            for entries in (self.entries, ObservationReader(found).entries)
+        )
+        if given != expected:
             raise Refused("other_spaces", f"observations are {expected} here, yours are {given}")
         if action_spec(found.action_space) != self.action:
             raise Refused(
@@ -151,26 +146,20 @@ class ExternalFormat:
     def _given(
         self, data: Sequence[bytes], width: int, what: str, only: np.ndarray | None = None
     ) -> list[np.ndarray]:
+        """One array for each entry, finite in all rows, or where `only` is set."""
         if len(data) != len(self.entries):
-            names = ", ".join(map(_words, self.entries))
+            names = ", ".join(map(_text, self.entries))
             raise Refused(
                 "malformed", f"{len(data)} arrays of the {what} came, expected were {names}"
             )
         arrays = []
         for entry, content in zip(self.entries, data, strict=True):
-            dtype, shape = _dtype(entry), (width, *entry.shape)
-            if len(content) != prod(shape) * dtype.itemsize:
-                raise Refused(
-                    "malformed",
-                    f"{len(content):,} bytes came of the {what} '{entry.name}', expected were"
-                    f" {prod(shape) * dtype.itemsize:,}: {dtype.name} {shape}, of which"
-                    f" {width} environments",
-                )
-            array = np.frombuffer(content, dtype.newbyteorder("<")).reshape(shape)
-            array = array.astype(dtype) if only is not None else array
+            name = f"{what} '{entry.name}'"
+            array = _array(content, _dtype(entry), (width, *entry.shape), name)
+            array = array.astype(_dtype(entry)) if only is not None else array
             bad = bad_rows(array)
             if bad is not None and (only is None or (bad & only).any()):
-                raise Refused("not_finite", f"the {what} '{entry.name}' is not finite")
+                raise Refused("not_finite", f"the {name} is not finite")
             arrays.append(array)
         return arrays
 
@@ -188,13 +177,7 @@ class ExternalFormat:
             return np.ones((width, self.mask_size), bool)
         if not self.mask_size:
             raise Refused("malformed", "an action mask came, but none is read here; leave it out")
-        if len(data) != width * self.mask_size:
-            raise Refused(
-                "malformed",
-                f"{len(data):,} bytes of action masks came, expected were {width} x"
-                f" {self.mask_size}",
-            )
-        mask = np.frombuffer(data, np.uint8).reshape(width, self.mask_size)
+        mask = _array(data, np.dtype(np.uint8), (width, self.mask_size), "action masks")
         try:
             found = self._reader.mask(self.action, None, mask, width)
         except ConfigurationError as error:
@@ -211,28 +194,12 @@ class ExternalFormat:
         return pb.Reply(actions=answer).SerializeToString()
 
 
-def parsed(message: bytes, most_bytes: int) -> pb.Request:
-    """One message of a client."""
-    if len(message) > most_bytes:
-        raise Refused("oversized", f"{len(message):,} bytes, {most_bytes:,} allowed")
-    try:
-        request = pb.Request.FromString(message)
-    except DecodeError as error:
-        raise Refused("malformed", "the bytes are no veldt.Request (policy.proto)") from error
-    if request.WhichOneof("kind") is None:
-        raise Refused("malformed", "the message is empty; a Hello or a Step was expected")
-    return request
-
-
-def check_hello(hello: pb.Hello) -> None:
+def declared_interface(hello: pb.Hello, known: Interface | None = None) -> Interface:
+    """The spaces that a client declares; those it leaves out are as `known`."""
     if hello.protocol != PROTOCOL:
         raise Refused("malformed", f"protocol {hello.protocol} came, this server speaks {PROTOCOL}")
     if hello.environments < 1:
         raise Refused("malformed", "Hello.environments is 0, expected was 1 or more")
-
-
-def declared_interface(hello: pb.Hello, known: Interface | None = None) -> Interface:
-    """The spaces that a client declares; those it leaves out are as `known`."""
     if known is None and not (hello.observation_space and hello.action_space):
         raise Refused(
             "other_spaces",
@@ -240,8 +207,9 @@ def declared_interface(hello: pb.Hello, known: Interface | None = None) -> Inter
             " its first client",
         )
     try:
-        observation = _declared(hello.observation_space, known.observation_space if known else None)
-        action = _declared(hello.action_space, known.action_space if known else None)
+        defaults = (known.observation_space, known.action_space) if known else (None, None)
+        observation = _declared(hello.observation_space, defaults[0])
+        action = _declared(hello.action_space, defaults[1])
         interface = external_interface(observation, action)
         external_spec("of a client", interface, hello.action_masks)  # refuses what cannot be read
         return interface
@@ -250,12 +218,7 @@ def declared_interface(hello: pb.Hello, known: Interface | None = None) -> Inter
 
 
 def _declared(text: str, known: gymnasium.Space | None) -> gymnasium.Space:
-    """The declared space, which is built only where its text differs from that of `known`."""
-    if known is None:
-        return space_from(json.loads(text))
-    if not text or (found := json.loads(text)) == described(known):
-        return known
-    return space_from(found)
+    return known if known is not None and not text else space_from(json.loads(text))
 
 
 def _dtype(entry: Entry) -> np.dtype:
@@ -263,7 +226,7 @@ def _dtype(entry: Entry) -> np.dtype:
     return np.dtype(entry.dtype if entry.dtype in _DTYPES else "float32")
 
 
-def _words(entry: Entry) -> str:
+def _text(entry: Entry) -> str:
     return f"{entry.name} {_dtype(entry).name} {entry.shape}"
 
 
@@ -281,13 +244,23 @@ def _rewards(rewards: Sequence[float], width: int) -> np.ndarray:
 def _ends(ended: bytes, width: int) -> np.ndarray:
     if not ended:
         return np.zeros(width, np.uint8)
-    if len(ended) != width or max(ended) > TRUNCATED:
+    if max(ended) > TRUNCATED:
+        raise Refused(
+            "malformed", "`ended` is 0 (the episode continues), 1 (terminated) or 2 (truncated)"
+        )
+    return _array(ended, np.dtype(np.uint8), (width,), "ends")
+
+
+def _array(data: bytes, dtype: np.dtype, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """A view of `data`, whose first axis is the environments."""
+    nbytes = prod(shape) * dtype.itemsize
+    if len(data) != nbytes:
         raise Refused(
             "malformed",
-            f"{len(ended)} bytes of `ended` came, expected were {width} of 0 (goes on),"
-            " 1 (terminated) or 2 (truncated)",
+            f"{len(data):,} bytes of the {what} came, expected were {nbytes:,}:"
+            f" {dtype.name} {shape}, of which {shape[0]} environments",
         )
-    return np.frombuffer(ended, np.uint8)
+    return np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -321,12 +294,12 @@ class ExternalSession(Session):
         super().__init__(servicer, number, send)
         self.width = 0
         self.places: list[int] = []
-        self._steps = 0
+        self._is_first = True
         self._unanswered = 0
         self._has_left = self.has_ended = False
 
-    def _receive(self, message: bytes) -> None:
-        request = parsed(message, self._servicer.max_request_bytes)
+    def receive(self, message: bytes) -> None:
+        request = parse(pb.Request, message, self._servicer.max_request_bytes)
         if request.WhichOneof("kind") == "hello":
             self._open(request.hello)
         else:
@@ -335,7 +308,6 @@ class ExternalSession(Session):
     def _open(self, hello: pb.Hello) -> None:
         if self.width:
             raise Refused("malformed", "a stream says Hello once")
-        check_hello(hello)
         self._servicer.format.check_spaces(hello)
         self.places = self._servicer.admit(hello.environments)
         self.width = hello.environments
@@ -349,8 +321,8 @@ class ExternalSession(Session):
             raise Refused("malformed", "a stream begins with Hello")
         if self._unanswered or self._has_left:
             raise Refused("out_of_turn", "a Step came before the last one was answered")
-        arrays = self._servicer.format.read(step, self.width, is_first=not self._steps)
-        self._steps += 1
+        arrays = self._servicer.format.read(step, self.width, self._is_first)
+        self._is_first = False
         self._has_left = step.leaves
         self._unanswered = 0 if step.leaves else len(self.places)
         for place, part in self._parts():
@@ -386,13 +358,14 @@ class ExternalServicer(Servicer[ExternalRow]):
         self,
         format: ExternalFormat,
         num_places: int,
-        group_width: int | None,
-        max_environments: int,
+        group_width: int | None = None,
+        max_environments: int | None = None,
     ) -> None:
-        super().__init__(ExternalSession)
+        self._max_environments = max_environments or num_places * (group_width or 1)
+        # A client may open a new stream before the old one is known to be dead.
+        streams, most_bytes = 2 * num_places + 8, format.max_request_bytes(self._max_environments)
+        super().__init__(ExternalSession, (SERVICE, METHOD), most_bytes, streams)
         self.format, self._group_width = format, group_width
-        self._max_environments = max_environments
-        self.max_request_bytes = format.max_request_bytes(max_environments)
         self._free = list(reversed(range(num_places)))
         self._num_places = num_places
 
@@ -440,64 +413,26 @@ class ExternalServicer(Servicer[ExternalRow]):
         received.session.answer(received.part, actions.reshape(shape))
 
 
-class ExternalServer(RpcServer[ExternalRow]):
-    """Accepts simulators at an address."""
-
-    def __init__(
-        self,
-        format: ExternalFormat,
-        address: str,
-        security: Security,
-        num_places: int,
-        group_width: int | None = None,
-        max_environments: int | None = None,
-    ) -> None:
-        most = max_environments or num_places * (group_width or 1)
-        servicer = ExternalServicer(format, num_places, group_width, most)
-        super().__init__(
-            servicer,
-            (SERVICE, METHOD),
-            servicer.max_request_bytes,
-            # A client may open a new stream before the old one is known to be dead.
-            2 * num_places + 8,
-            address,
-            security,
-        )
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """The environments of a client."""
-
-    interface: Interface
-    action_masks: bool
-    environments: int
-
-
 class _FirstHello(Session):
     """Reads the Hello of a stream, then ends it; the client will connect again."""
 
-    def _receive(self, message: bytes) -> None:
-        request = parsed(message, _HELLO_BYTES)
+    def receive(self, message: bytes) -> None:
+        request = parse(pb.Request, message, _HELLO_BYTES)
         if request.WhichOneof("kind") != "hello":
             raise Refused("malformed", "a stream begins with Hello")
-        hello = request.hello
-        check_hello(hello)
-        interface = declared_interface(hello)
-        self._servicer.put(Declaration(interface, hello.action_masks, hello.environments))
+        declared_interface(request.hello)
+        self._servicer.put(request.hello)
         raise Refused("no_place", "the run begins with these spaces; connect again")
 
 
-def first_declaration(
-    address: str, security: Security, is_wanted: Callable[[], bool]
-) -> Declaration | None:
+def first_hello(address: str, security: Security, is_wanted: Callable[[], bool]) -> pb.Hello | None:
     """Listen until a client has declared its spaces; None once `is_wanted` returns False."""
-    servicer = Servicer[Declaration](_FirstHello)
-    method, streams = (SERVICE, METHOD), _UNDECLARED_STREAMS
-    server = RpcServer(servicer, method, _HELLO_BYTES, streams, address, security)
+    method = (SERVICE, METHOD)
+    servicer = Servicer[pb.Hello](_FirstHello, method, _HELLO_BYTES, _UNDECLARED_STREAMS)
+    server = RpcServer(servicer, address, security)
     try:
-        while (found := server.take()) is None and is_wanted():
+        while (hello := server.take()) is None and is_wanted():
             time.sleep(_POLL_SECONDS)
-        return found
+        return hello
     finally:
         server.close()

@@ -11,7 +11,6 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,7 +18,9 @@ from google.protobuf.message import DecodeError
 
 from veldt.types import Layout
 from veldt.wire import inference_pb2 as pb
+from veldt.wire import policy_pb2
 
+SERVICE, METHOD = "veldt.wire.CentralInference", "Infer"
 _PROTOCOL = 1
 _ENVELOPE_BYTES = 256  # bound of the tags, lengths and numbers around `data`
 
@@ -32,39 +33,22 @@ class Refused(Exception):  # noqa: N818
         self.reason = reason
 
 
-Message = TypeVar("Message", pb.Request, pb.Reply)
+Message = TypeVar("Message", pb.Request, pb.Reply, policy_pb2.Request)
 
 Row = tuple[int, int, dict[str, np.ndarray]]
 """Sequence, group and the arrays, which are read-only views of the message."""
 
 
-@dataclass(frozen=True)
 class StreamFormat:
     """The layouts of both directions and their encoding."""
 
-    request: Layout
-    reply: Layout
-
-    @cached_property
-    def digest(self) -> bytes:
-        """Equal on both ends only if they use the same layouts."""
-        return hashlib.sha256(repr((_PROTOCOL, self.request, self.reply)).encode()).digest()
-
-    @cached_property
-    def _requests(self) -> _Reader:
-        return _Reader(self.request)
-
-    @cached_property
-    def _replies(self) -> _Reader:
-        return _Reader(self.reply)
-
-    @cached_property
-    def max_request_bytes(self) -> int:
-        return self.request.nbytes + _ENVELOPE_BYTES
-
-    @cached_property
-    def max_reply_bytes(self) -> int:
-        return self.reply.nbytes + _ENVELOPE_BYTES
+    def __init__(self, request: Layout, reply: Layout) -> None:
+        self.request, self.reply = request, reply
+        self._requests, self._replies = _Reader(request), _Reader(reply)
+        self.max_request_bytes = request.nbytes + _ENVELOPE_BYTES
+        self.max_reply_bytes = reply.nbytes + _ENVELOPE_BYTES
+        # Equal on both ends only if they use the same layouts.
+        self.digest = hashlib.sha256(repr((_PROTOCOL, request, reply)).encode()).digest()
 
     def encode_open(self, actor: int, incarnation: int) -> bytes:
         opening = pb.Open(actor=actor, incarnation=incarnation, format=self.digest)
@@ -75,11 +59,7 @@ class StreamFormat:
         return pb.Request(row=row).SerializeToString()
 
     def decode_request(self, message: bytes) -> pb.Open | Row:
-        if len(message) > self.max_request_bytes:
-            raise Refused(
-                "oversized", f"{len(message):,} bytes, {self.max_request_bytes:,} allowed"
-            )
-        request = _parse(pb.Request, message)
+        request = parse(pb.Request, message, self.max_request_bytes)
         if request.WhichOneof("kind") == "open":
             self._check_digest(request.open.format)
             return request.open
@@ -94,15 +74,13 @@ class StreamFormat:
         return pb.Reply(answer=answer).SerializeToString()
 
     def check_opened(self, message: bytes) -> None:
-        reply = _parse(pb.Reply, message)
+        reply = parse(pb.Reply, message, self.max_reply_bytes)
         if reply.WhichOneof("kind") != "opened":
             raise Refused("malformed", "a stream begins with Opened")
         self._check_digest(reply.opened.format)
 
     def decode_answer(self, message: bytes) -> Row:
-        if len(message) > self.max_reply_bytes:
-            raise Refused("oversized", f"{len(message):,} bytes, {self.max_reply_bytes:,} allowed")
-        reply = _parse(pb.Reply, message)
+        reply = parse(pb.Reply, message, self.max_reply_bytes)
         if reply.WhichOneof("kind") != "answer":
             raise Refused("malformed", "not an answer")
         answer = reply.answer
@@ -117,11 +95,14 @@ class StreamFormat:
             )
 
 
-def _parse(kind: type[Message], message: bytes) -> Message:
+def parse(kind: type[Message], message: bytes, most_bytes: int) -> Message:
+    """One message of a stream."""
+    if len(message) > most_bytes:
+        raise Refused("oversized", f"{len(message):,} bytes, {most_bytes:,} allowed")
     try:
         parsed = kind.FromString(message)
     except DecodeError as error:
-        raise Refused("malformed", "the bytes are not a message") from error
+        raise Refused("malformed", f"the bytes are no {kind.DESCRIPTOR.full_name}") from error
     if parsed.WhichOneof("kind") is None:
         raise Refused("malformed", "the message is empty")
     return parsed
@@ -173,13 +154,6 @@ class Session:
 
     def receive(self, message: bytes) -> None:
         """Process one message; raises Refused, after which the stream must end."""
-        try:
-            self._receive(message)
-        except Refused as refusal:
-            self._servicer.refuse(refusal.reason)
-            raise
-
-    def _receive(self, message: bytes) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -187,10 +161,24 @@ class Session:
 
 
 class Servicer(Generic[Received]):
-    """All streams of a server, without a transport; used by one thread only."""
+    """All streams of a server, without a transport; used by one thread only.
 
-    def __init__(self, session_type: Callable[..., Session]) -> None:
-        self._session_type = session_type
+    Args:
+        session_type: What reads the messages of one stream.
+        method: gRPC service and method.
+        max_request_bytes: Size of the largest valid message.
+        max_streams: Streams at a time.
+    """
+
+    def __init__(
+        self,
+        session_type: Callable[..., Session],
+        method: tuple[str, str],
+        max_request_bytes: int,
+        max_streams: int,
+    ) -> None:
+        self._session_type, self.method = session_type, method
+        self.max_request_bytes, self.max_streams = max_request_bytes, max_streams
         self.refused: Counter[str] = Counter()
         """Messages refused so far, by reason."""
         self._inbox: deque[Received] = deque()
@@ -199,9 +187,6 @@ class Servicer(Generic[Received]):
     def connect(self, send: Callable[[bytes], None]) -> Session:
         self._connections += 1
         return self._session_type(self, self._connections, send)
-
-    def refuse(self, reason: str) -> None:
-        self.refused[reason] += 1
 
     def put(self, received: Received) -> None:
         self._inbox.append(received)
@@ -245,7 +230,7 @@ class StreamSession(Session):
         self._next_sequence = 0
         self._asked = [False] * servicer.groups_per_client
 
-    def _receive(self, message: bytes) -> None:
+    def receive(self, message: bytes) -> None:
         request = self._servicer.format.decode_request(message)
         if isinstance(request, pb.Open):
             self._open(request)
@@ -285,7 +270,9 @@ class StreamServicer(Servicer[InferenceRequest]):
     """The streams of all actors."""
 
     def __init__(self, format: StreamFormat, num_clients: int, groups_per_client: int) -> None:
-        super().__init__(StreamSession)
+        # An actor may open a new stream before the old one is known to be dead.
+        streams = 2 * num_clients + 8
+        super().__init__(StreamSession, (SERVICE, METHOD), format.max_request_bytes, streams)
         self.format, self.groups_per_client = format, groups_per_client
         self._current: list[StreamSession | None] = [None] * num_clients
         self._incarnations = [0] * num_clients

@@ -65,10 +65,11 @@ def check_address(address: str, security: Security) -> None:
     """Refuse an address that other machines can reach without token and TLS."""
     if is_on_this_machine(address):
         return
-    if not security.token or not (security.certificate and security.key):
+    if not (security.token and security.certificate and security.key):
         raise ConfigurationError(
-            f"central inference would listen on {address}, which other machines can reach, without"
-            " token and TLS; give it a certificate, or keep all nodes on one machine"
+            f"{address} can be reached from other machines without token and TLS; set VELDT_TOKEN,"
+            " VELDT_CERTIFICATE and VELDT_KEY (docs/serving.md), or listen on 127.0.0.1 and let"
+            " clients come over ssh -L"
         )
 
 
@@ -78,16 +79,13 @@ def from_environment(address: str) -> Security:
     All three are required where other machines can reach `address`."""
     token = os.environ.get("VELDT_TOKEN", "")
     files = [os.environ.get(name) for name in ("VELDT_CERTIFICATE", "VELDT_KEY")]
-    if not is_on_this_machine(address) and not (token and all(files)):
-        raise ConfigurationError(
-            f"{address} can be reached from other machines; set VELDT_TOKEN, VELDT_CERTIFICATE and"
-            " VELDT_KEY (docs/serving.md), or listen on 127.0.0.1 and let clients come over ssh -L"
-        )
     try:
         certificate, key = (Path(file).read_bytes() if file else None for file in files)
     except OSError as error:
         raise ConfigurationError(f"the certificate or its key cannot be read: {error}") from error
-    return Security(token, certificate, key, admits_all=not token)
+    security = Security(token, certificate, key, admits_all=not token)
+    check_address(address, security)
+    return security
 
 
 def with_certificate(security: Security) -> Security:

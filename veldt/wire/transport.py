@@ -21,17 +21,9 @@ import grpc
 import numpy as np
 
 from veldt.errors import ConfigurationError
-from veldt.wire.protocol import (
-    InferenceRequest,
-    Received,
-    Refused,
-    Servicer,
-    StreamFormat,
-    StreamServicer,
-)
+from veldt.wire.protocol import METHOD, SERVICE, Received, Refused, Servicer, StreamFormat
 from veldt.wire.security import TLS_NAME, TOKEN_HEADER, Security, check_address
 
-SERVICE, METHOD = "veldt.wire.CentralInference", "Infer"
 _GRACE_SECONDS = 0.2
 _COUNTED_EXCESS_BYTES = 4 << 20
 """Messages that exceed the limit by up to this are received, to be refused and counted. For larger
@@ -109,18 +101,9 @@ class RpcServer(Generic[Received]):
 
     `take` processes received messages when no row is waiting."""
 
-    def __init__(
-        self,
-        servicer: Servicer[Received],
-        method: tuple[str, str],
-        max_request_bytes: int,
-        max_streams: int,
-        address: str,
-        security: Security,
-    ) -> None:
+    def __init__(self, servicer: Servicer[Received], address: str, security: Security) -> None:
         check_address(address, security)
-        self._servicer, self._security, self._method = servicer, security, method
-        self._max_request_bytes, self._max_streams = max_request_bytes, max_streams
+        self._servicer, self._security = servicer, security
         self._answered = False
         self._loop = PolledEventLoop()
         self._loop.run_until_complete(self._listen(address))
@@ -168,14 +151,14 @@ class RpcServer(Generic[Received]):
     def _make_server(self, address: str) -> grpc.aio.Server:
         server = grpc.aio.server(
             options=[
-                *keepalive_options(self._max_request_bytes + _COUNTED_EXCESS_BYTES),
+                *keepalive_options(self._servicer.max_request_bytes + _COUNTED_EXCESS_BYTES),
                 # Two servers on one port would each get some of the streams.
                 ("grpc.so_reuseport", 0),
             ],
-            maximum_concurrent_rpcs=self._max_streams,
+            maximum_concurrent_rpcs=self._servicer.max_streams,
         )
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
-        service, method = self._method
+        service, method = self._servicer.method
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(service, {method: handler}),)
         )
@@ -189,7 +172,7 @@ class RpcServer(Generic[Received]):
 
     async def _serve(self, _: object, context: grpc.aio.ServicerContext) -> None:
         if not self._security.admits(context.invocation_metadata() or ()):
-            self._servicer.refuse("unauthenticated")
+            self._servicer.refused["unauthenticated"] += 1
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "unknown token")
         outgoing: asyncio.Queue[bytes] = asyncio.Queue()
         session, may_write = self._servicer.connect(outgoing.put_nowait), asyncio.Lock()
@@ -198,34 +181,13 @@ class RpcServer(Generic[Received]):
             while (message := await context.read()) is not grpc.aio.EOF:
                 session.receive(message)
         except Refused as refusal:
+            self._servicer.refused[refusal.reason] += 1
             code = _CODES.get(refusal.reason, grpc.StatusCode.INVALID_ARGUMENT)
             await may_write.acquire()  # gRPC cannot end a stream in the middle of a write
             await context.abort(code, str(refusal))
         finally:
             writing.cancel()
             session.close()
-
-
-class StreamServer(RpcServer[InferenceRequest]):
-    """The server end of the streams of all actors."""
-
-    def __init__(
-        self,
-        format: StreamFormat,
-        num_clients: int,
-        groups_per_client: int,
-        address: str,
-        security: Security,
-    ) -> None:
-        super().__init__(
-            StreamServicer(format, num_clients, groups_per_client),
-            (SERVICE, METHOD),
-            format.max_request_bytes,
-            # An actor may open a new stream before the old one is known to be dead.
-            2 * num_clients + 8,
-            address,
-            security,
-        )
 
 
 async def _write(
@@ -269,8 +231,6 @@ class StreamClient:
         self._security, self._give_up_seconds = security, give_up_seconds
         self._inbox: deque[Answer] = deque()
         self._unanswered: dict[int, bytes] = {}
-        self._asked: dict[int, int] = {}
-        """Sequence -> group of the rows in flight on this stream."""
         self._next_sequence = 0
         self._outgoing: asyncio.Queue[bytes] | None = None
         """Messages to be written on the stream; None while there is no stream."""
@@ -317,7 +277,7 @@ class StreamClient:
         pause, alive_at = _FIRST_PAUSE_SECONDS, time.monotonic()
         while True:
             answered = self.connections
-            cause = await self._attend(opening)
+            cause = await self._run_stream(opening)
             if self.connections > answered:
                 pause, alive_at = _FIRST_PAUSE_SECONDS, time.monotonic()
             if time.monotonic() - alive_at > self._give_up_seconds:
@@ -326,7 +286,7 @@ class StreamClient:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    async def _attend(self, opening: bytes) -> str:
+    async def _run_stream(self, opening: bytes) -> str:
         """Run one stream to its end; returns why it ended, if a retry may help."""
         address = self._address() if callable(self._address) else self._address
         if address is None:
@@ -338,7 +298,7 @@ class StreamClient:
                     metadata=((TOKEN_HEADER, self._security.token),)
                 )
                 try:
-                    await self._converse(call, opening)
+                    await self._exchange_rows(call, opening)
                 finally:
                     self._outgoing = None
                     call.cancel()
@@ -363,14 +323,14 @@ class StreamClient:
         options.append(("grpc.ssl_target_name_override", TLS_NAME))
         return grpc.aio.secure_channel(address, credentials, options)
 
-    async def _converse(self, call: grpc.aio.StreamStreamCall, opening: bytes) -> None:
+    async def _exchange_rows(self, call: grpc.aio.StreamStreamCall, opening: bytes) -> None:
         await call.write(opening)
         opened = await asyncio.wait_for(call.read(), _CONNECT_SECONDS)
         if opened is grpc.aio.EOF:
             await self._raise_status(call)
         self._format.check_opened(opened)
         self.connections += 1
-        self._next_sequence, self._asked = 0, {}
+        self._next_sequence = 0
         outgoing: asyncio.Queue[bytes] = asyncio.Queue()
         self._outgoing = outgoing
         for group, data in self._unanswered.items():
@@ -390,13 +350,11 @@ class StreamClient:
             raise ConnectionError(f"refused, {await call.details()}")
 
     def _ask(self, outgoing: asyncio.Queue[bytes], group: int, data: bytes) -> None:
-        self._asked[self._next_sequence] = group
         outgoing.put_nowait(self._format.encode_row(self._next_sequence, group, data))
         self._next_sequence += 1
 
     def _take(self, message: bytes) -> None:
         sequence, group, arrays = self._format.decode_answer(message)
-        if self._asked.pop(sequence, None) != group:
+        if self._unanswered.pop(group, None) is None:
             raise Refused("replayed", f"an answer to row {sequence}, which is not in flight")
-        del self._unanswered[group]
         self._inbox.append((group, arrays))

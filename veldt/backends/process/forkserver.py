@@ -11,10 +11,9 @@ import multiprocessing
 import os
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
-from multiprocessing.util import get_temp_dir
-from pathlib import Path
 from typing import cast
 
+from veldt.process_groups import claim_temp_dir, remove_leftovers
 from veldt.resources import limit_library_threads, raise_descriptor_limit
 
 
@@ -30,8 +29,5 @@ def warm_up(*modules: str) -> None:
     raise_descriptor_limit()
     server_context().set_forkserver_preload(["veldt.backends.process.preload", *modules])
     forkserver.ensure_running()
-    # Imported after the start of the server, because the import takes longer.
-    from veldt.environments.processes import claim, remove_leftovers
-
-    claim(Path(get_temp_dir()))
+    claim_temp_dir()
     remove_leftovers()

@@ -38,8 +38,8 @@ from veldt.backends.shared_memory.fabric import Fabric, SentFabric
 from veldt.backends.shared_memory.memory import Block, Descriptor, SharedBlock
 from veldt.checkpoints.store import CheckpointError, CheckpointStore, read_part
 from veldt.context import NodeContext
-from veldt.environments.processes import die_with, ignore_signals, kill_group, lead_group
 from veldt.errors import ConfigurationError
+from veldt.process_groups import die_with, ignore_signals, kill_group, lead_group
 from veldt.resources import keep_freed_memory
 from veldt.role import leaves_of
 from veldt.telemetry.counters import NodeTelemetry

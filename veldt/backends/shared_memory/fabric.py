@@ -126,14 +126,17 @@ class ExternalLink:
         raise AssertionError("external simulators are the clients")
 
     def server(self) -> Any:
-        from veldt.wire.external import ExternalFormat, ExternalServer
+        from veldt.wire.external import ExternalFormat, ExternalServicer
+        from veldt.wire.transport import RpcServer
 
         endpoint = self.spec.external
         assert endpoint is not None
         format = ExternalFormat(endpoint.interface, learns=True, takes_masks=endpoint.takes_masks)
         width = self.spec.request["first"].shape[0]
         num_places = self.spec.num_clients * self.spec.groups_per_client
-        return ExternalServer(format, endpoint.address, self.security, num_places, width)
+        return RpcServer(
+            ExternalServicer(format, num_places, width), endpoint.address, self.security
+        )
 
     def close(self) -> None: ...
 
@@ -161,10 +164,11 @@ def stream_client(
 
 def stream_server(spec: StreamSpec, address: str, security: Security) -> Any:
     """The server, which listens at `address`."""
-    from veldt.wire.transport import StreamServer
+    from veldt.wire.transport import RpcServer
 
     format = StreamFormat(spec.request, spec.reply)
-    return StreamServer(format, spec.num_clients, spec.groups_per_client, address, security)
+    servicer = StreamServicer(format, spec.num_clients, spec.groups_per_client)
+    return RpcServer(servicer, address, security)
 
 
 def remove_orphaned_sockets() -> None:

@@ -1,27 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rebuilds an environment that raises, without affecting the others of its vector.
+"""Copies of a Python environment, in this process or in one each, which are rebuilt if they fail.
 
-Its episode is truncated and counted as aborted instead of as a result. An environment that keeps
-failing stops the run, and the error names it.
+The episode of a copy that fails is truncated and counted as aborted instead of as a result. An
+environment that keeps failing stops the run, and the error names it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
+import multiprocessing
+import os
+import signal
 import traceback
+import weakref
 from collections.abc import Callable, Mapping
+from multiprocessing import connection
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
 from veldt.environments.parameters import Values, give
 from veldt.environments.spaces import cleared, is_finite
 from veldt.environments.vector import ABORTED, EPISODE_INFO, numbers_of
+from veldt.process_groups import claim_temp_dir, die_with, end_groups, ignore_signals, lead_group
 from veldt.types import ACTION_MASK
 
 _MOST_FAILURES = 10
@@ -29,6 +36,10 @@ _MISUSE = (gymnasium.error.InvalidAction, gymnasium.error.ResetNeeded)  # the ca
 _STEP_VALUES, _RESET_VALUES = 5, 2
 _HEALTHY_STEPS = 20  # between two failures, after which the count restarts
 _SEED_STRIDE, _SEEDS = 1_000_003, 2**31 - 1
+_CLOSE_SECONDS = 2.0
+_EXIT_CODE_SECONDS = 1.0
+_DEAD = (EOFError, OSError, gymnasium.error.AlreadyPendingCallError)
+"""What Gymnasium raises when a process of its vector has ended, at once or in the next call."""
 
 _log = logging.getLogger(__name__)
 _reported: set[str] = set()  # only the first failure of a process is logged
@@ -81,7 +92,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
         self._step = self.env.step
         self._last: tuple[Any, ...] = ()
         self._fits = shape_check(self.env.observation_space)
-        self._was_reset = self._was_stepped = False
+        self._was_stepped = False
         self._seed: int | None = None
         self._times_rebuilt = 0
         self._is_new = False
@@ -112,7 +123,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
         self._last = answer
         self._was_stepped = True
         self._failures.succeeded()
-        return _with_numbers(*answer) if answer[2] or answer[3] else answer
+        return *answer[:4], _entries_read(answer[4], ended=answer[2] or answer[3])
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -121,16 +132,18 @@ class ResilientEnvironment(gymnasium.Wrapper):
             self._seed, self._is_new = seed, False
         while True:
             try:
-                given = self._seed_of_a_new_one() if self._is_new else seed
-                observation, info = self._reset(given, options)
+                if self._is_new and self._seed is not None:
+                    # Another seed, in case that one fails, but the same in every run.
+                    seed = (self._seed + _SEED_STRIDE * self._times_rebuilt) % _SEEDS
+                observation, info = self._reset(seed, options)
                 break
             except (Exception, SystemExit) as error:
-                if isinstance(error, MalformedError) and not self._was_reset:
+                if isinstance(error, MalformedError) and not self._was_stepped:
                     self._refuse(error)
                 self._rebuild(error)
-        self._is_new, self._was_reset = False, True
+        self._is_new = False
         self._last = (observation, 0.0, False, False, info)
-        return observation, info
+        return observation, _entries_read(info, ended=False)
 
     def _reset(
         self, seed: int | None, options: dict[str, Any] | None
@@ -164,8 +177,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
         observation, info = self._last[0], self._last[-1]
         if not is_finite(observation):  # an environment may reuse its arrays
             observation = cleared(observation)
-        kept = {ACTION_MASK: info[ACTION_MASK]} if ACTION_MASK in info else {}
-        return observation, 0.0, False, True, {ABORTED: True, **kept}
+        return observation, 0.0, False, True, {ABORTED: True, **_entries_read(info, ended=False)}
 
     def _rebuild(self, error: BaseException) -> None:
         """Replace the environment that raised `error`."""
@@ -184,25 +196,17 @@ class ResilientEnvironment(gymnasium.Wrapper):
             self._is_new = True
             return
 
-    def _seed_of_a_new_one(self) -> int | None:
-        """A seed other than before, in case that one fails, but the same in every run."""
-        if self._seed is None:
-            return None
-        return (self._seed + _SEED_STRIDE * self._times_rebuilt) % _SEEDS
+
+def _entries_read(info: dict[str, Any], ended: bool) -> dict[str, Any]:
+    """The entries that are read; others may be of any type, which a process could not send."""
+    found = {ACTION_MASK: info[ACTION_MASK]} if ACTION_MASK in info else {}
+    if ended and (numbers := numbers_of(info)):
+        found[EPISODE_INFO] = numbers
+    return found
 
 
-def _with_numbers(
-    observation: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]
-) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-    """The last answer of an episode, with the numbers of its info."""
-    numbers = numbers_of(info)
-    if numbers:
-        info = {**info, EPISODE_INFO: numbers}
-    return observation, reward, terminated, truncated, info
-
-
-class Copies(VectorEnv):
-    """Collects only the info entries that are read, from Gymnasium's vectors of copies."""
+class _Copies(VectorEnv):
+    """Passes parameters to copies, and collects their infos by row."""
 
     def pass_on(self, values: Values) -> None:
         """Set parameters of each copy before its next episode begins."""
@@ -211,19 +215,127 @@ class Copies(VectorEnv):
     def _add_info(
         self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int
     ) -> dict[str, Any]:
-        for key in ("final_obs", ACTION_MASK):
-            if key in env_info:
-                super()._add_info(vector_infos, {key: env_info[key]}, env_num)
-        last = env_info.get("final_info", env_info)  # of the step, not of the reset within it
-        if EPISODE_INFO in last:
-            vector_infos.setdefault(EPISODE_INFO, {})[env_num] = last[EPISODE_INFO]
-        if ABORTED in last:
+        if ACTION_MASK in env_info:
+            super()._add_info(vector_infos, {ACTION_MASK: env_info[ACTION_MASK]}, env_num)
+        if EPISODE_INFO in env_info:
+            vector_infos.setdefault(EPISODE_INFO, {})[env_num] = env_info[EPISODE_INFO]
+        if ABORTED in env_info:
             vector_infos.setdefault(ABORTED, []).append(env_num)
         return vector_infos
 
 
-class InProcessVector(Copies, SyncVectorEnv):
+class InProcessVector(_Copies, SyncVectorEnv):
     """Copies that are stepped one after the other."""
+
+    def __init__(self, make: Callable[[], gymnasium.Env], name: str, num_envs: int) -> None:
+        copies = [
+            functools.partial(ResilientEnvironment, make, name, number)
+            for number in range(num_envs)
+        ]
+        super().__init__(copies, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+class _Workers(_Copies, AsyncVectorEnv):
+    """Copies in a process each, which end with this process, however it ends."""
+
+    def __init__(self, make: Callable[[], gymnasium.Env], name: str, num_envs: int) -> None:
+        self.processes = []
+        copies = [
+            functools.partial(_make_in_worker, os.getpid(), make, name, number)
+            for number in range(num_envs)
+        ]
+        try:
+            super().__init__(
+                copies,
+                copy=False,
+                context="forkserver",
+                daemon=False,
+                autoreset_mode=AutoresetMode.NEXT_STEP,
+            )
+        finally:
+            self._end = weakref.finalize(self, end_groups, self.processes, 0.0)
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        for pipe in self.parent_pipes:
+            with contextlib.suppress(OSError, AttributeError):
+                pipe.send(("close", None))
+        end_groups(self.processes, _CLOSE_SECONDS)
+        self._end.detach()
+
+    def cause_of_death(self) -> str:
+        connection.wait([each.sentinel for each in self.processes], _EXIT_CODE_SECONDS)
+        code = next((each.exitcode for each in self.processes if each.exitcode is not None), 0)
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _make_in_worker(
+    owner: int, make: Callable[[], gymnasium.Env], name: str, number: int
+) -> gymnasium.Env:
+    parent = multiprocessing.parent_process()
+    if os.getpid() != owner and parent is not None:  # the owner makes a copy to read its spaces
+        lead_group()
+        ignore_signals()
+        die_with(parent.sentinel)
+    return ResilientEnvironment(make, name, number)
+
+
+class SubprocessVector(VectorWrapper):
+    """Copies of one environment that step at the same time, each in a process of its own.
+
+    When one of the processes dies, all are replaced and their episodes are aborted."""
+
+    env: _Workers
+
+    def __init__(self, make: Callable[[], gymnasium.Env], name: str, num_envs: int) -> None:
+        self._make = functools.partial(_Workers, make, name, num_envs)
+        self._failures = Failures(f"the environment '{name}' (in {num_envs} processes)")
+        self._parameters: Values = {}
+        self._resets_next = False
+        super().__init__(self._make())
+        claim_temp_dir()
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self._resets_next = False
+        while True:
+            try:
+                return self.env.reset(seed=seed, options=options)
+            except _DEAD as error:
+                self._replace(error)
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        rewards, no = np.zeros(self.num_envs), np.zeros(self.num_envs, bool)
+        if self._resets_next:
+            observations, infos = self.reset()
+            return observations, rewards, no, no, infos
+        try:
+            answer = self.env.step(actions)
+        except _DEAD as error:
+            last: Any = self.env.observations
+            self._replace(error)
+            self._resets_next = True
+            return last, rewards, no, ~no, {ABORTED: list(range(self.num_envs))}
+        self._failures.succeeded()
+        return answer
+
+    def pass_on(self, values: Values) -> None:
+        """Set parameters of each copy before its next episode begins."""
+        self._parameters = values
+        try:
+            self.env.pass_on(values)
+        except _DEAD:
+            end_groups(self.env.processes, 0.0)  # the next step replaces them
+
+    def _replace(self, error: BaseException) -> None:
+        """Start all processes again."""
+        died = RuntimeError(f"a process that ended with {self.env.cause_of_death()}")
+        died.__cause__ = error
+        self._failures.count(died)
+        end_groups(self.env.processes, 0.0)
+        self.env = self._make()
+        if self._parameters:
+            self.env.pass_on(self._parameters)
 
 
 def error_text(error: BaseException) -> str:
