@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -23,12 +24,11 @@ from veldt.architectures import ARCHITECTURES
 from veldt.backends import prestart
 from veldt.cli.parsers import (
     HELP,
-    PARSERS,
+    command_parser,
     common_parser,
     resume_parser,
     run_parser,
     unknown_option,
-    wants_all_options,
 )
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean
 from veldt.remote.places import is_remote
@@ -73,7 +73,8 @@ def _dispatch(arguments: list[str], began: float) -> int:
     if name in _NEED_ARGUMENTS:
         return COMMANDS[name](rest, began)
     if name in COMMANDS:
-        return COMMANDS[name](PARSERS[name]().parse(rest))
+        run = COMMANDS[name]
+        return run(command_parser(name, run.__doc__ or "").parse(rest))
     if name.startswith("-"):
         raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
     raise ConfigurationError(f"unknown command '{name}'; {did_you_mean(name, COMMANDS)}")
@@ -258,9 +259,11 @@ def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any]
     """The architecture, all options with those of a file, and whether code is trusted.
 
     What needs no torch is checked before torch is imported."""
-    name, show_all = _architecture_in(arguments), wants_all_options(arguments)
-    if {each.partition("=")[0] for each in arguments} & set(HELP):  # prints it and exits
-        (run_parser if name else common_parser)(command, name or "ARCH", show_all).parse(arguments)
+    name = _architecture_in(arguments)
+    if {each.partition("=")[0] for each in arguments} & set(HELP):
+        show_all = re.search(r"(-h|--help)[ =]all\b", " ".join(arguments)) is not None
+        (run_parser if name else common_parser)(command, name or "ARCH", show_all).print_help()
+        raise SystemExit(0)
     known = vars(common_parser(command).parse_known_args(arguments)[0])
     file = read_config(known["config"], TRUST_FLAG in arguments) if "config" in known else None
     if name is None and file is not None and file.architecture is not None:
