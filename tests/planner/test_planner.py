@@ -25,8 +25,10 @@ SAMPLES = {
     "replay/add": [1e-4],
     "replay/draw": [1e-4],
 }
-SERVERS = dict.fromkeys(("inference", "policy_worker", "predictor"), (0.0004, 1e-05))
-TIMES = Times(SAMPLES, 1.0, SERVERS)
+SERVERS = dict.fromkeys(
+    ("inference/infer", "policy_worker/infer", "predictor/infer"), (0.0004, 1e-05)
+)
+TIMES = Times(SAMPLES, fits=SERVERS)
 
 
 def planning(architecture, env="CartPole-v1", own=None, **options):
@@ -88,7 +90,7 @@ def test_a_move_of_a_game_is_one_env_step_in_a_plan_too():
 def test_larger_batches_take_longer_to_learn_from():
     alone = planning("impala", envs_per_actor=8)(1).rows_per_update()
     per_row = {"learner/learn": (0.0, LEARN / alone)}
-    proportional = Times(SAMPLES, 1.0, SERVERS, [], per_row)
+    proportional = Times(SAMPLES, fits=SERVERS | per_row)
     impala = planner("impala", proportional, envs_per_actor=8)
     found = impala.predict(64, cores=100)
     assert planning("impala", envs_per_actor=8)(64).rows_per_update() == 64 * alone
@@ -141,7 +143,7 @@ def test_a_barrier_keeps_the_lag_at_zero():
 
 
 def test_sleeping_environments_need_few_cores():
-    asleep = Times(SAMPLES, 0.05, SERVERS)
+    asleep = Times(SAMPLES, 0.05, fits=SERVERS)
     impala = planner("impala", asleep, envs_per_actor=1)
     few, many = impala.predict(1, cores=2), impala.predict(2, cores=2)
     assert many.env_steps_per_second == pytest.approx(2 * few.env_steps_per_second, rel=0.1)
@@ -149,7 +151,7 @@ def test_sleeping_environments_need_few_cores():
 
 def test_bands_widen_beyond_what_was_measured():
     measured = [{"actors": 1, "env_steps_per_second": 5000.0, "policy_lag": 1.0}]
-    impala = planner("impala", Times(SAMPLES, 1.0, SERVERS, measured), envs_per_actor=8)
+    impala = planner("impala", Times(SAMPLES, 1.0, measured, SERVERS), envs_per_actor=8)
     near, far = impala.predict(2), impala.predict(256)
     width = {each.actors: each.high / each.env_steps_per_second - 1 for each in (near, far)}
     assert width[256] > 3 * width[2]

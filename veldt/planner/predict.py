@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from veldt.planner.simulation import Simulation
+from veldt.planner.simulation import Simulation, trajectory
 from veldt.planner.times import Times
 from veldt.roles.actor import Actor
 from veldt.run.plan import Plan
@@ -36,14 +36,14 @@ class Prediction:
     """Mean, in updates; None with a replay, where the age of replayed data is no lag."""
     policy_lag_p99: float | None
     bottleneck: str
-    busy: dict[str, float] = field(default_factory=dict)
+    busy: dict[str, float]
     """Share of the time on a core, by kind of node."""
-    bytes_up_per_second: float = 0.0
-    bytes_down_per_second: float = 0.0
-    upper_bound: float = math.inf
+    bytes_up_per_second: float
+    bytes_down_per_second: float
+    upper_bound: float
     """No schedule is faster: min(1 / D_max, N / Z), as env steps per second; with a barrier
     N / (Z + sum D)."""
-    knee_actors: float = math.inf
+    knee_actors: float
     """Z / D_max, with a barrier (Z + sum D) / D_max: with more, actors wait for the busiest
     station."""
 
@@ -112,25 +112,20 @@ class Planner:
 
     def _bounds(self, plan: Plan, actors: int, cores: int) -> tuple[float, float]:
         """Asymptotic bounds of a closed queueing network, per trajectory of one actor."""
-        times, kinds = self._times, plan.topology.kinds()
+        times, rows = self._times, plan.rows_per_update()
         node, role = _first_actor(plan)
-        steps, env_steps = _trajectory(plan)
-        own = steps * sum(
-            times.mean(f"{node.kind}/{stage}") for stage in ("step", "infer", "other")
-        )
-        batch, rows = plan.slots_per_update(), plan.rows_per_update()
-        demands = {
-            kind: sum(
-                times.mean(f"{kind}/{stage}") * times.growth(f"{kind}/{stage}", rows)
-                for stage in ("learn", "publish", "hand_over")
-            )
-            / batch
-            for kind in kinds
-            if times.mean(f"{kind}/learn")
-        }
-        for kind, (constant, slope) in times.infer_seconds_per_group.items():
-            if kind in kinds:
-                demands[kind] = steps * (constant / max(1, actors) + slope)
+        steps, env_steps = trajectory(plan)
+        stages = [times.mean(f"{node.kind}/{stage}") for stage in ("step", "infer", "other")]
+        own, demands = steps * sum(stages), {}
+        for kind in plan.topology.kinds():
+            if f"{kind}/infer" in times.fits:
+                demands[kind] = steps * times.seconds(f"{kind}/infer", actors) / actors
+            elif times.mean(f"{kind}/learn"):
+                stages = [
+                    times.seconds(f"{kind}/{stage}", rows)
+                    for stage in ("learn", "publish", "hand_over")
+                ]
+                demands[kind] = sum(stages) / plan.slots_per_update()
         asleep = steps * (1 - times.step_cpu_share) * times.mean(f"{node.kind}/step")
         # Actors act while their data is learned from, unless a barrier makes them wait.
         total = own + (sum(demands.values()) if role.synchronous else 0.0)
@@ -155,16 +150,9 @@ def _first_actor(plan: Plan) -> tuple[Node, Actor]:
     return next((n, n.role) for n in plan.topology.nodes if isinstance(n.role, Actor))
 
 
-def _trajectory(plan: Plan) -> tuple[int, float]:
-    """Rows of a trajectory, and its env steps."""
-    layouts = (queue.spec.layout for queue in plan.topology.queues)
-    rows, width = next(layout["first"].shape[:2] for layout in layouts if "first" in layout)
-    return rows - 1, (rows - 1) * width / plan.topology.network.spec.rows_per_env_step
-
-
 def _bytes_per_env_step(plan: Plan) -> tuple[float, float]:
     """What an actor sends and receives, if it takes new weights with every trajectory."""
-    rows, env_steps = _trajectory(plan)
+    rows, env_steps = trajectory(plan)
     up = down = 0.0
     for _, end in _first_actor(plan)[0].ends():
         sent, received = item_bytes(end)
