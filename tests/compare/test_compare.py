@@ -17,7 +17,7 @@ import pytest
 
 from veldt.cli import main as cli
 from veldt.compare import runs
-from veldt.compare.command import command_line, compare
+from veldt.compare.command import compare
 from veldt.compare.records import collect
 from veldt.compare.runs import Comparison, prepare_output_dir
 from veldt.errors import ConfigurationError
@@ -184,13 +184,3 @@ def test_bad_input_is_refused_before_anything_starts(
     assert cli.main(["compare", "--env", "CartPole-v1", *arguments]) == 2
     assert remedy in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_the_command_in_the_report_makes_the_same_comparison():
-    from veldt.cli.parsers import Parser, add_fields
-
-    parser = Parser("veldt compare")
-    add_fields(parser, Comparison)
-    words = command_line(COMPARISON).split()
-    assert words[:2] == ["veldt", "compare"]
-    assert Comparison(**parser.parse(words[2:])) == COMPARISON

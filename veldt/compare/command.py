@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from functools import partial
 
 from veldt.architectures import label
 from veldt.compare.runs import ALL, Comparison, prepare_output_dir, run_all, tasks
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.options.fields import cli_args, option_fields
 from veldt.run.plan import Plan, make_plan
 
 COSTS_FILE = "evidence.json"
@@ -29,7 +29,7 @@ def compare(comparison: Comparison) -> int:
     from veldt.compare.records import collect, costs, env_only_speed, machine, write_csv
     from veldt.compare.report import write_report
 
-    records, command = collect(todo), command_line(comparison)
+    records, command = collect(todo), shlex.join(["veldt", *sys.argv[1:]])
     width = max(plan.problem.envs_per_actor for plan in plans)
     ceiling = env_only_speed(plans[0].problem.environment, width, comparison.ceiling_seconds)
     topologies = {label(plan.architecture): plan.topology for plan in plans}
@@ -42,16 +42,6 @@ def compare(comparison: Comparison) -> int:
     write_report(out, comparison, command, records, todo, topologies, found, ceiling, missing)
     log(f"report: {out / 'report.html'}")
     return 1 if failures else 0
-
-
-def command_line(comparison: Comparison) -> str:
-    """The command that makes this comparison."""
-    arguments = ["veldt", "compare"]
-    for name, option in option_fields(Comparison).items():
-        value = getattr(comparison, name)
-        if value != option.entry.default:
-            arguments += cli_args(option, value) or []
-    return shlex.join(arguments)
 
 
 def _plans(comparison: Comparison) -> tuple[list[Plan], dict[str, str]]:

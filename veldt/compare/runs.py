@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +130,8 @@ class RunTask:
     def arguments(self) -> list[str]:
         """The command line without `veldt`."""
         given = {**self.options, "seed": self.seed, "run_dir": self.run_dir}
-        flags: list[str] = []
-        for name, value in given.items():
-            flags += [f"--{name.replace('_', '-')}", str(value)]
-        return ["train", self.architecture, *flags, "--quiet"]
+        flags = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items()]
+        return ["train", self.architecture, *chain.from_iterable(flags), "--quiet"]
 
     @property
     def command(self) -> str:

@@ -31,10 +31,10 @@ Process = Generator["Work | Event", None, None]
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds on a core; lower urgencies run first, as with niceness. Without an owner: a sleep."""
+    """Seconds on a core; lower urgencies run first, as with niceness. The owner "" sleeps."""
 
     seconds: float
-    owner: str | None
+    owner: str
     urgency: int = _OTHERS
 
 
@@ -51,7 +51,7 @@ class Engine:
     def __init__(self, cores: int) -> None:
         self.now = 0.0
         self.num_steps = 0
-        self.busy: dict[str | None, float] = {}
+        self.busy: dict[str, float] = {}
         """Seconds on a core, by owner; cleared by the caller."""
         self._free, self._number = cores, 0
         self._later: list[tuple[float, int, Process, Work]] = []
@@ -81,7 +81,7 @@ class Engine:
                 self.now = max(self.now, until)
                 return
             self.now, _, process, work = heapq.heappop(self._later)
-            self._free += work.owner is not None
+            self._free += work.owner != ""
             self.num_steps += 1
             self._ready.append(process)
 
@@ -92,7 +92,7 @@ class Engine:
             return
         if isinstance(asked, Event):
             asked.waiting.append(process)
-        elif asked.owner is None:
+        elif not asked.owner:
             self._wake_after(asked, process)
         else:
             self._number += 1
@@ -213,7 +213,7 @@ class Simulation:
                 own = self._cost(node, "other", few) + self._cost(node, "infer", few)
                 work = [Work(own + share * stepping, node.kind, _ACTORS)]
                 if share < 1.0:
-                    work.append(Work((1.0 - share) * stepping, None))
+                    work.append(Work((1.0 - share) * stepping, ""))
                 yield from lock.held(*work)
                 self.env_steps += few * env_steps / steps
             hand_over = self._cost(node, "hand_over") + self._cost(node, "pull")
@@ -240,7 +240,7 @@ class Simulation:
                 self.engine.fire(answered)
 
     def _alarm(self, server: ServerState) -> Process:
-        yield Work(server.patience, None)
+        yield Work(server.patience, "")
         self.engine.fire(server.came)
 
     def _learner(self, node: Node) -> Process:
