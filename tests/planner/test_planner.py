@@ -10,8 +10,7 @@ from veldt.architectures import ARCHITECTURES
 from veldt.cli.main import main
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.planner.command import trials_of
-from veldt.planner.predict import Planner
+from veldt.planner.command import Planner, trials_of
 from veldt.planner.simulation import Engine, Work
 from veldt.planner.times import Times, spans
 from veldt.run.plan import make_plan
