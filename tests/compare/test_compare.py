@@ -17,9 +17,8 @@ import pytest
 
 from veldt.cli import main as cli
 from veldt.compare import runs
-from veldt.compare.command import compare
 from veldt.compare.records import collect
-from veldt.compare.runs import Comparison, prepare_output_dir
+from veldt.compare.runs import Comparison, compare, prepare_output_dir
 from veldt.errors import ConfigurationError
 from veldt.telemetry.result import RunResult
 

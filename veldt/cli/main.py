@@ -210,12 +210,9 @@ def _watch(given: dict[str, Any]) -> int:
 
 def _compare(given: dict[str, Any]) -> int:
     """several architectures and seeds under one budget, with a report"""
-    from veldt.compare.runs import Comparison
+    from veldt.compare.runs import Comparison, compare
 
-    comparison = Comparison(**given)
-    from veldt.compare.command import compare
-
-    return compare(comparison)
+    return compare(Comparison(**given))
 
 
 def _plan(given: dict[str, Any]) -> int:
