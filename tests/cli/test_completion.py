@@ -79,7 +79,3 @@ def test_bash_offers_every_option_of_a_command(complete):
     for command, name in (("train", "impala"), ("sweep", "apex"), ("describe", "league")):
         known = options_of(run_parser(command, name, show_all=True))
         assert complete(command, name, "-") == known, (command, name)
-
-
-def test_every_command_is_known_to_completion():
-    assert set(cli.COMMANDS) == {*WITHOUT_ARCHITECTURE, "train", "sweep", "describe"}

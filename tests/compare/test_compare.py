@@ -68,20 +68,14 @@ def test_a_second_call_does_not_repeat_finished_runs(tmp_path):
     assert RunResult.load(out / "runs" / "dqn-seed0" / "result.json").env_steps >= 1500
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    out = tmp_path_factory.mktemp("report") / "out"
+@pytest.mark.slow
+def test_the_report_is_complete_and_needs_no_network(tmp_path):
+    out = tmp_path / "out"
     comparison = Comparison(
         "CartPole-v1", str(out), ("impala", "dqn"), 1, total_env_steps=1500, backend="serial",
         envs_per_actor=4, evaluation_episodes=2, ceiling_seconds=0.2,
     )  # fmt: skip
-    return comparison, out, compare(comparison)
-
-
-@pytest.mark.slow
-def test_the_report_is_complete_and_needs_no_network(report):
-    _, out, code = report
-    assert code == 0
+    assert compare(comparison) == 0
     page = (out / "report.html").read_text(encoding="utf-8")
     titles = ("Method, time, score", "Learning curves and policy lag", "Costs and waiting",
               "Architectures", "Machine", "Commands")  # fmt: skip
@@ -92,11 +86,6 @@ def test_the_report_is_complete_and_needs_no_network(report):
     assert all(link.startswith(("data:image/png;base64,", "#")) for link in links)
     assert "veldt train dqn --env CartPole-v1" in page
     assert "actor x" in page
-
-
-@pytest.mark.slow
-def test_figures_and_tables_are_files_too(report):
-    comparison, out, _ = report
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
     with open(out / "results.csv", encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))

@@ -2,7 +2,6 @@
 """The planner: its simulator against known queues, real topologies, bounds, bands, the command."""
 
 import json
-import time
 
 import pytest
 
@@ -65,6 +64,8 @@ def test_every_architecture_is_its_own_model(architecture):
     assert found.low < found.env_steps_per_second < found.high
     assert all(0 <= share <= 1.01 for share in found.busy.values())
     assert found.bytes_up_per_second > 0
+    if architecture in ("a2c", "ppo"):
+        assert found.policy_lag == 0.0  # actors wait at a barrier
 
 
 def test_one_actor_is_as_fast_as_its_own_time_and_many_as_the_learner():
@@ -106,7 +107,6 @@ def test_larger_batches_take_longer_to_learn_from():
         ("seed_rl", 8, {"batch_trajectories": 8}),  # a trajectory of each actor
         ("a2c", 8, {"envs_per_actor": 32}),  # always one of each actor: four times as wide
         ("apex", 8, None),  # always of one size
-        ("dqn", 1, None),
     ],
 )
 def test_calibration_sees_large_batches_where_they_grow(architecture, actors, larger):
@@ -137,10 +137,6 @@ def test_an_update_after_a_wait_says_nothing_about_a_learner_that_never_waits():
     assert set(one_by_one["learner/learn"]) == {2.0, 3.0}
 
 
-def test_a_barrier_keeps_the_lag_at_zero():
-    assert planner("a2c", envs_per_actor=8).predict(4).policy_lag == 0.0
-
-
 def test_sleeping_environments_need_few_cores():
     asleep = Times(SAMPLES, 0.05, fits=SERVERS)
     impala = planner("impala", asleep, envs_per_actor=1)
@@ -154,14 +150,6 @@ def test_bands_widen_beyond_what_was_measured():
     near, far = impala.predict(2), impala.predict(256)
     width = {each.actors: each.high / each.env_steps_per_second - 1 for each in (near, far)}
     assert width[256] > 3 * width[2]
-
-
-@pytest.mark.slow
-def test_a_thousand_actors_are_simulated_in_seconds():
-    began = time.monotonic()
-    found = planner("impala", envs_per_actor=8).predict(1000)
-    assert time.monotonic() - began < 30
-    assert found.actors == 1000
 
 
 def test_the_command_prints_json_and_words(tmp_path, capsys):
