@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from veldt.run.plan import Plan
     from veldt.sweeps.study import SweepResult
 
-_PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
+_PLANNING_SECONDS = 5.0  # allowed for planning a run of any length
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
@@ -239,9 +239,8 @@ def _planned(
             return make_plan(architecture, given, own, first=weights)
     except OutOfTime:
         raise ConfigurationError(
-            f"max_seconds {options.max_seconds:g} were over before the network was built and the"
-            f" environment '{options.env}' made, reset and stepped once, or a client for it came;"
-            " nothing was trained"
+            f"max_seconds {options.max_seconds:g} had passed before the network was built and the"
+            f" environment '{options.env}' was ready; nothing was trained; raise --max-seconds"
         ) from None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: every command of COMMANDS, each with its own options.
+"""The command line: COMMANDS, each with its own options.
 
 Heavy modules are imported where they are needed. While this process imports torch, the fork server
 does the same on another core.
@@ -43,7 +43,7 @@ _PRINT_RESULTS = ("train", "sweep", "resume", "evaluate", "serve")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code. Without `arguments`, those of this process."""
-    # A run of the program begins when the process did: importing Python is part of the wait.
+    # The run's time starts with the process, so that imports are part of it.
     began = process_start() if arguments is None else time.monotonic()
     if arguments is None:
         arguments = sys.argv[1:]
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader has ended: veldt list | head -1
+    except BrokenPipeError:  # the reader has exited: veldt list | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
 
@@ -137,17 +137,17 @@ def _resume(arguments: list[str], began: float) -> int:
 
 
 def _local_run(run_dir: str, checkpoint: str | None) -> Path:
-    """The directory of a run; one in a store is copied first."""
+    """The directory of a run; a run in a store is downloaded first."""
     from veldt.remote.location import local_run
 
     return local_run(run_dir, checkpoint)
 
 
 def _finish(run: Callable[[], object]) -> int:
-    """Train to the end; returns the exit code."""
+    """Call `run`; returns the exit code."""
     from veldt.backends.base import NodeFailure
 
-    gc.freeze()  # what imports have made is never garbage
+    gc.freeze()  # objects made by imports are never garbage
     gc.enable()
     try:
         run()
