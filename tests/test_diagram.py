@@ -8,7 +8,7 @@ import json
 import pytest
 
 from veldt.architectures import ARCHITECTURES
-from veldt.dashboard.charts import compact, live_diagram
+from veldt.dashboard.charts import live_diagram
 from veldt.dashboard.reading import RunView
 from veldt.diagram import describe, mermaid
 from veldt.options import RunOptions
@@ -73,11 +73,3 @@ def test_names_of_a_run_directory_are_no_syntax():
     for odd in ({"roles": {link["role"]: ["a-0"]}}, {"roles": {"a": ["a-0"]}, "links": [link]}):
         view = RunView({"options": {}}, "running", topology={"channels": {}, "links": [], **odd})
         assert live_diagram(view) == "flowchart LR"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (0.26, "0.3"), (9.96, "10"), (999.4, "999"), (999.6, "1.0k"), (123456, "123k")],
-)
-def test_rates_are_short(value, text):
-    assert compact(value) == text

@@ -153,11 +153,11 @@ def _parse(command: list[str]) -> None:
         named = command[1:] if not command[1].startswith("-") else ["impala", *command[1:]]
         parsers.run_parser(command[0], named[0]).parse(named)
     elif command[0] in ("evaluate", "export", "serve"):
-        parsers.PARSERS[command[0]]().parse(command[1:])
+        parsers.command_parser(command[0]).parse(command[1:])
     elif command[0] == "compare":
         from veldt.compare.runs import Comparison
 
-        Comparison(**parsers.compare_parser().parse(command[1:]))
+        Comparison(**parsers.command_parser("compare").parse(command[1:]))
 
 
 def test_fences_and_marks_are_known():

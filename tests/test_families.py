@@ -26,7 +26,6 @@ TABLE = [
     (spaces.Box(-1.0, 1.0, (9,), np.float32), BOX, "continuous_wide"),
     (BYTES, DISCRETE, "vectors"),
     (spaces.Discrete(500), DISCRETE, "vectors"),
-    (spaces.MultiBinary(5), DISCRETE, "vectors"),
     (spaces.MultiDiscrete([2, 3]), BOX, "continuous"),
     (spaces.Box(-1.0, 1.0, (5, 5), np.float32), DISCRETE, "vectors"),
     (MINATAR, DISCRETE, "grids"),
@@ -34,7 +33,6 @@ TABLE = [
     (spaces.Dict(map=MINATAR, speed=VECTOR), DISCRETE, "small_images"),
     (SMALL, DISCRETE, "small_images"),
     (SMALL, BOX, "small_images"),
-    (spaces.Dict(near=spaces.Dict(image=SMALL), speed=VECTOR), DISCRETE, "small_images"),
     (spaces.Tuple((VECTOR, spaces.Discrete(4))), DISCRETE, "vectors"),
     (spaces.Dict(flags=BYTES, speed=VECTOR), BOX, "continuous_wide"),
     (FRAMES, DISCRETE, "atari"),
@@ -68,11 +66,6 @@ def test_presets_are_looked_for_from_the_family_to_the_general():
     assert preset_names("atari") == ["atari", "paper"]
     assert preset_names("atari", device="cpu") == ["atari_on_cpu", "atari", "paper"]
     assert preset_names("vectors", device="cpu") == ["vectors", "control"]
-    assert preset_names("small_images_recurrent") == [
-        "small_images_recurrent",
-        "small_images",
-        "control",
-    ]
     assert preset_names("grids") == ["grids", "small_images", "control"]
     assert preset_names("continuous_wide_recurrent") == [
         "continuous_wide_recurrent",

@@ -40,8 +40,9 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> object:
-    """Each name brings its module when somebody asks for it. The program imports this package
-    before it can hear a signal, so nothing that takes time is imported here."""
+    """Import the module of a public name on first use.
+
+    The program imports this package before it handles signals, so the import must be quick."""
     if name in _MODULE_OF:
         return getattr(importlib.import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'veldt' has no attribute '{name}'")

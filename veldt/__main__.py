@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `veldt`, and `python -m veldt`: it listens for signals before it imports anything
-that takes time, so that a job that is ended while it starts still leaves a result."""
+"""The program `veldt`, and `python -m veldt`.
+
+Signals are handled before slow imports, so that a job ended while it starts leaves a result.
+"""
 
 import gc
 import signal
@@ -13,11 +15,11 @@ def main() -> int:
     is_run = sys.argv[1:2] in (["train"], ["resume"])
     if is_run:
         defer_termination()
-        gc.disable()  # imports only make objects that stay; looking through them takes a tenth
+        gc.disable()  # imports make objects that stay; collecting takes a tenth of the start
     from veldt.cli.main import main as command
 
     code = command()
-    if is_run:  # all is saved: another signal may not change what the exit code says
+    if is_run:  # everything is saved, so another signal must not change the exit code
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return code
 

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from veldt.architectures import modules_of
 from veldt.backends import BACKENDS, prestart
-from veldt.callbacks import Callback, Sidecar
+from veldt.callbacks import Callback
 from veldt.dashboard.child import LivePage, check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from veldt.networks import FirstWeights
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
+    from veldt.remote.location import RunLocation
+    from veldt.run.plan import Plan
     from veldt.sweeps.study import SweepResult
 
-_PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
+_PLANNING_SECONDS = 5.0  # allowed for planning a run of any length
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
@@ -72,24 +74,16 @@ def train_from(
     """Train with all options in one mapping; `began`: time.monotonic() at the program's start."""
     if "env" not in options:
         raise ConfigurationError(f"name an environment: veldt train {architecture} --env ID")
-    if options.get("dashboard", False) is not False:
-        check_installed()
-    check_trackers(options.get("trackers", ()))
-    backend = str(options.get("backend", "process"))
-    if backend in BACKENDS and BACKENDS[backend].starts_processes:
-        check_main_is_guarded()
-    # The fork server imports torch while this process does.
-    prestart(backend, modules_of(architecture))
+    _check_and_prestart(architecture, options)
 
     from veldt.remote.location import run_location
     from veldt.run import directory
-    from veldt.run.driver import Run, show_result
+    from veldt.run.driver import show_result
 
     common, own = split_options(options)
     base = Path.cwd()  # an environment may change it, even while it is tried
     location = run_location(common.run_dir, base)
     stored = directory.run_to_continue(location.path, common.run_dir)
-    keep = common.checkpoint_options.keep
     if stored is None or location.path is None:
         stored, weights = None, first_weights(common, trust_code)
         plan = _planned(architecture, common, own, began, weights)
@@ -98,24 +92,40 @@ def train_from(
         directory.check_same_options(location.path, plan, stored)
         if result := directory.finished_result(location.path, common, stored):
             ended = result  # files that a store lacks are uploaded
-            return location.uploading(keep, (), lambda _: show_result(plan, ended))
+            return location.uploading(
+                plan.options.checkpoint_options.keep, (), lambda _: show_result(plan, ended)
+            )
+    return _executed(plan, location, callbacks, base, began, resume=stored is not None)
+
+
+def _check_and_prestart(architecture: str, options: Mapping[str, Any]) -> None:
+    """Refuse what cannot run here, and let the fork server import torch while this process does."""
+    if options.get("dashboard", False) is not False:
+        check_installed()
+    check_trackers(options.get("trackers", ()))
+    backend = str(options.get("backend", "process"))
+    if backend in BACKENDS and BACKENDS[backend].starts_processes:
+        check_main_is_guarded()
+    prestart(backend, modules_of(architecture))
+
+
+def _executed(
+    plan: Plan,
+    location: RunLocation,
+    callbacks: Sequence[Callback],
+    base: Path,
+    began: float | None,
+    resume: bool,
+) -> RunResult:
+    """Run a plan to its end."""
+    from veldt.run.driver import Run
+
+    sidecars = [LivePage(plan.options.dashboard), Trackers(plan.options.trackers)]
 
     def execute(callbacks: Sequence[Callback]) -> RunResult:
-        return Run(
-            plan,
-            began,
-            resume=stored is not None,
-            base=base,
-            local=location.path,
-            callbacks=callbacks,
-            sidecars=_sidecars(common),
-        ).execute()
+        return Run(plan, began, resume, base, location.path, callbacks, sidecars).execute()
 
-    return location.uploading(keep, callbacks, execute)
-
-
-def _sidecars(options: RunOptions) -> list[Sidecar]:
-    return [LivePage(options.dashboard), Trackers(options.trackers)]
+    return location.uploading(plan.options.checkpoint_options.keep, callbacks, execute)
 
 
 def first_weights(options: RunOptions, trust_code: bool = False) -> FirstWeights | None:
@@ -197,28 +207,9 @@ def resume(
                 " --run-dir"
             )
     options = with_values(options, {**changes, "run_dir": str(run_dir)})
-    if options.dashboard is not False:
-        check_installed()
-    check_trackers(options.trackers)
-    if BACKENDS[options.backend].starts_processes:
-        check_main_is_guarded()
-    prestart(options.backend, modules_of(architecture))
-    from veldt.run.driver import Run
-
+    _check_and_prestart(architecture, vars(options))
     plan = _planned(architecture, options, own, began)
-
-    def execute(callbacks: Sequence[Callback]) -> RunResult:
-        return Run(
-            plan,
-            began,
-            resume=True,
-            base=base,
-            local=location.path,
-            callbacks=callbacks,
-            sidecars=_sidecars(options),
-        ).execute()
-
-    return location.uploading(options.checkpoint_options.keep, callbacks, execute)
+    return _executed(plan, location, callbacks, base, began, resume=True)
 
 
 def _planned(
@@ -227,7 +218,7 @@ def _planned(
     own: dict[str, Any],
     began: float | None,
     weights: FirstWeights | None = None,
-) -> Any:
+) -> Plan:
     """The plan of a run, made within its max_seconds: environments may take long to start."""
     from veldt.run.external import with_declared_spaces
     from veldt.run.plan import make_plan
@@ -248,9 +239,8 @@ def _planned(
             return make_plan(architecture, given, own, first=weights)
     except OutOfTime:
         raise ConfigurationError(
-            f"max_seconds {options.max_seconds:g} were over before the network was built and the"
-            f" environment '{options.env}' made, reset and stepped once, or a client for it came;"
-            " nothing was trained"
+            f"max_seconds {options.max_seconds:g} had passed before the network was built and the"
+            f" environment '{options.env}' was ready; nothing was trained; raise --max-seconds"
         ) from None
 
 

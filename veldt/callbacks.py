@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks, with which a program follows or ends a run, and sidecars, processes next to it.
+"""Callbacks, which follow or end a run, and sidecars, processes next to it.
 
 Both are called in the process that called `veldt.train`, never in a node: a slow callback delays
 what the run reports, not what it learns.
@@ -17,7 +17,7 @@ import numpy as np
 
 
 class EnvironmentControl(Protocol):
-    """What a run lets its callbacks change about its environments."""
+    """Sets parameters of a run's environments."""
 
     @property
     def values(self) -> Mapping[str, object]: ...
@@ -58,7 +58,7 @@ class Callback:
 
     def _control(self) -> EnvironmentControl:
         if self._environment is None:
-            raise RuntimeError("a callback can reach environments only while its run goes on")
+            raise RuntimeError("a callback can change environments only during its run")
         return self._environment
 
     def on_start(self) -> None:
@@ -74,7 +74,7 @@ class Callback:
     def on_episode(self, episode: Episode) -> None:
         """Called for every training episode, shortly after it ended.
 
-        Of more than 100 episodes within 50 ms, only the last 100 are passed on.
+        Of more than 100 episodes within 50 ms, only the last 100 are reported.
         """
 
     def on_checkpoint(self, path: Path, env_steps: int) -> None:
@@ -89,7 +89,7 @@ class Callback:
         """
 
 
-class CallbackFailure(RuntimeError):  # noqa: N818 - it reads as what it is in a trace
+class CallbackFailure(RuntimeError):  # noqa: N818 - a public name
     """A callback raised; the exception itself is its cause."""
 
     def __init__(self, callback: Callback, method: str, error: Exception) -> None:

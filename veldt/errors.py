@@ -14,7 +14,7 @@ class ConfigurationError(ValueError):
 
 
 class UploadFailure(RuntimeError):  # noqa: N818 - a public name
-    """A run has ended, and its store does not contain all of it."""
+    """A run has ended, but its store lacks some of its files."""
 
 
 def extra_module(module: str, need: str, extra: str) -> ModuleType:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an own architecture, role, objective, network or environment is made from.
+"""The classes and functions to build architectures, roles, losses and policies from.
 
-These names are stable: they change only with a new minor version and a line in CHANGELOG.md. All
-else in the package may change at any time.
+These names are stable: they change only with a new minor version and a line in CHANGELOG.md.
+Everything else in the package may change at any time.
 """
 
 from veldt.architectures import Architecture

@@ -36,7 +36,7 @@ FAMILIES = (
 
 
 def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
-    """The family's name. Images decide before actions, because they cost the most to learn from."""
+    """The family's name. Images come before actions, because they cost the most to learn from."""
     images = [leaf for leaf in spec.observation if leaf.kind == "image"]
     if any(is_large(leaf) for leaf in images):
         found = "atari"

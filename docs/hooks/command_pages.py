@@ -9,7 +9,7 @@ from typing import Any
 
 from veldt.architectures import ARCHITECTURES, load
 from veldt.cli.main import COMMANDS
-from veldt.cli.parsers import PARSERS, run_parser
+from veldt.cli.parsers import WITHOUT_ARCHITECTURE, command_parser, run_parser
 from veldt.options.fields import flat, option_fields
 
 COMMANDS_MARK = "<!-- commands -->"
@@ -30,7 +30,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def command_section(command: str) -> str:
     """What `veldt COMMAND --help` prints, as wide as the page."""
     summary = (COMMANDS[command].__doc__ or "").strip()
-    parser = PARSERS[command]() if command in PARSERS else run_parser(command, _EXAMPLE)
+    without = command in WITHOUT_ARCHITECTURE
+    parser = command_parser(command) if without else run_parser(command, _EXAMPLE)
     parser.formatter_class = lambda prog: argparse.HelpFormatter(
         prog, max_help_position=28, width=78
     )

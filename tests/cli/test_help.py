@@ -9,7 +9,7 @@ import pytest
 
 from veldt.architectures import ARCHITECTURES, load
 from veldt.cli import main as cli
-from veldt.cli.parsers import COMMON_GROUPS, USUAL, USUAL_OWN, run_parser
+from veldt.cli.parsers import USUAL, USUAL_OWN, run_parser
 from veldt.options import RunOptions
 from veldt.options.fields import option_fields
 
@@ -39,7 +39,7 @@ def test_all_is_asked_for_behind_the_architecture(arguments, capsys):
         cli.main(["train", "impala", *arguments])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for heading in ("where it runs:", "network:", "options of impala, optimizer:"):
+    for heading in ("common options:", "options of impala, optimizer:"):
         assert f"\n{heading}\n" in text
     assert "--extra-lag" in text
     assert "--help all" not in text
@@ -54,5 +54,3 @@ def test_the_names_in_the_lists_are_options():
     own = {name for each in ARCHITECTURES for name in option_fields(load(each).config)}
     assert set(option_fields(RunOptions)) >= USUAL
     assert own >= USUAL_OWN
-    grouped = [name for names in COMMON_GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted(option_fields(RunOptions))

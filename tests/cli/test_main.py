@@ -136,23 +136,13 @@ def test_what_needs_no_torch_does_not_import_it(tmp_path):
         assert done.returncode == 0, arguments
 
 
-@pytest.mark.slow
-def test_a_video_without_what_draws_it_names_the_extra(tmp_path):
-    sizes = ("--total-env-steps", "100", "--evaluation-episodes", "0", "--run-dir", "run")
-    assert veldt("train", "impala", *CARTPOLE, *SERIAL, *sizes, cwd=tmp_path).returncode == 0
-    without = "sys.modules['pygame'] = None"
-    done = veldt("evaluate", "run", "--episodes", "1", "--video", cwd=tmp_path, code=without)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert 'pip install "veldt[classic]"' in done.stderr
-
-
 @pytest.mark.parametrize("method", OTHER_NAMES)
 def test_the_architecture_that_a_method_is_answered_with_exists(method):
     found = re.match(r"(\w+)((?: --\w+ \w+)*)", OTHER_NAMES[method])
     run_parser("train", found[1]).parse([found[1], "--env", "X", *found[2].split()])
 
 
-def test_list(capsys):
+def test_list_and_describe(capsys):
     assert cli.main(["list"]) == 0
     text = capsys.readouterr().out
     assert cli.main(["list", "--json"]) == 0
@@ -160,9 +150,6 @@ def test_list(capsys):
     assert [row["name"] for row in rows] == list(ARCHITECTURES)
     assert {"year", "paper", "new", "file"} <= set(rows[0])
     assert all(row["new"] in text for row in rows)
-
-
-def test_describe_shows_the_real_wiring(capsys):
     assert cli.main(["describe", "impala", "--num-actors", "3"]) == 0
     assert "actor x3" in capsys.readouterr().out
 

@@ -17,9 +17,8 @@ import pytest
 
 from veldt.cli import main as cli
 from veldt.compare import runs
-from veldt.compare.command import command_line, compare
 from veldt.compare.records import collect
-from veldt.compare.runs import Comparison, prepare_output_dir
+from veldt.compare.runs import Comparison, compare, prepare_output_dir
 from veldt.errors import ConfigurationError
 from veldt.telemetry.result import RunResult
 
@@ -69,20 +68,14 @@ def test_a_second_call_does_not_repeat_finished_runs(tmp_path):
     assert RunResult.load(out / "runs" / "dqn-seed0" / "result.json").env_steps >= 1500
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    out = tmp_path_factory.mktemp("report") / "out"
+@pytest.mark.slow
+def test_the_report_is_complete_and_needs_no_network(tmp_path):
+    out = tmp_path / "out"
     comparison = Comparison(
         "CartPole-v1", str(out), ("impala", "dqn"), 1, total_env_steps=1500, backend="serial",
         envs_per_actor=4, evaluation_episodes=2, ceiling_seconds=0.2,
     )  # fmt: skip
-    return comparison, out, compare(comparison)
-
-
-@pytest.mark.slow
-def test_the_report_is_complete_and_needs_no_network(report):
-    _, out, code = report
-    assert code == 0
+    assert compare(comparison) == 0
     page = (out / "report.html").read_text(encoding="utf-8")
     titles = ("Method, time, score", "Learning curves and policy lag", "Costs and waiting",
               "Architectures", "Machine", "Commands")  # fmt: skip
@@ -93,11 +86,6 @@ def test_the_report_is_complete_and_needs_no_network(report):
     assert all(link.startswith(("data:image/png;base64,", "#")) for link in links)
     assert "veldt train dqn --env CartPole-v1" in page
     assert "actor x" in page
-
-
-@pytest.mark.slow
-def test_figures_and_tables_are_files_too(report):
-    comparison, out, _ = report
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
     with open(out / "results.csv", encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
@@ -184,13 +172,3 @@ def test_bad_input_is_refused_before_anything_starts(
     assert cli.main(["compare", "--env", "CartPole-v1", *arguments]) == 2
     assert remedy in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_the_command_in_the_report_makes_the_same_comparison():
-    from veldt.cli.parsers import Parser, add_fields
-
-    parser = Parser("veldt compare")
-    add_fields(parser, Comparison)
-    words = command_line(COMPARISON).split()
-    assert words[:2] == ["veldt", "compare"]
-    assert Comparison(**parser.parse(words[2:])) == COMPARISON

@@ -51,25 +51,24 @@ def test_a_curve_is_estimated_point_by_point_with_the_same_seeds():
         )
 
 
-def test_joint_curve_covers_what_all_seeds_know():
-    long = (np.array([0.0, 1.0, 4.0]), np.array([np.nan, 2.0, 4.0]))
-    short = (np.array([0.0, 2.0, 3.0]), np.array([0.0, 6.0, 6.0]))
-    grid, curve = joint_curve([long, short], [False, False])
-    assert (grid[0], grid[-1]) == (1.0, 3.0)
-    assert (curve.value[0], curve.value[-1]) == (1.0, 4.0)
+UNKNOWN_FIRST = ([0.0, 1.0, 4.0], [np.nan, 2.0, 4.0])
 
 
-def test_a_held_curve_keeps_its_last_value():
-    long = (np.array([0.0, 4.0]), np.array([1.0, 4.0]))
-    done = (np.array([0.0, 2.0]), np.array([1.0, 8.0]))
-    grid, curve = joint_curve([long, done], [False, True])
-    assert grid[-1] == 4.0
-    assert curve.value[-1] == 6.0
-
-
-def test_no_common_stretch_is_no_curve():
-    never = (np.array([0.0, 1.0]), np.array([np.nan, np.nan]))
-    some = (np.array([0.0, 1.0]), np.array([1.0, 1.0]))
-    late = (np.array([5.0, 6.0]), np.array([1.0, 1.0]))
-    assert joint_curve([never, some], [False, False]) is None
-    assert joint_curve([some, late], [False, False]) is None
+@pytest.mark.parametrize(
+    ("curves", "held", "grid", "values"),
+    [
+        ([UNKNOWN_FIRST, ([0, 2, 3], [0, 6, 6])], [False, False], (1, 3), (1, 4)),
+        ([([0, 4], [1, 4]), ([0, 2], [1, 8])], [False, True], (0, 4), (1, 6)),
+        ([([0, 1], [np.nan, np.nan]), ([0, 1], [1, 1])], [False, False], None, None),
+        ([([0, 1], [1, 1]), ([5, 6], [1, 1])], [False, False], None, None),
+    ],
+    ids=["what all seeds know", "a held one keeps its last value", "nothing known", "no overlap"],
+)
+def test_joint_curve(curves, held, grid, values):
+    found = joint_curve([(np.array(x, float), np.array(y, float)) for x, y in curves], held)
+    if grid is None:
+        assert found is None
+        return
+    points, curve = found
+    assert (points[0], points[-1]) == grid
+    assert (curve.value[0], curve.value[-1]) == values

@@ -2,7 +2,6 @@
 """The planner: its simulator against known queues, real topologies, bounds, bands, the command."""
 
 import json
-import time
 
 import pytest
 
@@ -10,8 +9,7 @@ from veldt.architectures import ARCHITECTURES
 from veldt.cli.main import main
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.planner.command import trials_of
-from veldt.planner.predict import Planner
+from veldt.planner.command import Planner, trials_of
 from veldt.planner.simulation import Engine, Work
 from veldt.planner.times import Times, spans
 from veldt.run.plan import make_plan
@@ -25,8 +23,10 @@ SAMPLES = {
     "replay/add": [1e-4],
     "replay/draw": [1e-4],
 }
-SERVERS = dict.fromkeys(("inference", "policy_worker", "predictor"), (0.0004, 1e-05))
-TIMES = Times(SAMPLES, 1.0, SERVERS)
+SERVERS = dict.fromkeys(
+    ("inference/infer", "policy_worker/infer", "predictor/infer"), (0.0004, 1e-05)
+)
+TIMES = Times(SAMPLES, fits=SERVERS)
 
 
 def planning(architecture, env="CartPole-v1", own=None, **options):
@@ -64,6 +64,8 @@ def test_every_architecture_is_its_own_model(architecture):
     assert found.low < found.env_steps_per_second < found.high
     assert all(0 <= share <= 1.01 for share in found.busy.values())
     assert found.bytes_up_per_second > 0
+    if architecture in ("a2c", "ppo"):
+        assert found.policy_lag == 0.0  # actors wait at a barrier
 
 
 def test_one_actor_is_as_fast_as_its_own_time_and_many_as_the_learner():
@@ -88,7 +90,7 @@ def test_a_move_of_a_game_is_one_env_step_in_a_plan_too():
 def test_larger_batches_take_longer_to_learn_from():
     alone = planning("impala", envs_per_actor=8)(1).rows_per_update()
     per_row = {"learner/learn": (0.0, LEARN / alone)}
-    proportional = Times(SAMPLES, 1.0, SERVERS, [], per_row)
+    proportional = Times(SAMPLES, fits=SERVERS | per_row)
     impala = planner("impala", proportional, envs_per_actor=8)
     found = impala.predict(64, cores=100)
     assert planning("impala", envs_per_actor=8)(64).rows_per_update() == 64 * alone
@@ -105,7 +107,6 @@ def test_larger_batches_take_longer_to_learn_from():
         ("seed_rl", 8, {"batch_trajectories": 8}),  # a trajectory of each actor
         ("a2c", 8, {"envs_per_actor": 32}),  # always one of each actor: four times as wide
         ("apex", 8, None),  # always of one size
-        ("dqn", 1, None),
     ],
 )
 def test_calibration_sees_large_batches_where_they_grow(architecture, actors, larger):
@@ -136,12 +137,8 @@ def test_an_update_after_a_wait_says_nothing_about_a_learner_that_never_waits():
     assert set(one_by_one["learner/learn"]) == {2.0, 3.0}
 
 
-def test_a_barrier_keeps_the_lag_at_zero():
-    assert planner("a2c", envs_per_actor=8).predict(4).policy_lag == 0.0
-
-
 def test_sleeping_environments_need_few_cores():
-    asleep = Times(SAMPLES, 0.05, SERVERS)
+    asleep = Times(SAMPLES, 0.05, fits=SERVERS)
     impala = planner("impala", asleep, envs_per_actor=1)
     few, many = impala.predict(1, cores=2), impala.predict(2, cores=2)
     assert many.env_steps_per_second == pytest.approx(2 * few.env_steps_per_second, rel=0.1)
@@ -149,18 +146,10 @@ def test_sleeping_environments_need_few_cores():
 
 def test_bands_widen_beyond_what_was_measured():
     measured = [{"actors": 1, "env_steps_per_second": 5000.0, "policy_lag": 1.0}]
-    impala = planner("impala", Times(SAMPLES, 1.0, SERVERS, measured), envs_per_actor=8)
+    impala = planner("impala", Times(SAMPLES, 1.0, measured, SERVERS), envs_per_actor=8)
     near, far = impala.predict(2), impala.predict(256)
     width = {each.actors: each.high / each.env_steps_per_second - 1 for each in (near, far)}
     assert width[256] > 3 * width[2]
-
-
-@pytest.mark.slow
-def test_a_thousand_actors_are_simulated_in_seconds():
-    began = time.monotonic()
-    found = planner("impala", envs_per_actor=8).predict(1000)
-    assert time.monotonic() - began < 30
-    assert found.actors == 1000
 
 
 def test_the_command_prints_json_and_words(tmp_path, capsys):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import shtab
 
 from veldt.architectures import ARCHITECTURES
-from veldt.cli.parsers import PARSERS, add_run_options
+from veldt.cli.parsers import WITHOUT_ARCHITECTURE, add_run_options, command_parser
 from veldt.options import ENCODERS
 
 _DIRECTORIES = ("run", "run_dir", "out", "from_run")
@@ -34,8 +34,8 @@ def _program(summaries: Mapping[str, str]) -> argparse.ArgumentParser:
     program.add_argument("--version", action="store_true", help="print the version")
     commands = program.add_subparsers()
     for command, summary in summaries.items():
-        if command in PARSERS:
-            own = PARSERS[command]()
+        if command in WITHOUT_ARCHITECTURE:
+            own = command_parser(command)
             commands.add_parser(command, help=summary, parents=[own], add_help=False)
             _offer(own, values)
             continue

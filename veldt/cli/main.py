@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: every command of COMMANDS, each with its own options.
+"""The command line: COMMANDS, each with its own options.
 
 Heavy modules are imported where they are needed. While this process imports torch, the fork server
 does the same on another core.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -23,12 +24,11 @@ from veldt.architectures import ARCHITECTURES
 from veldt.backends import prestart
 from veldt.cli.parsers import (
     HELP,
-    PARSERS,
+    command_parser,
     common_parser,
     resume_parser,
     run_parser,
     unknown_option,
-    wants_all_options,
 )
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean
 from veldt.remote.places import is_remote
@@ -43,7 +43,7 @@ _PRINT_RESULTS = ("train", "sweep", "resume", "evaluate", "serve")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code. Without `arguments`, those of this process."""
-    # A run of the program begins when the process did: importing Python is part of the wait.
+    # The run's time starts with the process, so that imports are part of it.
     began = process_start() if arguments is None else time.monotonic()
     if arguments is None:
         arguments = sys.argv[1:]
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader has ended: veldt list | head -1
+    except BrokenPipeError:  # the reader has exited: veldt list | head -1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
 
@@ -73,7 +73,8 @@ def _dispatch(arguments: list[str], began: float) -> int:
     if name in _NEED_ARGUMENTS:
         return COMMANDS[name](rest, began)
     if name in COMMANDS:
-        return COMMANDS[name](PARSERS[name]().parse(rest))
+        run = COMMANDS[name]
+        return run(command_parser(name, run.__doc__ or "").parse(rest))
     if name.startswith("-"):
         raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
     raise ConfigurationError(f"unknown command '{name}'; {did_you_mean(name, COMMANDS)}")
@@ -136,17 +137,17 @@ def _resume(arguments: list[str], began: float) -> int:
 
 
 def _local_run(run_dir: str, checkpoint: str | None) -> Path:
-    """The directory of a run; one in a store is copied first."""
+    """The directory of a run; a run in a store is downloaded first."""
     from veldt.remote.location import local_run
 
     return local_run(run_dir, checkpoint)
 
 
 def _finish(run: Callable[[], object]) -> int:
-    """Train to the end; returns the exit code."""
+    """Call `run`; returns the exit code."""
     from veldt.backends.base import NodeFailure
 
-    gc.freeze()  # what imports have made is never garbage
+    gc.freeze()  # objects made by imports are never garbage
     gc.enable()
     try:
         run()
@@ -209,12 +210,9 @@ def _watch(given: dict[str, Any]) -> int:
 
 def _compare(given: dict[str, Any]) -> int:
     """several architectures and seeds under one budget, with a report"""
-    from veldt.compare.runs import Comparison
+    from veldt.compare.runs import Comparison, compare
 
-    comparison = Comparison(**given)
-    from veldt.compare.command import compare
-
-    return compare(comparison)
+    return compare(Comparison(**given))
 
 
 def _plan(given: dict[str, Any]) -> int:
@@ -258,9 +256,11 @@ def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any]
     """The architecture, all options with those of a file, and whether code is trusted.
 
     What needs no torch is checked before torch is imported."""
-    name, show_all = _architecture_in(arguments), wants_all_options(arguments)
-    if {each.partition("=")[0] for each in arguments} & set(HELP):  # prints it and exits
-        (run_parser if name else common_parser)(command, name or "ARCH", show_all).parse(arguments)
+    name = _architecture_in(arguments)
+    if {each.partition("=")[0] for each in arguments} & set(HELP):
+        show_all = re.search(r"(-h|--help)[ =]all\b", " ".join(arguments)) is not None
+        (run_parser if name else common_parser)(command, name or "ARCH", show_all).print_help()
+        raise SystemExit(0)
     known = vars(common_parser(command).parse_known_args(arguments)[0])
     file = read_config(known["config"], TRUST_FLAG in arguments) if "config" in known else None
     if name is None and file is not None and file.architecture is not None:

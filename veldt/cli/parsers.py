@@ -7,9 +7,8 @@ Options of runs are made from dataclass fields: name, type, default and the text
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
@@ -35,19 +34,6 @@ USUAL_OWN = {
     *("batch_size", "batch_trajectories", "num_learners", "matchmaking"),
 }
 """Options of an architecture that `--help` shows."""
-COMMON_GROUPS = {
-    "what to run, and for how long": (
-        *("env", "env_options", "preset", "seed", "total_env_steps", "max_seconds"),
-        *("target_return", "evaluation_episodes", "wrappers"),
-    ),
-    "where it runs": (*("backend", "device", "num_actors", "envs_per_actor"),),
-    "network": (*("network", "network_options", "recurrent", "from_run"),),
-    "results": (
-        *("run_dir", "dashboard", "trackers", "timeline", "quiet", "json", "checkpoint_options"),
-    ),
-    "experiments": ("extra_lag",),
-}
-"""Headings of `--help all`."""
 _TRUST = "run Python files that config.json names, also if they have changed since"
 _USAGE = {
     "describe": "[--env ID] [--format text|mermaid] [options]",
@@ -105,13 +91,7 @@ def add_fields(
 ) -> None:
     """Add one flag per field, also of nested groups. Options that are not given are not parsed.
 
-    Args:
-        parser: a parser or one of its groups.
-        config: the dataclass.
-        presets: instances by name, whose values the help shows as defaults.
-        required: whether fields without a default must be given.
-        only: names of the fields to add; all by default.
-        shown: names of those that the help mentions; all by default."""
+    The help shows the values of `presets` as defaults, and only the fields in `shown`, or all."""
     values = {name: flat(preset) for name, preset in (presets or {}).items()}
     for name, option in option_fields(config).items():
         if only is not None and name not in only:
@@ -165,28 +145,6 @@ def _default_text(option: OptionField, presets: Mapping[str, Any]) -> str:
     return "" if option.entry.default in (MISSING, None) else shown(option.entry.default)
 
 
-class HelpAction(argparse.Action):
-    """`--help` or `--help all`; which options are shown is decided when the parser is made."""
-
-    def __init__(self, option_strings: list[str], dest: str) -> None:
-        text = "show the options people use, or all of them"
-        super().__init__(
-            option_strings, dest, nargs="?", metavar="all", default=argparse.SUPPRESS, help=text
-        )
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        parser.print_help()
-        parser.exit()
-
-
-def wants_all_options(arguments: list[str]) -> bool:
-    """Whether the arguments contain `--help all`."""
-    pairs = pairwise(arguments)
-    return "--help=all" in arguments or any(
-        flag in HELP and value == "all" for flag, value in pairs
-    )
-
-
 def common_parser(command: str, name: str = "ARCH", show_all: bool = False) -> Parser:
     """The options of train, sweep or describe that every architecture has."""
     is_one = name != "ARCH"
@@ -195,7 +153,8 @@ def common_parser(command: str, name: str = "ARCH", show_all: bool = False) -> P
     parser.usage = f"veldt {command} {name} {_USAGE[command]}"
     text = "an architecture, or the path of one's file"
     parser.add_argument("architecture", nargs="?", metavar="ARCH", help=text)
-    parser.add_argument(*HELP, action=HelpAction)
+    text = "show the options people use; followed by all, every option"
+    parser.add_argument(*HELP, action="help", help=text)
     _add_common_options(parser, command, show_all)
     if not show_all:
         text = "These are the options people use. {} --help all shows every option, by group."
@@ -237,10 +196,8 @@ def _add_common_options(parser: argparse.ArgumentParser, command: str, show_all:
         text = f"{_TRUST}; also that of --from" if show_all else argparse.SUPPRESS
         group.add_argument(TRUST_FLAG, action="store_true", default=argparse.SUPPRESS, help=text)
     shown = None if show_all else USUAL
-    groups = COMMON_GROUPS if show_all else {"common options": tuple(option_fields(RunOptions))}
-    for title, names in groups.items():
-        group = parser.add_argument_group(title)
-        add_fields(group, RunOptions, required=False, only=names, shown=shown)
+    group = parser.add_argument_group("common options")
+    add_fields(group, RunOptions, required=False, shown=shown)
 
 
 def _add_own_options(parser: argparse.ArgumentParser, name: str, show_all: bool) -> None:
@@ -264,9 +221,8 @@ def _add_own_options(parser: argparse.ArgumentParser, name: str, show_all: bool)
 def resume_parser(run_dir: str | Path | None = None, trust_code: bool = False) -> Parser:
     """With a run, the options that may not change are added, so that they are refused by name."""
     parser = Parser("veldt resume", "Resume a run from its newest checkpoint; budgets may change")
-    parser.usage = "veldt resume RUN_DIR [--total-env-steps N] [--max-seconds S] [options]"
-    parser.add_argument("run", metavar="RUN_DIR", help="directory of a run")
-    parser.add_argument(TRUST_FLAG, action="store_true", help=_TRUST)
+    parser.add_argument("run", **_RUN)
+    parser.add_argument(TRUST_FLAG, **_TRUST_CODE)
     group = parser.add_argument_group("what may change")
     add_fields(group, RunOptions, required=False, only=RESUMABLE)
     if run_dir is not None:
@@ -278,133 +234,107 @@ def resume_parser(run_dir: str | Path | None = None, trust_code: bool = False) -
 
 
 _CHECKPOINT = "best weights, newest checkpoint, or the one at N env steps [%(default)s]"
-_SHARED: dict[str, dict[str, Any]] = {
-    "run_dir": {"metavar": "RUN_DIR", "help": "directory of a run"},
-    "--checkpoint": {"metavar": "best|last|N", "help": _CHECKPOINT},
-    "--policy": {"type": whole, "help": "one of several [the best]"},
-    "--seed": {"type": whole, "help": "seed of what is random [%(default)s]"},
-    "--stochastic": {
-        "action": "store_true",
-        "help": "draw actions from the policy; Q networks act at random in 5%% of steps",
+_RUN: dict[str, Any] = {"metavar": "RUN_DIR", "help": "directory of a run"}
+_BEST: dict[str, Any] = {"metavar": "best|last|N", "default": "best", "help": _CHECKPOINT}
+_LAST = {**_BEST, "default": "last"}
+_POLICY = {"type": whole, "help": "one of several [the best]"}
+_SEED = {"type": whole, "default": 0, "help": "seed of what is random [%(default)s]"}
+_STOCHASTIC = {
+    "action": "store_true",
+    "help": "draw actions from the policy; Q networks act at random in 5%% of steps",
+}
+_TRUST_CODE: dict[str, Any] = {"action": "store_true", "help": _TRUST}
+_JSON = {"action": "store_true", "help": "print JSON"}
+_ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
+    "list": {"--json": _JSON},
+    "evaluate": {
+        "run_dir": _RUN,
+        "--checkpoint": _LAST,
+        "--policy": _POLICY,
+        "--seed": _SEED,
+        "--stochastic": _STOCHASTIC,
+        TRUST_FLAG: _TRUST_CODE,
+        "--json": _JSON,
+        "--episodes": {"type": whole, "default": 20, "help": "episodes to play [20]"},
+        "--env": {"metavar": "ID", "help": "play another environment of the same spaces"},
+        "--video": {"action": "store_true", "help": "record one more episode in RUN_DIR"},
     },
-    TRUST_FLAG: {"action": "store_true", "help": _TRUST},
-    "--json": {"action": "store_true", "help": "print JSON"},
+    "exploit": {
+        "run_dir": _RUN,
+        "--seed": {**_SEED, "default": 1},
+        "--json": _JSON,
+        "--total-env-steps": {
+            "type": whole,
+            "default": 500_000,
+            "help": "of the exploiter [500000]",
+        },
+        "--games": {"type": whole, "default": 2000, "help": "at the end [2000]"},
+        "--backend": {"choices": ("serial", "process"), "default": "process"},
+        "--quiet": {"action": "store_true", "help": "print the verdict only"},
+    },
+    "play": {
+        "run_dir": _RUN,
+        "--checkpoint": _LAST,
+        "--seed": _SEED,
+        "--env": {"help": "the game; must be the one the run has learned"},
+        "--seat": {"type": whole, "default": 0, "help": "yours; 0 moves first [0]"},
+    },
+    "export": {
+        "run_dir": _RUN,
+        "--out": {"required": True, "metavar": "FILE", "help": "where to write it"},
+        "--format": {
+            "choices": ("onnx", "torch"),
+            "default": "onnx",
+            "help": "ONNX, or a program of torch.export [onnx]",
+        },
+        "--checkpoint": _BEST,
+        "--policy": _POLICY,
+        TRUST_FLAG: _TRUST_CODE,
+    },
+    "serve": {
+        "run_dir": _RUN,
+        "--checkpoint": _BEST,
+        "--policy": _POLICY,
+        "--stochastic": _STOCHASTIC,
+        TRUST_FLAG: _TRUST_CODE,
+        "--json": _JSON,
+        "--host": {
+            "default": "127.0.0.1",
+            "help": "other than this machine's: with token and TLS only [127.0.0.1]",
+        },
+        "--port": {"type": whole, "default": 0, "help": "0: any free one, which is printed [0]"},
+    },
+    "watch": {
+        "run_dir": {
+            "nargs": "+",
+            "metavar": "RUN_DIR",
+            "help": "directory of a run, or a folder of runs; several are shown side by side",
+        },
+        "--port": {"type": whole, "default": 0, "help": "0: any free one, which is printed [0]"},
+        # For runs that start the page themselves.
+        "--beside-run": {"type": whole, "help": argparse.SUPPRESS},
+    },
+    "compare": {},
+    "plan": {"architecture": {"metavar": "ARCH", "help": ", ".join(ARCHITECTURES)}},
+    "completion": {"shell": {"choices": SHELLS}},
 }
-"""Arguments that several commands have."""
+WITHOUT_ARCHITECTURE = (*_ARGUMENTS, "resume")
+"""The commands whose options do not depend on an architecture."""
 
 
-def _parser(command: str, description: str, *shared: str, **defaults: object) -> Parser:
-    parser = Parser(f"veldt {command}", description)
-    for name in shared:
-        parser.add_argument(name, **_SHARED[name])
-    parser.set_defaults(**defaults)
+def command_parser(command: str, summary: str = "") -> Parser:
+    """The parser of a command of WITHOUT_ARCHITECTURE."""
+    if command == "resume":
+        return resume_parser()
+    parser = Parser(f"veldt {command}", summary)
+    for name, settings in _ARGUMENTS[command].items():
+        parser.add_argument(name, **settings)
+    if command == "compare":
+        from veldt.compare.runs import Comparison
+
+        add_fields(parser, Comparison)
+    if command == "plan":
+        from veldt.planner.command import PlanOptions
+
+        add_fields(parser, PlanOptions)
     return parser
-
-
-def list_parser() -> Parser:
-    return _parser("list", "List the architectures: year, paper, what is new", "--json")
-
-
-def evaluate_parser() -> Parser:
-    shared = ("run_dir", "--checkpoint", "--policy", "--seed", "--stochastic", TRUST_FLAG, "--json")
-    text = "Play fresh episodes with a checkpoint of a run"
-    parser = _parser("evaluate", text, *shared, checkpoint="last", seed=0)
-    parser.add_argument("--episodes", type=whole, default=20, help="episodes to play [20]")
-    parser.add_argument("--env", metavar="ID", help="play another environment of the same spaces")
-    parser.add_argument("--video", action="store_true", help="record one more episode in RUN_DIR")
-    return parser
-
-
-def exploit_parser() -> Parser:
-    text = "Exploit: how much a fresh learner wins against a run's main player"
-    parser = _parser("exploit", text, "run_dir", "--seed", "--json", seed=1)
-    steps = {"type": whole, "default": 500_000, "help": "of the exploiter [500000]"}
-    parser.add_argument("--total-env-steps", **steps)  # type: ignore[arg-type]
-    parser.add_argument("--games", type=whole, default=2000, help="at the end [2000]")
-    parser.add_argument("--backend", choices=("serial", "process"), default="process")
-    parser.add_argument("--quiet", action="store_true", help="print the verdict only")
-    return parser
-
-
-def play_parser() -> Parser:
-    text, shared = "Play one game against a model of a run", ("run_dir", "--checkpoint", "--seed")
-    parser = _parser("play", text, *shared, checkpoint="last", seed=0)
-    parser.add_argument("--env", help="the game; must be the one the run has learned")
-    parser.add_argument("--seat", type=whole, default=0, help="yours; 0 moves first [0]")
-    return parser
-
-
-def export_parser() -> Parser:
-    text = "Export the policy of a run to a file that needs no Veldt"
-    shared = ("run_dir", "--checkpoint", "--policy", TRUST_FLAG)
-    parser = _parser("export", text, *shared, checkpoint="best")
-    parser.usage = "veldt export RUN_DIR --out FILE [--format onnx|torch] [options]"
-    parser.add_argument("--out", required=True, metavar="FILE", help="where to write it")
-    formats = {"choices": ("onnx", "torch"), "help": "ONNX, or a program of torch.export [onnx]"}
-    parser.add_argument("--format", default="onnx", **formats)  # type: ignore[arg-type]
-    return parser
-
-
-def serve_parser() -> Parser:
-    text = "Serve the policy of a run to simulators, over gRPC"
-    shared = ("run_dir", "--checkpoint", "--policy", "--stochastic", TRUST_FLAG, "--json")
-    parser = _parser("serve", text, *shared, checkpoint="best")
-    parser.usage = "veldt serve RUN_DIR [--checkpoint best|last|N] [--host HOST] [--port PORT]"
-    text = "other than this machine's: with token and TLS only [127.0.0.1]"
-    parser.add_argument("--host", default="127.0.0.1", help=text)
-    text = "0: any that is free, which is printed [0]"
-    parser.add_argument("--port", type=whole, default=0, help=text)
-    return parser
-
-
-def watch_parser() -> Parser:
-    parser = _parser("watch", "Watch: a live page of runs, running or ended")
-    parser.usage = "veldt watch RUN_DIR [RUN_DIR ...] [--port N]"
-    text = "directory of a run, or a folder of runs; several are shown side by side"
-    parser.add_argument("run_dir", nargs="+", metavar="RUN_DIR", help=text)
-    text = "port on this machine; 0: any that is free [0]"
-    parser.add_argument("--port", type=whole, default=0, help=text)
-    # For runs that start the page themselves.
-    parser.add_argument("--beside-run", type=whole, help=argparse.SUPPRESS)
-    return parser
-
-
-def compare_parser() -> Parser:
-    from veldt.compare.runs import Comparison
-
-    parser = _parser("compare", "Compare several architectures and seeds under one budget")
-    parser.usage = "veldt compare --env ID --out DIR [--architectures a,b|all] [options]"
-    add_fields(parser, Comparison)
-    return parser
-
-
-def plan_parser() -> Parser:
-    from veldt.planner.command import PlanOptions
-
-    parser = _parser("plan", "Predict an architecture on a machine you do not have")
-    parser.usage = "veldt plan ARCH --env ID [--actors 1,4,16] [--cores N] [--validate] [options]"
-    parser.add_argument("architecture", metavar="ARCH", help=", ".join(ARCHITECTURES))
-    add_fields(parser, PlanOptions)
-    return parser
-
-
-def completion_parser() -> Parser:
-    parser = _parser("completion", 'Print a script; for bash: eval "$(veldt completion bash)"')
-    parser.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS)
-    return parser
-
-
-PARSERS: dict[str, Callable[[], Parser]] = {
-    "list": list_parser,
-    "resume": resume_parser,
-    "evaluate": evaluate_parser,
-    "exploit": exploit_parser,
-    "play": play_parser,
-    "export": export_parser,
-    "serve": serve_parser,
-    "watch": watch_parser,
-    "compare": compare_parser,
-    "plan": plan_parser,
-    "completion": completion_parser,
-}
-"""Of the commands whose options do not depend on an architecture."""

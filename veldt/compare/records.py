@@ -33,11 +33,6 @@ from veldt.topology import Topology
 
 _RETURN, _TRAINED = "return/mean_100", "counter/trained_env_steps"
 _LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "envpool", "ray")
-_CSV_NAMES = (
-    *("architecture", "seed", "env", "backend", "env_steps", "updates", "episodes"),
-    *("wall_seconds", "start_seconds", "env_steps_per_second", "mean_return_100"),
-    *("evaluation_return", "reached_target", "seconds_to_target", "stopped_by", "restarts"),
-)
 COST_COLUMNS = ("system", "bytes up per step", "bytes down per step", "actors wait",
                 "learners wait", "lag (updates)", "env steps/s")  # fmt: skip
 
@@ -93,10 +88,10 @@ def over_seeds(runs: list[Record], value: Callable[[Record], float | None]) -> E
 
 
 def write_csv(path: Path, records: Records) -> None:
-    """One line per run."""
+    """One line per run, with the fields of its result.json that are numbers or words."""
     lines = [
         {
-            **{name: getattr(run.result, name) for name in _CSV_NAMES},
+            **{k: v for k, v in vars(run.result).items() if not isinstance(v, dict | list)},
             "policy_lag_mean": run.result.policy_lag.get("mean"),
             "policy_lag_max": run.result.policy_lag.get("max"),
             "replay_ratio": run.replay_ratio if np.isfinite(run.replay_ratio) else None,
@@ -106,7 +101,8 @@ def write_csv(path: Path, records: Records) -> None:
         for run in runs
     ]
     with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(lines[0]) if lines else ["architecture"])
+        names = dict.fromkeys(name for line in lines for name in line)
+        writer = csv.DictWriter(file, fieldnames=list(names))
         writer.writeheader()
         writer.writerows(lines)
 

@@ -18,17 +18,19 @@ from veldt.compare.records import COST_COLUMNS, Record, Records, cost_cells, mac
 from veldt.compare.runs import Comparison, RunTask
 from veldt.compare.statistics import FEWEST_FOR_AN_INTERVAL, Estimate, joint_curve
 from veldt.files import write_atomically
+from veldt.telemetry.result import RunResult
 from veldt.topology import Topology
 
 TEMPLATES = Path(__file__).with_name("templates")
 FIGURE_FILE = "figure.png"
-_COLOURS = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+_COLUMNS = ("method", "time (s)", "score", "env steps", "env steps/s",
+            "% of env-only speed", "lag (updates)", "replay ratio", "reached", "seeds")  # fmt: skip
 _LIMITS = {
     "max_seconds": "{:g} seconds",
     "total_env_steps": "{:,} environment steps",
     "target_return": "a confirmed return of {:g}",
 }
-_CURVES = {"env_steps": "environment steps", "seconds": "wall seconds since the program started"}
+_COLOURS = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
 
 
 def write_report(
@@ -46,7 +48,6 @@ def write_report(
 
     `topologies` and `costs` are by label; `ceiling` is env steps per second of the environment
     alone; `missing` says which architectures have no row, and why."""
-    columns = _columns(ceiling)
     draw(records, out / FIGURE_FILE)
     write_page(
         out / "report.html",
@@ -58,8 +59,7 @@ def write_report(
             for name, text in _LIMITS.items()
             if getattr(given, name) is not None
         ],
-        columns=["method", *columns, "reached", "seeds"],
-        rows=[_row(name, runs, columns, given) for name, runs in records.items()],
+        rows=[_COLUMNS, *(_row(name, runs, ceiling, given) for name, runs in records.items())],
         ceiling=ceiling,
         missing=missing,
         picture=out / FIGURE_FILE,
@@ -82,9 +82,10 @@ def draw(records: Records, path: Path) -> None:
         rows = np.trim_zeros(np.sum([run.lag_histogram for run in runs], axis=0), "b")
         if rows.size:
             lags.stairs(rows / rows.sum(), color=colour, label=name)
-    for axis, label in zip((by_steps, by_seconds), _CURVES.values(), strict=True):
-        axis.set(xlabel=label, ylabel="mean return of 100 episodes")
-        axis.set_xlim(left=0)
+    by_steps.set(xlabel="environment steps")
+    by_seconds.set(xlabel="wall seconds since the program started")
+    for axis in (by_steps, by_seconds):
+        axis.set(ylabel="mean return of 100 episodes", xlim=(0, None))
     lags.set(xscale="symlog", xlabel="policy lag in updates", ylabel="share of trained rows")
     for axis in (by_steps, by_seconds, lags):
         axis.spines[["top", "right"]].set_visible(False)
@@ -130,40 +131,31 @@ def _data_url(png: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(png.read_bytes()).decode("ascii")
 
 
-Column = tuple[Callable[[Record], float | None], int, str]
-"""A value of each run, its digits and its unit."""
+def _row(name: str, runs: list[Record], ceiling: float, given: Comparison) -> list[str]:
+    """The cells of one architecture, for _COLUMNS."""
 
+    def cell(value: Callable[[RunResult], float | None], digits: int = 1) -> str:
+        return _cell(over_seeds(runs, lambda run: value(run.result)), digits, len(runs))
 
-def _columns(ceiling: float) -> dict[str, Column]:
-    def share(run: Record) -> float | None:
-        rate = run.result.env_steps_per_second
-        return None if rate is None else 100 * rate / ceiling
-
-    return {
-        "time (s)": (lambda run: run.result.seconds_to_target or run.result.wall_seconds, 1, ""),
-        "score": (lambda run: run.result.evaluation_return, 1, ""),
-        "env steps": (lambda run: run.result.env_steps, 0, ""),
-        "env steps/s": (lambda run: run.result.env_steps_per_second, 0, ""),
-        "of environment-only speed": (share, 0, "%"),
-        "lag (updates)": (lambda run: run.result.policy_lag.get("mean"), 2, ""),
-        "replay ratio": (lambda run: run.replay_ratio, 2, ""),
-    }
-
-
-def _row(name: str, runs: list[Record], columns: dict[str, Column], given: Comparison) -> list[str]:
-    cells = [
-        _cell(over_seeds(runs, value), digits, unit, len(runs))
-        for value, digits, unit in columns.values()
-    ]
     reached = f"{sum(run.result.reached_target for run in runs)} of {len(runs)}"
-    return [name, *cells, "-" if given.target_return is None else reached, str(len(runs))]
+    return [
+        name,
+        cell(lambda result: result.seconds_to_target or result.wall_seconds),
+        cell(lambda result: result.evaluation_return),
+        cell(lambda result: result.env_steps, 0),
+        cell(lambda result: result.env_steps_per_second, 0),
+        cell(lambda result: 100 * (result.env_steps_per_second or np.nan) / ceiling, 0),
+        cell(lambda result: result.policy_lag.get("mean"), 2),
+        _cell(over_seeds(runs, lambda run: run.replay_ratio), 2, len(runs)),
+        "-" if given.target_return is None else reached,
+        str(len(runs)),
+    ]
 
 
-def _cell(found: Estimate | None, digits: int, unit: str, seeds: int) -> str:
+def _cell(found: Estimate | None, digits: int, seeds: int) -> str:
     if found is None:
         return "-"
     value, low, high = (f"{float(x):,.{digits}f}" for x in (found.value, found.low, found.high))
     if low == high:
-        return f"{value}{unit}"
-    spread = f"[{low}, {high}]" if seeds >= FEWEST_FOR_AN_INTERVAL else f"{low} to {high}"
-    return f"{value}{unit} {spread}"
+        return value
+    return f"{value} [{low}, {high}]" if seeds >= FEWEST_FOR_AN_INTERVAL else f"{low} to {high}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options and runs of a comparison; each run is a `veldt train` process.
+"""`veldt compare`: its options, its runs and their report; each run is a `veldt train` process.
 
 A run is finished when its result.json says that it reached a budget or the target. An unfinished
 run directory is moved aside, and the run is repeated.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
+import json
 import os
 import shlex
 import subprocess
@@ -16,19 +17,25 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veldt.architectures import ARCHITECTURES, ON_ONE_PLAYER, check, label
 from veldt.environments.lookup import GAME_PREFIXES
 from veldt.errors import ConfigurationError
 from veldt.files import keep_conditions
-from veldt.options import Backend, Steps
+from veldt.options import Backend, RunOptions, Steps
 from veldt.options.checked import Count, Options, Positive
 from veldt.telemetry.record import RESULT_FILE
 from veldt.telemetry.result import RunResult
 
+if TYPE_CHECKING:
+    from veldt.run.plan import Plan
+
 ALL = "all"
+_COSTS_FILE = "evidence.json"
 SETTINGS_FILE = "compare.json"
 _MAY_GROW = ("architectures", "seeds", "out", "ceiling_seconds")
 _OF_EVERY_RUN = (
@@ -129,10 +136,8 @@ class RunTask:
     def arguments(self) -> list[str]:
         """The command line without `veldt`."""
         given = {**self.options, "seed": self.seed, "run_dir": self.run_dir}
-        flags: list[str] = []
-        for name, value in given.items():
-            flags += [f"--{name.replace('_', '-')}", str(value)]
-        return ["train", self.architecture, *flags, "--quiet"]
+        flags = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items()]
+        return ["train", self.architecture, *chain.from_iterable(flags), "--quiet"]
 
     @property
     def command(self) -> str:
@@ -228,3 +233,47 @@ def _run(task: RunTask, lock: int) -> str:
                 process.wait()
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else f"exit code {process.returncode}"
+
+
+def compare(comparison: Comparison) -> int:
+    """Run what is missing and write the report; 1 if a run failed, else 0."""
+    plans, left_out = _plans(comparison)
+    out = prepare_output_dir(comparison)
+    todo = tasks(comparison, [plan.architecture for plan in plans], out)
+    log = partial(print, flush=True)
+    failures = run_all(todo, log)
+
+    # Imported here so that bad input is refused without matplotlib.
+    from veldt.compare.records import collect, costs, env_only_speed, machine, write_csv
+    from veldt.compare.report import write_report
+
+    records, command = collect(todo), shlex.join(["veldt", *sys.argv[1:]])
+    width = max(plan.problem.envs_per_actor for plan in plans)
+    ceiling = env_only_speed(plans[0].problem.environment, width, comparison.ceiling_seconds)
+    topologies = {label(plan.architecture): plan.topology for plan in plans}
+    found = costs(records, topologies)
+    write_csv(out / "results.csv", records)
+    document = {"env": comparison.env, "command": command, "machine": machine(), "systems": found}
+    (out / _COSTS_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    missing = [f"{name} does not fit: {why}" for name, why in left_out.items()]
+    missing += [f"{name} failed: {why}" for name, why in failures.items()]
+    write_report(out, comparison, command, records, todo, topologies, found, ceiling, missing)
+    log(f"report: {out / 'report.html'}")
+    return 1 if failures else 0
+
+
+def _plans(comparison: Comparison) -> tuple[list[Plan], dict[str, str]]:
+    """A plan per architecture, and why others of `all` do not fit; named ones must fit."""
+    from veldt.run.plan import make_plan
+
+    plans, left_out = [], {}
+    for name in comparison.names:
+        try:
+            plans.append(make_plan(name, RunOptions(**comparison.run_options), {}))
+        except ConfigurationError as error:
+            if comparison.architectures != (ALL,):
+                raise
+            left_out[name] = str(error)
+    if not plans:
+        raise ConfigurationError(next(iter(left_out.values())))
+    return plans, left_out

@@ -54,23 +54,22 @@ class OptionField:
 
 def option_fields(config: type) -> Mapping[str, OptionField]:
     """Every option of a dataclass and of the groups in it, by name."""
-    if config not in _FIELDS:  # every preset needs the fields of its Config
-        found: dict[str, OptionField] = {}
-        _collect(config, (), found)
-        _FIELDS[config] = MappingProxyType(found)
-    return _FIELDS[config]
-
-
-def _collect(config: type, path: tuple[str, ...], found: dict[str, OptionField]) -> None:
-    kinds = type_hints_of(config)
+    if config in _FIELDS:  # every preset needs the fields of its Config
+        return _FIELDS[config]
+    found: dict[str, OptionField] = {}
     for entry in fields(config):
-        kind = kinds[entry.name]
+        kind = type_hints_of(config)[entry.name]
+        own = {entry.name: OptionField(entry.name, kind, entry, (), config)}
         if is_dataclass(kind) and isinstance(kind, type) and not is_keyed(kind):
-            _collect(kind, (*path, entry.name), found)
-            continue
-        if entry.name in found:
-            raise TypeError(f"two groups of one Config have a field {entry.name}")
-        found[entry.name] = OptionField(entry.name, kind, entry, path, config)
+            own = {
+                name: replace(option, path=(entry.name, *option.path))
+                for name, option in option_fields(kind).items()
+            }
+        if twice := found.keys() & own.keys():
+            raise TypeError(f"two groups of one Config have a field {min(twice)}")
+        found |= own
+    _FIELDS[config] = MappingProxyType(found)
+    return _FIELDS[config]
 
 
 @cache
@@ -119,14 +118,11 @@ def with_values(config: C, values: Mapping[str, object]) -> C:
     for name in values:
         if name not in known:
             raise ConfigurationError(unknown_option(name, known))
-    own = {}
-    for name, value in values.items():
-        if not known[name].path:
-            before = getattr(config, name)
-            is_valid = validation_error(value, known[name].kind) is None
-            own[name] = (
-                before.merged(value) if isinstance(before, KeyedOptions) and is_valid else value
-            )
+    own = {name: value for name, value in values.items() if not known[name].path}
+    for name, value in own.items():
+        before = getattr(config, name)
+        if isinstance(before, KeyedOptions) and validation_error(value, known[name].kind) is None:
+            own[name] = before.merged(value)
     for group in {known[name].path[0] for name in values if known[name].path}:
         inner = {n: v for n, v in values.items() if known[n].path and known[n].path[0] == group}
         own[group] = with_values(getattr(config, group), inner)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,24 +25,17 @@ _MOST_PIECES = 16  # of a trajectory
 _ACTORS, _OTHERS = 1, 0
 """Urgencies: actors are nicer, as in the real backends."""
 
-Process = Generator["Work | Sleep | Event", None, None]
+Process = Generator["Work | Event", None, None]
 """A generator that yields what it waits for."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds on a core; lower urgencies run first, as with niceness."""
+    """Seconds on a core; lower urgencies run first, as with niceness. The owner "" sleeps."""
 
     seconds: float
     owner: str
     urgency: int = _OTHERS
-
-
-@dataclass(frozen=True)
-class Sleep:
-    """Seconds without a core."""
-
-    seconds: float
 
 
 @dataclass(eq=False)
@@ -50,7 +43,6 @@ class Event:
     """Wakes the processes that wait for it."""
 
     waiting: list[Process] = field(default_factory=list)
-    has_fired: bool = False
 
 
 class Engine:
@@ -62,7 +54,7 @@ class Engine:
         self.busy: dict[str, float] = {}
         """Seconds on a core, by owner; cleared by the caller."""
         self._free, self._number = cores, 0
-        self._later: list[tuple[float, int, Process, bool]] = []
+        self._later: list[tuple[float, int, Process, Work]] = []
         self._queue: list[tuple[int, int, Process, Work]] = []
         self._ready: deque[Process] = deque()
 
@@ -70,7 +62,6 @@ class Engine:
         self._ready.append(process)
 
     def fire(self, event: Event) -> None:
-        event.has_fired = True
         self._ready.extend(event.waiting)
         event.waiting.clear()
 
@@ -79,14 +70,18 @@ class Engine:
         while self.num_steps < most_steps:
             while self._ready:
                 self._resume(self._ready.popleft())
-            self._start_work()
+            while self._queue and self._free:
+                _, _, process, work = heapq.heappop(self._queue)
+                self._free -= 1
+                self.busy[work.owner] = self.busy.get(work.owner, 0.0) + work.seconds
+                self._wake_after(work, process)
             if not self._later:
                 return
             if self._later[0][0] > until:
                 self.now = max(self.now, until)
                 return
-            self.now, _, process, frees = heapq.heappop(self._later)
-            self._free += frees
+            self.now, _, process, work = heapq.heappop(self._later)
+            self._free += work.owner != ""
             self.num_steps += 1
             self._ready.append(process)
 
@@ -97,22 +92,15 @@ class Engine:
             return
         if isinstance(asked, Event):
             asked.waiting.append(process)
-        elif isinstance(asked, Sleep):
-            self._at(asked.seconds, process, frees=False)
+        elif not asked.owner:
+            self._wake_after(asked, process)
         else:
             self._number += 1
             heapq.heappush(self._queue, (asked.urgency, self._number, process, asked))
 
-    def _start_work(self) -> None:
-        while self._queue and self._free:
-            _, _, process, work = heapq.heappop(self._queue)
-            self._free -= 1
-            self.busy[work.owner] = self.busy.get(work.owner, 0.0) + work.seconds
-            self._at(work.seconds, process, frees=True)
-
-    def _at(self, seconds: float, process: Process, frees: bool) -> None:
+    def _wake_after(self, work: Work, process: Process) -> None:
         self._number += 1
-        heapq.heappush(self._later, (self.now + seconds, self._number, process, frees))
+        heapq.heappush(self._later, (self.now + work.seconds, self._number, process, work))
 
 
 @dataclass
@@ -140,7 +128,7 @@ class Lock:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._taken, self._freed = engine, False, Event()
 
-    def held(self, *demands: Work | Sleep) -> Process:
+    def held(self, *demands: Work) -> Process:
         while self._taken:
             yield self._freed
         self._taken = True
@@ -158,7 +146,6 @@ class Simulation:
         self.env_steps = self.updates = 0.0
         self.lags: list[float] = []
         topology = plan.topology
-        self._rows_per_env_step = topology.network.spec.rows_per_env_step
         self._queues = {
             queue.spec.name: QueueState(queue.spec.num_slots) for queue in topology.queues
         }
@@ -183,20 +170,16 @@ class Simulation:
                 if isinstance(node.role, StreamInference):
                     self._sink_of_server[channel] = _end(node, QueueSpec).channel.name
         for node in topology.nodes:
-            for process in self._processes(node):
-                self.engine.spawn(process)
-
-    def _processes(self, node: Node) -> Iterator[Process]:
-        match node.role:
-            case Actor() as role:
-                for _ in range(role.environments.num_groups):
-                    yield self._actor(node, role)
-            case Learner():
-                yield self._learner(node)
-            case Replay() as role:
-                yield self._replay(node, role)
-            case SharedMemoryInference() | StreamInference():
-                yield self._inference(node)
+            match node.role:
+                case Actor() as role:
+                    for _ in range(role.environments.num_groups):
+                        self.engine.spawn(self._actor(node, role))
+                case Learner():
+                    self.engine.spawn(self._learner(node))
+                case Replay() as role:
+                    self.engine.spawn(self._replay(node, role))
+                case SharedMemoryInference() | StreamInference():
+                    self.engine.spawn(self._inference(node))
 
     def _cost(self, node: Node, stage: str, count: int = 1) -> float:
         return self._times.drawn(f"{node.kind}/{stage}", count, self._random)
@@ -206,8 +189,11 @@ class Simulation:
         sinks = [end.channel.name for _, end in node.ends() if isinstance(end.channel, QueueSpec)]
         queue_name = sinks[0] if sinks else self._sink_of_server[asks[0]]
         queue = self._queues[queue_name]
-        specs = {each.spec.name: each.spec for each in self._plan.topology.queues}
-        steps = specs[queue_name].layout["first"].shape[0] - 1
+        steps, env_steps = trajectory(self._plan)
+        # Fewer steps at once where they sleep: otherwise actors that begin together would wait for
+        # a core with all they have to do, before any of them sleeps.
+        share = self._times.step_cpu_share
+        most = 1 if asks else steps if share == 1.0 else math.ceil(steps / _MOST_PIECES)
         lock, needed = self._locks[node.name], 0.0
         while True:
             while not queue.free:
@@ -216,45 +202,28 @@ class Simulation:
             while role.synchronous and self.updates < needed:
                 yield self._published
             version = self.updates
-            for few in self._pieces(1 if asks else steps, steps):
+            for begun in range(0, steps, most):
+                few = min(most, steps - begun)
                 if asks:
-                    yield from self._ask(asks[0])
-                yield from lock.held(*self._step(node, few))
-                self.env_steps += few * role.environments.width / self._rows_per_env_step
+                    answered = Event()
+                    self._servers[asks[0]].open.append(answered)
+                    self.engine.fire(self._servers[asks[0]].came)
+                    yield answered
+                stepping = self._cost(node, "step", few)
+                own = self._cost(node, "other", few) + self._cost(node, "infer", few)
+                work = [Work(own + share * stepping, node.kind, _ACTORS)]
+                if share < 1.0:
+                    work.append(Work((1.0 - share) * stepping, ""))
+                yield from lock.held(*work)
+                self.env_steps += few * env_steps / steps
             hand_over = self._cost(node, "hand_over") + self._cost(node, "pull")
             yield Work(hand_over, node.kind, _ACTORS)
             needed = version + 1
             queue.filled.append((version + self.updates) / 2 if asks else version)
             self.engine.fire(queue.changed)
 
-    def _pieces(self, most: int, steps: int) -> Iterator[int]:
-        """Numbers of steps that are simulated at once, at most `most`: fewer where they sleep.
-
-        Otherwise actors that begin together would wait for a core with all they have to do,
-        before any of them sleeps."""
-        if self._times.step_cpu_share < 1.0:
-            most = min(most, math.ceil(steps / _MOST_PIECES))
-        while steps > 0:
-            yield min(most, steps)
-            steps -= most
-
-    def _step(self, node: Node, steps: int) -> list[Work | Sleep]:
-        """Steps in a row: the work, then the sleep."""
-        stepping, share = self._cost(node, "step", steps), self._times.step_cpu_share
-        own = self._cost(node, "other", steps) + self._cost(node, "infer", steps)
-        work = Work(own + share * stepping, node.kind, _ACTORS)
-        return [work, Sleep((1.0 - share) * stepping)] if share < 1.0 else [work]
-
-    def _ask(self, channel: str) -> Process:
-        server, answered = self._servers[channel], Event()
-        server.open.append(answered)
-        self.engine.fire(server.came)
-        while not answered.has_fired:
-            yield answered
-
     def _inference(self, node: Node) -> Process:
         server = self._servers[_end(node, RequestsSpec, StreamSpec).channel.name]
-        constant, slope = self._times.infer_seconds_per_group.get(node.kind, (0.0, 0.0))
         while True:
             while not server.open:
                 yield server.came
@@ -264,27 +233,29 @@ class Simulation:
             while len(server.open) < server.enough and self.engine.now < due - 1e-9:
                 yield server.came
             taken, server.open = server.open, []
-            seconds = constant + slope * len(taken) + self._cost(node, "assemble", len(taken))
+            seconds = self._times.seconds(f"{node.kind}/infer", len(taken))
+            seconds += self._cost(node, "assemble", len(taken))
             yield from self._locks[node.name].held(Work(seconds, node.kind))
             for answered in taken:
                 self.engine.fire(answered)
 
     def _alarm(self, server: ServerState) -> Process:
-        yield Sleep(server.patience)
+        yield Work(server.patience, "")
         self.engine.fire(server.came)
 
     def _learner(self, node: Node) -> Process:
         end = _end(node, QueueSpec, side="source")
         queue, slots = self._queues[end.channel.name], end.slots_per_batch
         rows = self._plan.rows_per_update()
+        growth = {}
+        for stage in ("hand_over", "learn", "publish", "other"):
+            key = f"{node.kind}/{stage}"
+            growth[stage] = self._times.seconds(key, rows) / (self._times.mean(key) or 1.0)
         while True:
             while len(queue.filled) < slots:
                 yield queue.changed
             self.lags.extend(self.updates - queue.filled.popleft() for _ in range(slots))
-            seconds = sum(
-                self._cost(node, stage) * self._times.growth(f"{node.kind}/{stage}", rows)
-                for stage in ("hand_over", "learn", "publish", "other")
-            )
+            seconds = sum(self._cost(node, stage) * growth[stage] for stage in growth)
             yield from self._locks[node.name].held(Work(seconds, node.kind))
             queue.free += slots
             self.updates += 1
@@ -298,8 +269,8 @@ class Simulation:
         limiter, lock = role.table.make_limiter(), self._locks[node.name]
         limiter.num_inserted = limiter.min_size_to_sample  # the steady state is planned
         assert isinstance(ends[0].channel, QueueSpec)
-        steps, width = ends[0].channel.layout["first"].shape[:2]
-        items = (steps - 1) * width if isinstance(role.table, UniformTable) else width
+        rows, width = ends[0].channel.layout["first"].shape[:2]
+        items = (rows - 1) * width if isinstance(role.table, UniformTable) else width
         while True:
             worked = False
             if source.filled and limiter.can_insert(items):
@@ -319,6 +290,13 @@ class Simulation:
                     worked = True
             if not worked:
                 yield source.changed
+
+
+def trajectory(plan: Plan) -> tuple[int, float]:
+    """Steps of a trajectory of one actor's environments, and its env steps."""
+    layouts = (queue.spec.layout for queue in plan.topology.queues)
+    rows, width = next(layout["first"].shape[:2] for layout in layouts if "first" in layout)
+    return rows - 1, (rows - 1) * width / plan.topology.network.spec.rows_per_env_step
 
 
 def _end(node: Node, *kinds: type, side: str | None = None) -> End:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,23 +24,21 @@ from veldt.telemetry.result import RunResult
 
 _TRIMMED = 0.05  # share of the longest spans: another process had the core
 _KEPT_SAMPLES = 400
-_WAIT, _UPDATE = "wait", "learn"
+_UPDATE = "learn"
 
 
 @dataclass(frozen=True)
 class Times:
-    """Samples of seconds per pass by "kind/stage", and the fits over batch sizes."""
+    """Samples of seconds per pass by "kind/stage", and fits over batch sizes."""
 
     samples: dict[str, list[float]]
     step_cpu_share: float = 1.0
     """Share of the time of an environment step that needs a core."""
-    infer_seconds_per_group: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By kind of inference server: a and m of a + m * groups in one forward pass."""
     measured: list[dict[str, float]] = field(default_factory=list)
     """The runs they are from: actors, env steps per second, lag."""
-    seconds_per_row: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By "kind/stage" of a learner: a and m of a + m * rows of an update, where several batch sizes
-    were measured."""
+    fits: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """a and m of a + m * size, by "kind/stage": for an inference server, size is the groups in a
+    forward pass; for a learner, the rows of an update, where several batch sizes were measured."""
 
     def drawn(self, key: str, count: int, random: np.random.Generator) -> float:
         """Seconds of `count` passes; 0 for a stage without samples."""
@@ -54,12 +53,10 @@ class Times:
         found = self.samples.get(key)
         return float(np.mean(found)) if found else 0.0
 
-    def growth(self, key: str, rows: int) -> float:
-        """Time of a stage of an update with `rows`, relative to its mean in the samples."""
-        if key not in self.seconds_per_row or not self.mean(key):
-            return 1.0
-        constant, slope = self.seconds_per_row[key]
-        return (constant + slope * rows) / self.mean(key)
+    def seconds(self, key: str, size: int) -> float:
+        """Mean seconds of a pass of this size."""
+        constant, slope = self.fits.get(key, (self.mean(key), 0.0))
+        return constant + slope * size
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(self.__dict__) + "\n", encoding="utf-8")
@@ -92,8 +89,8 @@ def calibrate(
 ) -> Times:
     """Run the architecture for `seconds` in each trial."""
     samples: dict[str, list[float]] = {}
-    forward_passes: dict[str, list[tuple[float, float]]] = {}
-    updates: dict[str, list[tuple[float, float]]] = {}
+    points: dict[str, list[tuple[float, float]]] = {}  # sizes and seconds
+    several_sizes = len({trial.rows for trial in trials}) > 1
     measured = []
     for trial in trials:
         given = {**options, **trial.options, "num_actors": trial.actors}
@@ -108,19 +105,16 @@ def calibrate(
             # A learner that is idle in between is slower, and so is one that shares a core.
             if stage == _UPDATE and trial.rows == trials[0].rows:
                 samples[key] = min(known, lengths, key=np.mean)
-            if f"{kind}/{_UPDATE}" in found:
-                updates.setdefault(key, []).append((trial.rows, mean))
-            if passes and stage == "infer" and kind not in ("actor", "agent"):
+            if f"{kind}/{_UPDATE}" in found and several_sizes:
+                points.setdefault(key, []).append((trial.rows, mean))
+            elif passes and stage == "infer" and kind not in ("actor", "agent"):
                 groups = last["counter/inference_requests"] / passes
-                forward_passes.setdefault(kind, []).append((groups, mean))
+                points.setdefault(key, []).append((groups, mean))
         if not trial.options:
             rate, lag = result.env_steps_per_second or 0.0, result.policy_lag["mean"] or 0.0
             speed = {"env_steps_per_second": float(rate), "policy_lag": float(lag)}
             measured.append({"actors": trial.actors, **speed})
-    per_group = {kind: _line(points) for kind, points in forward_passes.items()}
-    several_sizes = len({trial.rows for trial in trials}) > 1
-    per_row = {key: _line(points) for key, points in updates.items()} if several_sizes else {}
-    return Times(samples, 1.0, per_group, measured, per_row)
+    return Times(samples, 1.0, measured, {key: _line(found) for key, found in points.items()})
 
 
 def _short_run(
@@ -157,25 +151,23 @@ def spans(trace: dict[str, Any]) -> dict[str, list[float]]:
     Time in no stage is "kind/other", divided by the passes of the most frequent stage. An update
     right after a wait takes up to half as long again, because its memory is in no cache; where
     half of the updates or more follow another update, only those count."""
-    lengths: dict[str, list[float]] = {}
-    warm: dict[str, list[float]] = {}
-    lanes: dict[tuple[str, int], float] = {}
-    is_cold: dict[int, bool] = {}
+    lengths: defaultdict[str, list[float]] = defaultdict(list)
+    warm: defaultdict[str, list[float]] = defaultdict(list)
+    lanes: defaultdict[tuple[str, int], float] = defaultdict(float)
+    is_cold: defaultdict[int, bool] = defaultdict(lambda: True)
     passed = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     for event in sorted(passed, key=lambda event: float(event["ts"])):
         kind, lane, stage, length = event["cat"], event["tid"], event["name"], event["dur"] / 1e6
-        lanes[kind, lane] = lanes.get((kind, lane), 0.0) + length
-        if stage == _WAIT:
-            is_cold[lane] = True
-            continue
-        lengths.setdefault(f"{kind}/{stage}", []).append(length)
-        if stage == _UPDATE:
-            if not is_cold.get(lane, True):
-                warm.setdefault(f"{kind}/{stage}", []).append(length)
-            is_cold[lane] = False
+        lanes[kind, lane] += length
+        if stage != "wait":
+            lengths[f"{kind}/{stage}"].append(length)
+        if stage == _UPDATE and not is_cold[lane]:
+            warm[f"{kind}/{stage}"].append(length)
+        if stage in ("wait", _UPDATE):
+            is_cold[lane] = stage == "wait"
     random, found = np.random.default_rng(0), {}
     for key, values in lengths.items():
-        if 2 * len(warm.get(key, ())) >= len(values):
+        if 2 * len(warm[key]) >= len(values):
             values = warm[key]
         kept = np.sort(values)[: max(1, int((1 - _TRIMMED) * len(values)))]
         found[key] = random.choice(kept, min(len(kept), _KEPT_SAMPLES)).tolist()
