@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from veldt.networks import FirstWeights
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
-    from veldt.sweeps.study import SweepResult
+    from veldt.sweeps.command import SweepResult
 
 _PLANNING_SECONDS = 5.0  # what a run of any length may take to be planned
 _COMMON = {entry.name for entry in fields(RunOptions)}
