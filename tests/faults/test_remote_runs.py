@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from commands import left_after, start, wait_for_training
 from object_store import ENVIRONMENT, FAULTS, SECRET, FlakyProxy, s3_server
+from s3fs import S3FileSystem
 
 import veldt
 from veldt.cli import main as cli
 from veldt.dashboard.reading import RunReader
 from veldt.remote.download import refresh_files
-from veldt.remote.location import local_run
-from veldt.remote.places import local_copy
+from veldt.remote.location import local_copy, local_run
 from veldt.remote.store import RemoteStore
 from veldt.remote.upload import Commit, RunUploader, commits_in
 
@@ -54,6 +54,7 @@ def proxy(server, monkeypatch):
     flaky = FlakyProxy(server)
     for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": flaky.address}.items():
         monkeypatch.setenv(name, value)
+    S3FileSystem.clear_instance_cache()  # of another address
     yield flaky
     flaky.close()
 
@@ -156,6 +157,7 @@ def test_kills_on_a_flaky_store_lose_nothing_that_was_committed(
     """kill -9 of everything at random moments, each time followed by the same command on an empty
     machine: it continues from the newest committed checkpoint and ends with the same bits."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", server)  # for this process
+    S3FileSystem.clear_instance_cache()
     proxy.faults, proxy.rate = FAULTS, 0.15
     chance, kills = random.Random(2), 2
     words = ("train", "impala", *SMALL, "--run-dir", url, "--total-env-steps", str(STEPS))
@@ -187,7 +189,7 @@ def test_a_dead_store_costs_neither_the_run_nor_the_end(proxy, url, machine, cap
     machine("second")
     monkeypatch.setenv("VELDT_STORE_SECONDS", "1")
     assert train(url, steps=1000) == 2
-    assert "could not list files (TimeoutError: no answer in 1 s); nothing was" in stderr_of(capsys)
+    assert "could not list files (TimeoutError: no answer in 1 s)" in stderr_of(capsys)
     assert time.monotonic() - began < 30  # a slow machine; the bound is a second per call
 
     machine("first")
