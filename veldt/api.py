@@ -330,7 +330,7 @@ def export(
     policy: int | None = None,
     trust_code: bool = False,
 ) -> Exported:
-    """Write the policy of a run to a file, after checking it on 1,000 observations.
+    """Write the policy of a run to a file, after checking it on 1,000 random observations.
 
     Args:
         run_dir: directory of the run, or its URL in a store.
@@ -343,8 +343,7 @@ def export(
     Returns:
         What was written, and how it was checked."""
     from veldt import __version__
-    from veldt.commands.export import export_run
-    from veldt.remote.location import local_run
+    from veldt.policy.export import export as export_policy
 
-    run = local_run(run_dir, checkpoint)
-    return export_run(run, format, Path(out), __version__, checkpoint, policy, trust_code)
+    loaded = load(run_dir, checkpoint, policy, trust_code=trust_code)
+    return export_policy(loaded, format, Path(out), __version__)
