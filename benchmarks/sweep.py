@@ -36,7 +36,7 @@ def main() -> None:
         _start(folder).wait()
         seconds = time.monotonic() - began
         result = json.loads((folder / "sweep" / "result.json").read_text(encoding="utf-8"))
-    counts = dict.fromkeys(("complete", "pruned", "failed", "lost"), 0)
+    counts = dict.fromkeys(("complete", "pruned", "failed"), 0)
     for trial in result["trials"]:
         counts[trial["state"]] += 1
         trial.pop("note")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from veldt.policy.export import Exported
     from veldt.remote.location import RunLocation
     from veldt.run.plan import Plan
-    from veldt.sweeps.study import SweepResult
+    from veldt.sweeps.command import SweepResult
 
 _PLANNING_SECONDS = 5.0  # allowed for planning a run of any length
 _COMMON = {entry.name for entry in fields(RunOptions)}
@@ -320,7 +320,7 @@ def export(
     policy: int | None = None,
     trust_code: bool = False,
 ) -> Exported:
-    """Write the policy of a run to a file, after checking it on 1,000 observations.
+    """Write the policy of a run to a file, after checking it on 1,000 random observations.
 
     Args:
         run_dir: directory of the run, or its URL in a store.
@@ -333,8 +333,7 @@ def export(
     Returns:
         What was written, and how it was checked."""
     from veldt import __version__
-    from veldt.commands.export import export_run
-    from veldt.remote.location import local_run
+    from veldt.policy.export import export as export_policy
 
-    run = local_run(run_dir, checkpoint)
-    return export_run(run, format, Path(out), __version__, checkpoint, policy, trust_code)
+    loaded = load(run_dir, checkpoint, policy, trust_code=trust_code)
+    return export_policy(loaded, format, Path(out), __version__)

@@ -16,7 +16,7 @@ from policies import CASES, policy_of
 
 import veldt
 from veldt.cli import main as cli
-from veldt.policy.export import drawn, export
+from veldt.policy.export import export
 
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -50,7 +50,7 @@ FOR_TORCH = ("nested", "masked", "tanh", "q", "r2d2", "dpg", "sac", "td3")
 )
 def test_every_policy_acts_alike_on_1000_observations(tmp_path, name, format):
     policy = policy_of(name)
-    done = export(policy, format, tmp_path / "file", drawn(policy, 1_000), "0")
+    done = export(policy, format, tmp_path / "file", "0")
     assert done.observations == 1_000
     assert done.checked_with == {"onnx": "onnxruntime", "torch": "torch"}[format]
 
@@ -98,7 +98,7 @@ def test_a_policy_with_a_memory_is_played_by_the_example(tmp_path):
     import runpy
 
     policy = policy_of("gru")
-    export(policy, "onnx", tmp_path / "gru.onnx", drawn(policy, 50), "0")
+    export(policy, "onnx", tmp_path / "gru.onnx", "0", 50)
     player = runpy.run_path(str(EXAMPLE))["Policy"](str(tmp_path / "gru.onnx"))
     state, random = policy.initial_state(), np.random.default_rng(0)
     for _ in range(5):
@@ -110,11 +110,10 @@ def test_a_policy_with_a_memory_is_played_by_the_example(tmp_path):
 
 def test_a_difference_is_noticed_and_nothing_is_kept(tmp_path, monkeypatch):
     policy = policy_of("tanh")
-    observations = drawn(policy, 20)
     right = type(policy).act
     monkeypatch.setattr(type(policy), "act", lambda *a, **k: right(*a, **k) + 0.01)
     with pytest.raises(veldt.ConfigurationError, match="acts otherwise"):
-        export(policy, "torch", tmp_path / "file", observations, "0")
+        export(policy, "torch", tmp_path / "file", "0", 20)
     assert not list(tmp_path.iterdir())
 
 

@@ -164,8 +164,3 @@ def test_a_missing_package_is_one_line_before_anything_starts(tmp_path, monkeypa
         f" pip install 'veldt[{'tensorboard' if name == 'tensorboard' else 'trackers'}]'"
     )
     assert not (tmp_path / "run").exists()
-
-
-def test_unknown_trackers_are_refused():
-    with pytest.raises(veldt.ConfigurationError, match="use auto, tensorboard, wandb, mlflow"):
-        veldt.train("impala", "CartPole-v1", trackers=("comet",))

@@ -31,7 +31,6 @@ from veldt.cli.parsers import (
     unknown_option,
 )
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean
-from veldt.remote.places import is_remote
 from veldt.run.config_files import TRUST_FLAG, read_config, with_config
 from veldt.run.process import Terminated, output_stream, process_start, reserve_stdout
 from veldt.telemetry.result import dumps
@@ -198,13 +197,10 @@ def _serve(given: dict[str, Any]) -> int:
 def _watch(given: dict[str, Any]) -> int:
     """a live page of runs, running or ended"""
     from veldt.dashboard.child import check_installed, watch
+    from veldt.remote.location import follow_run
 
     check_installed()
-    for place, run_dir in enumerate(given["run_dir"]):
-        if is_remote(run_dir):
-            from veldt.remote.download import follow_run
-
-            given["run_dir"][place] = str(follow_run(run_dir))
+    given["run_dir"] = [str(follow_run(run_dir)) for run_dir in given["run_dir"]]
     return watch(**given)
 
 

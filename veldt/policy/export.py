@@ -6,7 +6,6 @@ The file includes the metadata that a player needs.
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import warnings
@@ -20,12 +19,10 @@ import torch
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from veldt.environments import EnvironmentFactory
-from veldt.environments.factory import open_vector
 from veldt.environments.spaces import described
 from veldt.errors import ConfigurationError
 from veldt.policy.module import ACTION, FIRST, REWARD, STATE, PolicyModule, remembered
-from veldt.policy.trained import Observation, TrainedPolicy
+from veldt.policy.trained import TrainedPolicy
 from veldt.types import ACTION_MASK
 
 Format = Literal["onnx", "torch"]
@@ -59,9 +56,9 @@ class Exported:
 
 
 def export(
-    policy: TrainedPolicy, format: str, path: Path, observations: list[Observation], version: str
+    policy: TrainedPolicy, format: str, path: Path, version: str, count: int = 1_000
 ) -> Exported:
-    """Write `policy` and check on batches of `observations` that the file acts the same.
+    """Write `policy` and check on `count` random observations that the file acts the same.
 
     The file is removed if it does not."""
     if format not in FORMATS:
@@ -74,7 +71,7 @@ def export(
             write = _write_onnx if format == "onnx" else _write_torch
             write(module, metadata, path)
         play = _onnx_program(path) if format == "onnx" else _torch_program(path)
-        checked = 0 if play is None else _check(policy, module, play, observations)
+        checked = 0 if play is None else _check(policy, module, play, count)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
     except BaseException:
@@ -156,23 +153,23 @@ def _torch_program(path: Path) -> Program:
     return play
 
 
-def _check(
-    policy: TrainedPolicy, module: PolicyModule, play: Program, observations: list[Observation]
-) -> int:
-    """Play the same episodes with file and policy; returns the number of equal actions."""
+def _check(policy: TrainedPolicy, module: PolicyModule, play: Program, count: int) -> int:
+    """Compare actions of file and policy on random episodes; returns how many are equal."""
     scale = 1.0
     if module.network.spec.action.kind == "box":
         bounds = np.asarray([module.high.numpy(), -module.low.numpy()])
         scale = max(1.0, float(bounds[np.isfinite(bounds)].max(initial=1.0)))
-    width = len(module.entries[0].array(observations[0]))
-    state, random = policy.initial_state(width), np.random.default_rng(0)
-    blank = {name: entry.numpy() for name, entry in module.inputs(width).items()}
+    state, random = policy.initial_state(_WIDTH), np.random.default_rng(0)
+    space = batch_space(policy.observation_space, _WIDTH)
+    space.seed(0)
+    blank = {name: entry.numpy() for name, entry in module.inputs(_WIDTH).items()}
     memory = {name: entry for name, entry in blank.items() if name.startswith(STATE)}
-    for number, batch in enumerate(observations):
-        state.reset(random.random(width) < _NEW_EPISODES)
+    for checked in range(0, count, _WIDTH):
+        batch = space.sample()
+        state.reset(random.random(_WIDTH) < _NEW_EPISODES)
         given = {entry.name: entry.array(batch) for entry in module.entries}
-        given |= {FIRST: state.first, REWARD: random.standard_normal(width)}
-        mask = _any_mask(module, random, width)
+        given |= {FIRST: state.first, REWARD: random.standard_normal(_WIDTH)}
+        mask = _any_mask(module, random)
         if mask is not None:
             given[ACTION_MASK] = mask
         inputs = {
@@ -185,43 +182,16 @@ def _check(
         if not np.allclose(theirs, ours, atol=_TOLERANCE * scale, rtol=_TOLERANCE):
             raise ConfigurationError(
                 f"the exported policy acts otherwise: {theirs.tolist()} where it should be"
-                f" {ours.tolist()} after {number * width} equal ones; nothing was kept"
+                f" {ours.tolist()} after {checked} equal ones; nothing was kept"
             )
-    return len(observations) * width
+    return checked + _WIDTH
 
 
-def _any_mask(module: PolicyModule, random: np.random.Generator, width: int) -> np.ndarray | None:
+def _any_mask(module: PolicyModule, random: np.random.Generator) -> np.ndarray | None:
     """A random mask: half of the actions, at least one of each choice."""
     spec = module.network.spec
     if not spec.action_mask_size:
         return None
-    mask = random.random((width, spec.action_mask_size)) < 0.5
+    mask = random.random((_WIDTH, spec.action_mask_size)) < 0.5
     mask[:, np.cumsum((0, *spec.action.sizes[:-1]))] = True
     return mask
-
-
-def drawn(policy: TrainedPolicy, count: int) -> list[Observation]:
-    """Batches of observations drawn from the space."""
-    space = batch_space(policy.observation_space, _WIDTH)
-    space.seed(0)
-    return [space.sample() for _ in range(-(-count // _WIDTH))]
-
-
-def recorded(
-    policy: TrainedPolicy, environment: EnvironmentFactory, count: int
-) -> list[Observation]:
-    """Batches of observations of the policy's episodes in the environment."""
-    opened = open_vector(environment, _WIDTH, seed=0)
-    env, state, found = opened.env, policy.initial_state(_WIDTH), []
-    reward: np.ndarray = np.zeros(_WIDTH, np.float32)
-    try:
-        observation, info = env.reset() if opened.seeded else env.reset(seed=0)
-        for _ in range(-(-count // _WIDTH)):
-            found.append(copy.deepcopy(observation))
-            mask = info.get(ACTION_MASK)
-            action = policy.act(observation, state, mask, reward=reward)
-            observation, reward, terminated, truncated, info = env.step(action)
-            state.reset(np.asarray(terminated | truncated))
-    finally:
-        env.close()
-    return found

@@ -3,16 +3,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
+from veldt.backends.background import Background
 from veldt.callbacks import Callback
 from veldt.errors import ConfigurationError, UploadFailure
-from veldt.remote.places import checked_url, is_remote, local_copy
 from veldt.telemetry.log_files import log_to_stderr
 from veldt.telemetry.result import RunResult
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_REFRESH_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -30,15 +38,11 @@ class RunLocation:
         """The result of `run(callbacks)`; files of a remote run are uploaded meanwhile."""
         if self.path is None or not is_remote(self.run_dir):
             return run(callbacks)
-        from veldt.remote.store import RemoteStore, StoreError
+        from veldt.remote.store import RemoteStore
         from veldt.remote.upload import RunUploader
 
-        store = RemoteStore(str(self.run_dir), _store_seconds())
-        uploader = RunUploader(store, self.path, keep, log_to_stderr)
-        try:
-            uploader.begin()
-        except StoreError as error:
-            raise ConfigurationError(f"{error}; nothing was started") from error
+        uploader = RunUploader(RemoteStore(str(self.run_dir)), self.path, keep, log_to_stderr)
+        uploader.begin()
         try:
             result = run([*callbacks, uploader])
         except ConfigurationError:
@@ -53,9 +57,9 @@ class RunLocation:
         return result
 
 
-def _store_seconds() -> float:
-    """Time that a store may take to answer, and to take the last upload."""
-    return float(os.environ.get("VELDT_STORE_SECONDS", 60.0))
+def is_remote(run_dir: str | Path | None) -> bool:
+    """Whether a run directory is a URL: s3://..., gs://..., file://... and the like."""
+    return isinstance(run_dir, str) and _URL.match(run_dir) is not None
 
 
 def run_location(run_dir: str | None, base: Path) -> RunLocation:
@@ -63,15 +67,12 @@ def run_location(run_dir: str | None, base: Path) -> RunLocation:
     if not is_remote(run_dir):
         return RunLocation(run_dir, None if run_dir is None else base / run_dir)
     from veldt.remote.download import download_run
-    from veldt.remote.store import RemoteStore, StoreError
+    from veldt.remote.store import RemoteStore
 
-    url = checked_url(str(run_dir))
-    local = local_copy(url)
-    try:
-        download_run(RemoteStore(url, _store_seconds()), local, log_to_stderr)
-    except StoreError as error:
-        raise ConfigurationError(f"{error}; nothing was started") from error
-    return RunLocation(url, local)
+    store = RemoteStore(str(run_dir))
+    local = local_copy(store.url)
+    download_run(store, local, log_to_stderr)
+    return RunLocation(store.url, local)
 
 
 def local_run(run_dir: str | Path, checkpoint: str | int | None = None) -> Path:
@@ -79,12 +80,36 @@ def local_run(run_dir: str | Path, checkpoint: str | int | None = None) -> Path:
     if not is_remote(run_dir):
         return Path(run_dir)
     from veldt.remote.download import download_copy
-    from veldt.remote.store import RemoteStore, StoreError
+    from veldt.remote.store import RemoteStore
 
     store = RemoteStore(str(run_dir))
     local = local_copy(store.url, "copies")
-    try:
-        download_copy(store, local, log_to_stderr, checkpoint)
-    except StoreError as error:
-        raise ConfigurationError(str(error)) from error
+    download_copy(store, local, log_to_stderr, checkpoint)
     return local
+
+
+def follow_run(run_dir: str) -> Path:
+    """As `local_run`; files of a remote run are kept up to date until this process ends."""
+    local = local_run(run_dir)
+    if is_remote(run_dir):
+        from veldt.remote.download import refresh_files
+        from veldt.remote.store import RemoteStore, StoreError
+
+        store = RemoteStore(run_dir)
+
+        def refresh() -> NoReturn:
+            while True:
+                time.sleep(_REFRESH_SECONDS)
+                with suppress(StoreError, OSError):  # readers then see the last state
+                    refresh_files(store, local)
+
+        Background(refresh)
+    return local
+
+
+def local_copy(url: str, purpose: str = "runs") -> Path:
+    """Local directory for the files of a remote run, in XDG_CACHE_HOME."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", url.rpartition("/")[2])[:60]
+    digest = hashlib.sha256(url.encode()).hexdigest()[:12]
+    return Path(cache).absolute() / "veldt" / purpose / f"{name}-{digest}"

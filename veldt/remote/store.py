@@ -5,42 +5,62 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import time
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from veldt.backends.background import Background
-from veldt.errors import ConfigurationError
-from veldt.remote.places import checked_url
+from veldt.errors import ConfigurationError, extra_module
 
-PATIENCE_SECONDS = 60.0
 _TRY_SECONDS = 20.0  # one attempt, besides the time for its bytes
 _SLOWEST_BYTES_PER_SECOND = 1e6
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 3.0
 _S3 = {"connect_timeout": 5, "read_timeout": 15, "retries": {"max_attempts": 2}}
-_VARIABLES = ("AWS_", "FSSPEC_", "GOOGLE_", "GCSFS_", "STORAGE_", "AZURE_")
-"""Prefixes of the environment variables that say where a store is and who asks."""
 
 
-class StoreError(RuntimeError):
+class StoreError(ConfigurationError):
     """A call to a store failed in every attempt."""
 
 
 class RemoteStore:
-    """Files by name below one URL.
+    """Files by name below one URL. Credentials come from the store's environment variables.
 
-    Args:
-        patience_seconds: No call is retried after this time. One attempt ends after 20 s, plus a
-            second for each megabyte.
-    """
+    No call is retried after `patience_seconds` (VELDT_STORE_SECONDS, 60). One attempt ends after
+    20 s, plus a second for each megabyte."""
 
-    def __init__(self, url: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self.url, self.patience_seconds = checked_url(url), patience_seconds
-        variables = sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES))
-        self._files, root = _file_system(self.url, tuple(variables))
-        self._root = root.rstrip("/")
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self.patience_seconds = float(os.environ.get("VELDT_STORE_SECONDS", 60.0))
+        scheme, _, rest = self.url.partition("://")
+        if "@" in rest.partition("/")[0]:  # files of the run contain the URL
+            raise ConfigurationError(
+                "a --run-dir must not carry a user or a password; give them in the store's own"
+                " environment variables, such as AWS_ACCESS_KEY_ID"
+            )
+        if not rest.strip("/"):
+            raise ConfigurationError(
+                f"{url} names no folder; use for instance s3://bucket/runs/first"
+            )
+        # Listings are not cached, because other processes write too.
+        settings: dict[str, Any] = {"use_listings_cache": False}
+        if scheme.lower() in ("s3", "s3a"):
+            settings["config_kwargs"] = _S3
+        if scheme.lower() in ("file", "local"):
+            settings["auto_mkdir"] = True
+        fsspec = extra_module("fsspec", f"{scheme}:// needs fsspec", extra="remote")
+        try:
+            self._files, root = fsspec.url_to_fs(self.url, **settings)
+        except ImportError as error:
+            text = " ".join(str(error).split())
+            raise ConfigurationError(f"{scheme}:// needs another package: {text}") from error
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{url} cannot be used as a run directory ({error}); s3://, gs:// and file:// are"
+                " known"
+            ) from error
+        self._root = str(root).rstrip("/")
 
     def write(self, name: str, content: bytes) -> None:
         self._call(f"write {name}", lambda: self._files.pipe_file(self._path(name), content))
@@ -63,9 +83,15 @@ class RemoteStore:
 
         def copy() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._files.get_file(self._path(name), str(path))
-            if not grows and path.stat().st_size != size:
-                raise OSError(f"{path.stat().st_size} of {size} bytes came")
+            # A name of its own, because an earlier attempt may still be writing.
+            draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+            try:
+                self._files.get_file(self._path(name), str(draft))
+                if not grows and draft.stat().st_size != size:
+                    raise OSError(f"{draft.stat().st_size} of {size} bytes came")
+                os.replace(draft, path)
+            finally:
+                draft.unlink(missing_ok=True)
 
         self._call(f"download {name}", copy, size)
 
@@ -114,33 +140,3 @@ class RemoteStore:
                 ) from trouble
             time.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-
-
-@lru_cache(maxsize=8)
-def _file_system(url: str, variables: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
-    """The file system and the path in it.
-
-    Cached, because a client of S3 takes most of a second to create; other variables need another
-    client. Listings are not cached, because other processes write too."""
-    scheme = url.partition("://")[0].lower()
-    settings: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
-    if scheme in ("s3", "s3a"):
-        settings["config_kwargs"] = _S3
-    if scheme in ("file", "local"):
-        settings["auto_mkdir"] = True
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise ConfigurationError(
-            f'a run directory like {scheme}://... needs an extra: pip install "veldt[remote]"'
-        ) from None
-    try:
-        files, path = url_to_fs(url, **settings)
-        return files, str(path)
-    except ImportError as error:
-        text = " ".join(str(error).split())
-        raise ConfigurationError(f"{scheme}:// needs another package: {text}") from error
-    except ValueError as error:
-        raise ConfigurationError(
-            f"{url} cannot be used as a run directory ({error}); s3://, gs:// and file:// are known"
-        ) from error

@@ -41,7 +41,7 @@ CHECKPOINTS, BEST = "checkpoints", "best"
 OWNER = "owner.json"
 """Names the process that uploads to this store."""
 RECORD = ".remote.json"
-"""In the local directory: the store, and the last checkpoint committed to it."""
+"""In the local directory: hash of the last checkpoint that was committed to the store."""
 MARKER = ".committed"
 _MARKER_NAME = re.compile(r"(checkpoint-(\d{12})(?:\.(\d{1,6}))?)-([0-9a-f]{16})\.committed")
 _STAGE = ".upload"
@@ -83,6 +83,10 @@ def digest_of(checkpoint: Path) -> str:
     return hashlib.sha256((checkpoint / MANIFEST).read_bytes()).hexdigest()[:16]
 
 
+def write_record(run_dir: Path, digest: str) -> None:
+    write_atomically(run_dir / RECORD, json_bytes({CHECKPOINTS: digest}))
+
+
 def commits_in(listing: Mapping[str, int], folder: str) -> list[Commit]:
     """The checkpoints of a folder that have a marker, oldest first."""
     found = []
@@ -107,6 +111,7 @@ class RunUploader(Callback):
         self, store: RemoteStore, run_dir: Path, keep: int, log: Callable[[str], None]
     ) -> None:
         self._store, self._run_dir, self._log = store, run_dir, log
+        self._stage = run_dir / _STAGE
         self._keep = {CHECKPOINTS: keep, BEST: 1}
         self._identity = uuid.uuid4().hex
         self._uploaded: dict[str, tuple[int, int]] = {}
@@ -122,7 +127,6 @@ class RunUploader(Callback):
     def begin(self) -> None:
         """Take over the run from any earlier uploader. Raises StoreError if writing fails, so that
         no run trains without a place for its results."""
-        shutil.rmtree(self._run_dir / _STAGE, ignore_errors=True)
         owner = {"id": self._identity, "host": socket.gethostname(), "pid": os.getpid()}
         content, listing = json_bytes(owner), dict[str, int]()
         deadline = time.monotonic() + self._store.patience_seconds
@@ -147,7 +151,8 @@ class RunUploader(Callback):
         """Upload the rest. Raises UploadFailure if it takes longer than the store's patience."""
         self._is_ending = True
         self._wake.put(None)
-        has_ended = self._start().done(self._store.patience_seconds)
+        seconds = self._store.patience_seconds
+        has_ended = self._start().done(seconds)
         if self.successor is not None:
             raise UploadFailure(
                 f"{self._store.url} was taken over by {self.successor}; this run has ended, and"
@@ -155,18 +160,14 @@ class RunUploader(Callback):
             )
         if not has_ended:
             self._is_abandoned = True
-            raise UploadFailure(self._what_is_missing())
-        shutil.rmtree(self._run_dir / _STAGE, ignore_errors=True)
-
-    def _what_is_missing(self) -> str:
-        newest = self._committed.get(CHECKPOINTS)
-        there = "no checkpoint" if newest is None else f"the checkpoint of {newest.step} env steps"
-        problem = f" ({self._problem})" if self._problem else ""
-        return (
-            f"{self._store.url} has {there} and not the end of the run after"
-            f" {self._store.patience_seconds:g} s{problem}; all of it is in {self._run_dir}, and"
-            " the same command on this machine uploads it"
-        )
+            newest = self._committed.get(CHECKPOINTS)
+            there = f"the checkpoint of {newest.step} env steps" if newest else "no checkpoint"
+            problem = f" ({self._problem})" if self._problem else ""
+            raise UploadFailure(
+                f"{self._store.url} has {there} and not the end of the run after {seconds:g} s"
+                f"{problem}; all of it is in {self._run_dir}, and the same command on this machine"
+                " uploads it"
+            )
 
     def _start(self) -> Background[None]:
         if self._work is None:
@@ -181,8 +182,10 @@ class RunUploader(Callback):
             is_last = self._is_ending
             try:
                 self._upload()
-            except (StoreError, *DAMAGE) as error:
-                self._fail(str(error))
+            except DAMAGE as error:
+                if not self._problem:
+                    self._log(f"upload: {error}; it is tried again, and training continues")
+                self._problem = str(error)
                 pause = _LAST_RETRY_SECONDS if is_last else _RETRY_SECONDS
                 continue
             if self._problem:
@@ -192,25 +195,46 @@ class RunUploader(Callback):
                 return
             pause = _FILES_SECONDS
 
-    def _fail(self, problem: str) -> None:
-        if not self._problem:
-            self._log(f"upload: {problem}; it is tried again, and training continues")
-        self._problem = problem
-
     def _upload(self) -> None:
         if not self._is_mine():
             return
-        self._upload_files()
+        self._put(_run_files(self._run_dir), self._uploaded)
         for folder in self._keep:
-            commit = self._stage(folder)
+            shutil.rmtree(self._stage, ignore_errors=True)
+            commit = self._staged(folder)
             if commit is not None:
-                self._commit(commit, self._run_dir / _STAGE)
-                shutil.rmtree(self._run_dir / _STAGE)
+                self._commit(commit)
+        shutil.rmtree(self._stage, ignore_errors=True)
 
-    def _stage(self, folder: str) -> Commit | None:
+    def _is_mine(self) -> bool:
+        owner = json.loads(self._store.read(OWNER) or b"{}")
+        if owner.get("id", self._identity) == self._identity:
+            return True
+        self.successor = f"{owner.get('host')}, process {owner.get('pid')}"
+        return False
+
+    def _put(self, files: Mapping[str, Path], uploaded: dict[str, tuple[int, int]]) -> None:
+        """Upload files that are not in `uploaded`, and add those that a listing shows in full size.
+
+        Raises StoreError if one is not."""
+        sent = {}
+        for name, path in files.items():
+            with suppress(FileNotFoundError):  # it was just deleted
+                status = path.stat()
+                stamp = (status.st_size, status.st_mtime_ns)
+                if uploaded.get(name) != stamp:
+                    self._store.upload(path, name)
+                    sent[name] = stamp
+        stored = self._store.listing() if sent else {}
+        # A log may have grown before it was read.
+        whole = {name: stamp for name, stamp in sent.items() if stored.get(name, -1) >= stamp[0]}
+        uploaded.update(whole)
+        if whole != sent:
+            torn = ", ".join(sorted(set(sent) - set(whole)))
+            raise StoreError(f"{self._store.url} has not all of {torn}")
+
+    def _staged(self, folder: str) -> Commit | None:
         """Link the newest checkpoint into the staging folder, unless the store has it."""
-        stage = self._run_dir / _STAGE
-        shutil.rmtree(stage, ignore_errors=True)
         names = ordered_names(self._run_dir / folder)
         if not names:
             return None
@@ -221,54 +245,26 @@ class RunUploader(Callback):
                 return None
             if folder == CHECKPOINTS and not json.loads((path / META).read_bytes())["complete"]:
                 return None  # weights only, of a run that failed: nothing to resume from
-            shutil.copytree(path, stage, copy_function=_link)
+            shutil.copytree(path, self._stage, copy_function=_link)
         except FileNotFoundError:
             return None  # its rotation was faster; the next round finds a newer one
-        shutil.copyfile(self._run_dir / CONFIG, stage / CONFIG)
+        shutil.copyfile(self._run_dir / CONFIG, self._stage / CONFIG)
         return commit
 
-    def _is_mine(self) -> bool:
-        owner = json.loads(self._store.read(OWNER) or b"{}")
-        if owner.get("id", self._identity) == self._identity:
-            return True
-        self.successor = f"{owner.get('host')}, process {owner.get('pid')}"
-        return False
-
-    def _upload_files(self) -> None:
-        sent = {}
-        for name, path in _run_files(self._run_dir):
-            try:
-                status = path.stat()
-                stamp = (status.st_size, status.st_mtime_ns)
-                if self._uploaded.get(name) != stamp:
-                    self._store.upload(path, name)
-                    sent[name] = stamp
-            except FileNotFoundError:
-                continue  # it was just replaced or deleted
-        stored = self._store.listing() if sent else {}
-        # A log may have grown before it was read.
-        whole = {name: stamp for name, stamp in sent.items() if stored.get(name, -1) >= stamp[0]}
-        self._uploaded.update(whole)
-        if whole != sent:
-            torn = ", ".join(sorted(set(sent) - set(whole)))
-            raise StoreError(f"{self._store.url} has not all of {torn}")
-
-    def _commit(self, commit: Commit, path: Path) -> None:
-        sizes = {file.name: file.stat().st_size for file in path.iterdir()}
+    def _commit(self, commit: Commit) -> None:
+        """Upload what the store lacks of the staged checkpoint, then its marker."""
         stored = commit.files_in(self._store.listing(commit.prefix))
-        for name, size in sizes.items():
-            if stored.get(name) != size:
-                self._store.upload(path / name, f"{commit.prefix}/{name}")
-        stored = commit.files_in(self._store.listing(commit.prefix))
-        if stored != sizes:
-            torn = sorted(name for name in sizes if stored.get(name) != sizes[name])
-            raise StoreError(f"{self._store.url} has not all of {commit.name}: {', '.join(torn)}")
+        missing = {
+            f"{commit.prefix}/{path.name}": path
+            for path in self._stage.iterdir()
+            if stored.get(path.name) != path.stat().st_size
+        }
+        self._put(missing, {})
         if not self._is_mine():
             return
         self._store.write(commit.marker, b"")
         if commit.folder == CHECKPOINTS:
-            record = {"url": self._store.url, CHECKPOINTS: commit.digest}
-            write_atomically(self._run_dir / RECORD, json_bytes(record))
+            write_record(self._run_dir, commit.digest)
         self._committed[commit.folder] = commit
         self._delete_older_than(commit)
 
@@ -285,15 +281,16 @@ class RunUploader(Callback):
         self._store.remove(name for name in files if not name.startswith(kept))
 
 
-def _run_files(run_dir: Path) -> list[tuple[str, Path]]:
-    """Name and path of every file of a run except checkpoints and hidden files."""
-    found = []
+def _run_files(run_dir: Path) -> dict[str, Path]:
+    """Every file of a run by name, except checkpoints and hidden files."""
+    found = {}
     for parent, folders, files in os.walk(run_dir):
         where = Path(parent)
         left_out = (CHECKPOINTS, BEST) if where == run_dir else ()
         folders[:] = [name for name in folders if name[0] != "." and name not in left_out]
-        found += [where / file for file in files if file[0] != "."]
-    return [(path.relative_to(run_dir).as_posix(), path) for path in sorted(found)]
+        for path in (where / file for file in files if file[0] != "."):
+            found[path.relative_to(run_dir).as_posix()] = path
+    return found
 
 
 def _link(source: str, target: str) -> None:

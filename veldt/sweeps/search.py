@@ -15,7 +15,7 @@ from veldt.options.checked import Bounds, Count, Options, is_keyed, validation_e
 from veldt.options.fields import OptionField, format_value, option_fields, reader
 
 if TYPE_CHECKING:
-    from optuna.trial import Trial
+    from optuna.distributions import BaseDistribution
 
 _FORMS = "use NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C"
 _NOT_SEARCHED = {
@@ -75,36 +75,25 @@ class Dimension:
     option: OptionField
     text: str
     """As given by the user."""
-    choices: tuple[str, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    log: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.option.name
-
-    def suggest(self, trial: Trial) -> Any:
-        """The option's value in this trial."""
-        if self.choices:
-            return self.value(trial.suggest_categorical(self.name, self.choices))
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return trial.suggest_int(self.name, self.low, self.high, log=self.log)
-        return trial.suggest_float(self.name, self.low, self.high, log=self.log)
+    distribution: BaseDistribution
 
     def value(self, parameter: Any) -> Any:
         """The option's value for a parameter of an Optuna trial."""
-        return _read(self.option, parameter) if self.choices else parameter
+        return _read(self.option, parameter) if isinstance(parameter, str) else parameter
 
-    def proposal(self, value: Any) -> Any:
+    def parameter(self, value: Any) -> Any:
         """The trial's parameter for this value; None if it is outside of the search."""
-        if self.choices:
-            return format_value(value) if format_value(value) in self.choices else None
-        return value if _is_number(value) and self.low <= value <= self.high else None
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        if isinstance(self.distribution, CategoricalDistribution):
+            return format_value(value) if format_value(value) in self.distribution.choices else None
+        assert isinstance(self.distribution, FloatDistribution | IntDistribution)
+        is_inside = _is_number(value) and self.distribution.low <= value <= self.distribution.high
+        return value if is_inside else None
 
 
-def search_space(searches: Iterable[str], architecture: str) -> list[Dimension]:
-    """The dimensions of a search; raises ConfigurationError for unknown options and bad values."""
+def search_space(searches: Iterable[str], architecture: str) -> dict[str, Dimension]:
+    """Dimensions by option; raises ConfigurationError for unknown options and bad values."""
     own = option_fields(architectures.load(architecture).config)
     known = {**_COMMON, **{key: inner for key, (_, inner) in _KEYS.items()}, **own}
     found: dict[str, Dimension] = {}
@@ -122,35 +111,40 @@ def search_space(searches: Iterable[str], architecture: str) -> list[Dimension]:
             raise ConfigurationError(f"search '{name}' is no option of {architecture}; {hint}")
         if name in found:
             raise ConfigurationError(f"search {name} is given twice; give all its values at once")
-        found[name] = (_range if ".." in values else _choices)(known[name], values)
+        make = _range if ".." in values else _choices
+        found[name] = Dimension(known[name], values, make(known[name], values))
     if not found:
-        raise ConfigurationError(f"nothing is searched; {_FORMS} with --search")
-    return list(found.values())
+        raise ConfigurationError(f"nothing is searched; give --search: {_FORMS}")
+    return found
 
 
-def _range(option: OptionField, text: str) -> Dimension:
+def _range(option: OptionField, text: str) -> BaseDistribution:
+    from optuna.distributions import FloatDistribution, IntDistribution
+
     span, _, scale = text.partition(":")
     if scale not in ("", "log"):
         raise ConfigurationError(f"search {option.name}: '{scale}' is no scale; {_FORMS}")
     low, high = (_read(option, end) for end in span.split("..", 1))
     if not (_is_number(low) and _is_number(high)):
         raise ConfigurationError(f"search {option.name} has no range; list its values: NAME=A,B")
-    if not low < high:
-        raise ConfigurationError(f"search {option.name}: {low} is not below {high}; {_FORMS}")
-    if scale == "log" and low <= 0:
-        raise ConfigurationError(f"search {option.name}: a log scale begins above 0, not at {low}")
-    return Dimension(option, text, low=low, high=high, log=scale == "log")
+    is_whole = isinstance(low, int) and isinstance(high, int)
+    try:
+        return (IntDistribution if is_whole else FloatDistribution)(low, high, log=scale == "log")
+    except ValueError as error:
+        raise ConfigurationError(f"search {option.name}: {error}") from error
 
 
-def _choices(option: OptionField, text: str) -> Dimension:
+def _choices(option: OptionField, text: str) -> BaseDistribution:
     """Choices are separated by commas; for options that are lists, by slashes."""
+    from optuna.distributions import CategoricalDistribution
+
     of_lists = get_origin(option.kind) is tuple
     parts = text.split("/" if of_lists else ",")
-    choices = tuple(dict.fromkeys(format_value(_read(option, part.strip())) for part in parts))
+    choices = dict.fromkeys(format_value(_read(option, part.strip())) for part in parts)
     if len(choices) < 2:
         form = "NAME=64,64/256,256" if of_lists else "NAME=A,B"
         raise ConfigurationError(f"search {option.name} has one value; name several: {form}")
-    return Dimension(option, text, choices)
+    return CategoricalDistribution(tuple(choices))
 
 
 def _read(option: OptionField, text: str) -> Any:

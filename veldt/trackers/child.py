@@ -51,7 +51,6 @@ class Trackers(Sidecar):
     def __init__(self, names: Iterable[str]) -> None:
         self._names = [name for name in names if name in ("wandb", "mlflow")]
         self._child: subprocess.Popen[bytes] | None = None
-        self._received = b""
 
     @contextmanager
     def running(self, run_dir: Path, note: Callable[[str], None]) -> Iterator[None]:
@@ -96,24 +95,22 @@ class Trackers(Sidecar):
             self._child = None
 
     def _report(self, output: bytes) -> None:
-        *lines, self._received = (self._received + output).split(b"\n")
-        for line in lines:
-            self._note(line.decode(errors="replace"))
+        # Lines are whole, because a pipe takes one of at most 400 characters at once.
+        for line in output.decode(errors="replace").splitlines():
+            self._note(line)
 
     def _end(self) -> None:
         child, self._child = self._child, None
         if child is None:
             return
-        assert child.stdout is not None
-        os.set_blocking(child.stdout.fileno(), True)
         try:
             # Data and not only a close, because forked environments may hold the pipe open.
             output, _ = child.communicate(b"end", _GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
             output, _ = child.communicate()
-            output += (
+            self._note(
                 f"{', '.join(self._names)} had not taken everything after {_GRACE_SECONDS:.0f} s;"
-                " the rest is in metrics.jsonl\n"
-            ).encode()
+                " the rest is in metrics.jsonl"
+            )
         self._report(output)
