@@ -148,7 +148,6 @@ class Run:
         try:
             with ExitStack() as stack:
                 stack.callback(self._machine.close)
-                stack.enter_context(progress)
                 stack.enter_context(self._signals)
                 for sidecar in self._sidecars:
                     stack.enter_context(sidecar.running(self._directory.path, alarm))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
@@ -16,6 +18,8 @@ from typing import TextIO
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.result import RunResult, dumps
 
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_BAR_WIDTH = 18
 _STOPPED = {
     "target": "target reached",
     "env_steps": "env step budget used",
@@ -60,12 +64,6 @@ class Progress:
         self._can_write = True
         self._last_shown = -math.inf
 
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._close()
-
     def update(self, run: RunTelemetry, elapsed_seconds: float) -> None:
         """Show the run's state if `every_seconds` have passed; cheap at any rate."""
         if self._can_write and elapsed_seconds - self._last_shown >= self.every_seconds:
@@ -82,8 +80,6 @@ class Progress:
         """Show how the run ended."""
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None: ...
-
-    def _close(self) -> None: ...
 
     def _print(self, text: str) -> None:
         try:
@@ -123,8 +119,61 @@ class PlainProgress(Progress):
         self._print(text)
 
     def finish(self, result: RunResult) -> None:
-        for line in closing_lines(result):
-            self._print(line)
+        self._print("\n".join(closing_lines(result)))
+
+
+class LiveProgress(PlainProgress):
+    """A few rows on a terminal, redrawn in place."""
+
+    every_seconds = 0.5
+
+    def __init__(self, goal: RunGoal, stream: TextIO) -> None:
+        super().__init__(goal, stream)
+        self._rows_drawn = 0
+        self._bar_part = "█" if (stream.encoding or "").lower().startswith("utf") else "#"
+
+    def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
+        columns, lines = shutil.get_terminal_size()
+        rows = [row[: columns - 1] for row in self._rows(run, elapsed_seconds)][: lines - 1]
+        self._print("\n".join([f"{_BOLD}{rows[0]}{_PLAIN}", *rows[1:]]))
+        self._rows_drawn = len(rows)
+
+    def finish(self, result: RunResult) -> None:
+        self._rows_drawn = 0  # the last rows stay
+        super().finish(result)
+
+    def _print(self, text: str) -> None:
+        erase = f"\x1b[{self._rows_drawn}F\x1b[J" if self._rows_drawn else ""
+        self._rows_drawn = 0
+        super()._print(erase + text)
+
+    def _rows(self, run: RunTelemetry, elapsed_seconds: float) -> Iterator[str]:
+        goal, lag, mean, steps = self.goal, run.lag, run.mean_return_100, run.env_steps
+        left = goal.seconds_left(run, elapsed_seconds)
+        time = clock(elapsed_seconds) + ("" if left is None else f", {clock(left)} left")
+        yield f"{goal.architecture}  {goal.env}  {goal.backend}, seed {goal.seed}  {time}"
+        target, total = goal.target_return, goal.total_env_steps
+        yield self._row("return", number(mean), "" if target is None else f"target {target:g}")
+        rate = f"{run.rate('env_steps'):,.0f}/s"
+        if total:
+            yield self._row("env steps", f"{steps:,}", f"{rate}, of {total:,}", steps / total)
+        else:
+            yield self._row("env steps", f"{steps:,}", rate)
+        yield self._row("updates", f"{run.updates:,}", f"{run.rate('updates'):,.0f}/s")
+        if lag.count:
+            yield self._row("policy lag", number(lag.mean), f"mean, max {lag.max}")
+        for name, fill in run.queue_fill.items():
+            yield self._row("queue", f"{fill:.0%}", f"{name} full", fill)
+        nodes, shares = Counter(run.kinds.values()), run.busy_shares()
+        for kind, share in run.kind_busy_shares().items():
+            own = [each for name, each in shares.items() if run.kinds[name] == kind]
+            spread = f"busy, {min(own):.0%} to {max(own):.0%}" if len(own) > 1 else "busy"
+            label = kind.replace("_", " ") + (f" x{nodes[kind]}" if nodes[kind] > 1 else "")
+            yield self._row(label, f"{share:.0%}", spread, share)
+
+    def _row(self, label: str, value: str, note: str, share: float | None = None) -> str:
+        bar = "" if share is None else self._bar_part * round(_BAR_WIDTH * min(1.0, share))
+        return f"{label:<18}{value:>12}  {note:<28}{bar}".rstrip()
 
 
 class JsonResult(Progress):
@@ -159,15 +208,13 @@ class JsonProgress(JsonResult):
 def make_progress(
     goal: RunGoal, quiet: bool = False, as_json: bool = False, stream: TextIO | None = None
 ) -> Progress:
-    """The display that fits the options and the terminal. Rich is imported only for a live one."""
+    """The display that fits the options and the terminal."""
     stream = stream or sys.stdout
     if as_json:
         return (JsonResult if quiet else JsonProgress)(goal, stream)
     if quiet:
         return Progress(goal, stream)
     if stream.isatty() and os.environ.get("TERM") != "dumb":
-        from veldt.telemetry.live import LiveProgress
-
         return LiveProgress(goal, stream)
     return PlainProgress(goal, stream)
 
