@@ -12,7 +12,6 @@ buffer behind the block records when each stage began and ended.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,13 +55,13 @@ HEAD_BYTES = BLOCK["head"].itemsize
 TAIL_AT = BLOCK.itemsize - BLOCK["tail"].itemsize
 TELEMETRY_BYTES = -(-BLOCK.itemsize // 4096) * 4096
 
-_COPY_ATTEMPTS, _QUICK_ATTEMPTS = 8, 3
+_COPY_ATTEMPTS = 8
 _PAUSE_SECONDS = 0.001  # lets a descheduled writer finish
 
 _WRITTEN, _CLOSED = range(2)
 """Words of the head of the span buffer."""
 _SPAN_HEAD_BYTES = 64
-_BYTES_PER_SPAN = 8 + 8 + 1
+_BYTES_PER_SPAN = 3 * 8
 _SPANS_PER_SECOND = 12_000  # three times what the busiest actors write
 _FEWEST_SPANS, _MOST_SPANS = 1 << 13, 1 << 17
 
@@ -73,9 +72,6 @@ def fields_of(memory: memoryview | bytearray | bytes) -> np.ndarray:
     """The block as one record whose fields are views of the memory.
 
     `.data` of a field accesses single numbers several times faster than NumPy."""
-    size = memoryview(memory).nbytes
-    if size < TELEMETRY_BYTES:
-        raise ValueError(f"a telemetry block has {TELEMETRY_BYTES} bytes, not {size}")
     return np.ndarray((), BLOCK, memory)
 
 
@@ -102,11 +98,8 @@ class Names:
 
 
 def read_names(records: np.ndarray, known: int) -> list[tuple[str, bool]]:
-    """Names with their flags, in order of registration; invalid bytes are replaced."""
-    return [
-        (text.partition(b"\0")[0].decode(errors="replace"), flag != 0)
-        for text, flag in records[: max(known, 0)].tolist()
-    ]
+    """Names with their flags, in order of registration."""
+    return [(text.decode(), flag != 0) for text, flag in records[:known].tolist()]
 
 
 def traffic_name(channel: str, is_writing: bool) -> str:
@@ -150,30 +143,27 @@ def span_bytes(seconds: float) -> int:
     if not seconds:
         return 0
     spans = min(_MOST_SPANS, max(_FEWEST_SPANS, int(seconds * _SPANS_PER_SECOND)))
-    return _SPAN_HEAD_BYTES + spans // 8 * 8 * _BYTES_PER_SPAN
+    return _SPAN_HEAD_BYTES + spans * _BYTES_PER_SPAN
 
 
 class SpanBuffer:
     """Ring buffer of (stage, start, end) over zeroed memory, counted after each is written."""
 
-    __slots__ = ("_capacity", "_ends", "_head", "_stages", "_starts")
+    __slots__ = ("_capacity", "_head", "_numbers")
 
     def __init__(self, memory: memoryview) -> None:
-        spans = (memory.nbytes - _SPAN_HEAD_BYTES) // _BYTES_PER_SPAN // 8 * 8
-        first = _SPAN_HEAD_BYTES + 8 * spans
-        self._capacity = spans
+        self._capacity = (memory.nbytes - _SPAN_HEAD_BYTES) // _BYTES_PER_SPAN
+        end = _SPAN_HEAD_BYTES + self._capacity * _BYTES_PER_SPAN
         self._head = memory[:_SPAN_HEAD_BYTES].cast("q")
-        self._starts = memory[_SPAN_HEAD_BYTES:first].cast("d")
-        self._ends = memory[first : first + 8 * spans].cast("d")
-        self._stages = memory[first + 8 * spans : first + 9 * spans]
+        self._numbers = memory[_SPAN_HEAD_BYTES:end].cast("d")
 
     def add(self, stage: int, start: float, end: float) -> None:
-        head = self._head
+        head, numbers = self._head, self._numbers
         if head[_CLOSED]:
             return
         written = head[_WRITTEN]
-        place = written % self._capacity
-        self._stages[place], self._starts[place], self._ends[place] = stage, start, end
+        place = 3 * (written % self._capacity)
+        numbers[place], numbers[place + 1], numbers[place + 2] = stage, start, end
         head[_WRITTEN] = written + 1
 
     def close(self) -> None:
@@ -186,10 +176,9 @@ class SpanBuffer:
         # The node may overwrite the oldest span during this copy, so that one is left out.
         oldest = max(0, written - self._capacity + 1)
         places = np.arange(oldest, written) % self._capacity
-        start, end = np.asarray(self._starts)[places], np.asarray(self._ends)[places]
-        index = np.asarray(self._stages)[places].astype(np.int64)
-        known, offset = index < len(names), time.time() - perf_counter()
-        return Spans(tuple(names), index[known], start[known] + offset, end[known] + offset)
+        stages, start, end = np.asarray(self._numbers).reshape(-1, 3)[places].T
+        offset = time.time() - perf_counter()
+        return Spans(tuple(names), stages.astype(np.int64), start + offset, end + offset)
 
 
 class Stage:
@@ -263,9 +252,8 @@ class NodeTelemetry:
         self._stage_names = Names(fields["stage_names"], self._head, NUM_STAGES)
         self._info_names = Names(fields["info_names"], self._head, NUM_INFOS)
         self._info_values: memoryview[Any] = fields["infos"].data
-        known = read_names(fields["info_names"], self._head[NUM_INFOS])
+        self._infos: dict[str, int] = {}
         self._has_warned = False
-        self._infos = {name: place for place, (name, _) in enumerate(known)}
         self._counters: dict[str, Counter] = {}
         self._stages: dict[str, Stage] = {}
 
@@ -331,19 +319,15 @@ class NodeTelemetry:
 
     def _info_place(self, name: str) -> int | None:
         name = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
-        if name in self._infos or not name:
-            return self._infos.get(name)
-        if len(self._infos) < MAX_INFOS:
-            self._infos[name] = self._info_names.index_of(name)
-            return self._infos[name]
-        if not self._has_warned:
-            self._has_warned = True
-            _log.warning(
-                "an environment's info has more than %d names; '%s' and later ones are left out",
-                MAX_INFOS,
-                name,
-            )
-        return None
+        if name not in self._infos:
+            try:
+                self._infos[name] = self._info_names.index_of(name)
+            except ValueError as error:  # an empty name, or too many of them
+                if not self._has_warned:
+                    self._has_warned = True
+                    _log.warning("an environment's info is recorded in part: %s", error)
+                return None
+        return self._infos[name]
 
     def lag(self, lags: np.ndarray) -> None:
         """Count the policy lag of rows, in updates."""
@@ -363,7 +347,7 @@ class NodeTelemetry:
         """A copy of the block: for NodeSnapshot.from_bytes, or for a successor to start from."""
         block = bytearray()
         for attempt in range(_COPY_ATTEMPTS):
-            if attempt >= _QUICK_ATTEMPTS:
+            if attempt:
                 time.sleep(_PAUSE_SECONDS)
             head = bytes(self._memory[:HEAD_BYTES])
             block = bytearray(self._memory)
@@ -439,12 +423,11 @@ class NodeSnapshot:
 
     @staticmethod
     def from_bytes(block: bytes) -> NodeSnapshot:
-        """Read a copied block; a torn copy never raises."""
+        """Read a copied block."""
         fields = fields_of(block)
         head, tail = fields["head"].tolist(), fields["tail"].tolist()
         counters = read_names(fields["counter_names"], head[NUM_COUNTERS])
-        values = fields["counters"].tolist()
-        total = max(0, head[EPISODES_DONE])
+        values, total = fields["counters"].tolist(), head[EPISODES_DONE]
         return NodeSnapshot(
             counters={name: values[index] for index, (name, _) in enumerate(counters)},
             gauges=frozenset(name for name, is_gauge in counters if is_gauge),
@@ -462,16 +445,10 @@ class NodeSnapshot:
 def _sums(values: np.ndarray, names: np.ndarray, known: int) -> dict[str, tuple[float, int]]:
     """Sum and count by name, from a field of such pairs."""
     pairs = zip(read_names(names, known), values.reshape(-1, 2).tolist(), strict=False)
-    return {
-        name: (total, int(count) if math.isfinite(count) else 0)
-        for (name, _), (total, count) in pairs
-    }
+    return {name: (total, int(count)) for (name, _), (total, count) in pairs}
 
 
 def _lag_summary(words: list[int], histogram: np.ndarray) -> LagSummary:
-    counts = np.maximum(histogram, 0)
-    count = int(counts.sum())
-    if count <= 0:
-        return LagSummary()
-    mean = words[LAG_SUM] / count
-    return LagSummary(count, words[LAG_MIN], mean, words[LAG_MAX], counts)
+    count = int(histogram.sum())
+    mean = words[LAG_SUM] / max(count, 1)
+    return LagSummary(count, words[LAG_MIN], mean, words[LAG_MAX], histogram)
