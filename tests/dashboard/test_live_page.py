@@ -90,7 +90,8 @@ def newest_node(process) -> psutil.Process:
 
 
 def restarts(browser) -> int:
-    return int(text(browser, "table.roles .restarted") or 0)
+    """As the note of the tile "Time" shows them."""
+    return int(text(browser, '[data-tile="time"] + .note').removeprefix("restarts: ") or 0)
 
 
 def foreign_requests(browser) -> list[str]:
@@ -113,7 +114,7 @@ def test_the_page_moves_survives_a_reload_and_shows_restarts_and_the_result(brow
         until(lambda: "/s" in text(browser, ".diagram svg"), "a rate")
         assert text(browser, ".state") == "running"
         assert text(browser, ".title") == "impala"
-        assert {"Env steps", "Busy share and restarts"} <= titles(browser)
+        assert {"Env steps", "Alarms and events"} <= titles(browser)
 
         before = env_steps(browser)
         browser.refresh()

@@ -39,7 +39,7 @@ def test_a_finished_run_shows_its_result(finished):
     assert view.option("env") == "CartPole-v1"
     assert set(view.status["nodes"]) == {"actor-0", "learner-0"}
     assert all(0 <= node["busy"] <= 1 for node in view.status["nodes"].values())
-    assert [node["restarts"] for node in view.of_kind("learner")] == [0]
+    assert [node["restarts"] for node in view.nodes_of("learner")] == [0]
 
 
 def test_a_folder_of_runs_is_its_runs(finished, tmp_path):
@@ -65,7 +65,6 @@ def test_a_running_run_moves_and_a_killed_one_is_lost(tmp_path):
         until(lambda: len(reader.read().curve) > len(before.curve), "the curve")
         after = reader.read()
         assert after.status["env_steps"] > before.status["env_steps"]
-        assert after.topology is before.topology, "read again although it did not change"
     assert RunReader(run_dir).read().state == "lost"
     assert process.returncode != 0
 

@@ -25,7 +25,6 @@ from veldt.telemetry.counters import (
     MAX_STAGES,
     TELEMETRY_BYTES,
     LagSummary,
-    NodeSnapshot,
     NodeTelemetry,
 )
 

@@ -17,7 +17,7 @@ from veldt.telemetry.counters import (
     Spans,
     span_bytes,
 )
-from veldt.telemetry.record import Timeline
+from veldt.telemetry.record import timeline
 
 
 def recorded(seconds=1.0):
@@ -77,7 +77,7 @@ def test_a_trace_has_a_thread_per_node_and_is_cut_to_its_window():
         node.name: Spans(("step", "wait"), np.arange(10) % 2, 100 + moments, 100.1 + moments)
         for node in topology.nodes
     }
-    trace = Timeline(topology, spans, 100.2, 100.8, {"architecture": "impala"}).trace()
+    trace = timeline(topology, spans, 100.2, 100.8, {"architecture": "impala"})
     check_format(trace)
     events = trace["traceEvents"]
     threads = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
@@ -91,7 +91,7 @@ def test_a_trace_has_a_thread_per_node_and_is_cut_to_its_window():
 def test_a_recording_that_begins_late_has_shares_of_its_own_time():
     topology = make_plan("impala", RunOptions(env="CartPole-v1", backend="serial"), {}).topology
     spans = {"actor-0": Spans(("step",), np.array([0]), np.array([1.0]), np.array([2.0]))}
-    trace = Timeline(topology, spans, 0.0, 2.0, {}).trace()
+    trace = timeline(topology, spans, 0.0, 2.0, {})
     assert trace["otherData"]["stage_shares"] == {"actor": {"step": 1.0}}
 
 

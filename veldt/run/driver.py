@@ -17,6 +17,7 @@ from veldt.backends import BACKENDS, make_backend
 from veldt.backends.base import Backend, BackendOptions
 from veldt.callbacks import Callback, CallbackFailure, Callbacks, Sidecar
 from veldt.errors import ConfigurationError
+from veldt.files import write_atomically
 from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.curriculum import Curriculum
@@ -38,8 +39,8 @@ from veldt.telemetry.diagnosis import bottleneck
 from veldt.telemetry.log_files import wants_events
 from veldt.telemetry.machine_meter import MachineMeter
 from veldt.telemetry.progress import Progress, make_progress
-from veldt.telemetry.record import RunRecord, Timeline
-from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
+from veldt.telemetry.record import TIMELINE_FILE, RunRecord, timeline
+from veldt.telemetry.result import RunResult, StoppedBy, dumps, lag_entry
 from veldt.types import Parameters
 
 _METRICS_SECONDS = 1.0
@@ -332,7 +333,8 @@ class Run:
             "envs_per_actor": self._plan.problem.envs_per_actor,
         }
         begin = end - min(wanted, self._telemetry.steady_seconds or wanted)
-        Timeline(self._plan.topology, spans, begin, end, about).save(self._directory.path)
+        trace = timeline(self._plan.topology, spans, begin, end, about)
+        write_atomically(self._directory.path / TIMELINE_FILE, dumps(trace) + "\n")
 
     def _conclude(self, progress: Progress) -> None:
         """Last numbers, last checkpoint and result.json, also after an interrupt or a failure. A

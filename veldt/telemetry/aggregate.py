@@ -176,8 +176,9 @@ class RunTelemetry:
         for name, snapshot in self.snapshots.items():
             numbers[name] = {stage: seconds for stage, (seconds, _) in snapshot.stages.items()}
             own = numbers.setdefault(self.kinds[name], {})
-            for counter in snapshot.counters.keys() - snapshot.gauges:
-                own[counter] = own.get(counter, 0.0) + snapshot.counters[counter]
+            for counter, value in snapshot.counters.items():
+                if counter not in snapshot.gauges:
+                    own[counter] = own.get(counter, 0.0) + value
         self._samples.add(_Sample(now, numbers))
 
     def _training(self) -> dict[str, NodeSnapshot]:
