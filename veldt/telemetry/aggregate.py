@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -353,9 +353,8 @@ class RunTelemetry:
             fresh += zip(*columns, strict=True)
         fresh.sort(key=lambda episode: episode[0])
         self.fresh_episodes = [episode[1:] for episode in fresh[-RETURN_WINDOW:]]
-        for episode_return, length in self.fresh_episodes:
-            self._returns.append(episode_return)
-            self._lengths.append(length)
+        self._returns.extend(episode_return for episode_return, _ in self.fresh_episodes)
+        self._lengths.extend(length for _, length in self.fresh_episodes)
 
 
 class EpisodeInfo:
@@ -371,18 +370,17 @@ class EpisodeInfo:
 
     def take(self, snapshots: Iterable[NodeSnapshot]) -> None:
         """Add what the nodes counted since the last call."""
-        totals: dict[str, tuple[float, int]] = {}
+        totals, counts = defaultdict[str, float](float), Counter[str]()
         for snapshot in snapshots:
             for name, (total, count) in snapshot.infos.items():
-                before = totals.get(name, (0.0, 0))
-                totals[name] = (before[0] + total, before[1] + count)
-        for name, (total, count) in totals.items():
-            seen = self._seen.get(name, (0.0, 0))
-            self._seen[name] = (total, count)
-            has_room = name in self._recent or len(self._recent) < MAX_INFOS
-            if count > seen[1] and has_room:
+                totals[name] += total
+                counts[name] += count
+        for name, count in counts.items():
+            seen_total, seen = self._seen.get(name, (0.0, 0))
+            self._seen[name] = (totals[name], count)
+            if count > seen and (name in self._recent or len(self._recent) < MAX_INFOS):
                 recent = self._recent.setdefault(name, deque())
-                recent.append((total - seen[0], count - seen[1]))
+                recent.append((totals[name] - seen_total, count - seen))
                 while sum(each for _, each in recent) - recent[0][1] >= self._window:
                     recent.popleft()
 

@@ -75,26 +75,20 @@ def fields_of(memory: memoryview | bytearray | bytes) -> np.ndarray:
     return np.ndarray((), BLOCK, memory)
 
 
-class Names:
-    """Names registered in the block, each written before the count that makes it visible."""
-
-    def __init__(self, records: np.ndarray, head: Any, word: int) -> None:
-        self._records, self._head, self._word = records, head, word
-
-    def index_of(self, name: str, flag: bool = False) -> int:
-        """The index of `name`, registered now with `flag` if it is new."""
-        encoded = name.encode()
-        if not 0 < len(encoded) <= MAX_NAME_BYTES:
-            raise ValueError(f"'{name}' must have 1 to {MAX_NAME_BYTES} bytes")
-        known = self._head[self._word]
-        same = np.flatnonzero(self._records["text"][:known] == encoded)
-        if same.size:
-            return int(same[0])
-        if known == self._records.size:
-            raise ValueError(f"no room for '{name}': a node has {known} names of this sort")
-        self._records[known] = (encoded, flag)
-        self._head[self._word] = known + 1
-        return known
+def index_of(name: str, records: np.ndarray, head: Any, word: int, flag: bool = False) -> int:
+    """The index of a name in a table of the block, registered now with `flag` if it is new."""
+    encoded = name.encode()
+    if not 0 < len(encoded) <= MAX_NAME_BYTES:
+        raise ValueError(f"'{name}' must have 1 to {MAX_NAME_BYTES} bytes")
+    known = head[word]
+    same = np.flatnonzero(records["text"][:known] == encoded)
+    if same.size:
+        return int(same[0])
+    if known == records.size:
+        raise ValueError(f"no room for '{name}': a node has {known} names of this sort")
+    records[known] = (encoded, flag)
+    head[word] = known + 1  # makes the name visible
+    return known
 
 
 def read_names(records: np.ndarray, known: int) -> list[tuple[str, bool]]:
@@ -248,9 +242,8 @@ class NodeTelemetry:
         self._stage_values: memoryview[Any] = fields["stages"].data
         self._histogram = fields["histogram"]
         self._returns, self._lengths = fields["returns"], fields["lengths"]
-        self._counter_names = Names(fields["counter_names"], self._head, NUM_COUNTERS)
-        self._stage_names = Names(fields["stage_names"], self._head, NUM_STAGES)
-        self._info_names = Names(fields["info_names"], self._head, NUM_INFOS)
+        self._counter_names = fields["counter_names"]
+        self._stage_names, self._info_names = fields["stage_names"], fields["info_names"]
         self._info_values: memoryview[Any] = fields["infos"].data
         self._infos: dict[str, int] = {}
         self._has_warned = False
@@ -271,7 +264,7 @@ class NodeTelemetry:
         return self._counters.get(name) or self._register(name, gauge=True)
 
     def _register(self, name: str, gauge: bool) -> Counter:
-        index = self._counter_names.index_of(name, gauge)
+        index = index_of(name, self._counter_names, self._head, NUM_COUNTERS, gauge)
         self._counters[name] = found = Counter(self._counter_values, index)
         return found
 
@@ -284,8 +277,8 @@ class NodeTelemetry:
         """The stage of this name; time under "wait" counts as idle, all else as busy."""
         found = self._stages.get(name)
         if found is None:
-            found = Stage(self._stage_values, self._stage_names.index_of(name), self._span_buffer)
-            self._stages[name] = found
+            index = index_of(name, self._stage_names, self._head, NUM_STAGES)
+            self._stages[name] = found = Stage(self._stage_values, index, self._span_buffer)
         return found
 
     def episode(self, returns: np.ndarray, lengths: np.ndarray) -> None:
@@ -321,7 +314,7 @@ class NodeTelemetry:
         name = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
         if name not in self._infos:
             try:
-                self._infos[name] = self._info_names.index_of(name)
+                self._infos[name] = index_of(name, self._info_names, self._head, NUM_INFOS)
             except ValueError as error:  # an empty name, or too many of them
                 if not self._has_warned:
                     self._has_warned = True
@@ -364,7 +357,7 @@ class NodeTelemetry:
         if self._span_buffer is None:
             return Spans((), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
         self._span_buffer.close()
-        names = read_names(fields_of(self._memory)["stage_names"], self._head[NUM_STAGES])
+        names = read_names(self._stage_names, self._head[NUM_STAGES])
         return self._span_buffer.spans([name for name, _ in names])
 
     def snapshot(self) -> NodeSnapshot:
@@ -385,14 +378,12 @@ class LagSummary:
     @staticmethod
     def merge(summaries: list[LagSummary]) -> LagSummary:
         """The summary of all rows together."""
-        seen = [summary for summary in summaries if summary.count]
-        if not seen:
-            return LagSummary()
+        seen = [summary for summary in summaries if summary.count] or [LagSummary()]
         count = sum(summary.count for summary in seen)
         return LagSummary(
             count=count,
             min=min(summary.min for summary in seen),
-            mean=sum(summary.mean * summary.count for summary in seen) / count,
+            mean=sum(summary.mean * summary.count for summary in seen) / max(count, 1),
             max=max(summary.max for summary in seen),
             histogram=np.sum([summary.histogram for summary in seen], axis=0),
         )
@@ -428,12 +419,19 @@ class NodeSnapshot:
         head, tail = fields["head"].tolist(), fields["tail"].tolist()
         counters = read_names(fields["counter_names"], head[NUM_COUNTERS])
         values, total = fields["counters"].tolist(), head[EPISODES_DONE]
+        words, rows = fields["lag"].tolist(), int(fields["histogram"].sum())
         return NodeSnapshot(
             counters={name: values[index] for index, (name, _) in enumerate(counters)},
             gauges=frozenset(name for name, is_gauge in counters if is_gauge),
             stages=_sums(fields["stages"], fields["stage_names"], head[NUM_STAGES]),
             episodes_total=total,
-            lag=_lag_summary(fields["lag"].tolist(), fields["histogram"]),
+            lag=LagSummary(
+                count=rows,
+                min=words[LAG_MIN],
+                mean=words[LAG_SUM] / max(rows, 1),
+                max=words[LAG_MAX],
+                histogram=fields["histogram"],
+            ),
             # Episodes begun but not done may already have overwritten the oldest ones.
             _first_episode=max(0, max(total, tail[EPISODES_BEGUN]) - EPISODE_SLOTS),
             _returns=fields["returns"],
@@ -446,9 +444,3 @@ def _sums(values: np.ndarray, names: np.ndarray, known: int) -> dict[str, tuple[
     """Sum and count by name, from a field of such pairs."""
     pairs = zip(read_names(names, known), values.reshape(-1, 2).tolist(), strict=False)
     return {name: (total, int(count)) for (name, _), (total, count) in pairs}
-
-
-def _lag_summary(words: list[int], histogram: np.ndarray) -> LagSummary:
-    count = int(histogram.sum())
-    mean = words[LAG_SUM] / max(count, 1)
-    return LagSummary(count, words[LAG_MIN], mean, words[LAG_MAX], histogram)

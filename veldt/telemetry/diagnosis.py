@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from veldt.options import RunOptions
+from veldt.options.fields import flat
 from veldt.telemetry.aggregate import EVALUATOR_KIND, RunTelemetry
 from veldt.topology import Group, Topology
 
@@ -65,7 +66,7 @@ def bottleneck(
     run: RunTelemetry, topology: Topology, options: RunOptions, config: Any, in_one_thread: bool
 ) -> str:
     """One line: what limited the run and what to change; empty when nothing was timed."""
-    known = {**flat_options(options), **flat_options(config)}
+    known = {**flat(options), **flat(config)}
     threads = list(_threads(topology.groups()))
     if len(threads) == 1:
         known["num_actors"] = None  # more of them would share the thread
@@ -75,15 +76,6 @@ def bottleneck(
         busy = loads[0].parts
         return f"one thread, {busy} of the time: --backend process runs them in parallel"
     return describe_bottleneck(loads, known, run.mean_queue_fill())
-
-
-def flat_options(config: Any) -> dict[str, Any]:
-    """Options by name, including those of nested groups, as on the command line."""
-    found: dict[str, Any] = {}
-    for entry in fields(config) if is_dataclass(config) else ():
-        value = getattr(config, entry.name)
-        found |= {entry.name: value, **flat_options(value)}
-    return found
 
 
 def _threads(groups: Iterable[Group]) -> Iterator[list[str]]:

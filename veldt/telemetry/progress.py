@@ -10,7 +10,6 @@ import math
 import os
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
@@ -88,29 +87,34 @@ class Progress:
             self._can_write = False
 
 
+Fact = tuple[str, str, float | None]
+"""Label, value, and the share that a bar shows."""
+
+
 class PlainProgress(Progress):
     """One line every few seconds."""
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
-        self._print("  ".join(self._parts(run, elapsed_seconds)))
+        facts = (f"{label} {value}" for label, value, _ in self._facts(run, elapsed_seconds))
+        self._print("  ".join([f"[{clock(elapsed_seconds)}]", *facts]))
 
-    def _parts(self, run: RunTelemetry, elapsed_seconds: float) -> Iterator[str]:
-        goal, lag = self.goal, run.lag
-        yield f"[{clock(elapsed_seconds)}]"
+    def _facts(self, run: RunTelemetry, elapsed_seconds: float) -> Iterator[Fact]:
+        goal, lag, steps = self.goal, run.lag, run.env_steps
         target = "" if goal.target_return is None else f"/{goal.target_return:g}"
-        yield f"return {number(run.mean_return_100)}{target}"
-        yield f"{run.env_steps:,} env steps ({run.rate('env_steps'):,.0f}/s)"
-        yield f"{run.updates:,} updates ({run.rate('updates'):,.0f}/s)"
+        yield "return", f"{number(run.mean_return_100)}{target}", None
+        total = "" if goal.total_env_steps is None else f"/{goal.total_env_steps:,}"
+        done = steps / goal.total_env_steps if goal.total_env_steps else None
+        yield "env steps", f"{steps:,}{total} ({run.rate('env_steps'):,.0f}/s)", done
+        yield "updates", f"{run.updates:,} ({run.rate('updates'):,.0f}/s)", None
         if lag.count:
-            yield f"lag {lag.mean:.1f} (max {lag.max})"
+            yield "lag", f"{lag.mean:.1f} (max {lag.max})", None
         for name, fill in run.queue_fill.items():
-            yield f"{name} {fill:.0%} full"
-        busy = ", ".join(f"{kind} {share:.0%}" for kind, share in run.kind_busy_shares().items())
-        if busy:
-            yield f"busy {busy}"
+            yield f"{name} filled", f"{fill:.0%}", fill
+        for kind, share in run.kind_busy_shares().items():
+            yield f"{kind} busy", f"{share:.0%}", share
         left = goal.seconds_left(run, elapsed_seconds)
         if left is not None:
-            yield f"{clock(left)} left"
+            yield "time left", clock(left), None
 
     def begin(self, text: str, chosen: dict[str, object]) -> None:
         self._print(text)
@@ -133,8 +137,13 @@ class LiveProgress(PlainProgress):
         self._bar_part = "█" if (stream.encoding or "").lower().startswith("utf") else "#"
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
-        columns, lines = shutil.get_terminal_size()
-        rows = [row[: columns - 1] for row in self._rows(run, elapsed_seconds)][: lines - 1]
+        goal, (columns, lines) = self.goal, shutil.get_terminal_size()
+        title = f"{goal.architecture}  {goal.env}  {goal.backend}, seed {goal.seed}"
+        rows = [f"{title}  {clock(elapsed_seconds)}"]
+        for label, value, share in self._facts(run, elapsed_seconds):
+            bar = "" if share is None else self._bar_part * round(_BAR_WIDTH * min(1.0, share))
+            rows.append(f"{label:<22}{value:<30}{bar}")
+        rows = [row[: columns - 1].rstrip() for row in rows[: lines - 1]]
         self._print("\n".join([f"{_BOLD}{rows[0]}{_PLAIN}", *rows[1:]]))
         self._rows_drawn = len(rows)
 
@@ -146,34 +155,6 @@ class LiveProgress(PlainProgress):
         erase = f"\x1b[{self._rows_drawn}F\x1b[J" if self._rows_drawn else ""
         self._rows_drawn = 0
         super()._print(erase + text)
-
-    def _rows(self, run: RunTelemetry, elapsed_seconds: float) -> Iterator[str]:
-        goal, lag, mean, steps = self.goal, run.lag, run.mean_return_100, run.env_steps
-        left = goal.seconds_left(run, elapsed_seconds)
-        time = clock(elapsed_seconds) + ("" if left is None else f", {clock(left)} left")
-        yield f"{goal.architecture}  {goal.env}  {goal.backend}, seed {goal.seed}  {time}"
-        target, total = goal.target_return, goal.total_env_steps
-        yield self._row("return", number(mean), "" if target is None else f"target {target:g}")
-        rate = f"{run.rate('env_steps'):,.0f}/s"
-        if total:
-            yield self._row("env steps", f"{steps:,}", f"{rate}, of {total:,}", steps / total)
-        else:
-            yield self._row("env steps", f"{steps:,}", rate)
-        yield self._row("updates", f"{run.updates:,}", f"{run.rate('updates'):,.0f}/s")
-        if lag.count:
-            yield self._row("policy lag", number(lag.mean), f"mean, max {lag.max}")
-        for name, fill in run.queue_fill.items():
-            yield self._row("queue", f"{fill:.0%}", f"{name} full", fill)
-        nodes, shares = Counter(run.kinds.values()), run.busy_shares()
-        for kind, share in run.kind_busy_shares().items():
-            own = [each for name, each in shares.items() if run.kinds[name] == kind]
-            spread = f"busy, {min(own):.0%} to {max(own):.0%}" if len(own) > 1 else "busy"
-            label = kind.replace("_", " ") + (f" x{nodes[kind]}" if nodes[kind] > 1 else "")
-            yield self._row(label, f"{share:.0%}", spread, share)
-
-    def _row(self, label: str, value: str, note: str, share: float | None = None) -> str:
-        bar = "" if share is None else self._bar_part * round(_BAR_WIDTH * min(1.0, share))
-        return f"{label:<18}{value:>12}  {note:<28}{bar}".rstrip()
 
 
 class JsonResult(Progress):
