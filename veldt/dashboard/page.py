@@ -77,7 +77,7 @@ class RunPage:
         for title, draw in self._drawn.items():
             with _card(title, "wide" if draw is charts.curve else "narrow"):
                 self._charts[title] = ui.echart(draw(view)).classes("chart")
-        with _card("Alarms and events", "narrow"):
+        with _card("Alarms and events", "wide"):
             self._events = ui.html(sanitize=False).classes("events")
 
     def refresh(self, view: RunView) -> None:

@@ -3,22 +3,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import math
 import os
 import re
 import socket
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 from typing import TypeVar
 
 import uvicorn
 from fastapi import FastAPI, Request
-from nicegui import Client, ui
+from nicegui import Client, app, background_tasks, ui
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -104,7 +103,7 @@ def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run:
     )
     server = uvicorn.Server(uvicorn.Config(outer, log_level="warning", timeout_graceful_shutdown=1))
     if beside_run:
-        Thread(target=_end_with_input, args=[server], daemon=True).start()
+        app.on_startup(lambda: background_tasks.create(_end_with_input(server)))
     server.run(sockets=[listener])
 
 
@@ -125,10 +124,11 @@ def _show(read: Callable[[], Read], make: Callable[[Read], Callable[[Read], None
     ui.timer(_REFRESH_SECONDS, update)
 
 
-def _end_with_input(server: uvicorn.Server) -> None:
-    os.read(sys.stdin.fileno(), 1)  # returns when the run ends, however it does
+async def _end_with_input(server: uvicorn.Server) -> None:
+    # Returns when the run ends, however it does.
+    await asyncio.to_thread(os.read, sys.stdin.fileno(), 1)
     if Client.instances:
-        time.sleep(_REFRESH_SECONDS + 0.3)  # visitors see the result
+        await asyncio.sleep(_REFRESH_SECONDS + 0.3)  # visitors see the result
     server.should_exit = True
 
 
