@@ -64,7 +64,7 @@ def test_live_numbers_are_in_the_labels():
     drawn = live_diagram(view_of(description, restarts=2))
     assert 'role_actor -->|"1.2k/s"| channel_trajectories' in drawn
     assert 'channel_priorities -->|"1.2k/s"| role_replay' in drawn
-    assert "25% busy<br>6 restarts" in drawn
+    assert "25% busy<br>restarts: 6" in drawn
     assert f"1/{description['channels']['batches']['slots']} filled" in drawn
 
 

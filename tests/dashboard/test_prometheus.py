@@ -18,7 +18,7 @@ from veldt.dashboard.server import exposition
 
 def view(**latest: object) -> RunView:
     config = {"architecture": "impala", "options": {"env": "CartPole-v1", "seed": 1}}
-    return RunView(config, "ended", latest={"time": 1.0, "env_steps": 1000, **latest})
+    return RunView(config, "ended", curve=[{"time": 1.0, "env_steps": 1000, **latest}])
 
 
 def test_odd_names_and_several_runs():

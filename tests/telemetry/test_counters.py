@@ -22,10 +22,8 @@ from veldt.telemetry.counters import (
     LAGS_BEGUN,
     LAGS_DONE,
     MAX_COUNTERS,
-    MAX_STAGES,
     TELEMETRY_BYTES,
     LagSummary,
-    NodeSnapshot,
     NodeTelemetry,
 )
 
@@ -74,17 +72,6 @@ def test_counters_add_set_and_are_shared_by_name() -> None:
     assert node.snapshot().gauges == {"loss"}
 
 
-def test_a_snapshot_does_not_change_afterwards() -> None:
-    node = NodeTelemetry()
-    node.counter("env_steps").add(1)
-    node.episode(np.array([1.0]), np.array([1]))
-    before = node.snapshot()
-    node.counter("env_steps").add(1)
-    node.episode(np.arange(EPISODE_SLOTS, dtype=float), np.arange(EPISODE_SLOTS))
-    assert before.counters == {"env_steps": 1.0}
-    assert before.new_episodes(0)[0].tolist() == [1.0]
-
-
 def test_stages_count_passes_and_seconds() -> None:
     stage = (node := NodeTelemetry()).stage("learn")
     began = time.perf_counter()
@@ -101,35 +88,18 @@ def test_stages_count_passes_and_seconds() -> None:
     assert 0.006 <= seconds == stage.seconds <= time.perf_counter() - began
 
 
-def test_names_have_bounds() -> None:
+def test_names_are_bounded_in_length_and_number() -> None:
     node = NodeTelemetry()
-    longest = "é" * 19 + "x"
-    node.counter(longest).add()
-    assert node.snapshot().counters == {longest: 1.0}
     for name in ("", "x" * 40):
         with pytest.raises(ValueError, match="1 to 39 bytes"):
             node.counter(name)
-
-
-def test_a_full_table_is_refused_and_known_names_still_work() -> None:
-    node = NodeTelemetry()
-    for index in range(MAX_COUNTERS):
-        node.counter(f"c{index}").set(index)
-    for index in range(MAX_STAGES):
-        node.stage(f"s{index}")
+    names = ["é" * 19 + "x", *(f"c{index}" for index in range(1, MAX_COUNTERS))]
+    for index, name in enumerate(names):
+        node.counter(name).set(index)
     with pytest.raises(ValueError, match="no room for 'one more'"):
         node.counter("one more")
-    with pytest.raises(ValueError, match="no room for 'one more'"):
-        node.stage("one more")
     assert node.counter("c95").value == 95
-    assert node.snapshot().counters == {f"c{index}": float(index) for index in range(MAX_COUNTERS)}
-
-
-def test_memory_that_is_too_small_is_refused() -> None:
-    with pytest.raises(ValueError, match=str(TELEMETRY_BYTES)):
-        NodeTelemetry(memoryview(bytearray(100)))
-    with pytest.raises(ValueError, match=str(TELEMETRY_BYTES)):
-        NodeSnapshot.from_bytes(bytes(100))
+    assert node.snapshot().counters == {name: float(index) for index, name in enumerate(names)}
 
 
 @pytest.mark.parametrize("chunk", [1, 100, EPISODE_SLOTS + 5])
@@ -216,61 +186,20 @@ while True:
     assert (after.lag.min, after.lag.max) == (1, 3)
 
 
-def test_no_bytes_crash_the_reader() -> None:
-    random = np.random.default_rng(2)
-    node = NodeTelemetry()
-    for index in range(20):
-        node.counter(f"counter {index}").add(index)
-        node.stage(f"stage {index}")
-        node.episode(np.ones(50), np.ones(50))
-        node.lag(np.arange(50))
-    good = np.frombuffer(node.to_bytes(), np.uint8)
-    for trial in range(300):
-        block = random.integers(0, 256, TELEMETRY_BYTES, dtype=np.uint8)
-        if trial % 3:
-            kept = random.integers(0, TELEMETRY_BYTES, 2)
-            block[min(kept) : max(kept)] = good[min(kept) : max(kept)]
-        snapshot = NodeSnapshot.from_bytes(block.tobytes())
-        for since in (0, snapshot.episodes_total - 5, snapshot.episodes_total):
-            returns, lengths = snapshot.new_episodes(since)
-            assert len(returns) == len(lengths) <= EPISODE_SLOTS
-        assert len(snapshot.counters) <= MAX_COUNTERS
-        LagSummary.merge([snapshot.lag, node.snapshot().lag])
-
-
-def recount(lags: np.ndarray) -> LagSummary:
-    """The summary by a plain loop."""
-    histogram = np.zeros(LAG_BINS, np.int64)
-    for lag in lags.tolist():
-        histogram[min(max(lag, 0), LAG_BINS - 1)] += 1
-    return LagSummary(
-        len(lags), int(min(lags)), sum(lags.tolist()) / len(lags), max(lags), histogram
-    )
-
-
-def same(found: LagSummary, expected: LagSummary) -> None:
-    np.testing.assert_array_equal(found.histogram, expected.histogram)
-    assert (found.count, found.min, found.max) == (expected.count, expected.min, expected.max)
-    assert found.mean == pytest.approx(expected.mean, rel=1e-12)
-
-
-def test_lag_equals_a_recount() -> None:
+def test_lag_equals_a_recount_of_one_node_and_of_several() -> None:
     random = np.random.default_rng(0)
-    node, seen = NodeTelemetry(), []
-    for highest in (1, 5, 130, 1000):
+    nodes, seen = [NodeTelemetry() for _ in range(4)], []  # the last one stays empty
+    for node, highest in zip(nodes, (5, 130, 1000), strict=False):
         for shape in ((21, 64), (0,), (3,)):
             lags = random.integers(0, highest, shape)
             node.lag(lags)
             seen.append(lags.ravel())
-    same(node.snapshot().lag, recount(np.concatenate(seen)))
-
-
-def test_merged_lag_equals_a_recount_of_all_rows() -> None:
-    random = np.random.default_rng(1)
-    parts = [random.integers(low, 200, size) for low, size in ((3, 10), (0, 1000), (50, 1))]
-    nodes = [NodeTelemetry() for _ in range(4)]  # the last one stays empty
-    for node, lags in zip(nodes, parts, strict=False):
-        node.lag(lags)
+    rows = np.concatenate(seen).tolist()
     merged = LagSummary.merge([node.snapshot().lag for node in nodes])
-    same(merged, recount(np.concatenate(parts)))
+    expected = [0] * LAG_BINS
+    for lag in rows:
+        expected[min(lag, LAG_BINS - 1)] += 1
+    assert merged.histogram.tolist() == expected
+    assert (merged.count, merged.min, merged.max) == (len(rows), min(rows), max(rows))
+    assert merged.mean == pytest.approx(sum(rows) / len(rows), rel=1e-12)
     assert LagSummary.merge([]).count == LagSummary.merge([LagSummary()]).count == 0

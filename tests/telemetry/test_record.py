@@ -40,20 +40,15 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_the_files_of_a_start(topology, tmp_path):
-    RunRecord(tmp_path, topology).begin()
-    found = read(tmp_path / TOPOLOGY_FILE)
-    assert found["processes"] == [["actor-0"], ["actor-1", "learner-0"]]
-    assert found["channels"]["data"] == {"sort": "queue", "count": 2, "slots": 8}
-    status = read(tmp_path / STATUS_FILE)
-    assert status["state"] == "starting"
-    assert status["process"]["pid"] == os.getpid()
-
-
 def test_status_has_rates_fills_busy_shares_and_restarts(topology, tmp_path, fake_run):
     fake = fake_run("actor-0", "actor-1", "learner-0")
     fake.update(**{"data-0": 0.0, "data-1": 0.0})
     record = RunRecord(tmp_path, topology)
+    record.begin()
+    found = read(tmp_path / TOPOLOGY_FILE)
+    assert found["processes"] == [["actor-0"], ["actor-1", "learner-0"]]
+    assert found["channels"]["data"] == {"sort": "queue", "count": 2, "slots": 8}
+    assert read(tmp_path / STATUS_FILE)["state"] == "starting"
     record.tick(fake.run, {})
     for name, sent in (("actor-0", 30), ("actor-1", 10)):
         fake.nodes[name].counter("sent.data").add(sent)
@@ -67,6 +62,7 @@ def test_status_has_rates_fills_busy_shares_and_restarts(topology, tmp_path, fak
     record.close()
     status = read(tmp_path / STATUS_FILE)
     assert status["state"] == "running"
+    assert status["process"]["pid"] == os.getpid()
     assert status["rates"] == {"actor": {"sent.data": 20.0}, "learner": {"updates": 3.0}}
     assert status["queues"] == {"data": 3}
     assert status["policy_lag"]["histogram"] == [2, 0, 1]

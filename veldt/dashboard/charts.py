@@ -8,14 +8,13 @@ from typing import Any
 
 from veldt.dashboard.reading import RunView
 from veldt.diagram import mermaid
-from veldt.telemetry.counters import LAG_BINS, traffic_name
+from veldt.telemetry.counters import traffic_name
 
 Options = dict[str, Any]
 _LINE, _BARS = "#2f9e6e", "#d98a3d"
 _LABEL = {"color": "#8a94a0", "fontSize": 11}
 _SPLIT = {"lineStyle": {"color": "rgba(138,148,160,0.18)"}}
-_LOSS, _DRAW, _WIN = "#c4553d", "#e9e4d8", "#2f9e6e"
-_MOST_BARS = 40
+_LOSS, _DRAW, _WIN = "#c4553d", "#e9e4d8", _LINE
 _NAME = re.compile(r"[\w .:+-]*")
 
 
@@ -31,9 +30,8 @@ def curve(view: RunView) -> Options:
         "name": "mean return",
         "data": points,
         "showSymbol": len(points) == 1,
-        "lineStyle": {"width": 2, "color": _LINE},
-        "itemStyle": {"color": _LINE},
-        "areaStyle": {"color": _LINE, "opacity": 0.10},
+        "color": _LINE,
+        "areaStyle": {"opacity": 0.10},
     }
     target = view.option("target_return")
     if target is not None:
@@ -49,37 +47,28 @@ def curve(view: RunView) -> Options:
 
 
 def lag(view: RunView) -> Options:
-    """Share of rows by policy lag."""
+    """Share of rows by policy lag; the last bin of the histogram, 127, is "or more"."""
     histogram = view.status.get("policy_lag", {}).get("histogram") or []
     total = sum(histogram) or 1
-    width = max(1, -(-len(histogram) // _MOST_BARS))
-    starts = range(0, len(histogram), width)
     bars = {
         "type": "bar",
         "name": "share of rows",
-        "data": [round(100 * sum(histogram[s : s + width]) / total, 2) for s in starts],
-        "itemStyle": {"color": _BARS},
+        "data": [round(100 * count / total, 2) for count in histogram],
+        "color": _BARS,
     }
     options = _chart(bars, "updates")
-    options["xAxis"] |= {"type": "category", "data": [_lag_name(s, width) for s in starts]}
+    options["xAxis"]["type"] = "category"
     options["yAxis"]["axisLabel"] = {**_LABEL, "formatter": "{value}%"}
     return options
-
-
-def _lag_name(start: int, width: int) -> str:
-    last = start + width - 1
-    if last >= LAG_BINS - 1:
-        return f"{start}+"
-    return str(start) if width == 1 else f"{start}-{last}"
 
 
 def payoff(view: RunView) -> Options:
     """Win rates of a league's players, rows against columns, as a heat map."""
     rates = view.snapshots[-1]["win_rates"] if view.snapshots else []
     cells = [
-        [column, row, rates[row][column]]
-        for row in range(len(rates))
-        for column in range(len(rates))
+        [column, row, rate]
+        for row, numbers in enumerate(rates)
+        for column, rate in enumerate(numbers)
         if row != column
     ]
     axis = {"type": "category", "data": player_names(view), "axisLabel": _LABEL}
@@ -104,14 +93,12 @@ def payoff(view: RunView) -> Options:
 
 def player_names(view: RunView) -> list[str]:
     """Names of all players of the newest snapshot: learning ones by kind, frozen ones by model."""
-    if not view.snapshots:
-        return []
     names = {0: "main"}
     for entry in view.snapshots:
-        if entry["parent"] != 0:
-            names[entry["parent"]] = f"{entry['kind'].replace('_', ' ')} {entry['parent']}"
-    names |= {entry["player"]: f"model {entry['model']}" for entry in view.snapshots}
-    players = range(len(view.snapshots[-1]["elo"]))
+        kind = entry["kind"].replace("_", " ")
+        names.setdefault(entry["parent"], f"{kind} {entry['parent']}")
+        names[entry["player"]] = f"model {entry['model']}"
+    players = range(len(view.snapshots[-1]["elo"]) if view.snapshots else 0)
     return [names.get(player, f"player {player}") for player in players]
 
 
@@ -124,7 +111,6 @@ def _chart(series: Options, x_name: str) -> Options:
             "type": "value",
             "name": x_name,
             "axisLabel": {**_LABEL, "hideOverlap": True},
-            "axisLine": {"lineStyle": {"color": "rgba(138,148,160,0.5)"}},
             "splitLine": {"show": False},
             "nameTextStyle": _LABEL,
             "nameLocation": "middle",
@@ -137,44 +123,39 @@ def _chart(series: Options, x_name: str) -> Options:
 
 def live_diagram(view: RunView) -> str:
     """The topology as Mermaid: items per second, filled slots, busy shares and restarts."""
-    description = view.topology
-    names = [*description.get("roles", ()), *description.get("channels", ())]
-    names += [str(link["role"]) for link in description.get("links", ())]
+    description, edges = view.topology, {}
+    channels, links = description.get("channels", {}), description.get("links", ())
+    names = [*description.get("roles", ()), *channels, *(str(link["role"]) for link in links)]
     # A run directory may come from a stranger: its names must not become syntax of the diagram.
     if not names or not all(map(_NAME.fullmatch, names)):
         return "flowchart LR"
-    edges = {}
-    for link in description["links"]:
-        for is_writing in (True, False):
-            rate = _rate(view, link, is_writing)
-            if rate is not None:
-                edges[link["role"], link["channel"], is_writing] = f"{compact(rate)}/s"
+    for link in links:
+        role, channel = link["role"], link["channel"]
+        rates = view.status.get("rates", {}).get(role, {})
+        counted = {is_writing: traffic_name(channel, is_writing) for is_writing in (True, False)}
+        if channels[channel]["sort"] == "shared":
+            counted = {True: "updates"}
+        for is_writing, counter in counted.items():
+            if counter in rates:
+                edges[role, channel, is_writing] = f"{compact(rates[counter])}/s"
     filled = view.status.get("queues", {})
     queues = {
         name: f"{int(filled.get(name, 0))}/{int(entry['slots'])} filled"
-        for name, entry in description["channels"].items()
+        for name, entry in channels.items()
         if entry["sort"] == "queue"
     }
     roles = {role: _role_note(view, role) for role in description["roles"]}
     return mermaid(description, roles, queues, edges)
 
 
-def _rate(view: RunView, link: dict[str, Any], is_writing: bool) -> float | None:
-    if view.topology["channels"][link["channel"]]["sort"] == "shared":
-        return view.rate(link["role"], "updates") if is_writing else None
-    return view.rate(link["role"], traffic_name(link["channel"], is_writing))
-
-
 def _role_note(view: RunView, role: str) -> str:
-    nodes = view.of_kind(role)
+    nodes = view.nodes_of(role)
     busy = [node["busy"] for node in nodes if node["busy"] is not None]
     text = f"{sum(busy) / len(busy):.0%} busy" if busy else "not timed yet"
     if len(busy) > 1 and round(min(busy), 2) != round(max(busy), 2):
         text += f" ({100 * min(busy):.0f} to {max(busy):.0%})"
     restarts = sum(node["restarts"] for node in nodes)
-    if restarts:
-        text += f"<br>{restarts:d} restart{'s' if restarts > 1 else ''}"
-    return text
+    return f"{text}<br>restarts: {restarts:d}" if restarts else text
 
 
 def compact(value: float) -> str:

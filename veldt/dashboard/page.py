@@ -7,7 +7,7 @@ A run directory may come from a stranger, so every text of it is escaped.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
@@ -21,10 +21,10 @@ from veldt.telemetry.progress import clock, closing_lines, number
 _STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 _STATES = {"starting": "starting", "running": "running", "lost": "stopped without a result"}
 _CHARTS = {
-    "Learning curve: mean return of the last 100 episodes": (charts.curve, "wide"),
-    "Policy lag: updates between acting and learning": (charts.lag, "narrow"),
+    "Learning curve: mean return of the last 100 episodes": charts.curve,
+    "Policy lag: updates between acting and learning": charts.lag,
 }
-_LEAGUE_CHARTS = {"Payoff: win rate of row against column": (charts.payoff, "narrow")}
+_LEAGUE_CHARTS = {"Payoff: win rate of row against column": charts.payoff}
 _HEAD = ("run", "architecture", "environment", "state", "return", "steps", "steps/s", "time")
 
 
@@ -63,10 +63,10 @@ class RunPage:
                 ui.link("all runs", "/").classes("chip home")
             ui.label(view.config["architecture"]).classes("title")
             ui.label(str(view.option("env"))).classes("env")
-            weights = f"{view.config['device']}, {view.config['parameters']:,} weights"
             ui.label(f"{view.option('backend')} backend").classes("chip")
             ui.label(f"seed {view.option('seed')}").classes("chip")
-            ui.label(weights).classes("chip")
+            weights = f"{view.config['parameters']:,} weights"
+            ui.label(f"{view.config['device']}, {weights}").classes("chip")
             _div("space")
             self._state = ui.label().classes("chip state")
 
@@ -74,12 +74,10 @@ class RunPage:
         is_league = view.config["architecture"] == "league"
         self._drawn = _CHARTS | (_LEAGUE_CHARTS if is_league else {})
         self._charts = {}
-        for title, (draw, width) in self._drawn.items():
-            with _card(title, width):
+        for title, draw in self._drawn.items():
+            with _card(title, "wide" if draw is charts.curve else "narrow"):
                 self._charts[title] = ui.echart(draw(view)).classes("chart")
-        with _card("Busy share and restarts", "narrow"):
-            self._nodes = ui.html(sanitize=False).classes("events")
-        with _card("Alarms and events", "narrow"):
+        with _card("Alarms and events", "wide"):
             self._events = ui.html(sanitize=False).classes("events")
 
     def refresh(self, view: RunView) -> None:
@@ -91,11 +89,10 @@ class RunPage:
             for label, text in zip(self._tiles[name], texts, strict=True):
                 label.set_text(text)
         self._topology.set_content(live_diagram(view))
-        for title, (draw, _) in self._drawn.items():
+        for title, draw in self._drawn.items():
             options, chart = draw(view), self._charts[title]
             if dict(chart.options) != options:
                 chart.options.update(options)
-        self._nodes.set_content(_nodes(view))
         self._events.set_content(_events(view))
 
 
@@ -140,45 +137,20 @@ def _outcome_class(view: RunView) -> str:
 
 
 def _outcome(view: RunView) -> str:
-    if view.result is not None:
-        first, *others = closing_lines(view.result)
-        more = "".join(f'<div class="more">{escape(line)}</div>' for line in others)
-        return (
-            f'<div class="card result {_outcome_class(view)}"><div class="first">'
-            f"{escape(first)}</div>{more}</div>"
-        )
+    lines = closing_lines(view.result) if view.result else []
     if view.state == "lost":
-        return (
-            '<div class="card result lost"><div class="first">The run\'s process is gone.</div>'
-            '<div class="more">veldt resume continues from its newest checkpoint.</div></div>'
-        )
-    return ""
-
-
-def _nodes(view: RunView) -> str:
-    nodes = view.status.get("nodes", {})
-    rows = []
-    for name, node in nodes.items():
-        busy, restarts = node["busy"], int(node["restarts"])
-        share = 0.0 if busy is None else busy
-        mark = ' class="restarted"' if restarts else ""
-        rows.append(
-            f'<tr data-node="{escape(name)}"><td>{escape(name)}</td><td class="bar"><div'
-            f' class="meter"><div style="width:{share:.0%}"></div></div></td>'
-            f"<td>{'-' if busy is None else f'{busy:.0%}'}</td><td{mark}>{restarts}</td></tr>"
-        )
-    if not rows:
-        return '<div class="calm">Nothing yet.</div>'
-    head = "<tr><th>node</th><th></th><th>busy</th><th>restarts</th></tr>"
-    return f'<table class="roles">{head}{"".join(rows)}</table>'
+        continues = "veldt resume continues from its newest checkpoint."
+        lines = ["The run's process is gone.", continues]
+    shown = "".join(f"<div>{escape(line)}</div>" for line in lines)
+    return shown and f'<div class="card result {_outcome_class(view)}">{shown}</div>'
 
 
 def _events(view: RunView) -> str:
-    dropped = {why: n for why, n in view.status.get("dropped", {}).items() if n}
     lines = [
         f'<div class="event drop"><span class="sort">dropped</span><span class="text">{n:,}'
         f" ({escape(why.replace('_', ' '))})</span></div>"
-        for why, n in dropped.items()
+        for why, n in view.status.get("dropped", {}).items()
+        if n
     ]
     for event in reversed(view.events):
         at = time.strftime("%H:%M:%S", time.localtime(event["time"]))
@@ -195,38 +167,36 @@ Views = Sequence[tuple[str, RunView]]
 """Each run with its name, in the order of the page."""
 
 
-class Overview:
-    """Several runs: a table of their states."""
+def overview(views: Views) -> Callable[[Views], None]:
+    """Show a table of several runs; returns the function that refreshes it."""
+    ui.add_css(_STYLE)
+    ui.page_title(f"{len(views)} runs - Veldt")
+    with _div("page"):
+        with _div("top"):
+            ui.label(f"{len(views)} runs").classes("title")
+        with _card("Runs", "drawing"):
+            table = ui.html(sanitize=False)
 
-    def __init__(self, views: Views) -> None:
-        ui.add_css(_STYLE)
-        ui.page_title(f"{len(views)} runs - Veldt")
-        with _div("page"):
-            with _div("top"):
-                ui.label(f"{len(views)} runs").classes("title")
-            with _card("Runs", "drawing"):
-                self._table = ui.html(sanitize=False)
-        self.refresh(views)
+    def refresh(views: Views) -> None:
+        head = "".join(f"<th>{name}</th>" for name in _HEAD)
+        rows = "".join(_row(place, *named) for place, named in enumerate(views))
+        table.set_content(f'<table class="runs"><tr>{head}</tr>{rows}</table>')
 
-    def refresh(self, views: Views) -> None:
-        self._table.set_content(_table(views))
+    refresh(views)
+    return refresh
 
 
-def _table(views: Views) -> str:
-    head = "".join(f"<th>{name}</th>" for name in _HEAD)
-    rows = []
-    for place, (name, view) in enumerate(views):
-        status = view.status
-        rate = status.get("env_steps_per_second")
-        cells = (
-            f'<a href="run/{place}">{escape(name)}</a>',
-            escape(view.config["architecture"]),
-            escape(str(view.option("env"))),
-            f'<span class="chip state {view.state}">{escape(view.state)}</span>',
-            number(status.get("mean_return_100")),
-            f"{status.get('env_steps', 0):,}",
-            "-" if rate is None else compact(rate),
-            clock(status.get("seconds", 0.0)),
-        )
-        rows.append(f"<tr data-run='{place}'>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    return f'<table class="runs"><tr>{head}</tr>{"".join(rows)}</table>'
+def _row(place: int, name: str, view: RunView) -> str:
+    status = view.status
+    rate = status.get("env_steps_per_second")
+    cells = (
+        f'<a href="run/{place}">{escape(name)}</a>',
+        escape(view.config["architecture"]),
+        escape(str(view.option("env"))),
+        f'<span class="chip state {view.state}">{view.state}</span>',
+        number(status.get("mean_return_100")),
+        f"{status.get('env_steps', 0):,}",
+        "-" if rate is None else compact(rate),
+        clock(status.get("seconds", 0.0)),
+    )
+    return f"<tr data-run='{place}'>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

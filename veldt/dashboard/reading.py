@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a run directory as plain data; files are read again only if they changed.
+"""Reads a run directory as plain data.
 
 The page has no other connection to the run, so it works during the run, after it, and again when
 the run is resumed.
@@ -11,6 +11,7 @@ import json
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -51,9 +52,7 @@ class RunView:
     result: RunResult | None = None
     """None while the run continues after a result."""
     curve: list[dict[str, Any]] = field(default_factory=list)
-    """At most CURVE_POINTS lines of metrics.jsonl, evenly spaced."""
-    latest: dict[str, Any] = field(default_factory=dict)
-    """The newest line of metrics.jsonl."""
+    """At most CURVE_POINTS lines of metrics.jsonl, evenly spaced, and always the newest."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """The newest events, oldest first."""
     snapshots: list[dict[str, Any]] = field(default_factory=list)
@@ -68,14 +67,10 @@ class RunView:
         nodes, groups = self.status.get("nodes", {}), self.topology.get("processes", [])
         return sum(nodes.get(group[0], {}).get("restarts", 0) for group in groups)
 
-    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+    def nodes_of(self, kind: str) -> list[dict[str, Any]]:
         """Entries of the nodes of one kind in status.json."""
         nodes = self.status.get("nodes", {})
         return [nodes[name] for name in self.topology["roles"][kind] if name in nodes]
-
-    def rate(self, kind: str, counter: str) -> float | None:
-        """Increase per second of a counter over the nodes of one kind."""
-        return self.status.get("rates", {}).get(kind, {}).get(counter)
 
 
 class RunReader:
@@ -83,7 +78,6 @@ class RunReader:
 
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
-        self._json_files: dict[str, tuple[Any, dict[str, Any]]] = {}
         self._metrics = _History(self.run_dir / METRICS_FILE)
         self._events_file = JsonLines(self.run_dir / EVENTS_FILE)
         self._league = _History(self.run_dir / LEAGUE_FOLDER / LEAGUE_LOG)
@@ -97,7 +91,6 @@ class RunReader:
     def read(self) -> RunView:
         status = self._read_json(STATUS_FILE)
         result = self._read_json(RESULT_FILE)
-        lines = self._metrics.read()
         new_events, is_new_file = self._events_file.new_lines()
         self._events = [*([] if is_new_file else self._events), *new_events][-EVENTS_SHOWN:]
         state = _state(status, result)
@@ -107,28 +100,17 @@ class RunReader:
             status=status,
             topology=self._read_json(TOPOLOGY_FILE),
             result=RunResult.from_mapping(result) if state == "ended" and result else None,
-            curve=thinned(lines),
-            latest=lines[-1] if lines else {},
+            curve=thinned(self._metrics.read()),
             events=list(self._events),
             snapshots=list(self._league.read()),
         )
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        """Content of a file; its previous content while it cannot be read."""
-        path = self.run_dir / name
-        known_stamp, known = self._json_files.get(name, (None, {}))
-        try:
-            found = path.stat()
-            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if stamp == known_stamp:
-                return known
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return known
-        if not isinstance(content, dict):
-            return known
-        self._json_files[name] = (stamp, content)
-        return content
+        """Content of a file; empty if it is missing or damaged."""
+        content = None
+        with suppress(OSError, ValueError, RecursionError):
+            content = json.loads((self.run_dir / name).read_text(encoding="utf-8"))
+        return content if isinstance(content, dict) else {}
 
 
 def runs_in(paths: Sequence[str | Path]) -> dict[str, Path]:
@@ -168,16 +150,13 @@ def _state(status: dict[str, Any], result: dict[str, Any]) -> State:
         return "ended" if result else "starting"
     if status["state"] == "ended":
         return "ended"
-    if not _is_alive(status):
+    if status["process"]["host"] == socket.gethostname():
+        is_alive = psutil.pid_exists(status["process"]["pid"])
+    else:
+        is_alive = time.time() - status["time"] < _SILENT_SECONDS
+    if not is_alive:
         return "lost"
     return "running" if status["state"] == "running" else "starting"
-
-
-def _is_alive(status: dict[str, Any]) -> bool:
-    process = status["process"]
-    if process["host"] != socket.gethostname():
-        return time.time() - status["time"] < _SILENT_SECONDS
-    return psutil.pid_exists(process["pid"])
 
 
 def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

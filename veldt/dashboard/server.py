@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import math
 import os
 import re
 import socket
 import sys
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -18,26 +18,30 @@ from typing import TypeVar
 import uvicorn
 from fastapi import FastAPI, Request
 from nicegui import Client, app, background_tasks, ui
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.registry import Collector
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
 
-from veldt.dashboard.page import Overview, RunPage
+from veldt.dashboard.page import RunPage, overview
 from veldt.dashboard.reading import RunReader, RunView
 
-Page = TypeVar("Page", RunPage, Overview)
+Read = TypeVar("Read")
 
 _REFRESH_SECONDS = 1.0
-_NICENESS = 10
 _SECURITY_POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; base-uri 'none';"
     " form-action 'none'; frame-ancestors 'none';"
     " connect-src 'self' ws://127.0.0.1:* ws://localhost:*"
 )
 """Nothing but this server; NiceGUI needs inline code and evaluates the templates of its page."""
+disable_created_metrics()
 _LABELS = ("run", "architecture", "env", "seed")
 _COUNTED = ("env_steps", "updates", "episodes")
 _FAMILIES = ("info", "environment", "queue", "busy", "counter")
@@ -54,14 +58,14 @@ def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run:
 
     def show(number: int) -> None:
         read = list(readers.values())[number].read
-        _show(lambda: RunPage(read(), len(readers) > 1), lambda page: page.refresh(read()))
+        _show(read, lambda view: RunPage(view, len(readers) > 1).refresh)
 
     @ui.page("/")
     def first() -> None:
         if len(readers) == 1:
             show(0)
         else:
-            _show(lambda: Overview(views()), lambda page: page.refresh(views()))
+            _show(views, overview)
 
     @ui.page("/run/{number}")
     def one_of_several(number: int) -> None:
@@ -97,80 +101,59 @@ def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run:
         reconnect_timeout=10.0,
         show_welcome_message=False,
     )
-    config = uvicorn.Config(outer, log_level="warning", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn.Config(outer, log_level="warning", timeout_graceful_shutdown=1))
     if beside_run:
-        os.nice(_NICENESS)
-        app.on_startup(lambda: _end_with_input(server))
+        app.on_startup(lambda: background_tasks.create(_end_with_input(server)))
     server.run(sockets=[listener])
 
 
-def _show(make: Callable[[], Page], refresh: Callable[[Page], None]) -> None:
-    """Show a page and keep it up to date.
+def _show(read: Callable[[], Read], make: Callable[[Read], Callable[[Read], None]]) -> None:
+    """Show the page that `make` builds, and refresh it with the function that it returns.
 
     A run directory may come from a stranger: files that make no sense must not end the server."""
     try:
-        page = make()
+        refresh = make(read())
     except Exception as error:
         ui.label(f"These files cannot be shown ({type(error).__name__}: {error})")
         return
 
     def update() -> None:
         with suppress(Exception):
-            refresh(page)
+            refresh(read())
 
     ui.timer(_REFRESH_SECONDS, update)
 
 
-def _end_with_input(server: uvicorn.Server) -> None:
-    loop = asyncio.get_running_loop()
-
-    def closed() -> None:
-        loop.remove_reader(sys.stdin)
-        background_tasks.create(stop())
-
-    async def stop() -> None:
-        if Client.instances:
-            await asyncio.sleep(_REFRESH_SECONDS + 0.3)  # visitors see the result
-        server.should_exit = True
-
-    loop.add_reader(sys.stdin, closed)
+async def _end_with_input(server: uvicorn.Server) -> None:
+    # Returns when the run ends, however it does.
+    await asyncio.to_thread(os.read, sys.stdin.fileno(), 1)
+    if Client.instances:
+        await asyncio.sleep(_REFRESH_SECONDS + 0.3)  # visitors see the result
+    server.should_exit = True
 
 
-def exposition(runs: Iterable[tuple[RunView, Path]]) -> bytes:
+def exposition(runs: Sequence[tuple[RunView, Path]]) -> bytes:
     """The newest metrics in Prometheus' text format, with the run as labels."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Runs(list(runs)))
+    registry = CollectorRegistry()
+    metrics: dict[str, Counter | Gauge] = {}
+    names = collections.Counter(run_dir.name for _, run_dir in runs)
+    for view, run_dir in runs:
+        # Prometheus refuses two runs of the same name, so those get their whole path.
+        run = run_dir.name if names[run_dir.name] == 1 else str(run_dir)
+        labels = [run, view.config["architecture"], view.option("env"), view.option("seed")]
+        for name, label, value in _samples(view):
+            if name not in metrics:
+                kind = Counter if name.removeprefix("veldt_") in _COUNTED else Gauge
+                known = _LABELS if label is None else (*_LABELS, "name")
+                metrics[name] = kind(name, name, known, registry=registry)
+            metrics[name].labels(*labels, *([] if label is None else [label])).inc(value)
     return generate_latest(registry)
-
-
-class _Runs(Collector):
-    def __init__(self, runs: list[tuple[RunView, Path]]) -> None:
-        self._runs = runs
-
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
-        names = Counter(run_dir.name for _, run_dir in self._runs)
-        for view, run_dir in self._runs:
-            # Prometheus refuses two runs of the same name, so those get their whole path.
-            run = run_dir.name if names[run_dir.name] == 1 else str(run_dir)
-            labels = [run, view.config["architecture"], view.option("env"), view.option("seed")]
-            for name, label, value in _samples(view):
-                more = [] if label is None else [label]
-                family = families.setdefault(name, _family(name, label is not None))
-                family.add_metric([*map(str, labels), *more], value)  # type: ignore[attr-defined]
-        yield from families.values()
-
-
-def _family(name: str, is_named: bool) -> Metric:
-    kind = CounterMetricFamily if name.removeprefix("veldt_") in _COUNTED else GaugeMetricFamily
-    return kind(name, name, labels=[*_LABELS, "name"] if is_named else _LABELS)
 
 
 def _samples(view: RunView) -> Iterator[tuple[str, str | None, float]]:
     """Name, value of the label `name` if there is one, and value."""
     yield "veldt_up", None, float(view.state in ("starting", "running"))
-    for metric, value in view.latest.items():
+    for metric, value in view.curve[-1].items() if view.curve else ():
         if not isinstance(value, int | float) or not math.isfinite(value):
             continue
         family, _, name = metric.partition("/")

@@ -21,6 +21,7 @@ from veldt.callbacks import Callback, CallbackFailure, Callbacks, Sidecar
 from veldt.environments import EnvironmentFactory
 from veldt.environments.parameters import ENVIRONMENT, from_vector, to_vector
 from veldt.errors import ConfigurationError
+from veldt.files import write_atomically
 from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
 from veldt.run.description import (
@@ -41,8 +42,8 @@ from veldt.telemetry.diagnosis import bottleneck
 from veldt.telemetry.log_files import wants_events
 from veldt.telemetry.machine_meter import MachineMeter
 from veldt.telemetry.progress import Progress
-from veldt.telemetry.record import RunRecord, Timeline
-from veldt.telemetry.result import RunResult, StoppedBy, lag_entry
+from veldt.telemetry.record import TIMELINE_FILE, RunRecord, timeline
+from veldt.telemetry.result import RunResult, StoppedBy, dumps, lag_entry
 from veldt.types import Parameters
 
 _METRICS_SECONDS = 1.0
@@ -156,7 +157,6 @@ class Run:
         try:
             with ExitStack() as stack:
                 stack.callback(self._machine.close)
-                stack.enter_context(progress)
                 stack.enter_context(self._signals)
                 for sidecar in self._sidecars:
                     stack.enter_context(sidecar.running(self._directory.path, alarm))
@@ -317,7 +317,8 @@ class Run:
             "envs_per_actor": problem.envs_per_actor,
         }
         begin = end - min(wanted, self._telemetry.steady_seconds or wanted)
-        Timeline(self._plan.topology, spans, begin, end, about).save(self._directory.path)
+        trace = timeline(self._plan.topology, spans, begin, end, about)
+        write_atomically(self._directory.path / TIMELINE_FILE, dumps(trace) + "\n")
 
     def _conclude(self, progress: Progress) -> None:
         """Last numbers, last checkpoint and result.json, also after an interrupt or a failure. A

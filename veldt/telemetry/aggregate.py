@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ RETURN_WINDOW = 100
 SETTLE_SECONDS = 5.0
 SETTLE_SHARE = 0.1
 _RECENT_SECONDS = 2.0
-_INFO_KEY = "info."
+_INFO_KEY, _TOTALS = "info.", "*"
 
 
 def steady_start(seconds: Sequence[float], updates: Sequence[float]) -> int:
@@ -48,12 +48,12 @@ def steady_start(seconds: Sequence[float], updates: Sequence[float]) -> int:
 
 def steady_rate(rows: Sequence[Mapping[str, Any]], counter: str) -> float:
     """Increase of a counter per second in steady state, from lines of metrics.jsonl; or NaN."""
-    seconds = [row["time"] for row in rows]
-    start = steady_start(seconds, [row["updates"] for row in rows]) if rows else 0
-    if not rows or seconds[start] == seconds[-1]:
+    if not rows:
         return math.nan
+    seconds = [row["time"] for row in rows]
+    start = steady_start(seconds, [row["updates"] for row in rows])
     before, after = (row.get(counter, 0) for row in (rows[start], rows[-1]))
-    if before is None or after is None:
+    if seconds[start] == seconds[-1] or before is None or after is None:
         return math.nan
     return float(after - before) / (seconds[-1] - seconds[start])
 
@@ -63,20 +63,17 @@ class _Sample:
     """Counters of one moment."""
 
     now: float
-    totals: Mapping[str, float]
-    counters: Mapping[str, Mapping[str, float]]
-    """By node."""
-    stage_seconds: Mapping[str, Mapping[str, float]]
-    """By node and stage."""
+    numbers: Mapping[str, Mapping[str, float]]
+    """Seconds of stages by node, sums of counters by kind, and totals under _TOTALS."""
 
     @property
     def updates(self) -> float:
-        return self.totals.get("updates", 0.0)
+        return self.numbers.get(_TOTALS, {}).get("updates", 0.0)
 
 
 @dataclass(frozen=True)
 class _Span:
-    """The time between two samples; rates over no time are empty."""
+    """The time between two samples."""
 
     start: _Sample
     end: _Sample
@@ -85,22 +82,11 @@ class _Span:
     def seconds(self) -> float:
         return self.end.now - self.start.now
 
-    def totals(self) -> dict[str, float]:
-        """Increase per second of each total."""
-        return self._rates(self.start.totals, self.end.totals)
-
-    def counters(self, node: str) -> dict[str, float]:
-        """Increase per second of each counter of one node."""
-        return self._rates(self.start.counters.get(node, {}), self.end.counters.get(node, {}))
-
-    def stages(self, node: str) -> dict[str, float]:
-        """Share of wall time by stage of one node."""
-        before, after = self.start.stage_seconds, self.end.stage_seconds
-        return self._rates(before.get(node, {}), after.get(node, {}))
-
-    def _rates(self, before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    def rates(self, owner: str) -> dict[str, float]:
+        """Increase per second of each number of a node, a kind or _TOTALS; empty over no time."""
         if self.seconds <= 0:
             return {}
+        before, after = self.start.numbers.get(owner, {}), self.end.numbers.get(owner, {})
         return {
             name: (value - before.get(name, 0.0)) / self.seconds for name, value in after.items()
         }
@@ -110,7 +96,7 @@ class _Samples:
     """Samples that rates need: the first, those of the settling time, and the last two seconds."""
 
     def __init__(self) -> None:
-        self._recent = deque([_Sample(0.0, {}, {}, {})])
+        self._recent = deque([_Sample(0.0, {})])
         self._settling: list[_Sample] = []
 
     def add(self, sample: _Sample) -> None:
@@ -186,12 +172,14 @@ class RunTelemetry:
             self._num_fills += 1
             self._fill_sums.update(queue_fill)
         self.totals = self._add_up()
-        counters = {name: snapshot.counters for name, snapshot in self.snapshots.items()}
-        stage_seconds = {
-            name: {stage: seconds for stage, (seconds, _) in snapshot.stages.items()}
-            for name, snapshot in self.snapshots.items()
-        }
-        self._samples.add(_Sample(now, self.totals, counters, stage_seconds))
+        numbers: dict[str, dict[str, float]] = {_TOTALS: self.totals}
+        for name, snapshot in self.snapshots.items():
+            numbers[name] = {stage: seconds for stage, (seconds, _) in snapshot.stages.items()}
+            own = numbers.setdefault(self.kinds[name], {})
+            for counter, value in snapshot.counters.items():
+                if counter not in snapshot.gauges:
+                    own[counter] = own.get(counter, 0.0) + value
+        self._samples.add(_Sample(now, numbers))
 
     def _training(self) -> dict[str, NodeSnapshot]:
         return {n: s for n, s in self.snapshots.items() if self.kinds[n] != EVALUATOR_KIND}
@@ -224,12 +212,8 @@ class RunTelemetry:
     @property
     def dropped(self) -> dict[str, int]:
         """Counts of the counters "dropped.<reason>", by reason."""
-        prefix = "dropped."
-        return {
-            name.removeprefix(prefix): int(value)
-            for name, value in self.totals.items()
-            if name.startswith(prefix)
-        }
+        found = {name.partition("."): int(value) for name, value in self.totals.items()}
+        return {reason: count for (name, _, reason), count in found.items() if name == "dropped"}
 
     @property
     def mean_return_100(self) -> float:
@@ -256,22 +240,18 @@ class RunTelemetry:
 
     def rate(self, counter: str) -> float:
         """Increase of a total per second over the last two seconds."""
-        return self._samples.recent.totals().get(counter, 0.0)
+        return self._samples.recent.rates(_TOTALS).get(counter, 0.0)
 
     def steady_rate(self, counter: str = "env_steps") -> float:
         """Increase of a total per second in steady state; NaN before it."""
         steady = self._samples.steady
-        return steady.totals().get(counter, 0.0) if steady.seconds else math.nan
+        return steady.rates(_TOTALS).get(counter, 0.0) if steady.seconds else math.nan
 
     def kind_rates(self, steady: bool = False) -> dict[str, dict[str, float]]:
         """Increase per second by kind of node and counter."""
-        span, rates = self._span(steady), dict[str, dict[str, float]]()
-        for name, snapshot in self.snapshots.items():
-            for counter, rate in span.counters(name).items():
-                if counter not in snapshot.gauges:
-                    own = rates.setdefault(self.kinds[name], {})
-                    own[counter] = own.get(counter, 0.0) + rate
-        return rates
+        span = self._span(steady)
+        found = {kind: span.rates(kind) for kind in dict.fromkeys(self.kinds.values())}
+        return {kind: rates for kind, rates in found.items() if rates}
 
     def _span(self, steady: bool) -> _Span:
         return self._samples.steady if steady else self._samples.recent
@@ -280,7 +260,7 @@ class RunTelemetry:
         """Busy share of wall time of each node that has timed anything."""
         span, shares = self._span(steady), {}
         for name in self.kinds:
-            spent = span.stages(name)
+            spent = span.rates(name)
             if not spent:
                 continue
             waited = spent.pop(WAIT_STAGE, None)
@@ -301,7 +281,7 @@ class RunTelemetry:
     def stage_shares(self) -> dict[str, dict[str, float]]:
         """Share of wall time by stage in steady state, averaged over each kind's nodes."""
         steady = self._samples.steady
-        known = [(kind, steady.stages(name)) for name, kind in self.kinds.items()]
+        known = [(kind, steady.rates(name)) for name, kind in self.kinds.items()]
         nodes = Counter(kind for kind, spent in known if spent)
         shares: dict[str, dict[str, float]] = {}
         for kind, spent in known:
@@ -353,16 +333,12 @@ class RunTelemetry:
         self._episodes_seen = dict(zip(self.kinds, state["episodes_seen"].tolist(), strict=True))
 
     def _add_up(self) -> dict[str, float]:
-        values: dict[str, list[float]] = {}
-        gauges: set[str] = set()
+        totals: Counter[str] = Counter()
+        gauges: Counter[str] = Counter()
         for snapshot in self._training().values():
-            gauges |= snapshot.gauges
-            for counter, value in snapshot.counters.items():
-                values.setdefault(counter, []).append(value)
-        return {
-            name: sum(found) / len(found) if name in gauges else sum(found)
-            for name, found in values.items()
-        }
+            totals.update(snapshot.counters)
+            gauges.update(snapshot.gauges)
+        return {name: total / gauges.get(name, 1) for name, total in totals.items()}
 
     def _take_episodes(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
         """Interleave the nodes' new episodes; otherwise the last node would fill the window."""
@@ -377,9 +353,8 @@ class RunTelemetry:
             fresh += zip(*columns, strict=True)
         fresh.sort(key=lambda episode: episode[0])
         self.fresh_episodes = [episode[1:] for episode in fresh[-RETURN_WINDOW:]]
-        for episode_return, length in self.fresh_episodes:
-            self._returns.append(episode_return)
-            self._lengths.append(length)
+        self._returns.extend(episode_return for episode_return, _ in self.fresh_episodes)
+        self._lengths.extend(length for _, length in self.fresh_episodes)
 
 
 class EpisodeInfo:
@@ -395,18 +370,17 @@ class EpisodeInfo:
 
     def take(self, snapshots: Iterable[NodeSnapshot]) -> None:
         """Add what the nodes counted since the last call."""
-        totals: dict[str, tuple[float, int]] = {}
+        totals, counts = defaultdict[str, float](float), Counter[str]()
         for snapshot in snapshots:
             for name, (total, count) in snapshot.infos.items():
-                before = totals.get(name, (0.0, 0))
-                totals[name] = (before[0] + total, before[1] + count)
-        for name, (total, count) in totals.items():
-            seen = self._seen.get(name, (0.0, 0))
-            self._seen[name] = (total, count)
-            has_room = name in self._recent or len(self._recent) < MAX_INFOS
-            if count > seen[1] and has_room:
+                totals[name] += total
+                counts[name] += count
+        for name, count in counts.items():
+            seen_total, seen = self._seen.get(name, (0.0, 0))
+            self._seen[name] = (totals[name], count)
+            if count > seen and (name in self._recent or len(self._recent) < MAX_INFOS):
                 recent = self._recent.setdefault(name, deque())
-                recent.append((total - seen[0], count - seen[1]))
+                recent.append((totals[name] - seen_total, count - seen))
                 while sum(each for _, each in recent) - recent[0][1] >= self._window:
                     recent.popleft()
 

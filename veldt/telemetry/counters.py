@@ -12,7 +12,6 @@ buffer behind the block records when each stage began and ended.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,13 +55,13 @@ HEAD_BYTES = BLOCK["head"].itemsize
 TAIL_AT = BLOCK.itemsize - BLOCK["tail"].itemsize
 TELEMETRY_BYTES = -(-BLOCK.itemsize // 4096) * 4096
 
-_COPY_ATTEMPTS, _QUICK_ATTEMPTS = 8, 3
+_COPY_ATTEMPTS = 8
 _PAUSE_SECONDS = 0.001  # lets a descheduled writer finish
 
 _WRITTEN, _CLOSED = range(2)
 """Words of the head of the span buffer."""
 _SPAN_HEAD_BYTES = 64
-_BYTES_PER_SPAN = 8 + 8 + 1
+_BYTES_PER_SPAN = 3 * 8
 _SPANS_PER_SECOND = 12_000  # three times what the busiest actors write
 _FEWEST_SPANS, _MOST_SPANS = 1 << 13, 1 << 17
 
@@ -73,40 +72,28 @@ def fields_of(memory: memoryview | bytearray | bytes) -> np.ndarray:
     """The block as one record whose fields are views of the memory.
 
     `.data` of a field accesses single numbers several times faster than NumPy."""
-    size = memoryview(memory).nbytes
-    if size < TELEMETRY_BYTES:
-        raise ValueError(f"a telemetry block has {TELEMETRY_BYTES} bytes, not {size}")
     return np.ndarray((), BLOCK, memory)
 
 
-class Names:
-    """Names registered in the block, each written before the count that makes it visible."""
-
-    def __init__(self, records: np.ndarray, head: Any, word: int) -> None:
-        self._records, self._head, self._word = records, head, word
-
-    def index_of(self, name: str, flag: bool = False) -> int:
-        """The index of `name`, registered now with `flag` if it is new."""
-        encoded = name.encode()
-        if not 0 < len(encoded) <= MAX_NAME_BYTES:
-            raise ValueError(f"'{name}' must have 1 to {MAX_NAME_BYTES} bytes")
-        known = self._head[self._word]
-        same = np.flatnonzero(self._records["text"][:known] == encoded)
-        if same.size:
-            return int(same[0])
-        if known == self._records.size:
-            raise ValueError(f"no room for '{name}': a node has {known} names of this sort")
-        self._records[known] = (encoded, flag)
-        self._head[self._word] = known + 1
-        return known
+def index_of(name: str, records: np.ndarray, head: Any, word: int, flag: bool = False) -> int:
+    """The index of a name in a table of the block, registered now with `flag` if it is new."""
+    encoded = name.encode()
+    if not 0 < len(encoded) <= MAX_NAME_BYTES:
+        raise ValueError(f"'{name}' must have 1 to {MAX_NAME_BYTES} bytes")
+    known = head[word]
+    same = np.flatnonzero(records["text"][:known] == encoded)
+    if same.size:
+        return int(same[0])
+    if known == records.size:
+        raise ValueError(f"no room for '{name}': a node has {known} names of this sort")
+    records[known] = (encoded, flag)
+    head[word] = known + 1  # makes the name visible
+    return known
 
 
 def read_names(records: np.ndarray, known: int) -> list[tuple[str, bool]]:
-    """Names with their flags, in order of registration; invalid bytes are replaced."""
-    return [
-        (text.partition(b"\0")[0].decode(errors="replace"), flag != 0)
-        for text, flag in records[: max(known, 0)].tolist()
-    ]
+    """Names with their flags, in order of registration."""
+    return [(text.decode(), flag != 0) for text, flag in records[:known].tolist()]
 
 
 def traffic_name(channel: str, is_writing: bool) -> str:
@@ -150,30 +137,27 @@ def span_bytes(seconds: float) -> int:
     if not seconds:
         return 0
     spans = min(_MOST_SPANS, max(_FEWEST_SPANS, int(seconds * _SPANS_PER_SECOND)))
-    return _SPAN_HEAD_BYTES + spans // 8 * 8 * _BYTES_PER_SPAN
+    return _SPAN_HEAD_BYTES + spans * _BYTES_PER_SPAN
 
 
 class SpanBuffer:
     """Ring buffer of (stage, start, end) over zeroed memory, counted after each is written."""
 
-    __slots__ = ("_capacity", "_ends", "_head", "_stages", "_starts")
+    __slots__ = ("_capacity", "_head", "_numbers")
 
     def __init__(self, memory: memoryview) -> None:
-        spans = (memory.nbytes - _SPAN_HEAD_BYTES) // _BYTES_PER_SPAN // 8 * 8
-        first = _SPAN_HEAD_BYTES + 8 * spans
-        self._capacity = spans
+        self._capacity = (memory.nbytes - _SPAN_HEAD_BYTES) // _BYTES_PER_SPAN
+        end = _SPAN_HEAD_BYTES + self._capacity * _BYTES_PER_SPAN
         self._head = memory[:_SPAN_HEAD_BYTES].cast("q")
-        self._starts = memory[_SPAN_HEAD_BYTES:first].cast("d")
-        self._ends = memory[first : first + 8 * spans].cast("d")
-        self._stages = memory[first + 8 * spans : first + 9 * spans]
+        self._numbers = memory[_SPAN_HEAD_BYTES:end].cast("d")
 
     def add(self, stage: int, start: float, end: float) -> None:
-        head = self._head
+        head, numbers = self._head, self._numbers
         if head[_CLOSED]:
             return
         written = head[_WRITTEN]
-        place = written % self._capacity
-        self._stages[place], self._starts[place], self._ends[place] = stage, start, end
+        place = 3 * (written % self._capacity)
+        numbers[place], numbers[place + 1], numbers[place + 2] = stage, start, end
         head[_WRITTEN] = written + 1
 
     def close(self) -> None:
@@ -186,10 +170,9 @@ class SpanBuffer:
         # The node may overwrite the oldest span during this copy, so that one is left out.
         oldest = max(0, written - self._capacity + 1)
         places = np.arange(oldest, written) % self._capacity
-        start, end = np.asarray(self._starts)[places], np.asarray(self._ends)[places]
-        index = np.asarray(self._stages)[places].astype(np.int64)
-        known, offset = index < len(names), time.time() - perf_counter()
-        return Spans(tuple(names), index[known], start[known] + offset, end[known] + offset)
+        stages, start, end = np.asarray(self._numbers).reshape(-1, 3)[places].T
+        offset = time.time() - perf_counter()
+        return Spans(tuple(names), stages.astype(np.int64), start + offset, end + offset)
 
 
 class Stage:
@@ -259,13 +242,11 @@ class NodeTelemetry:
         self._stage_values: memoryview[Any] = fields["stages"].data
         self._histogram = fields["histogram"]
         self._returns, self._lengths = fields["returns"], fields["lengths"]
-        self._counter_names = Names(fields["counter_names"], self._head, NUM_COUNTERS)
-        self._stage_names = Names(fields["stage_names"], self._head, NUM_STAGES)
-        self._info_names = Names(fields["info_names"], self._head, NUM_INFOS)
+        self._counter_names = fields["counter_names"]
+        self._stage_names, self._info_names = fields["stage_names"], fields["info_names"]
         self._info_values: memoryview[Any] = fields["infos"].data
-        known = read_names(fields["info_names"], self._head[NUM_INFOS])
+        self._infos: dict[str, int] = {}
         self._has_warned = False
-        self._infos = {name: place for place, (name, _) in enumerate(known)}
         self._counters: dict[str, Counter] = {}
         self._stages: dict[str, Stage] = {}
 
@@ -283,7 +264,7 @@ class NodeTelemetry:
         return self._counters.get(name) or self._register(name, gauge=True)
 
     def _register(self, name: str, gauge: bool) -> Counter:
-        index = self._counter_names.index_of(name, gauge)
+        index = index_of(name, self._counter_names, self._head, NUM_COUNTERS, gauge)
         self._counters[name] = found = Counter(self._counter_values, index)
         return found
 
@@ -296,8 +277,8 @@ class NodeTelemetry:
         """The stage of this name; time under "wait" counts as idle, all else as busy."""
         found = self._stages.get(name)
         if found is None:
-            found = Stage(self._stage_values, self._stage_names.index_of(name), self._span_buffer)
-            self._stages[name] = found
+            index = index_of(name, self._stage_names, self._head, NUM_STAGES)
+            self._stages[name] = found = Stage(self._stage_values, index, self._span_buffer)
         return found
 
     def episode(self, returns: np.ndarray, lengths: np.ndarray) -> None:
@@ -331,19 +312,15 @@ class NodeTelemetry:
 
     def _info_place(self, name: str) -> int | None:
         name = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
-        if name in self._infos or not name:
-            return self._infos.get(name)
-        if len(self._infos) < MAX_INFOS:
-            self._infos[name] = self._info_names.index_of(name)
-            return self._infos[name]
-        if not self._has_warned:
-            self._has_warned = True
-            _log.warning(
-                "an environment's info has more than %d names; '%s' and later ones are left out",
-                MAX_INFOS,
-                name,
-            )
-        return None
+        if name not in self._infos:
+            try:
+                self._infos[name] = index_of(name, self._info_names, self._head, NUM_INFOS)
+            except ValueError as error:  # an empty name, or too many of them
+                if not self._has_warned:
+                    self._has_warned = True
+                    _log.warning("an environment's info is recorded in part: %s", error)
+                return None
+        return self._infos[name]
 
     def lag(self, lags: np.ndarray) -> None:
         """Count the policy lag of rows, in updates."""
@@ -363,7 +340,7 @@ class NodeTelemetry:
         """A copy of the block: for NodeSnapshot.from_bytes, or for a successor to start from."""
         block = bytearray()
         for attempt in range(_COPY_ATTEMPTS):
-            if attempt >= _QUICK_ATTEMPTS:
+            if attempt:
                 time.sleep(_PAUSE_SECONDS)
             head = bytes(self._memory[:HEAD_BYTES])
             block = bytearray(self._memory)
@@ -380,7 +357,7 @@ class NodeTelemetry:
         if self._span_buffer is None:
             return Spans((), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
         self._span_buffer.close()
-        names = read_names(fields_of(self._memory)["stage_names"], self._head[NUM_STAGES])
+        names = read_names(self._stage_names, self._head[NUM_STAGES])
         return self._span_buffer.spans([name for name, _ in names])
 
     def snapshot(self) -> NodeSnapshot:
@@ -401,14 +378,12 @@ class LagSummary:
     @staticmethod
     def merge(summaries: list[LagSummary]) -> LagSummary:
         """The summary of all rows together."""
-        seen = [summary for summary in summaries if summary.count]
-        if not seen:
-            return LagSummary()
+        seen = [summary for summary in summaries if summary.count] or [LagSummary()]
         count = sum(summary.count for summary in seen)
         return LagSummary(
             count=count,
             min=min(summary.min for summary in seen),
-            mean=sum(summary.mean * summary.count for summary in seen) / count,
+            mean=sum(summary.mean * summary.count for summary in seen) / max(count, 1),
             max=max(summary.max for summary in seen),
             histogram=np.sum([summary.histogram for summary in seen], axis=0),
         )
@@ -439,18 +414,24 @@ class NodeSnapshot:
 
     @staticmethod
     def from_bytes(block: bytes) -> NodeSnapshot:
-        """Read a copied block; a torn copy never raises."""
+        """Read a copied block."""
         fields = fields_of(block)
         head, tail = fields["head"].tolist(), fields["tail"].tolist()
         counters = read_names(fields["counter_names"], head[NUM_COUNTERS])
-        values = fields["counters"].tolist()
-        total = max(0, head[EPISODES_DONE])
+        values, total = fields["counters"].tolist(), head[EPISODES_DONE]
+        words, rows = fields["lag"].tolist(), int(fields["histogram"].sum())
         return NodeSnapshot(
             counters={name: values[index] for index, (name, _) in enumerate(counters)},
             gauges=frozenset(name for name, is_gauge in counters if is_gauge),
             stages=_sums(fields["stages"], fields["stage_names"], head[NUM_STAGES]),
             episodes_total=total,
-            lag=_lag_summary(fields["lag"].tolist(), fields["histogram"]),
+            lag=LagSummary(
+                count=rows,
+                min=words[LAG_MIN],
+                mean=words[LAG_SUM] / max(rows, 1),
+                max=words[LAG_MAX],
+                histogram=fields["histogram"],
+            ),
             # Episodes begun but not done may already have overwritten the oldest ones.
             _first_episode=max(0, max(total, tail[EPISODES_BEGUN]) - EPISODE_SLOTS),
             _returns=fields["returns"],
@@ -462,16 +443,4 @@ class NodeSnapshot:
 def _sums(values: np.ndarray, names: np.ndarray, known: int) -> dict[str, tuple[float, int]]:
     """Sum and count by name, from a field of such pairs."""
     pairs = zip(read_names(names, known), values.reshape(-1, 2).tolist(), strict=False)
-    return {
-        name: (total, int(count) if math.isfinite(count) else 0)
-        for (name, _), (total, count) in pairs
-    }
-
-
-def _lag_summary(words: list[int], histogram: np.ndarray) -> LagSummary:
-    counts = np.maximum(histogram, 0)
-    count = int(counts.sum())
-    if count <= 0:
-        return LagSummary()
-    mean = words[LAG_SUM] / count
-    return LagSummary(count, words[LAG_MIN], mean, words[LAG_MAX], counts)
+    return {name: (total, int(count)) for (name, _), (total, count) in pairs}

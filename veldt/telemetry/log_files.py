@@ -15,6 +15,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,7 @@ class JsonLog(AppendLog):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        while self._end:
-            start = max(0, self._end - 4096)
-            newline = os.pread(self._file, self._end - start, start).rfind(b"\n")
-            self._end = start + newline + 1
-            if newline >= 0:
-                break
+        self._end = path.read_bytes().rfind(b"\n") + 1
         os.ftruncate(self._file, self._end)
 
     def write(self, record: dict[str, Any]) -> None:
@@ -111,15 +107,11 @@ class JsonLines:
             return [], False
         whole = data[: data.rfind(b"\n") + 1]
         self._end += len(whole)
-        lines = map(_parsed, whole.splitlines())
+        lines = []
+        for line in whole.splitlines():
+            with suppress(ValueError, RecursionError):
+                lines.append(json.loads(line))
         return [line for line in lines if isinstance(line, dict)], is_new
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
 
 
 def metric_rows(run_dir: Path) -> list[dict[str, Any]]:

@@ -16,13 +16,10 @@ class MachineMeter:
     def __init__(self) -> None:
         psutil.cpu_percent()  # the first call starts the measurement
         self._processes: dict[int, psutil.Process] = {}
-        self._gpus = GpuMeter()
+        self._nvml, self._gpus = _open_gpus()
 
     def read(self, process_ids: Iterable[int]) -> dict[str, float]:
-        """Metrics by name.
-
-        `process_ids` are the run's processes on this machine; memory that they share counts
-        repeatedly."""
+        """Metrics by name; memory that the run's processes share counts repeatedly."""
         cores = memory = 0.0
         known, self._processes = self._processes, {}
         for number in set(process_ids):
@@ -36,32 +33,12 @@ class MachineMeter:
             "system/memory_percent": psutil.virtual_memory().percent,
             "system/run_cores": cores,
             "system/run_memory_mib": memory / 2**20,
-            **self._gpus.read(),
+            **self._read_gpus(),
         }
 
-    def close(self) -> None:
-        self._gpus.close()
-
-
-class GpuMeter:
-    """NVIDIA GPUs, if nvidia-ml-py (the extra `gpu`) and a driver are installed."""
-
-    def __init__(self) -> None:
-        self._nvml: Any = None
-        self._devices: list[Any] = []
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-        except Exception:  # no library, no driver or no device: no metrics of GPUs
-            return
-        self._nvml = pynvml
-        for number in range(pynvml.nvmlDeviceGetCount()):
-            self._devices.append(pynvml.nvmlDeviceGetHandleByIndex(number))
-
-    def read(self) -> dict[str, float]:
+    def _read_gpus(self) -> dict[str, float]:
         found = {}
-        for number, device in enumerate(self._devices):
+        for number, device in enumerate(self._gpus):
             with suppress(self._nvml.NVMLError):  # some devices do not report everything
                 memory = self._nvml.nvmlDeviceGetMemoryInfo(device)
                 busy = self._nvml.nvmlDeviceGetUtilizationRates(device).gpu
@@ -73,4 +50,16 @@ class GpuMeter:
         if self._nvml is not None:
             with suppress(self._nvml.NVMLError):
                 self._nvml.nvmlShutdown()
-            self._devices = []
+            self._gpus = []
+
+
+def _open_gpus() -> tuple[Any, list[Any]]:
+    """NVML and its devices, if nvidia-ml-py (the extra `gpu`) and a driver are installed."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no library, no driver or no device: no metrics of GPUs
+        return None, []
+    count = pynvml.nvmlDeviceGetCount()
+    return pynvml, [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(count)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import TextIO
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.result import RunResult, dumps
 
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_BAR_WIDTH = 18
 _STOPPED = {
     "target": "target reached",
     "env_steps": "env step budget used",
@@ -60,12 +63,6 @@ class Progress:
         self._can_write = True
         self._last_shown = -math.inf
 
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._close()
-
     def update(self, run: RunTelemetry, elapsed_seconds: float) -> None:
         """Show the run's state if `every_seconds` have passed; cheap at any rate."""
         if self._can_write and elapsed_seconds - self._last_shown >= self.every_seconds:
@@ -83,8 +80,6 @@ class Progress:
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None: ...
 
-    def _close(self) -> None: ...
-
     def _print(self, text: str) -> None:
         try:
             print(text, file=self._stream, flush=True)
@@ -92,29 +87,34 @@ class Progress:
             self._can_write = False
 
 
+Fact = tuple[str, str, float | None]
+"""Label, value, and the share that a bar shows."""
+
+
 class PlainProgress(Progress):
     """One line every few seconds."""
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
-        self._print("  ".join(self._parts(run, elapsed_seconds)))
+        facts = (f"{label} {value}" for label, value, _ in self._facts(run, elapsed_seconds))
+        self._print("  ".join([f"[{clock(elapsed_seconds)}]", *facts]))
 
-    def _parts(self, run: RunTelemetry, elapsed_seconds: float) -> Iterator[str]:
-        goal, lag = self.goal, run.lag
-        yield f"[{clock(elapsed_seconds)}]"
+    def _facts(self, run: RunTelemetry, elapsed_seconds: float) -> Iterator[Fact]:
+        goal, lag, steps = self.goal, run.lag, run.env_steps
         target = "" if goal.target_return is None else f"/{goal.target_return:g}"
-        yield f"return {number(run.mean_return_100)}{target}"
-        yield f"{run.env_steps:,} env steps ({run.rate('env_steps'):,.0f}/s)"
-        yield f"{run.updates:,} updates ({run.rate('updates'):,.0f}/s)"
+        yield "return", f"{number(run.mean_return_100)}{target}", None
+        total = "" if goal.total_env_steps is None else f"/{goal.total_env_steps:,}"
+        done = steps / goal.total_env_steps if goal.total_env_steps else None
+        yield "env steps", f"{steps:,}{total} ({run.rate('env_steps'):,.0f}/s)", done
+        yield "updates", f"{run.updates:,} ({run.rate('updates'):,.0f}/s)", None
         if lag.count:
-            yield f"lag {lag.mean:.1f} (max {lag.max})"
+            yield "lag", f"{lag.mean:.1f} (max {lag.max})", None
         for name, fill in run.queue_fill.items():
-            yield f"{name} {fill:.0%} full"
-        busy = ", ".join(f"{kind} {share:.0%}" for kind, share in run.kind_busy_shares().items())
-        if busy:
-            yield f"busy {busy}"
+            yield f"{name} filled", f"{fill:.0%}", fill
+        for kind, share in run.kind_busy_shares().items():
+            yield f"{kind} busy", f"{share:.0%}", share
         left = goal.seconds_left(run, elapsed_seconds)
         if left is not None:
-            yield f"{clock(left)} left"
+            yield "time left", clock(left), None
 
     def begin(self, text: str, chosen: dict[str, object]) -> None:
         self._print(text)
@@ -123,8 +123,38 @@ class PlainProgress(Progress):
         self._print(text)
 
     def finish(self, result: RunResult) -> None:
-        for line in closing_lines(result):
-            self._print(line)
+        self._print("\n".join(closing_lines(result)))
+
+
+class LiveProgress(PlainProgress):
+    """A few rows on a terminal, redrawn in place."""
+
+    every_seconds = 0.5
+
+    def __init__(self, goal: RunGoal, stream: TextIO) -> None:
+        super().__init__(goal, stream)
+        self._rows_drawn = 0
+        self._bar_part = "█" if (stream.encoding or "").lower().startswith("utf") else "#"
+
+    def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
+        goal, (columns, lines) = self.goal, shutil.get_terminal_size()
+        title = f"{goal.architecture}  {goal.env}  {goal.backend}, seed {goal.seed}"
+        rows = [f"{title}  {clock(elapsed_seconds)}"]
+        for label, value, share in self._facts(run, elapsed_seconds):
+            bar = "" if share is None else self._bar_part * round(_BAR_WIDTH * min(1.0, share))
+            rows.append(f"{label:<22}{value:<30}{bar}")
+        rows = [row[: columns - 1].rstrip() for row in rows[: lines - 1]]
+        self._print("\n".join([f"{_BOLD}{rows[0]}{_PLAIN}", *rows[1:]]))
+        self._rows_drawn = len(rows)
+
+    def finish(self, result: RunResult) -> None:
+        self._rows_drawn = 0  # the last rows stay
+        super().finish(result)
+
+    def _print(self, text: str) -> None:
+        erase = f"\x1b[{self._rows_drawn}F\x1b[J" if self._rows_drawn else ""
+        self._rows_drawn = 0
+        super()._print(erase + text)
 
 
 class JsonResult(Progress):
@@ -159,15 +189,13 @@ class JsonProgress(JsonResult):
 def make_progress(
     goal: RunGoal, quiet: bool = False, as_json: bool = False, stream: TextIO | None = None
 ) -> Progress:
-    """The display that fits the options and the terminal. Rich is imported only for a live one."""
+    """The display that fits the options and the terminal."""
     stream = stream or sys.stdout
     if as_json:
         return (JsonResult if quiet else JsonProgress)(goal, stream)
     if quiet:
         return Progress(goal, stream)
     if stream.isatty() and os.environ.get("TERM") != "dumb":
-        from veldt.telemetry.live import LiveProgress
-
         return LiveProgress(goal, stream)
     return PlainProgress(goal, stream)
 

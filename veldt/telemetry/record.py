@@ -11,7 +11,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,6 +106,9 @@ class RunRecord:
 
     def _write_status(self, run: RunTelemetry, restarted: Mapping[str, int], ended: bool) -> None:
         busy = run.busy_shares(steady=ended)
+        filled: Counter[str] = Counter()
+        for name, fill in run.queue_fill.items():
+            filled[stem(name)] += round(fill * self._slots[name])
         status = {
             **self._header("ended" if ended else "running"),
             "seconds": run.observed_seconds,
@@ -117,82 +119,62 @@ class RunRecord:
             "mean_length_100": run.mean_length_100,
             "env_steps_per_second": run.steady_rate() if ended else run.rate("env_steps"),
             "policy_lag": lag_entry(run.lag),
-            "queues": self._queues(run.queue_fill),
+            "queues": filled,
             "rates": run.kind_rates(steady=ended),
             "nodes": {
-                node: {
-                    "busy": busy.get(node),
-                    "restarts": restarted.get(self._group_of[node], 0),
-                }
+                node: {"busy": busy.get(node), "restarts": restarted.get(self._group_of[node], 0)}
                 for node in run.kinds
             },
             "dropped": run.dropped,
         }
         self._replace(STATUS_FILE, status)
 
-    def _queues(self, fills: Mapping[str, float]) -> dict[str, int]:
-        """Filled slots by kind of queue."""
-        filled: Counter[str] = Counter()
-        for name, fill in fills.items():
-            filled[stem(name)] += round(fill * self._slots[name])
-        return dict(filled)
-
     def _replace(self, name: str, content: Mapping[str, Any]) -> None:
         """Not synced, because losing it in a power failure costs nothing."""
-        write_atomically(self._run_dir / name, dumps(dict(content)) + "\n")
+        write_atomically(self._run_dir / name, dumps(content) + "\n")
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """The stages of every node between two moments, given as time of day."""
+def timeline(
+    topology: Topology,
+    spans_of: Mapping[str, Spans],
+    begin: float,
+    end: float,
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The stages of every node between two times of day, for timeline.json.
 
-    topology: Topology
-    spans: Mapping[str, Spans]
-    """By node."""
-    begin: float
-    end: float
-    about: dict[str, Any]
-    """The run's architecture, environment and sizes."""
-
-    def save(self, run_dir: Path) -> None:
-        """Write timeline.json, which ui.perfetto.dev opens."""
-        write_atomically(run_dir / TIMELINE_FILE, dumps(self.trace()) + "\n")
-
-    def trace(self) -> dict[str, Any]:
-        """The Trace Event Format: complete events in microseconds, one thread per node."""
-        nodes = [node for node in self.topology.nodes if node.name in self.spans]
-        alike = Counter(node.kind for node in nodes)
-        process_of = {n.name: p for p, g in enumerate(self.topology.groups(), 1) for n in g.nodes}
-        events: list[dict[str, Any]] = []
-        shares: dict[str, dict[str, float]] = {}
-        named: set[int] = set()
-        for number, node in enumerate(nodes, start=1):
-            process, spans = process_of[node.name], self.spans[node.name]
-            place = {"pid": process, "tid": number}
-            for name in ["thread_name"] if process in named else ["thread_name", "process_name"]:
-                events.append({"ph": "M", "name": name, **place, "args": {"name": node.name}})
-            named.add(process)
-            stages, start, length = self._part_of(spans)
-            common = {"ph": "X", "cat": node.kind, **place}
-            micros = (1e6 * np.stack([start, length])).round(3).tolist()
-            events += [
-                {**common, "name": spans.stages[stage], "ts": ts, "dur": dur}
-                for stage, ts, dur in zip(stages, *micros, strict=True)
-            ]
-            # A buffer that was too small begins later.
-            covered = self.end - max(self.begin, float(spans.start.min(initial=self.end)))
-            totals = np.bincount(stages, length, minlength=len(spans.stages)) / max(covered, 1e-9)
-            own = shares.setdefault(node.kind, {})
-            for stage in np.flatnonzero(totals):
-                name = spans.stages[stage]
-                own[name] = own.get(name, 0.0) + float(totals[stage]) / alike[node.kind]
-        about = {**self.about, "seconds": self.end - self.begin, "stage_shares": shares}
-        return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
-
-    def _part_of(self, spans: Spans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Stage, seconds since `begin` and length of the spans within this timeline, in order."""
+    In the Trace Event Format, which ui.perfetto.dev opens: complete events in microseconds, one
+    thread per node."""
+    nodes = [node for node in topology.nodes if node.name in spans_of]
+    alike = Counter(node.kind for node in nodes)
+    group_of = {n.name: (pid, g) for pid, g in enumerate(topology.groups(), 1) for n in g.nodes}
+    events: list[dict[str, Any]] = []
+    shares: dict[str, Counter[str]] = {}
+    for number, node in enumerate(nodes, start=1):
+        spans, (pid, group) = spans_of[node.name], group_of[node.name]
+        place = {"pid": pid, "tid": number}
+        for kind, name in (("process_name", group.name), ("thread_name", node.name)):
+            events.append({"ph": "M", "name": kind, **place, "args": {"name": name}})
         order = np.argsort(spans.start, kind="stable")
-        order = order[(spans.end[order] > self.begin) & (spans.start[order] < self.end)]
-        start = np.clip(spans.start[order], self.begin, self.end)
-        end = np.clip(spans.end[order], self.begin, self.end)
-        return spans.index[order], start - self.begin, np.maximum(end - start, 0.0)
+        order = order[(spans.end[order] > begin) & (spans.start[order] < end)]
+        stages, start = spans.index[order], np.clip(spans.start[order], begin, end)
+        lengths = np.maximum(np.clip(spans.end[order], begin, end) - start, 0.0)
+        micros = (1e6 * np.stack([start - begin, lengths])).round(3).tolist()
+        events += [
+            {
+                "ph": "X",
+                "cat": node.kind,
+                **place,
+                "name": spans.stages[stage],
+                "ts": ts,
+                "dur": dur,
+            }
+            for stage, ts, dur in zip(stages, *micros, strict=True)
+        ]
+        # A buffer that was too small begins later.
+        covered = end - max(begin, float(spans.start.min(initial=end)))
+        own = shares.setdefault(node.kind, Counter())
+        for stage, length in zip(stages, lengths.tolist(), strict=True):
+            own[spans.stages[stage]] += length / max(covered, 1e-9) / alike[node.kind]
+    data = {**about, "seconds": end - begin, "stage_shares": shares}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": data}
