@@ -8,6 +8,7 @@ from network_specs import (
     BOX,
     DISCRETE,
     MULTI_DISCRETE,
+    image,
     make_spec,
     random_observations,
     vector,
@@ -234,3 +235,28 @@ def test_heads_start_small_and_orthogonal():
     torch.testing.assert_close(value.norm(), torch.tensor(1.0))
     hidden = network.encoder.mlp.layers[1].weight.data
     torch.testing.assert_close(hidden @ hidden.T, 2 * torch.eye(64), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("leaf", [vector(), image(12, 1)])
+def test_dpg_actor_and_critic(leaf):
+    spec = make_spec(leaf, action=BOX)
+    network = make_network(NetworkOptions(), spec, "dpg", 0)
+    flat = FlatParameters(network)
+    observations = random_observations(spec, ENVS)
+    action = network.actor(observations)
+    assert action.shape == (ENVS, 2)
+    assert (action.abs() <= 1).all()
+    q = network.critic(observations, action)
+    assert q.shape == (ENVS,)
+    network.critic(observations, action.detach()).sum().backward()
+    assert not flat.gradient[flat.span("actor_part")].any()
+    assert flat.gradient[flat.span("critic_part")].any()
+    flat.zero_gradient()
+    q.sum().backward()
+    assert flat.gradient[flat.span("actor_part")].any()
+    extremes = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], np.float32)
+    np.testing.assert_allclose(network.env_action(extremes), [[-2, 0], [0, 0.5], [2, 1]])
+    outputs, _ = network.unroll(
+        random_observations(spec, ROWS, ENVS), (), torch.zeros(ROWS, ENVS).bool()
+    )
+    assert outputs.action.shape == (ROWS, ENVS, 2)
