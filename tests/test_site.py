@@ -45,11 +45,6 @@ def test_the_menu_has_every_page_once():
     assert sorted(entries(SITE["nav"])) == sorted(pages)
 
 
-def test_hooks_and_styles_are_there():
-    assert all((ROOT / path).is_file() for path in SITE["hooks"])
-    assert all((DOCS / path).is_file() for path in SITE["extra_css"])
-
-
 def test_links_out_of_the_documentation_become_text():
     links = hook("source_links")
 

@@ -50,13 +50,14 @@ class OptimizerOptions(Options):
 
 
 class Optimizer(ABC):
-    """Steps `vector` in place. `state_vector` holds the moments one after the other, [k * n],
-    then the number of steps; float32 counts exactly to 2^24 and stays there, where no bias
-    correction is left."""
+    """Steps `vector` in place.
+
+    `state_vector` holds the moments, [k * n], and then the number of steps. float32 counts exactly
+    to 2^24 and stays there, where no bias correction is left."""
 
     def __init__(self, options: OptimizerOptions, vector: Tensor, state: Tensor) -> None:
         self.options, self.vector, self.state_vector = options, vector, state
-        self.moments = _moments(options, state)
+        self.moments = state[:-1].view(num_moments(options), vector.numel())
         self.count = state[-1]
         self.last_norm = math.nan
         self._scratch = torch.empty_like(vector)
@@ -77,8 +78,9 @@ class Optimizer(ABC):
 
     @torch.no_grad()
     def step_on_device(self, gradient: Tensor, learning_rate_scale: Tensor) -> Tensor:
-        """The same without a look at any number, so that a device needs no host for it: `gradient`
-        is clipped in place, and what is not finite leaves everything as it was. Its norm."""
+        """The same step, computed without the host; returns the norm.
+
+        A gradient that is not finite changes nothing."""
         norm, limit = torch.linalg.vector_norm(gradient), self.options.max_grad_norm
         is_finite = torch.isfinite(norm)
         before = (self.vector.clone(), self.state_vector.clone())
@@ -91,12 +93,12 @@ class Optimizer(ABC):
         return norm
 
     def load(self, state: Tensor) -> None:
-        """Go on with the moments of a checkpoint."""
+        """Continue with the moments of a checkpoint."""
         self.state_vector.copy_(state)
 
     @abstractmethod
     def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
-        """A learning rate that is a tensor is not looked at, nor is any other number."""
+        """Update the vector; with a learning rate on the device, without reading any number."""
 
 
 class SGD(Optimizer):
@@ -175,7 +177,7 @@ _OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 
 def num_moments(options: OptimizerOptions) -> int:
-    """How many numbers per parameter the optimizer remembers."""
+    """Moments per parameter."""
     with_momentum = int(options.momentum > 0.0)
     if options.optimizer == "rmsprop":
         return 1 + int(options.rms_centered) + with_momentum
@@ -185,11 +187,6 @@ def num_moments(options: OptimizerOptions) -> int:
 def state_size(options: OptimizerOptions, n: int) -> int:
     """Length of `state_vector` for `n` parameters."""
     return num_moments(options) * n + 1
-
-
-def _moments(options: OptimizerOptions, state: Tensor) -> Tensor:
-    count = num_moments(options)
-    return state[:-1].view(count, (state.numel() - 1) // max(1, count))
 
 
 def make_optimizer(
@@ -207,8 +204,9 @@ def make_optimizer(
 
 @torch.no_grad()
 def clip_by_global_norm(gradient: Tensor, max_norm: float) -> Tensor:
-    """Scale `gradient` in place to at most `max_norm`, without waiting for the device; the norm
-    before. A gradient that is not finite is not made finite: its norm is inf or nan."""
+    """Scale `gradient` in place to at most `max_norm`; returns the norm before.
+
+    It does not wait for the device. A gradient that is not finite stays so."""
     norm = torch.linalg.vector_norm(gradient)
     gradient.mul_((max_norm / norm.clamp(min=1e-12)).clamp(max=1.0))
     return norm

@@ -173,10 +173,6 @@ class Policy(Part):
         """The answer to this group's last request, or None while there is none yet."""
         raise NotImplementedError
 
-    def lagging(self, updates: int) -> Policy | None:
-        """The same policy with weights this many updates old; None if it reads no board."""
-        return None
-
 
 @dataclass(frozen=True)
 class Gradient:

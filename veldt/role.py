@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from veldt.context import NodeContext
 
 Arrays = dict[str, np.ndarray]
-P = TypeVar("P", bound="Part")
 T = TypeVar("T")
 
 
@@ -67,11 +66,6 @@ class Role(Part):
     def device(self) -> str:
         """The device it computes on: "cpu" or "cuda"."""
         return "cpu"
-
-    def lagging(self: P, updates: int) -> P | None:
-        """The same role acting with weights this many updates old; None if it does not act with
-        weights of a board."""
-        return None
 
 
 class EndLike:

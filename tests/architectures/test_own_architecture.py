@@ -15,7 +15,6 @@ import pytest
 import veldt
 from veldt import architectures
 from veldt.architectures import ppo
-from veldt.cli import main as cli
 from veldt.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -53,13 +52,6 @@ def test_a_module_trains_too(tmp_path):
     write(tmp_path / "own_package" / "systems.py")
     result = veldt.train("own_package.systems", env="CartPole-v1", **SMALL)
     assert result.updates > 0
-
-
-def test_its_options_are_on_the_command_line(tmp_path, capsys):
-    write(tmp_path / "own_ppo.py")
-    with pytest.raises(SystemExit):
-        cli.main(["train", "own_ppo.py", "--help", "all"])
-    assert "--target-kl" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 from driving import advance_until
 from several_nodes import SeveralNodes, several_nodes
 
-import veldt
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 
@@ -65,22 +63,3 @@ def test_actors_on_other_ray_nodes_stream_over_tls(
     assert counted("dropped.broken_connection") == 0
     refused = (name for snapshot in backend.snapshots() for name in snapshot.counters)
     assert sum(counted(name) for name in refused if name.startswith("dropped.wire")) == 0
-
-
-@pytest.mark.slow
-def test_it_learns_with_its_actors_on_other_ray_nodes(
-    three_nodes: SeveralNodes, tmp_path: Path
-) -> None:
-    """As many trajectories per batch as there are actors: the learner is then never behind."""
-    result = veldt.train(
-        "seed_rl",
-        env="CartPole-v1",
-        backend="ray",
-        seed=1,
-        num_actors=2,
-        batch_trajectories=2,
-        target_return=475,
-        max_seconds=180,
-        run_dir=str(tmp_path / "run"),
-    )
-    assert result.reached_target, (result.mean_return_100, result.env_steps)

@@ -5,36 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-import veldt
 from veldt.architectures import load
 from veldt.options import RunOptions
 from veldt.options.fields import flat
 from veldt.run.plan import make_plan
-
-SMALL = {"min_replay_transitions": 200, "batch_size": 32, "evaluation_episodes": 0}
-VARIANTS = {
-    "dqn": {},
-    "gorila-bundled": {"num_shards": 2, "num_actors": 2},
-    "gorila-global": {"replay": "global", "num_shards": 2},
-    "apex": {"num_actors": 2},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_learns_on_processes(variant, tmp_path):
-    options = {**SMALL, **VARIANTS[variant], "total_env_steps": 4_000, "envs_per_actor": 8}
-    result = veldt.train(
-        variant.split("-")[0],
-        env="CartPole-v1",
-        backend="process",
-        run_dir=str(tmp_path),
-        **options,
-    )
-    assert result.stopped_by == "env_steps"
-    assert result.updates > 10
-    assert result.restarts == 0
-    assert result.dropped.get("not_finite", 0) == 0
 
 
 def published(architecture: str, **constants) -> None:

@@ -90,15 +90,6 @@ def test_what_to_choose_names_a_task_whose_runs_shared_their_cores(scores, tmp_p
     ]
 
 
-def test_the_commands_are_what_a_user_would_type(scores, tmp_path):
-    [lstm] = [t for t in scores.TASKS if t.env == "veldt/Memory-v0"]
-    words = scores.Wanted(lstm, lstm.contestants[0], 4).words(tmp_path, 30.0)
-    typed = " ".join(words[3:11])
-    assert typed == (
-        "train ppo --env veldt/Memory-v0 --env-options delay_env_steps=20 --recurrent lstm"
-    )
-
-
 def scored(seed, evaluation, contestant="veldt ppo", **more):
     asked = {"task": "MinAtar/Breakout-v1", "target": None, "steps_asked": 5_000, "cores": 2,
              "load_before": 1.0}  # fmt: skip

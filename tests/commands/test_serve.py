@@ -42,11 +42,11 @@ def served(policy):
     thread = threading.Thread(target=loop)
     thread.start()
     try:
-        yield service, f"127.0.0.1:{service.server.port}"
+        yield service, f"127.0.0.1:{service.port}"
     finally:
         ended.set()
         thread.join()
-        service.server.close()
+        service.close()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -107,7 +107,7 @@ def test_what_waits_is_answered_in_one_forward_pass():
     service, answered = PolicyService(policy_of("lstm"), HERE), []
 
     def ask(width: int) -> None:
-        with PolicyClient(f"127.0.0.1:{service.server.port}", width) as policy:
+        with PolicyClient(f"127.0.0.1:{service.port}", width) as policy:
             together.wait(policy.welcome and 20.0)
             answered.append(len(policy.act(np.zeros((width, 4), np.float32))))
 
@@ -123,7 +123,7 @@ def test_what_waits_is_answered_in_one_forward_pass():
         service.step()
     for thread in threads:
         thread.join()
-    service.server.close()
+    service.close()
     assert sorted(answered) == [1, 2, 5]
     assert (service.requests, service.forward_passes) == (3, 1)
 
@@ -153,7 +153,7 @@ def test_a_request_that_makes_no_sense_is_named_and_disturbs_no_other_client():
             assert refusal.value.code() == grpc.StatusCode.INVALID_ARGUMENT
             assert "no veldt.Request" in refusal.value.details()
         both_agree(2)
-        assert sum(service.server.refused.values()) == 2
+        assert sum(service.refused.values()) == 2
 
 
 def test_a_token_is_required_where_one_is_set_and_on_other_machines(monkeypatch):

@@ -314,22 +314,6 @@ def test_rows_that_are_too_old_do_not_count_and_shrink_the_step(masks):
     assert float(loss.learning_rate_scale) == pytest.approx(young / counted.sum())
 
 
-def test_entropy_without_a_coefficient_is_measured_on_the_actions_taken():
-    network = linear_network()
-    found = {}
-    for coefficient in (0.0, 1e-9):
-        options = changed(START, entropy_coefficient=coefficient)
-        objective = opened(network, options)
-        part = next(iter(objective.passes(tensors(batch_of()))))
-        rows = select_rows(part, False)
-        logits = objective._outputs(rows).logits
-        found[coefficient] = objective(part).metrics["entropy"]
-    taken = network.distribution.log_prob(logits, rows["action"])
-    torch.testing.assert_close(found[0.0], -taken.mean().detach())
-    exact = network.distribution.entropy(logits).mean().detach()
-    torch.testing.assert_close(found[1e-9].detach(), exact)
-
-
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "veldt/Catch-v0"])
 def test_without_lag_what_acted_is_recalled_as_the_network_would_say_it_again(
     env, monkeypatch, tmp_path

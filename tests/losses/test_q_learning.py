@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 import torch
 import transcriptions as slow
-from hypothesis import given
-from hypothesis import strategies as st
 
 from veldt.losses import asynchronous_q, q_learning
 
@@ -60,23 +58,6 @@ def test_a_final_observation_without_legal_actions_is_harmless():
         assert float(td[0]) == table["reward"][0] - table["q"][0, table["action"][0]]
 
 
-@pytest.mark.parametrize("loss", ["huber", "clipped", "squared"])
-def test_loss_weighs_rows(loss):
-    table = transitions()
-    table["q"] *= 3.0
-    (weights,) = tensors(table, "weights")
-    errors = q_learning.td_errors(*tensors(table, *CORE))
-    found = q_learning.q_loss(errors, loss, weights)
-    td = slow_td(table, True, False)
-    size = np.abs(td)
-    assert (size > 1).any()
-    assert (size < 1).any()
-    terms = np.where((size <= 1) | (loss != "huber"), td**2 / 2, size - 0.5)
-    assert float(found.loss) == pytest.approx((terms * table["weights"]).sum() / ROWS)
-    np.testing.assert_allclose(found.td, td, atol=1e-12)
-    assert not found.td.requires_grad
-
-
 def test_only_the_taken_action_of_the_online_network_learns():
     table = transitions()
     parts = dict(zip(CORE, tensors(table, *CORE), strict=True))
@@ -88,31 +69,6 @@ def test_only_the_taken_action_of_the_online_network_learns():
     np.testing.assert_allclose(parts["q"].grad, expected, atol=1e-12)
     assert parts["online"].grad is None
     assert parts["target"].grad is None
-
-
-@given(st.floats(-1e6, 1e6), st.sampled_from([0.5, 1.0, 3.0]))
-def test_huber_and_clipped_gradients_are_the_clipped_error(error, bound):
-    for function in (q_learning.huber, q_learning.clipped):
-        td = torch.tensor(error, dtype=torch.float64, requires_grad=True)
-        function(td, bound).backward()
-        assert float(td.grad) == pytest.approx(np.clip(error, -bound, bound))
-
-
-@given(slow.rows, st.sampled_from(["one_step", "n_step", "sarsa"]))
-def test_worker_targets_equal_the_loop(data, kind):
-    random = np.random.default_rng(1)
-    steps, envs = data.shape
-    next_q = random.normal(size=(steps, envs, ACTIONS))
-    next_action = random.integers(ACTIONS, size=(steps, envs))
-    for t, b in np.ndindex(steps, envs):
-        follow = next_action[t, b] if kind == "sarsa" else next_q[t, b].argmax()
-        data.next_values[t, b] = next_q[t, b, follow]
-    n = None if kind == "n_step" else 1
-    expected = slow.per_row(data, slow.n_step_return, 0.9, n)
-    q, action = torch.from_numpy(next_q), torch.from_numpy(next_action)
-    (rewards,) = data.tensors("rewards")
-    found = asynchronous_q.worker_targets(kind, rewards, q, action, *data.tensors(*slow.FLAGS), 0.9)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_bad_requests_name_the_remedy():

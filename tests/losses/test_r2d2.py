@@ -71,22 +71,3 @@ def test_priority_mixes_maximum_and_mean_of_valid_rows():
         errors = abs_td[valid[:, b], b]
         assert float(found[b]) == pytest.approx(0.9 * errors.max() + 0.1 * errors.mean())
     assert float(found[3]) == 0.0
-
-
-def test_loss_sums_over_time_and_averages_over_sequences():
-    random, valid = random_sequences()
-    q, targets = random.normal(size=(5, 4, ACTIONS)), random.normal(size=(5, 4))
-    action, weights = random.integers(ACTIONS, size=(5, 4)), random.random(4)
-    learned = torch.from_numpy(q.copy()).requires_grad_()
-    rest = (torch.from_numpy(part) for part in (action, targets, valid, weights))
-    found = r2d2.sequence_loss(learned, *rest)
-    total, gradient = 0.0, np.zeros_like(q)
-    for t, b in np.argwhere(valid):
-        td = targets[t, b] - q[t, b, action[t, b]]
-        total += weights[b] * td**2 / 2
-        gradient[t, b, action[t, b]] = -weights[b] * td / 4
-        assert float(found.td[t, b]) == pytest.approx(td)
-    assert float(found.loss.detach()) == pytest.approx(total / 4)
-    found.loss.backward()
-    np.testing.assert_allclose(learned.grad, gradient, atol=1e-12)
-    assert (found.td[~torch.from_numpy(valid)] == 0).all()

@@ -193,23 +193,3 @@ def test_the_bootstrap_rows_own_inputs_are_restored():
     for name in ("last_action", "last_reward"):
         batch[name][-1] = 0
     assert torch.equal(gradient(network, batch), whole)
-
-
-def test_the_target_network_is_copied_on_time_and_saved():
-    network, batch = make(), make_batch()
-    objective = make_objective(network, target_period_updates=3)
-    with torch.no_grad():
-        next(network.parameters()).add_(1.0)
-    before = objective(batch).total.item()
-    for version in (1, 2):
-        objective.after_update(version)
-        assert objective(batch).total.item() == before
-    objective.after_update(3)
-    copied = objective(batch).total.item()
-    assert copied != before
-    restored = make_objective(make())
-    restored.load_state(objective.state())
-    for ours, theirs in zip(
-        restored._target.network.parameters(), objective._target.network.parameters(), strict=True
-    ):
-        assert torch.equal(ours, theirs)

@@ -34,15 +34,6 @@ def test_targets_and_advantages_equal_the_printed_sums(data, gamma, lambda_, bar
     )
 
 
-@given(slow.rows, gammas)
-def test_on_policy_targets_are_n_step_returns(data, gamma):
-    data.log_rhos[:] = 0.0
-    found = vtrace(*grouped(data.tensors(*ORDER)), Traces(gamma))
-    expected = np.where(data.ignored, data.values, slow.per_row(data, slow.n_step_return, gamma))
-    np.testing.assert_allclose(found.vs, expected, atol=1e-12)
-    np.testing.assert_allclose(found.advantages, expected - data.values, atol=1e-12)
-
-
 @given(slow.rows, lambdas, bars)
 def test_unweighted_advantages_lack_exactly_rho(data, lambda_, bars):
     tensors = data.tensors(*ORDER)

@@ -85,11 +85,6 @@ def td(data: Rows, t: int, b: int, gamma: float) -> float:
     return data.rewards[t, b] + bootstrap - data.values[t, b]
 
 
-def gae(data: Rows, t: int, b: int, gamma: float, lambda_: float) -> float:
-    inside = window(data, t, b)
-    return sum((gamma * lambda_) ** k * td(data, s, b, gamma) for k, s in enumerate(inside))
-
-
 def vtrace_target(
     data: Rows, s: int, b: int, gamma: float, lambda_: float, rho_bar: float, c_bar: float
 ) -> float:

@@ -105,15 +105,6 @@ def test_gaussian_samples_have_the_stated_moments(family):
     np.testing.assert_allclose(draws.std(0), std, rtol=0.01)
 
 
-@pytest.mark.parametrize("rows", [3, 2_000], ids=["few", "many"])
-def test_gaussian_draws_follow_from_their_noise(rows):
-    rng, distribution = np.random.default_rng(0), Gaussian((-1.0, -1.0), (1.0, 1.0))
-    params = (4.0 * rng.normal(size=(rows, 4))).astype(np.float32)
-    noise = rng.normal(size=(rows, 2)).astype(np.float32)
-    mean, std = moments(params.astype(np.float64), 2)
-    np.testing.assert_allclose(distribution.draw(params, noise), mean + std * noise, rtol=2e-4)
-
-
 def test_tanh_gaussian_log_prob_is_the_density_of_the_squashed_action():
     distribution = TanhGaussian((-1.0,), (1.0,))
     params = torch.tensor([0.7, -0.3])
@@ -171,15 +162,6 @@ def test_box_actions_keep_their_shape(shape, kind):
     assert distribution.action_features(action[0]).shape == (5, d)
 
 
-def test_auto_squashes_only_between_finite_bounds():
-    finite = ActionSpec("box", (), (-1.0,), (1.0,), (1,))
-    endless = ActionSpec("box", (), (-math.inf,), (math.inf,), (1,))
-    assert isinstance(make_distribution(finite, "auto"), TanhGaussian)
-    assert type(make_distribution(endless, "auto")) is Gaussian
-    with pytest.raises(ValueError, match="use distribution gaussian"):
-        make_distribution(endless, "tanh_gaussian")
-
-
 @pytest.mark.parametrize(
     "distribution",
     [
@@ -197,3 +179,12 @@ def test_log_prob_and_entropy_are_the_same_together(distribution):
     log_prob, entropy = distribution.log_prob_and_entropy(params, action)
     torch.testing.assert_close(log_prob, distribution.log_prob(params, action))
     torch.testing.assert_close(entropy, distribution.entropy(params))
+
+
+def test_auto_squashes_only_between_finite_bounds():
+    finite = ActionSpec("box", (), (-1.0,), (1.0,), (1,))
+    endless = ActionSpec("box", (), (-math.inf,), (math.inf,), (1,))
+    assert isinstance(make_distribution(finite, "auto"), TanhGaussian)
+    assert type(make_distribution(endless, "auto")) is Gaussian
+    with pytest.raises(ValueError, match="use distribution gaussian"):
+        make_distribution(endless, "tanh_gaussian")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encoders for every kind of observation space."""
 
-import numpy as np
 import pytest
 import torch
 from network_specs import (
@@ -71,17 +70,6 @@ def test_a_float_image_is_convolved_for_those_who_ask():
     assert encode(spec, encoder="nature").num_features == 512
 
 
-def test_mlp_matches_numpy():
-    encoder = encode(make_spec(), hidden_sizes=(8, 6))
-    x = random_observations(make_spec(), 9)["observation"]
-    expected = x.numpy().astype(float)
-    for layer in encoder.mlp.layers:
-        weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
-        expected = np.tanh(expected @ weight.T + bias)
-    actual = encoder({"observation": x}).detach()
-    np.testing.assert_allclose(actual, expected, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("activation", "function"), [("tanh", nn.Tanh()), ("relu", nn.ReLU()), ("elu", nn.ELU())]
 )
@@ -147,17 +135,6 @@ def test_what_is_rounded_on_the_cpu_stays_near_float32(name, monkeypatch):
     assert 0 < (features - expected).norm() < 2e-2 * expected.norm()
     assert nn.functional.cosine_similarity(rounded, exact, dim=0) > 0.995
     assert (rounded - exact).norm() < 0.1 * exact.norm()
-
-
-@pytest.mark.parametrize(
-    ("rows", "side", "multiplies_it"), [(4, 84, True), (48, 84, False), (48, 32, True)]
-)
-def test_float32_is_kept_where_bfloat16_is_not_faster(rows, side, multiplies_it, monkeypatch):
-    monkeypatch.setattr(encoders, "multiplies_bfloat16", lambda: multiplies_it)
-    spec = make_spec(image(side))
-    observations = random_observations(spec, rows)
-    expected = encode(spec, image_precision="float32")(observations)
-    assert torch.equal(encode(spec)(observations), expected)
 
 
 def test_who_judges_or_ships_a_policy_has_float32(monkeypatch):

@@ -67,32 +67,6 @@ def test_views_survive_backward_load_statistics_and_writes():
     assert_views(network, flat)
 
 
-def test_gradients_equal_those_of_an_ordinary_module():
-    network, _ = make(recurrent="gru")
-    twin, _ = make(recurrent="gru")
-    first = torch.zeros(4, 6).bool()
-    observations = random_observations(make_spec(), 4, 6)
-
-    def loss(module):
-        return module.unroll(observations, module.initial_state(6), first)[0].value.square().sum()
-
-    loss(network).backward()
-    expected = torch.autograd.grad(loss(twin), list(twin.parameters()), allow_unused=True)
-    for parameter, gradient in zip(network.parameters(), expected, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient)
-
-
-def test_two_networks_exchange_one_vector():
-    network, flat = make()
-    other = make_network(network.config, network.spec, "policy_value", 1)
-    target = FlatParameters(other)
-    assert loss_of(other) != loss_of(network)
-    target.load(flat.numpy())
-    assert loss_of(other) == loss_of(network)
-    flat.vector.zero_()
-    assert loss_of(other) != loss_of(network)
-
-
 def test_memory_of_the_caller():
     network, flat = make()
     memory = torch.full((flat.size,), 3.0)
@@ -105,6 +79,14 @@ def test_memory_of_the_caller():
         FlatParameters(twin, memory=torch.zeros(3))
 
 
+def test_wrong_sizes_and_dtypes_are_refused():
+    _, flat = make()
+    with pytest.raises(ValueError, match="expected"):
+        flat.load(np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="keeps all weights in float32"):
+        FlatParameters(nn.Linear(2, 2).double())
+
+
 def test_frozen_parameters_and_integer_buffers():
     module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     module[0].bias.requires_grad_(False)
@@ -114,11 +96,3 @@ def test_frozen_parameters_and_integer_buffers():
     assert flat.span("0") == slice(0, 4)
     with pytest.raises(KeyError):
         flat.span("2")
-
-
-def test_wrong_sizes_and_dtypes_are_refused():
-    _, flat = make()
-    with pytest.raises(ValueError, match="expected"):
-        flat.load(np.zeros(3, np.float32))
-    with pytest.raises(ValueError, match="keeps all weights in float32"):
-        FlatParameters(nn.Linear(2, 2).double())

@@ -163,40 +163,6 @@ def test_dueling_advantages_have_mean_zero():
     assert network.encoder.num_features == 16
 
 
-@pytest.mark.parametrize("leaf", [vector(), image(12, 1)])
-def test_dpg_actor_and_critic(leaf):
-    spec = make_spec(leaf, action=BOX)
-    network = make_network(NetworkOptions(), spec, "dpg", 0)
-    flat = FlatParameters(network)
-    observations = random_observations(spec, ENVS)
-    action = network.actor(observations)
-    assert action.shape == (ENVS, 2)
-    assert (action.abs() <= 1).all()
-    q = network.critic(observations, action)
-    assert q.shape == (ENVS,)
-    network.critic(observations, action.detach()).sum().backward()
-    assert not flat.gradient[flat.span("actor_part")].any()
-    assert flat.gradient[flat.span("critic_part")].any()
-    flat.zero_gradient()
-    q.sum().backward()
-    assert flat.gradient[flat.span("actor_part")].any()
-    extremes = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], np.float32)
-    np.testing.assert_allclose(network.env_action(extremes), [[-2, 0], [0, 0.5], [2, 1]])
-    outputs, _ = network.unroll(
-        random_observations(spec, ROWS, ENVS), (), torch.zeros(ROWS, ENVS).bool()
-    )
-    assert outputs.action.shape == (ROWS, ENVS, 2)
-
-
-def test_heads_start_small_and_orthogonal():
-    network = make_network(NetworkOptions(), make_spec(), "policy_value", 0)
-    policy, value = network.head.weight.data.split((3, 1))
-    torch.testing.assert_close(policy @ policy.T, 1e-4 * torch.eye(3), atol=1e-8, rtol=1e-4)
-    torch.testing.assert_close(value.norm(), torch.tensor(1.0))
-    hidden = network.encoder.mlp.layers[1].weight.data
-    torch.testing.assert_close(hidden @ hidden.T, 2 * torch.eye(64), atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize("head", ["policy_value", "q"])
 @pytest.mark.parametrize("encoder", ["auto", "network_specs:make_linear_encoder"])
 def test_the_seed_alone_decides_the_weights(head, encoder):
@@ -260,3 +226,37 @@ def test_a_blank_network_has_the_same_shapes_and_draws_nothing(recurrent, monkey
     made = factory.make().state_dict()
     assert blank.state_dict().keys() == made.keys()
     assert all(torch.equal(entry, made[name]) for name, entry in blank.state_dict().items())
+
+
+def test_heads_start_small_and_orthogonal():
+    network = make_network(NetworkOptions(), make_spec(), "policy_value", 0)
+    policy, value = network.head.weight.data.split((3, 1))
+    torch.testing.assert_close(policy @ policy.T, 1e-4 * torch.eye(3), atol=1e-8, rtol=1e-4)
+    torch.testing.assert_close(value.norm(), torch.tensor(1.0))
+    hidden = network.encoder.mlp.layers[1].weight.data
+    torch.testing.assert_close(hidden @ hidden.T, 2 * torch.eye(64), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("leaf", [vector(), image(12, 1)])
+def test_dpg_actor_and_critic(leaf):
+    spec = make_spec(leaf, action=BOX)
+    network = make_network(NetworkOptions(), spec, "dpg", 0)
+    flat = FlatParameters(network)
+    observations = random_observations(spec, ENVS)
+    action = network.actor(observations)
+    assert action.shape == (ENVS, 2)
+    assert (action.abs() <= 1).all()
+    q = network.critic(observations, action)
+    assert q.shape == (ENVS,)
+    network.critic(observations, action.detach()).sum().backward()
+    assert not flat.gradient[flat.span("actor_part")].any()
+    assert flat.gradient[flat.span("critic_part")].any()
+    flat.zero_gradient()
+    q.sum().backward()
+    assert flat.gradient[flat.span("actor_part")].any()
+    extremes = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], np.float32)
+    np.testing.assert_allclose(network.env_action(extremes), [[-2, 0], [0, 0.5], [2, 1]])
+    outputs, _ = network.unroll(
+        random_observations(spec, ROWS, ENVS), (), torch.zeros(ROWS, ENVS).bool()
+    )
+    assert outputs.action.shape == (ROWS, ENVS, 2)

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics merged batch by batch equal NumPy's over all data at once."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -96,16 +94,3 @@ def test_pixels_are_normalized_one_by_one():
     plain = make_network(NetworkOptions(), spec, "policy_value", 0)
     plain.load_state_dict(network.state_dict(), strict=False)
     torch.testing.assert_close(seen, plain.step({"observation": actual}, (), first)[0].value)
-
-
-def test_vectors_and_images_are_asked_for_apart():
-    leaves = (
-        ObservationLeaf("observation.a", (3,), "float32", "vector"),
-        ObservationLeaf("observation.b", (1, 36, 36), "uint8", "image"),
-    )
-    spec = make_spec(*leaves)
-    for vectors, images in itertools.product((False, True), repeat=2):
-        options = NetworkOptions(normalize_observations=vectors, normalize_images=images)
-        normalizer = make_network(options, spec, "policy_value", 0).normalizer
-        asked = [leaf for leaf, wanted in zip(leaves, (vectors, images), strict=True) if wanted]
-        assert ([] if normalizer is None else normalizer.leaves) == asked

@@ -43,12 +43,6 @@ def test_the_density_of_draws_integrates_to_one_and_follows_the_noise():
     assert (drawn.diff(dim=0) >= 0).all()
 
 
-def test_the_critic_reads_the_action_in_its_first_layer():
-    network = make_network(CONFIG, make_spec(vector(4), action=BOX), "sac", 0)
-    first = network.critic_part[0].joint.layers[0]
-    assert first.weight.shape == (16, 4 + 2)
-
-
 @pytest.mark.parametrize("head", ["sac", "td3"])
 def test_unbounded_or_discrete_actions_and_memory_are_refused(head):
     endless = ActionSpec("box", (), (-np.inf,), (np.inf,), (1,))

@@ -11,10 +11,10 @@ from veldt.replay import PrioritizedSampler, SequenceStore, TransitionStore
 
 
 def make_store(kind: str, actor: Actor, capacity: int = 240) -> TransitionStore | SequenceStore:
-    cap = {"frame_stack": 4, "soft_cap": 120, "trim_period": 2}
     if kind == "sequences":
-        return SequenceStore(actor.layout, capacity, burn_in=4, unroll=4, **cap)
-    return TransitionStore(actor.layout, capacity, n_step=3, outputs=("q_max",), **cap)
+        return SequenceStore(actor.layout, capacity, burn_in=4, unroll=4, frame_stack=4)
+    cap = {"soft_cap": 120, "trim_period": 2, "outputs": ("q_max",)}
+    return TransitionStore(actor.layout, capacity, n_step=3, frame_stack=4, **cap)
 
 
 @pytest.mark.parametrize("same_step", [False, True])

@@ -9,7 +9,7 @@ from wiring import live
 
 from veldt.context import NodeContext
 from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions, make_network
-from veldt.roles.inference import BatchedPolicy, CudaForwardPass, forward_pass
+from veldt.roles.inference import BatchedPolicy, CudaForwardPass
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
@@ -42,14 +42,6 @@ def flattened(result):
     return torch.cat([part.reshape(-1) for part in (*outputs, *state)])
 
 
-def test_on_the_host_it_is_the_network_itself():
-    own, (inputs, state) = network(), rows(6, seed=1)
-    with torch.inference_mode():
-        ours = forward_pass(own, torch.device("cpu"))(inputs, state)
-        theirs = own.step(inputs, state, inputs["first"])
-    torch.testing.assert_close(flattened(ours), flattened(theirs), rtol=0, atol=0)
-
-
 @needs_cuda
 def test_graphs_follow_new_inputs_and_new_weights():
     on_host, on_device = network(), network().cuda()
@@ -67,15 +59,6 @@ def test_graphs_follow_new_inputs_and_new_weights():
             assert all(not part.is_cuda for part in (*mine[0], *mine[1]))
             torch.testing.assert_close(flattened(mine), flattened(theirs), rtol=1e-3, atol=1e-3)
     assert sorted(ours.graphs) == [4, 6]
-
-
-@needs_cuda
-def test_a_batch_size_that_comes_once_costs_no_graph():
-    ours = CudaForwardPass(network().cuda(), torch.device("cuda"))
-    with torch.inference_mode():
-        for count in range(1, 5):
-            ours(*rows(count, seed=count))
-    assert not ours.graphs
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
+import time
 
 import pytest
 import torch
@@ -63,32 +61,10 @@ def test_a_number_that_was_asked_for_stays(machine, most, gives_way):
     assert torch.get_num_threads() == threads.number == most
 
 
-WAITING = """
-import time
-from veldt.roles.learner import scheduled_seconds
-before, ends = scheduled_seconds(), time.monotonic() + 1.0
-while time.monotonic() < ends:
-    pass
-after = scheduled_seconds()
-print(after[1] - before[1])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's schedstat")
-def test_waiting_for_a_core_is_seen():
-    """Three that want one core each wait for two thirds of their time."""
-    if scheduled_seconds() is None:
-        pytest.skip("this kernel keeps no schedstat")
-    core = min(os.sched_getaffinity(0))
-    programs = [
-        subprocess.Popen(
-            [sys.executable, "-c", WAITING],
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, [core]),
-        )
-        for _ in range(3)
-    ]
-    waited = [float(program.communicate(timeout=120)[0]) for program in programs]
-    assert max(waited) > 0.3
+@pytest.mark.skipif(scheduled_seconds() is None, reason="this kernel keeps no schedstat")
+def test_time_on_a_core_is_counted():
+    before, ends = scheduled_seconds(), time.monotonic() + 0.2
+    while time.monotonic() < ends:
+        pass
+    after = scheduled_seconds()
+    assert sum(after) - sum(before) > 0.1

@@ -251,27 +251,6 @@ def test_a_learners_copy_changes_only_by_a_pull():
         assert sum(sizes) == run.role(learners[0])._flat.size
 
 
-def test_the_target_is_the_servers_copy_every_n_server_updates():
-    options = {"num_shards": 2, "batch_size": 16, "env_steps_per_update": 8}
-    options |= {"target_period_updates": 5, "outlier_deviations": 0.0}
-    with OpenRun("gorila", num_actors=2, min_replay_transitions=64, **options) as run:
-        learner = run.role("learner-0")
-        target = learner.objective._target
-        published = {0: run.weights()}
-        copies = 0
-        for _ in range(400):
-            for name in run.nodes:
-                before = target._copies
-                run.step(name)
-                published[len(published)] = run.weights()
-                if target._copies != before:
-                    assert target._copies == learner._version // 5
-                    copied = FlatParameters(target.network).numpy()
-                    assert any((copied == each).all() for each in published.values())
-                    copies += 1
-        assert copies >= 5
-
-
 def test_downpour_pushes_sums_and_fetches_seldom():
     servers = Servers(num_shards=2, optimizer=OptimizerOptions("sgd", 1.0, momentum=0.0))
     often, flat, told = servers.learner(DownpourOptions(3, 2))

@@ -229,24 +229,3 @@ def test_a_network_that_looks_at_a_number_is_launched_as_it_is():
         differentiate(batch_of("policy_value", seed, "cuda"))
     assert not differentiate.graphs
     assert torch.isfinite(flat.gradient).all()
-
-
-@needs_cuda
-@pytest.mark.parametrize("name", ["actor_critic", "q_learning"])
-def test_large_batches_in_bfloat16_stay_near_float32(name):
-    """Images are convolved in bfloat16 in batches of 128 rows or more: the direction holds."""
-    head, make = OBJECTIVES[name]
-    gradients = []
-    for device in ("cpu", "cuda"):
-        own = network(head, device)
-        flat, objective = FlatParameters(own, device), make()
-        objective.open(own)
-        batch = {
-            n: t.repeat_interleave(16, 1 if head == "policy_value" else 0)
-            for n, t in batch_of(head, 3).items()
-            if n not in ("parameter_version", "provenance")
-        }
-        objective({n: t.to(device) for n, t in batch.items()}).total.backward()
-        gradients.append(flat.gradient.cpu())
-    similarity = torch.nn.functional.cosine_similarity(*gradients, dim=0)
-    assert similarity > 0.995

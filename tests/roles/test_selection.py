@@ -193,16 +193,6 @@ def test_the_critics_values_are_kept_with_the_row(head, select):
     assert not np.allclose(taken, best)
 
 
-@pytest.mark.parametrize(("exponent", "least", "most"), [(0.0, -0.1, 0.1), (1.0, 0.4, 1.0)])
-def test_pink_draws_are_like_the_ones_before(exponent, least, most):
-    select = SquashedDraws(exponent, keep_values=False)
-    _, outputs, found = replies(select, box_network("sac"), 64, 200)
-    pushes = np.stack([reply.action - outputs.action.numpy() for reply in found])
-    pushes /= pushes.std()
-    assert least < (pushes[1:] * pushes[:-1]).mean() < most
-    assert not found[0].outputs["value_taken"].any()
-
-
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("steps", [1, 2, 63, 64])
 def test_every_value_of_colored_noise_is_standard_normal(exponent, steps):

@@ -208,6 +208,29 @@ class BoundedActionNetwork(Network):
         return ActionOutput(self._squashed(features))
 
 
+class Critic(nn.Module):
+    """Reads the action beside the features of an encoder, in layers of `sizes`."""
+
+    def __init__(
+        self,
+        config: NetworkOptions,
+        spec: EnvironmentSpec,
+        sizes: tuple[int, ...],
+        activation: str,
+        generator: torch.Generator | None,
+    ) -> None:
+        super().__init__()
+        self.encoder = make_encoder(config, spec, generator, last_layer=False)
+        num_inputs = self.encoder.num_features + len(spec.action.low)
+        self.joint = MLP(num_inputs, sizes, activation, generator)
+        self.head = fused_linear(self.joint.num_features, ((1, 1.0),), generator)
+
+    def forward(self, observations: Observations, action: Tensor) -> Tensor:
+        features = self.encoder(observations)
+        joined = torch.cat((features, action.reshape(features.shape[0], -1)), dim=1)
+        return self.head(self.joint(joined)).squeeze(1)
+
+
 class DPGNetwork(BoundedActionNetwork):
     """An actor and a critic that reads the action beside the features of its last but one layer."""
 
@@ -215,37 +238,11 @@ class DPGNetwork(BoundedActionNetwork):
         self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
     ) -> None:
         super().__init__(config, spec, generator)
-        encoder = make_encoder(config, spec, generator, last_layer=False)
         width, activation = last_layer(config, spec)
-        num_inputs = encoder.num_features + len(spec.action.low)
-        joint = MLP(num_inputs, (width,), activation, generator)
-        value = fused_linear(width, ((1, 1.0),), generator)
-        self.critic_part = nn.ModuleDict({"encoder": encoder, "joint": joint, "head": value})
+        self.critic_part = Critic(config, spec, (width,), activation, generator)
 
     def critic(self, observations: Observations, action: Tensor) -> Tensor:
-        features = self.critic_part["encoder"](self._normalized(observations))
-        joined = torch.cat((features, action.reshape(features.shape[0], -1)), dim=1)
-        return self.critic_part["head"](self.critic_part["joint"](joined)).squeeze(1)
-
-
-class Critic(nn.Module):
-    """Reads vectors and action in its first layer; images are convolved before."""
-
-    def __init__(
-        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
-    ) -> None:
-        super().__init__()
-        # The encoder's own MLP has no layer: all of them come after the action.
-        bare = replace(config, hidden_sizes=config.hidden_sizes[:1])
-        self.encoder = make_encoder(bare, spec, generator, last_layer=False)
-        num_inputs = self.encoder.num_features + len(spec.action.low)
-        self.joint = MLP(num_inputs, config.hidden_sizes, config.activation, generator)
-        self.head = fused_linear(self.joint.num_features, ((1, 1.0),), generator)
-
-    def forward(self, observations: Observations, action: Tensor) -> Tensor:
-        features = self.encoder(observations)
-        joined = torch.cat((features, action.reshape(features.shape[0], -1)), dim=1)
-        return self.head(self.joint(joined)).squeeze(1)
+        return self.critic_part(self._normalized(observations), action)
 
 
 class TwinCriticNetwork(BoundedActionNetwork):
@@ -263,7 +260,12 @@ class TwinCriticNetwork(BoundedActionNetwork):
         outputs_per_action: int = 1,
     ) -> None:
         super().__init__(config, spec, generator, outputs_per_action)
-        self.critic_part = nn.ModuleList(Critic(config, spec, generator) for _ in range(2))
+        # The encoder's own MLP has no layer: all of them come after the action.
+        bare = replace(config, hidden_sizes=config.hidden_sizes[:1])
+        sizes, activation = config.hidden_sizes, config.activation
+        self.critic_part = nn.ModuleList(
+            Critic(bare, spec, sizes, activation, generator) for _ in range(2)
+        )
         for trunk in (self.actor_part["encoder"], self.critic_part):
             for layer in trunk.modules():
                 if isinstance(layer, nn.Linear):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from veldt.networks.distributions import Distribution
 from veldt.networks.encoders import make_encoder
 from veldt.networks.layers import CORES, Core, State
-from veldt.networks.normalizers import ObservationNormalizer, RunningMoments, normalized_leaves
+from veldt.networks.normalizers import ObservationNormalizer, RunningMoments
 from veldt.networks.options import NetworkOptions
 from veldt.types import ACTION_MASK, EnvironmentSpec, Field
 
@@ -37,8 +37,8 @@ class Network(nn.Module, ABC):
     def __init__(self, config: NetworkOptions, spec: EnvironmentSpec) -> None:
         super().__init__()
         self.config, self.spec = config, spec
-        asked = (config.normalize_observations, config.normalize_images)
-        normalized = normalized_leaves(spec.observation, *asked)
+        asked = {"vector": config.normalize_observations, "image": config.normalize_images}
+        normalized = [leaf for leaf in spec.observation if asked.get(leaf.kind, False)]
         self.normalizer = ObservationNormalizer(normalized) if normalized else None
         self.return_moments = RunningMoments(()) if config.normalize_returns else None
         self.core: Core | None = None

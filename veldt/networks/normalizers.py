@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -97,8 +96,12 @@ class ObservationNormalizer(nn.Module):
     def __init__(self, leaves: Sequence[ObservationLeaf]) -> None:
         super().__init__()
         self.leaves = list(leaves)
-        self._epsilons = [_least_deviation(leaf) ** 2 for leaf in leaves]
-        self._moments = [RunningMoments(leaf.shape, _first_variance(leaf)) for leaf in leaves]
+        self._epsilons = [_least_variance(leaf) for leaf in leaves]
+        # Before the first update bytes are divided by 255; all else stays as it is.
+        self._moments = [
+            RunningMoments(leaf.shape, 255.0**2 if leaf.dtype == "uint8" else 1.0)
+            for leaf in leaves
+        ]
         self.moments = nn.ModuleList(self._moments)
 
     def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -125,20 +128,8 @@ class ObservationNormalizer(nn.Module):
             moments.update(rows, counted)
 
 
-def normalized_leaves(
-    leaves: Sequence[ObservationLeaf], vectors: bool, images: bool
-) -> list[ObservationLeaf]:
-    kinds = {"vector": vectors, "image": images}
-    return [leaf for leaf in leaves if kinds.get(leaf.kind, False)]
-
-
-def _first_variance(leaf: ObservationLeaf) -> float:
-    """Before the first update bytes are divided by 255; all else stays as it is."""
-    return 255.0**2 if leaf.dtype == "uint8" else 1.0
-
-
-def _least_deviation(leaf: ObservationLeaf) -> float:
+def _least_variance(leaf: ObservationLeaf) -> float:
     """Bounds the scale of pixels whose variance is near zero."""
     if leaf.kind != "image":
-        return math.sqrt(EPSILON)
-    return 1.0 if leaf.dtype == "uint8" else 1.0 / 255.0
+        return EPSILON
+    return 1.0 if leaf.dtype == "uint8" else (1.0 / 255.0) ** 2

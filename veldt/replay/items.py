@@ -38,8 +38,8 @@ class ItemStore(ABC):
         capacity: int,
         fields: Sequence[str],
         frame_stack: int,
-        soft_cap: int | None,
-        trim_period: int,
+        soft_cap: int | None = None,
+        trim_period: int = 1,
         per_row: bool = True,
     ) -> None:
         self.blocks = BlockStore(layout, capacity, fields, frame_stack)

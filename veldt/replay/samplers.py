@@ -76,24 +76,14 @@ class UniformSampler:
 
     def sample(self, num: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Indices int64 [num] and weights of 1, float32 [num]."""
-        return self._draw(num, random), np.ones(num, np.float32)
-
-    def _draw(self, num: int, random: np.random.Generator) -> np.ndarray:
-        store = self._store
+        store, found = self._store, np.empty(0, np.int64)
         if not store.size:
             raise ValueError("nothing to draw: the replay is empty")
-        if store.size < store.range // 8:  # refusals would outnumber hits
-            candidates = np.flatnonzero(store.valid[: store.range])
-            return candidates[random.integers(0, candidates.size, num)]
         share = store.size / store.range
-        found: list[np.ndarray] = []
-        missing = num
-        while missing > 0:
+        while (missing := num - len(found)) > 0:
             drawn = random.integers(0, store.range, int(missing / share * 1.1) + 8)
-            hits = drawn[store.valid[drawn]][:missing]
-            found.append(hits)
-            missing -= hits.size
-        return found[0] if len(found) == 1 else np.concatenate(found)
+            found = np.concatenate([found, drawn[store.valid[drawn]][:missing]])
+        return found, np.ones(num, np.float32)
 
     def update(self, ids: np.ndarray, priorities: np.ndarray) -> int:
         """Ignores priorities; returns how many of the items are gone."""

@@ -56,13 +56,9 @@ class SequenceStore(ItemStore):
         unroll: int,
         frame_stack: int = 1,
         outputs: Sequence[str] = (),
-        soft_cap: int | None = None,
-        trim_period: int = 1,
     ) -> None:
         fields = ("action", "reward", *SEQUENCE_FLAGS, *outputs)
-        super().__init__(
-            layout, capacity, fields, frame_stack, soft_cap, trim_period, per_row=False
-        )
+        super().__init__(layout, capacity, fields, frame_stack, per_row=False)
         self.burn_in, self.unroll, self.length = burn_in, unroll, burn_in + unroll
         steps, num_blocks = self.blocks.num_steps, self.blocks.num_blocks
         self._blocks_per_period = unroll // steps

@@ -56,39 +56,6 @@ class Windows:
     complete: np.ndarray
 
 
-def n_step_windows(
-    reward: np.ndarray,
-    terminated: np.ndarray,
-    ends: np.ndarray,
-    usable: np.ndarray,
-    severed: np.ndarray,
-    n_step: int,
-    discount: float,
-) -> Windows:
-    """Windows that start at each of M rows; row M only bootstraps.
-
-    `usable`: may start a window (not a reset row). `severed`: the next row does not follow from
-    this one although no end was announced; a window that meets it is neither open nor complete."""
-    num_rows = len(reward)
-    total = np.zeros(reward.shape)
-    factor = np.ones(reward.shape)
-    length = np.zeros(reward.shape, np.int64)
-    ended = np.zeros(reward.shape, bool)
-    active = usable.copy()
-    stops = ends | severed
-    growth = np.where(terminated, 0.0, discount)
-    for ahead in range(min(n_step, num_rows)):
-        starts = num_rows - ahead
-        running = active[:starts]
-        total[:starts] += factor[:starts] * reward[ahead:] * running
-        length[:starts] += running
-        factor[:starts] *= np.where(running, growth[ahead:], 1.0)
-        ended[:starts] |= running & ends[ahead:]
-        active[:starts] = running & ~stops[ahead:]
-    grown = length == n_step
-    return Windows(total, factor, length, ended, active & ~grown, ended | (active & grown))
-
-
 class TransitionStore(ItemStore):
     """Transitions (s, a, sum of n rewards, discount, s'), one possible item per stored row.
 
@@ -180,21 +147,28 @@ class TransitionStore(ItemStore):
         return fresh
 
     def _windows(self, rows: Rows, first_behind: np.ndarray) -> Windows:
-        ends = rows["terminated"] | rows["truncated"]
+        """Windows that start at each of M rows; row M, which begins an episode where
+        `first_behind`, only bootstraps."""
+        reward, terminated, active = rows["reward"], rows["terminated"], ~rows["ignored"]
+        ends = terminated | rows["truncated"]
         ends[:-1] |= rows["ignored"][1:]
-        severed = np.empty_like(ends)
-        severed[:-1] = rows["first"][1:]
-        severed[-1] = first_behind
-        severed &= ~ends
-        return n_step_windows(
-            rows["reward"],
-            rows["terminated"],
-            ends,
-            ~rows["ignored"],
-            severed,
-            self.n_step,
-            self.discount,
-        )
+        # Where the next row does not follow from this one although no end was announced, a window
+        # is neither open nor complete.
+        stops = np.concatenate([rows["first"][1:], first_behind[None]]) | ends
+        total, factor = np.zeros(reward.shape), np.ones(reward.shape)
+        length = np.zeros(reward.shape, np.int64)
+        ended = np.zeros(reward.shape, bool)
+        growth = np.where(terminated, 0.0, self.discount)
+        for ahead in range(min(self.n_step, len(reward))):
+            starts = len(reward) - ahead
+            running = active[:starts]
+            total[:starts] += factor[:starts] * reward[ahead:] * running
+            length[:starts] += running
+            factor[:starts] *= np.where(running, growth[ahead:], 1.0)
+            ended[:starts] |= running & ends[ahead:]
+            active[:starts] = running & ~stops[ahead:]
+        grown = length == self.n_step
+        return Windows(total, factor, length, ended, active & ~grown, ended | (active & grown))
 
     def _write(
         self, windows: Windows, rows: Rows, behind: np.ndarray

@@ -9,7 +9,7 @@ buffering).
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -112,13 +112,6 @@ class EnvironmentGroup:
         running += step.reward
         return running
 
-    def is_bad(self) -> bool:
-        """Whether the trajectory that ends here contains numbers that are not finite."""
-        met = self.environment.bad_rows - self.bad_rows_seen
-        self.bad_rows_seen += met
-        self.bad_in_a_row = self.bad_in_a_row + 1 if met else 0
-        return met > 0
-
 
 @dataclass(eq=False)
 class Actor(Role):
@@ -151,7 +144,6 @@ class Actor(Role):
         self._handing_over, self._pulling = telemetry.stage("hand_over"), telemetry.stage("pull")
         self._env_steps = telemetry.counter("env_steps")
         self._trajectories = telemetry.counter("trajectories")
-        self._acting_version = telemetry.gauge("acting_version")
         self._aborted_episodes = telemetry.counter("aborted_episodes")
         self._bad_trajectories = telemetry.counter("dropped.bad_trajectory")
         self._waiting = telemetry.counter("wait_for_update_seconds") if self.synchronous else None
@@ -176,10 +168,6 @@ class Actor(Role):
                 group.environment.set_parameters(self._reader.values)
             group.environment.reset()
         return groups
-
-    def lagging(self, updates: int) -> Actor | None:
-        policy = self.policy.lagging(updates)
-        return None if policy is None else replace(self, policy=policy)
 
     def step(self) -> bool:
         if self._alternating:
@@ -285,11 +273,9 @@ class Actor(Role):
         group.sequence += 1  # also if it is dropped: the next trajectory does not continue it
         group.begun = False
         group.finished_at = time.perf_counter()
-        if group.is_bad():
-            self._drop(group)
-            return
+        if self._is_bad(group):
+            return  # its slot is left to the next trajectory
         version = int(group.arrays["parameter_version"][0, 0])
-        self._acting_version.set(version)
         if self.synchronous:
             group.minimum_version = version + 1
         with self._handing_over:
@@ -297,14 +283,18 @@ class Actor(Role):
         self._trajectories.add()
         group.slot = None
 
-    def _drop(self, group: EnvironmentGroup) -> None:
-        """Leave a bad trajectory's slot to the next one."""
-        self._bad_trajectories.add()
+    def _is_bad(self, group: EnvironmentGroup) -> bool:
+        """Whether the trajectory that ends here contains numbers that are not finite."""
+        met = group.environment.bad_rows - group.bad_rows_seen
+        group.bad_rows_seen += met
+        group.bad_in_a_row = group.bad_in_a_row + 1 if met else 0
+        self._bad_trajectories.add(met > 0)
         if group.bad_in_a_row >= _MOST_BAD_TRAJECTORIES:
             raise EnvironmentFailure(
                 f"the environment '{group.environment.spec.id}' gave rewards or observations that"
                 f" are not finite in {group.bad_in_a_row} trajectories in a row"
             )
+        return met > 0
 
     def close(self) -> None:
         for group in self._groups:

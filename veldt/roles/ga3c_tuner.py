@@ -152,10 +152,7 @@ class Tuner(Role):
         self._window_began = context.clock() + warm_up - self._window_seconds
         self._updates_then = int(self.updates.sum())
         self._warm = False
-        telemetry = context.telemetry
-        self._kept = telemetry.counter("tuning.kept")
-        self._restored = telemetry.counter("tuning.restored")
-        self._gauges = {name: telemetry.gauge(f"tuning.{name}") for name in KINDS}
+        self._gauges = {name: context.telemetry.gauge(f"tuning.{name}") for name in KINDS}
         self._publish()
 
     def step(self) -> bool:
@@ -182,7 +179,6 @@ class Tuner(Role):
             gauge.set(self._climber.setting[name])
 
     def _record(self, verdict: Proposal) -> None:
-        (self._kept if verdict.kept else self._restored).add()
         if self._context.run_dir is None:
             return
         with open(self._context.run_dir / TUNING_LOG, "a", encoding="utf-8") as file:

@@ -273,13 +273,7 @@ def state_views(network: Network, memory: np.ndarray, width: int) -> list[np.nda
     sizes = [int(np.prod(entry.shape)) for entry in network.state_fields().values()]
     if not sizes:
         return []
-    num_groups = memory.size // (sum(sizes) * width)
-    views, start = [], 0
-    for size in sizes:
-        stop = start + num_groups * width * size
-        views.append(memory[start:stop].reshape(num_groups, width, size))
-        start = stop
-    return views
+    return np.split(memory.reshape(-1, width, sum(sizes)), np.cumsum(sizes)[:-1], axis=-1)
 
 
 Request = TypeVar("Request")
@@ -330,11 +324,11 @@ class BatchedInference(Role, Generic[Request]):
             self._first_came_at = self._clock()
         self._requests.append(request)
 
-    def _discard(self, unwanted: Callable[[Request], bool]) -> None:
-        self._requests = [request for request in self._requests if not unwanted(request)]
-
     def _answer_if_due(self) -> bool:
-        if not self._requests or not self._is_time():
+        if not self._requests:
+            return False
+        waited = self._clock() - self._first_came_at
+        if len(self._requests) < self._enough and waited < self.rule.patience_seconds:
             return False
         requests, self._requests = self._requests, []
         with self._inferring:
@@ -342,11 +336,6 @@ class BatchedInference(Role, Generic[Request]):
         self._batches.add()
         self._answers.add(len(requests))
         return True
-
-    def _is_time(self) -> bool:
-        if len(self._requests) >= self._enough:
-            return True
-        return self._clock() - self._first_came_at >= self.rule.patience_seconds
 
     def _answer(self, requests: list[Request]) -> None:
         raise NotImplementedError

@@ -191,7 +191,8 @@ class ParameterServer(Role):
         optimizer = replace(self.optimizer, max_grad_norm=0.0)
         self._optimizer = make_optimizer(optimizer, trained)
         self._outliers = OutlierFilter(self.options)
-        self._good = [array.copy() for array in self._weights_and_moments()]
+        self._moments = self._optimizer.state_vector.numpy()
+        self._good = (self._vector.copy(), self._moments.copy())
         telemetry = context.telemetry
         self._applying, self._publishing = telemetry.stage("apply"), telemetry.stage("publish")
         # Every shard takes every gradient, so a run's updates are those of one shard.
@@ -234,26 +235,22 @@ class ParameterServer(Role):
             self.roll_back()
             return True
         self._updates.add()
-        self._copy(self._weights_and_moments(), self._good)
+        self._keep_as_good()
         return True
 
-    def _weights_and_moments(self) -> list[np.ndarray]:
-        return [self._vector, self._optimizer.state_vector.numpy()]
-
-    def _copy(self, arrays: list[np.ndarray], into: list[np.ndarray]) -> None:
-        for target, array in zip(into, arrays, strict=True):
-            np.copyto(target, array)
+    def _keep_as_good(self) -> None:
+        self._good[0][:], self._good[1][:] = self._vector, self._moments
 
     def roll_back(self) -> None:
         """Return to the last good version."""
-        self._copy(self._good, self._weights_and_moments())
+        self._vector[:], self._moments[:] = self._good
         self._rollbacks.add()
 
     def state(self) -> Arrays:
         return {
             "vector": self._vector,
             "version": np.array(self._version),
-            "optimizer": self._optimizer.state_vector.numpy(),
+            "optimizer": self._moments,
             "outliers": self._outliers.state(),
         }
 
@@ -263,9 +260,9 @@ class ParameterServer(Role):
         if int(state["version"]) >= self._version:
             self._vector[:] = state["vector"]
             self._version = int(state["version"])
-        self._optimizer.state_vector.numpy()[:] = state["optimizer"]
+        self._moments[:] = state["optimizer"]
         self._outliers.load_state(state["outliers"])
-        self._copy(self._weights_and_moments(), self._good)
+        self._keep_as_good()
 
 
 def add_parameter_server(

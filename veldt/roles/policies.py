@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,6 @@ from veldt.networks import FlatParameters, NetworkFactory, acting_step, make_dis
 from veldt.ports import ParameterSource, Policy, RequestClient, StreamClient
 from veldt.role import Part
 from veldt.roles.selection import SampleActions, Selection
-from veldt.topology import lagging
 from veldt.types import (
     ACTION_MASK,
     ActionSpec,
@@ -86,10 +85,6 @@ class LocalPolicy(Policy):
 
     def reply(self, group: int) -> PolicyReply | None:
         return self._replies[group]
-
-    def lagging(self, updates: int) -> Policy | None:
-        weights = lagging(self.weights, updates)
-        return None if weights is None else replace(self, weights=weights)
 
 
 @dataclass(eq=False)
@@ -168,14 +163,12 @@ def scratch_layout(trajectories: Layout) -> Layout:
     return Layout((*fields.items(), ("provenance", trajectories["provenance"])))
 
 
-def answer_layout(action: ActionSpec, group_width: int) -> Layout:
-    """Layout of the actions for one group, which does not depend on the network."""
-    return Layout.of(**{ENV_ACTION: Field((group_width, *action.shape), action.field_dtype)})
-
-
 def stream_layouts(trajectories: Layout, action: ActionSpec) -> tuple[Layout, Layout]:
-    """Layouts of the request and the answer of each row of `trajectories`."""
-    return request_layout(trajectories), answer_layout(action, trajectories["first"].shape[1])
+    """Layouts of the request and the answer of each row of `trajectories`.
+
+    The answer is one action per environment, whatever the network is."""
+    actions = Field((trajectories["first"].shape[1], *action.shape), action.field_dtype)
+    return request_layout(trajectories), Layout.of(**{ENV_ACTION: actions})
 
 
 SCRATCH_STEPS = 8

@@ -351,7 +351,9 @@ class Replay(Role):
             indices, weights = self._sampler.sample(self._batch_size, self._random)
             self._store.sample(indices, out=slot.arrays)
             slot["weight"][:] = weights
-        self._record(indices, slot["age"])
+        self._show(mean_age_inserts=slot["age"].mean())
+        if isinstance(self._sampler, PrioritizedSampler):
+            self._show(sampled_priority=self._sampler.priorities(indices).mean())
         sink.commit(slot)
         self._limiter.sampled(self._batch_size)
         self._sampler.apply(self._store.trim())
@@ -369,12 +371,6 @@ class Replay(Role):
                 return sink, slot
         return self._sinks[0], None
 
-    def _record(self, indices: np.ndarray, age: np.ndarray) -> None:
-        self._show(mean_age_inserts=age.mean(), max_age_inserts=age.max())
-        if isinstance(self._sampler, PrioritizedSampler):
-            drawn = self._sampler.priorities(indices)
-            self._show(sampled_priority=drawn.mean(), max_sampled_priority=drawn.max())
-
     def _show(self, **levels: float) -> None:
         for name, level in levels.items():
             self._telemetry.gauge(f"replay.{name}").set(float(level))
@@ -385,23 +381,22 @@ class Replay(Role):
         update = self.feedback.take_batch()
         if update is None:
             return False
-        priorities = update["priority"]
-        self._stale.add(self._sampler.update(update["item_id"], priorities))
-        self._show(mean_priority=priorities.mean())
+        self._stale.add(self._sampler.update(update["item_id"], update["priority"]))
         self.feedback.release(update)
         return True
 
+    def _parts(self) -> dict[str, Store | Sampler | RateLimiter]:
+        return {"store": self._store, "sampler": self._sampler, "limiter": self._limiter}
+
     def state(self) -> Arrays:
-        parts = {"store": self._store, "sampler": self._sampler, "limiter": self._limiter}
         return {
             f"{name}.{key}": value
-            for name, part in parts.items()
+            for name, part in self._parts().items()
             for key, value in part.state().items()
         }
 
     def load_state(self, state: Arrays) -> None:
-        parts = {"store": self._store, "sampler": self._sampler, "limiter": self._limiter}
-        for name, part in parts.items():
+        for name, part in self._parts().items():
             part.load_state(entries_below(f"{name}.", state))
         # Actors begin new episodes after a restore, which no window may run into.
         self._sampler.apply(self._store.end_streams())

@@ -185,17 +185,12 @@ def colored_noise(
         imaginary[..., -1] = 0.0
         real[..., -1] *= np.sqrt(2.0)
     waves = np.fft.irfft(real + 1j * imaginary, n=steps, axis=-1)
-    deviation = np.sqrt(_variance(scale, steps))
-    return np.moveaxis(waves / deviation, -1, 0).astype(np.float32)
-
-
-def _variance(scale: np.ndarray, steps: int) -> float:
-    """Variance of each value before it is scaled to 1."""
     squares = 4.0 * np.square(scale)
     squares[0] /= 2.0
     if steps % 2 == 0:
         squares[-1] /= 2.0
-    return float(squares.sum()) / steps**2
+    deviation = np.sqrt(float(squares.sum()) / steps**2)
+    return np.moveaxis(waves / deviation, -1, 0).astype(np.float32)
 
 
 class NoiseStream:

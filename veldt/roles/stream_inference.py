@@ -223,7 +223,7 @@ class StreamInference(BatchedInference[_Placed]):
         return row.client * self.groups_per_client + row.group
 
     def _forget_requests(self, number: int) -> None:
-        self._discard(lambda placed: self._number(placed[0]) == number)
+        self._requests = [each for each in self._requests if self._number(each[0]) != number]
         self._without_slot = [row for row in self._without_slot if self._number(row) != number]
 
     def _place(self, row: ReceivedRow) -> None:

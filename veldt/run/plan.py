@@ -30,10 +30,11 @@ from veldt.roles.actor import Actor
 from veldt.roles.hogwild import Hogwild, SharedModel
 from veldt.roles.inference import SharedMemoryInference
 from veldt.roles.learner import Learner
+from veldt.roles.policies import LocalPolicy
 from veldt.roles.stream_inference import StreamInference, without_actors
 from veldt.run.config_files import LIMITS
 from veldt.run.external import declared_spec, with_places
-from veldt.topology import End, QueueSpec, Topology
+from veldt.topology import End, QueueSpec, Topology, lagging
 from veldt.types import EnvironmentSpec
 
 _THREADS = "OMP_NUM_THREADS"
@@ -208,13 +209,16 @@ def _add_lag(topology: Topology, updates: int) -> None:
     """Let actors and inference read weights that are `updates` versions old."""
     lagged: set[str] = set()
     for node in topology.nodes:
-        slower = node.role.lagging(updates)
+        actor = node.role
+        if not isinstance(actor, Actor) or not isinstance(actor.policy, LocalPolicy):
+            continue
+        slower = lagging(actor.policy.weights, updates)
         if slower is None:
             continue
-        if isinstance(node.role, Actor) and node.role.synchronous:
+        if actor.synchronous:
             lagged.clear()
             break
-        node.role = slower
+        node.role = replace(actor, policy=replace(actor.policy, weights=slower))
         lagged |= {end.channel.name for _, end in node.ends() if end.extra_lag_updates}
     if not lagged:
         raise ConfigurationError(
