@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -196,7 +197,7 @@ def test_a_restarted_learner_is_not_replaced_twice():
 
         version = run.role("learner-0")._version
         told = context("learner-0")
-        again = construct(node, told, run.backend._open).role
+        again = construct(node, told, partial(run.backend._fabric.open, holder=1)).role
         assert again._generation == 1
         assert again._newer_rows.first_version == run.role("learner-0")._newer_rows.first_version
         again._begin()

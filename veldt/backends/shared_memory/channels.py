@@ -384,6 +384,9 @@ class RequestClient:
         self._memory, self._rows = memory, memory.queue.num_rows
         self._pending, self._answered = memory.pending, memory.answered[client]
         self._servers = tuple(servers)
+        # Answers that a dead predecessor has not read would be taken for answers to new requests.
+        while self._answered.pop() is not None:
+            pass
 
     def send(self, slot: Slot, row: int) -> None:
         self._memory.ask(slot.index, row)
