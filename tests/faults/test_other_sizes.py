@@ -20,6 +20,8 @@ pytestmark = pytest.mark.slow
 SMALL = {**exact.SMALL, "checkpoint_options": {"env_steps": 10_000}}
 CASES = {name: exact.OWN.get(name, {}) for name in ARCHITECTURES if name != "dqn"}
 CASES["league"] = {"freeze_env_steps": 60, "max_frozen": 6}  # one player, so one actor is enough
+CASES["sac"] = CASES["td3"] = {**exact.REPLAY, "wrappers": {"time_limit": 20}}
+CASES["r2d2"] = {**exact.SEQUENCES, "burn_in_steps": 4, "unroll_steps": 4, "trajectory_steps": 4}
 CASES["gorila, global"] = {**exact.REPLAY, "replay": "global"}
 CASES["impala, recurrent"] = {
     "recurrent": "gru",
