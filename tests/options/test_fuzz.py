@@ -63,11 +63,6 @@ def raising(**options: object) -> object:
     raise RuntimeError("it cannot be made\nfor a reason of two lines")
 
 
-def spinning(**options: object) -> object:
-    while True:
-        pass
-
-
 @dataclass(frozen=True)
 class Case:
     """Some options of one architecture with random values, on the command line or in Python."""
@@ -249,9 +244,3 @@ def test_no_value_ends_in_a_trace_a_hang_or_a_run_that_cannot_work(tmp_path):
     sample = random.Random(SEED).sample(good, min(TRAININGS, len(good)))
     ends = [trained(case, tmp_path / str(number)) for number, case in enumerate(sample)]
     assert not [*faults, *filter(None, ends)]
-
-
-def test_a_plan_that_raises_is_refused_and_one_that_hangs_is_a_fault():
-    assert planned(Case("impala", {"network": raising}, typed=False)) is False
-    fault = planned(Case("impala", {"env": spinning}, typed=False), 0.2)
-    assert "no plan after 0.2 s" in str(fault)
