@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psutil
 import pytest
 
 from veldt.backends.base import BackendOptions
 from veldt.backends.process.backend import ProcessBackend
-from veldt.backends.shared_memory.fabric import SocketLink, unix_link
+from veldt.backends.shared_memory.fabric import SocketLink
 from veldt.networks import NetworkFactory
 from veldt.options import RunOptions
 from veldt.role import leaves_of
@@ -122,16 +120,3 @@ def test_an_actor_has_neither_weights_nor_a_way_to_them():
         assert not any(isinstance(value, NetworkFactory) for _, value in leaves_of(actors[0].role))
     finally:
         backend.stop()
-
-
-def test_directories_of_killed_supervisors_are_tidied_up():
-    spec = planned().topology.streams[0].spec
-    mine = unix_link(spec)
-    assert mine.directory is not None
-    dead = Path(str(mine.directory).replace(f"-{os.getpid()}-", "-999999999-"))
-    dead.mkdir()
-    other = unix_link(spec)
-    assert not dead.exists()
-    assert mine.directory.exists()  # its supervisor lives
-    for link in (mine, other):
-        link.close()
