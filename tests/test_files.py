@@ -10,15 +10,6 @@ import pytest
 from veldt.files import write_atomically
 
 
-def test_text_and_bytes_replace_what_was_there(tmp_path):
-    path = tmp_path / "file"
-    write_atomically(path, "gr\u00fcn")
-    assert path.read_text("utf-8") == "gr\u00fcn"
-    write_atomically(path, b"\x00\xff")
-    assert path.read_bytes() == b"\x00\xff"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_failure_leaves_the_old_content_and_no_draft(tmp_path, monkeypatch):
     path = tmp_path / "file"
     write_atomically(path, "old")

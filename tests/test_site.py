@@ -9,7 +9,7 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -43,19 +43,6 @@ def test_the_menu_has_every_page_once():
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
     pages += [f"notebooks/{path.stem}.md" for path in (DOCS / "notebooks").glob("*.ipynb")]
     assert sorted(entries(SITE["nav"])) == sorted(pages)
-
-
-def test_links_out_of_the_documentation_become_text():
-    links = hook("source_links")
-
-    def shown(page: str, text: str) -> str:
-        return links.on_page_markdown(
-            text, page=SimpleNamespace(file=SimpleNamespace(src_uri=page))
-        )
-
-    assert shown("using.md", "[a](../examples/a.py) [b](lag.md)") == "a [b](lag.md)"
-    assert shown("howto/gpu.md", "[a](../../README.md) [b](../lag.md)") == "a [b](../lag.md)"
-    assert shown("index.md", "[n](notebooks/n.ipynb)") == "[n](notebooks/n.md)"
 
 
 @pytest.mark.parametrize(("page", "names"), [("commands", COMMANDS), ("options", ARCHITECTURES)])

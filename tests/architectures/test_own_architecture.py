@@ -48,12 +48,6 @@ def test_a_file_trains_like_the_original(tmp_path):
     assert veldt.evaluate(own.run_dir, episodes=1).architecture == "mine/own_ppo.py"
 
 
-def test_a_module_trains_too(tmp_path):
-    write(tmp_path / "own_package" / "systems.py")
-    result = veldt.train("own_package.systems", env="CartPole-v1", **SMALL)
-    assert result.updates > 0
-
-
 @pytest.mark.slow
 def test_node_processes_import_it(tmp_path):
     write(tmp_path / "mine" / "own_ppo.py")

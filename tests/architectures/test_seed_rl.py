@@ -1,29 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SEED RL and R2D2 over processes: killed actors and bad callers."""
+"""SEED RL and R2D2 over processes."""
 
 from __future__ import annotations
 
-import os
-import signal
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import grpc
 import psutil
 import pytest
 
 from veldt.backends.base import BackendOptions
 from veldt.backends.process.backend import ProcessBackend
-from veldt.backends.shared_memory.fabric import SocketLink, unix_link
+from veldt.backends.shared_memory.fabric import SocketLink
 from veldt.networks import NetworkFactory
 from veldt.options import RunOptions
 from veldt.role import leaves_of
 from veldt.run.plan import Plan, make_plan
-from veldt.wire.protocol import METHOD, SERVICE
-from veldt.wire.security import TOKEN_HEADER
 
 pytestmark = pytest.mark.slow
 
@@ -126,57 +120,3 @@ def test_an_actor_has_neither_weights_nor_a_way_to_them():
         assert not any(isinstance(value, NetworkFactory) for _, value in leaves_of(actors[0].role))
     finally:
         backend.stop()
-
-
-def test_a_killed_actor_comes_back_with_a_new_connection_while_the_other_goes_on():
-    with running() as backend:
-        advance_until_all_take_part(backend)
-        os.kill(backend.process_ids()["actor-0"], signal.SIGKILL)
-        advance_until(backend, lambda: backend.restarts == 1, "the restart")
-        advance_until(backend, lambda: connections(backend) == 3, "the new connection")
-        before = updates(backend)
-        advance_until(backend, lambda: updates(backend) > before + 20, "training to go on")
-        counted = counters(backend)
-        assert counted["dropped.broken_connection"] <= 1  # the one trajectory under way
-        refused = {
-            name: value for name, value in counted.items() if name.startswith("dropped.wire")
-        }
-        assert sum(refused.values()) == 0
-
-
-def test_bad_callers_are_refused_and_counted_while_training_goes_on():
-    with running() as backend:
-        advance_until_all_take_part(backend)
-        link = link_of(backend)
-        with grpc.insecure_channel(link.address) as channel:
-            infer = channel.stream_stream(f"/{SERVICE}/{METHOD}")
-
-            def call(message: bytes, token: str) -> grpc.StatusCode:
-                stream = infer(iter([message]), metadata=((TOKEN_HEADER, token),), timeout=30)
-                with pytest.raises(grpc.RpcError) as caught:
-                    list(stream)
-                return caught.value.code()
-
-            assert call(b"", "no token") == grpc.StatusCode.UNAUTHENTICATED
-            assert call(b"garbage", link.security.token) == grpc.StatusCode.INVALID_ARGUMENT
-            large = bytes(link.spec.request.nbytes + 1_000)
-            assert call(large, link.security.token) == grpc.StatusCode.RESOURCE_EXHAUSTED
-        before = updates(backend)
-        advance_until(backend, lambda: updates(backend) > before + 10, "training to go on")
-        counted = counters(backend)
-        for reason in ("unauthenticated", "malformed", "oversized"):
-            assert counted[f"dropped.wire_{reason}"] == 1
-        assert counted["wire.connections"] == 2
-
-
-def test_directories_of_killed_supervisors_are_tidied_up():
-    spec = planned().topology.streams[0].spec
-    mine = unix_link(spec)
-    assert mine.directory is not None
-    dead = Path(str(mine.directory).replace(f"-{os.getpid()}-", "-999999999-"))
-    dead.mkdir()
-    other = unix_link(spec)
-    assert not dead.exists()
-    assert mine.directory.exists()  # its supervisor lives
-    for link in (mine, other):
-        link.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DQN, Gorila and Ape-X: published constants, wiring, and runs over processes."""
+"""DQN, Gorila and Ape-X: published constants."""
 
 from __future__ import annotations
 
@@ -66,26 +66,6 @@ def test_apex_dpg_has_the_published_constants():
 
 def plan(architecture: str, env: str = "CartPole-v1", **own):
     return make_plan(architecture, RunOptions(env=env, backend="serial"), own)
-
-
-def test_gorila_wires_shards_bundles_and_a_global_replay():
-    kinds = lambda plan: [node.kind for node in plan.topology.nodes]  # noqa: E731
-    bundled = plan("gorila", num_shards=3)
-    assert kinds(bundled).count("parameter_server") == 3
-    assert [len(group.nodes) for group in bundled.topology.groups()] == [1, 1, 1, 3, 3]
-    separate = plan("gorila", replay="global", num_learners=3, num_shards=1)
-    assert kinds(separate).count("replay") == 1
-    assert kinds(separate).count("learner") == 3
-    assert all(len(group.nodes) == 1 for group in separate.topology.groups())
-    for each in (bundled, separate):
-        gradients = [q for q in each.topology.queues if q.spec.name.startswith("gradients")]
-        sent = sum(queue.spec.layout["gradient"].shape[0] for queue in gradients)
-        assert sent == each.topology.num_weights == sum(b.spec.size for b in each.topology.boards)
-        learners = [node for node in each.topology.nodes if node.kind == "learner"]
-        sinks = [
-            end.channel.name for node in learners for _, end in node.ends() if end.side == "sink"
-        ]
-        assert all(name.startswith("gradients") for name in sinks), "gradients are all they send"
 
 
 def test_apexs_preset_follows_the_action_space():

@@ -49,22 +49,6 @@ def publish(memory: BoardMemory, version: int) -> None:
     memory.publish(Parameters(np.full(memory.spec.size, version, np.float32), version))
 
 
-def test_a_full_queue_refuses_and_a_released_slot_makes_room() -> None:
-    memory = queue_memory(num_slots=2)
-    sink, source = QueueSink(memory, 1, ()), QueueSource(memory, 2, ())
-    put(sink, 1)
-    put(sink, 2)
-    assert sink.reserve() is None
-    assert memory.fill() == 1.0
-    batch = source.take_batch()
-    assert batch is not None
-    assert sink.reserve() is None  # it is taken, not yet given back
-    source.release(batch)
-    put(sink, 3)
-    taken = [source.take_batch() for _ in range(3)]
-    assert [b["row"][0, 0] if b else None for b in taken] == [2.0, 3.0, None]
-
-
 def test_joined_slots_lie_side_by_side_and_go_back_at_once() -> None:
     memory = queue_memory(num_slots=2)
     sink, source = QueueSink(memory, 1, ()), QueueSource(memory, 2, (), slots_per_batch=3)
@@ -104,17 +88,6 @@ def test_bytes_changed_after_the_commit_are_noticed(field: str) -> None:
     memory.slots[0][field].reshape(-1).view(np.uint8)[0] ^= 1
     with pytest.raises(TornSlotError, match="slot 0"):
         QueueSource(memory, 2, ()).take_batch()
-
-
-def test_a_board_gives_only_what_is_newer() -> None:
-    memory, vector = board_memory(), np.zeros(5, np.float32)
-    assert memory.version() == -1
-    assert memory.pull(vector, newer_than=-1) is None
-    publish(memory, 3)
-    assert memory.version() == 3
-    assert memory.pull(vector, newer_than=2) == 3
-    assert vector.tolist() == [3.0] * 5
-    assert memory.pull(vector, newer_than=3) is None
 
 
 @pytest.mark.parametrize("lag", [0, 1, 4])

@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Killed nodes, killed supervisors and interrupts, where nodes are processes."""
+"""Killed and hanging nodes, where nodes are processes."""
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import tiny_roles as roles
@@ -16,19 +11,15 @@ from driving import (
     MakeBackend,
     advance_for,
     advance_until,
-    alive,
     bare_topology,
     counter,
     strike,
-    wait_until,
 )
 
-import veldt
 from veldt.backends.base import NodeFailure
 from veldt.backends.supervision import RestartPolicy
 from veldt.topology import Topology
 
-Figure = Callable[[int, str, object], None]
 RAY = pytest.param("ray", marks=pytest.mark.slow)
 concurrent_backends = pytest.mark.parametrize("name", ["process", RAY])
 
@@ -119,46 +110,3 @@ def test_a_node_that_keeps_dying_ends_the_run(name: str, make_backend: MakeBacke
     with pytest.raises(NodeFailure, match="lemming-0 failed: its process ended"):
         advance_for(backend, 60.0)
     assert backend.restarts == 2
-
-
-SUPERVISOR = """
-import sys
-sys.path.insert(0, {here!r})
-import veldt.backends
-from driving import advance_until, children, counter
-from test_faults import one_to_one
-
-if __name__ == "__main__":
-    backend = veldt.backends.make_backend({name!r}, one_to_one(), seed=1)
-    backend.start()
-    advance_until(backend, lambda: counter(backend, 1, "received") > 10, "records")
-    # Ray's own agents, which are children too, look after themselves but take longer.
-    nodes = backend.process_ids().values()
-    print(*(children() if {name!r} == "process" else nodes), flush=True)
-    while True:
-        backend.advance(1.0)
-"""
-
-
-@concurrent_backends
-def test_a_killed_supervisor_leaves_no_process(name: str, tmp_path: Path) -> None:
-    here = str(Path(__file__).parent)
-    script = tmp_path / "supervisor.py"
-    script.write_text(SUPERVISOR.format(here=here, name=name))
-    root = str(Path(veldt.__file__).parent.parent)
-    environment = {**os.environ, "PYTHONPATH": f"{root}:{here}"}
-    supervisor = subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment
-    )
-    try:
-        assert supervisor.stdout is not None
-        processes = [int(number) for number in supervisor.stdout.readline().split()]
-        assert len(processes) >= 2
-    finally:
-        supervisor.kill()
-        supervisor.communicate()
-    wait_until(
-        lambda: not any(alive(number) for number in processes),
-        "the end of all processes",
-        seconds=2.0 if name == "process" else 60.0,  # Ray's time is its own
-    )

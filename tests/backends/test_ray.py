@@ -150,14 +150,6 @@ def test_producers_share_the_slots_and_none_goes_without(
     assert wiring.calls_at_a_time("producer-0") == 0
 
 
-def test_a_queue_within_one_process_is_not_sent() -> None:
-    topology = producers_and_a_consumer(2, 4)
-    topology.colocate(topology.nodes[0], topology.nodes[2])
-    wiring = Wiring(topology)
-    assert wiring.outbound("producer-0+consumer-0") == []
-    assert [spec.num_slots for spec in wiring.outbound("producer-1")] == [2]
-
-
 def two_consumers() -> Topology:
     topology = producers_and_a_consumer(1, 4)
     topology.add("consumer", roles.Consumer(topology.queues[0].source()))

@@ -79,47 +79,11 @@ def test_a_seed_that_did_not_get_there_counts_with_its_limit(scores):
     assert row[1] == "2 of 3"
 
 
-def test_what_to_choose_names_a_task_whose_runs_shared_their_cores(scores, tmp_path):
-    report, path = scores.scores_report, tmp_path / "scores.json"
-    assert report.choosing_block(path).startswith("Not measured yet")
-    runs = [run(0, 10.0), {**run(1, 50.0, cores=1), "task": "HalfCheetah-v5"}]
-    path.write_text(json.dumps(scores.scores_summary.summary(runs)))
-    assert report.choosing_block(path).splitlines()[2:4] == [
-        "| CartPole-v1 | `ppo`, 10.0 s | `ppo`, 100 | `ppo` |",
-        "| HalfCheetah-v5 | - | `ppo`, 200 | `ppo` |",
-    ]
-
-
 def scored(seed, evaluation, contestant="veldt ppo", **more):
     asked = {"task": "MinAtar/Breakout-v1", "target": None, "steps_asked": 5_000, "cores": 2,
              "load_before": 1.0}  # fmt: skip
     found = {"evaluation_return": evaluation, "mean_return_100": evaluation - 1.0}
     return run(seed, contestant=contestant, **{**asked, **found, **more})
-
-
-def test_a_task_without_a_target_asks_for_steps(scores, tmp_path):
-    [task] = [t for t in scores.TASKS if t.env == "MinAtar/Breakout-v1"]
-    words = scores.Wanted(task, "veldt ppo", 4).words(tmp_path, 30.0)
-    assert "--target-return" not in words
-    assert words[words.index("--total-env-steps") + 1] == "3000000"
-    words = scores.Wanted(task, "sb3 ppo", 4).words(tmp_path, 30.0)
-    assert words[words.index("--steps") + 1] == "3000000"
-
-
-def test_scores_after_so_many_steps_have_a_table_of_their_own(scores, tmp_path):
-    report, path = scores.scores_report, tmp_path / "scores.json"
-    runs = [scored(seed, 9.0) for seed in range(3)]
-    runs += [scored(seed, 12.0, "sb3 ppo") for seed in range(3)]
-    runs.append(scored(3, 99.0, env_steps=10))  # cut off, so no score
-    path.write_text(json.dumps(scores.scores_summary.summary(runs)), encoding="utf-8")
-    page = report.page(path)
-    assert "### After 5,000 steps" in page
-    assert "| MinAtar/Breakout-v1 | `veldt ppo` | 3 | 9.0 | 9.0 (9.0 to 9.0) | 60 |" in page
-    table = page.partition(report.BEGIN)[2]
-    assert table.index("`sb3 ppo`") < table.index("`veldt ppo`")  # the best first
-    assert report.readme_sentence(path) == ""  # no task with a target
-    assert "MinAtar" not in report.choosing_block(path)
-    assert "9.0 evaluated, training 8.0, 5,000 steps, 60 s" in report.in_words(runs[0])
 
 
 def test_times_are_compared_within_one_call(scores):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import shutil
 import struct
 import tracemalloc
@@ -105,16 +104,6 @@ def test_damage_after_opening_is_noticed_when_loading(pristine: Path, tmp_path: 
         file.write_bytes(file.read_bytes()[:-1] + b"\x55")
         with pytest.raises(CheckpointError, match="does not match its hash"):
             checkpoint.load(part)
-
-
-class _Canary:
-    """Makes a directory when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (os.mkdir, (str(self.path),))
 
 
 def _write(name: str, content: bytes) -> Callable[[Path], None]:
@@ -220,20 +209,3 @@ def test_a_hostile_checkpoint_is_refused_in_bounded_memory(
     finally:
         tracemalloc.stop()
     assert len(store.problems) == 1
-
-
-@pytest.mark.parametrize("consistent", [False, True])
-def test_pickles_in_place_of_files_never_run(
-    pristine: Path, tmp_path: Path, consistent: bool
-) -> None:
-    canary = tmp_path / "canary"
-    payload = pickle.dumps(_Canary(canary))
-    for name in sorted(os.listdir(pristine / NEWER)):
-        run = shutil.copytree(pristine, tmp_path / f"run-{name}")
-        (run / NEWER / name).write_bytes(payload)
-        if consistent and name != "manifest.json":
-            forge(run / NEWER, lambda manifest: None)
-        assert assert_whole(store_in(run).newest()) == 100
-        assert not canary.exists()
-    pickle.loads(payload)  # noqa: S301 - proves that the payload would have run
-    assert canary.exists()

@@ -6,10 +6,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -105,24 +103,6 @@ def test_bad_input_is_one_line_with_the_remedy(refused, arguments, remedy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("module", "env", "extra"),
-    [
-        ("ale_py", "ALE/Pong-v5", "veldt[atari]"),
-        ("ale_py", "PongNoFrameskip-v4", 'pip install "veldt[atari]", and use ALE/Pong-v5'),
-        ("mujoco", "Hopper-v5", "veldt[mujoco]"),
-    ],
-)
-def test_a_missing_extra_is_named(tmp_path, module, env, extra):
-    without = f"sys.modules['{module}'] = None"
-    done = veldt("train", "impala", "--env", env, *SERIAL, cwd=tmp_path, code=without)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert extra in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
 def test_what_needs_no_torch_does_not_import_it(tmp_path):
     for arguments in (["list"], ["--help"], ["train", "--help"], ["train", "a2c"]):
         code = (
@@ -210,59 +190,3 @@ def test_train_with_json_prints_json_lines_only(tmp_path):
     played = veldt("evaluate", "run", "--episodes", "3", "--json", cwd=tmp_path)
     assert played.returncode == 0, played.stderr
     assert len(json.loads(played.stdout)["returns"]) == 3
-
-
-def _started(tmp_path: Path) -> subprocess.Popen:
-    """A run that would go on for long, once it has taken its first steps."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "veldt", "train", "impala", *CARTPOLE, *SERIAL, "--run-dir", "run"],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # A shell starts background jobs, and so perhaps this suite, with Ctrl-C ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    metrics, deadline = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
-    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.05)
-    return process
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_a_signal_ends_a_run_after_the_last_checkpoint(tmp_path, number, code):
-    process = _started(tmp_path)
-    try:
-        in_use = veldt("train", "impala", *CARTPOLE, *SERIAL, "--run-dir", "run", cwd=tmp_path)
-        assert in_use.returncode == 2
-        assert "in use" in in_use.stderr
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == code, err
-    assert json.loads((tmp_path / "run/result.json").read_text())["stopped_by"] == "interrupt"
-    assert list((tmp_path / "run/checkpoints").glob("checkpoint-*"))
-
-
-@pytest.mark.slow
-def test_a_failing_role_is_named_with_its_cause(tmp_path):
-    (tmp_path / "broken.py").write_text(
-        "import gymnasium\n"
-        "class Env(gymnasium.Wrapper):\n"
-        "    def step(self, action):\n"
-        "        raise RuntimeError('the joint is stuck')\n"
-        "def make():\n"
-        "    return Env(gymnasium.make('CartPole-v1'))\n"
-    )
-    arguments = ("--env", "broken:make", "--run-dir", "run", *SERIAL)
-    done = veldt("train", "impala", *arguments, cwd=tmp_path)
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    start = "veldt: actor-0 failed: EnvironmentFailure: the environment 'broken:make'"
-    assert last.startswith(start)
-    assert "RuntimeError: the joint is stuck" in last
-    assert 'raise RuntimeError("' in done.stderr or "raise RuntimeError('" in done.stderr

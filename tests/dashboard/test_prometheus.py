@@ -36,9 +36,3 @@ def test_odd_names_and_several_runs():
     assert found["veldt_info", "second", odd] == 2.0
     assert found["veldt_loss_policy_1", "second", ""] == -1e-9
     assert ("veldt_lag_mean", "second", "") not in found
-
-
-def test_runs_of_the_same_name_stay_two():
-    lines = exposition([(view(), Path("a/run")), (view(), Path("b/run"))]).decode().splitlines()
-    assert len(lines) == len(set(lines))
-    assert any('run="a/run"' in line for line in lines)

@@ -10,7 +10,7 @@ from watched_runs import SMALL, until, veldt_process
 
 import veldt
 from veldt.dashboard.reading import CURVE_POINTS, RunReader, runs_in, thinned
-from veldt.telemetry.record import EVENTS_FILE, STATUS_FILE, TOPOLOGY_FILE
+from veldt.telemetry.record import STATUS_FILE, TOPOLOGY_FILE
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +81,6 @@ def test_a_resumed_run_continues_the_curve_from_its_checkpoint(finished):
     (finished[0] / STATUS_FILE).write_text(json.dumps(status))
     view = reader.read()
     assert (view.state, view.result) == ("running", None), "although a result is there"
-
-
-def test_events_are_read_as_they_come(finished):
-    reader = RunReader(finished[0])
-    before = len(reader.read().events)
-    with open(finished[0] / EVENTS_FILE, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"time": 1.0, "sort": "alarm", "text": "odd"}) + "\n")
-    assert [event["text"] for event in reader.read().events[before:]] == ["odd"]
 
 
 def test_curves_are_thinned_to_their_end():

@@ -82,41 +82,6 @@ def test_render_shows_the_newest_frame():
     environment.close()
 
 
-def test_groups_that_take_turns_play_what_one_vector_plays():
-    """Two groups of two on one thread against one vector of four with the same seed and actions."""
-    factory = EnvironmentFactory("ALE/Pong-v5", time_limit=TIME_LIMIT)
-    actions = np.random.default_rng(0).integers(0, 6, size=(40, 4))
-    whole = factory.make(4, seed=5)
-    whole.reset()
-    expected = []
-    for action in actions:
-        shown = np.array(whole.observations["observation"])
-        step = whole.step(action)
-        answers = (np.array(step.reward), np.array(step.truncated), np.array(step.ignored))
-        expected += [
-            tuple(part[rows].tobytes() for part in (shown, *answers))
-            for rows in (slice(0, 2), slice(2, 4))
-        ]
-    whole.close()
-
-    groups = factory.make_groups(2, 2, seed=5)
-    groups[0].reset()
-    seen, sent = [], []
-    for number, action in enumerate(actions.reshape(-1, 2)):
-        group, following = groups[number % 2], groups[(number + 1) % 2]
-        sent.append(group.observations["observation"].tobytes())
-        group.send(action)
-        if number == 0:
-            following.reset()
-            continue
-        step = following.receive()
-        answers = tuple(part.tobytes() for part in (step.reward, step.truncated, step.ignored))
-        seen.append((sent.pop(0), *answers))
-    groups[0].close()
-    assert seen == expected[: len(seen)]
-    assert len(seen) == len(expected) - 1
-
-
 def test_groups_out_of_turn_are_refused():
     first, second = EnvironmentFactory("ALE/Pong-v5").make_groups(2, 2, seed=5)
     first.reset()

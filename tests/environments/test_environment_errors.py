@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad inputs end in one line that names the remedy, before anything runs."""
 
-import pickle
 import sys
 from functools import partial
 
@@ -10,7 +9,7 @@ import pytest
 from counting_environments import CountingVectorEnvironment
 from gymnasium.vector import AutoresetMode
 
-from veldt.environments import EnvironmentFactory, lookup
+from veldt.environments import EnvironmentFactory
 from veldt.errors import ConfigurationError
 
 
@@ -85,15 +84,6 @@ def test_missing_extras_name_the_command(monkeypatch, env, module, extra):
     assert f'pip install "{extra}"' in refusal(env)
 
 
-def test_minatar_does_not_talk_where_a_plotting_library_is_missing(monkeypatch, caplog):
-    pytest.importorskip("minatar")
-    forget_minatar(monkeypatch)
-    monkeypatch.setitem(sys.modules, "seaborn", None)
-    assert lookup.gymnasium_spec("MinAtar/Breakout-v1").id == "MinAtar/Breakout-v1"
-    assert lookup.gymnasium_spec("MinAtar/Breakout-v1").id == "MinAtar/Breakout-v1"  # not twice
-    assert not caplog.records
-
-
 @pytest.mark.parametrize(
     ("env", "settings", "remedy"),
     [
@@ -126,20 +116,3 @@ def test_bad_values_are_refused_at_once(settings):
         EnvironmentFactory("CartPole-v1", **settings)
     with pytest.raises(ConfigurationError, match="num_envs"):
         EnvironmentFactory("CartPole-v1").make(0, seed=0)
-
-
-def test_a_factory_travels_with_what_it_has_learned():
-    factory = EnvironmentFactory("veldt/NestedDict-v0", frame_stack=2)
-    spec = factory.spec()
-    copy = pickle.loads(pickle.dumps(factory))  # noqa: S301
-    assert copy == factory
-    assert copy._read is not None
-    assert copy.spec() == spec
-
-
-def test_modules_beside_the_user_are_found(tmp_path, monkeypatch):
-    source = "import gymnasium\ndef make(**options): return gymnasium.make('CartPole-v1')\n"
-    (tmp_path / "veldt_test_beside_me.py").write_text(source)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    assert EnvironmentFactory("veldt_test_beside_me:make").spec().action.sizes == (2,)

@@ -24,16 +24,9 @@ class CountingGame(NativeGame):
     id, observation_size, num_actions = "veldt:counting_game", 4, 4
     state_names = ("num_moves",)
 
-    def __init__(
-        self,
-        num_games: int,
-        seed: int = 0,
-        order: tuple[int, ...] = DEFAULT_ORDER,
-        lengths: tuple[int, ...] = DEFAULT_LENGTHS,
-        simultaneous: bool = False,
-    ) -> None:
-        self.num_players, self.simultaneous = max(order) + 1, simultaneous
-        self._order, self._lengths = np.array(order), np.array(lengths)
+    def __init__(self, num_games: int, seed: int = 0) -> None:
+        self.num_players = max(DEFAULT_ORDER) + 1
+        self._order, self._lengths = np.array(DEFAULT_ORDER), np.array(DEFAULT_LENGTHS)
         super().__init__(num_games, seed)
 
     def _allocate(self) -> None:

@@ -24,10 +24,6 @@ def random_script(seen, legal, random):
     return legal / legal.sum(axis=1, keepdims=True)
 
 
-def first_legal_script(seen, legal, random):
-    return np.eye(legal.shape[1])[legal.argmax(axis=1)]
-
-
 def expected_value(tree, table):
     """What player 0 gets per game when both follow `table`."""
     values = tree.payoffs.copy()

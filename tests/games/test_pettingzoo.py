@@ -107,30 +107,6 @@ def test_unequal_spaces_are_filled_up():
     talk.step(np.array([[2, 4]]))
 
 
-def test_parallel_agents_that_leave():
-    game = PettingZooGames(Countdown, 2)
-    game.reset()
-    expected = [
-        ([True, True, True], [1, 11, 21], [True, False, False]),
-        ([False, True, True], [0, 12, 22], [False, False, True]),
-        ([False, True, False], [0, 13, 0], [False, True, False]),
-    ]
-    for _ in range(2):
-        for to_act, rewards, ends in expected:
-            assert game.to_act.tolist() == [to_act] * 2
-            legal = [[True, acting] for acting in to_act]
-            assert game.legal_all().tolist() == [legal] * 2
-            step = game.step(np.ones((2, 3), dtype=int))
-            assert step.rewards.tolist() == [rewards] * 2
-            assert step.terminated.tolist() == [ends] * 2
-        assert step.over.all()
-        # An agent that has left still shows what it saw last.
-        assert game.observe_all()["observation"][0].tolist() == [[0, 1], [1, 3], [2, 2]]
-        assert not game.to_act.any()
-        game.begin(step.over)
-        assert game.observe_all()["observation"][0].tolist() == [[0, 0], [1, 0], [2, 0]]
-
-
 def test_an_agent_that_is_removed_without_a_flag_is_truncated():
     game = PettingZooGames(lambda: Countdown(silent=True), 1)
     game.reset()

@@ -214,14 +214,6 @@ def test_what_cannot_be_is_refused_in_one_line(env, options, reason, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_exploiters_come_with_alphastar_only():
-    assert LeagueOptions().kinds == (MAIN,)
-    kinds = LeagueOptions(matchmaking="alphastar").kinds
-    assert kinds == (MAIN, MAIN_EXPLOITER, "league_exploiter", "league_exploiter")
-    lean = LeagueOptions(matchmaking="alphastar", league_exploiters=0)
-    assert lean.kinds == (MAIN, MAIN_EXPLOITER)
-
-
 def test_entropy_falls_by_the_same_factor_in_equal_times():
     schedule = EntropySchedule(0.4, 0.1, 1000)
     assert [schedule(steps) for steps in (0, 500, 1000, 5000)] == pytest.approx(

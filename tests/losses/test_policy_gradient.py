@@ -44,18 +44,6 @@ def test_illegal_action_in_an_invalid_row_gives_no_nan():
     assert (values.grad[~valid] == 0).all()
 
 
-def test_no_valid_row_gives_zero():
-    terms, valid = random_terms()
-    loss = policy_gradient_loss(*terms, torch.zeros_like(valid), 0.5, 0.1)
-    assert [float(part) for part in loss] == [0.0, 0.0, 0.0, 0.0]
-
-
-def test_unknown_reduction_is_refused():
-    terms, valid = random_terms()
-    with pytest.raises(ValueError, match="mean or sum"):
-        policy_gradient_loss(*terms, valid, 0.5, 0.1, "median")
-
-
 def test_floor_bounds_the_loss_and_stops_the_gradient_below_it():
     log_probs = torch.tensor([-1.0, -40.0], requires_grad=True)
     rest = torch.tensor([1.0, 1.0]), *torch.zeros(3, 2)

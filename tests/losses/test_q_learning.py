@@ -4,9 +4,8 @@
 import numpy as np
 import pytest
 import torch
-import transcriptions as slow
 
-from veldt.losses import asynchronous_q, q_learning
+from veldt.losses import q_learning
 
 ROWS, ACTIONS = 16, 4
 
@@ -69,19 +68,3 @@ def test_only_the_taken_action_of_the_online_network_learns():
     np.testing.assert_allclose(parts["q"].grad, expected, atol=1e-12)
     assert parts["online"].grad is None
     assert parts["target"].grad is None
-
-
-def test_bad_requests_name_the_remedy():
-    table = transitions()
-    core = tensors(table, *CORE)
-    with pytest.raises(ValueError, match="huber, clipped, squared"):
-        q_learning.q_loss(core[2], "l1")
-    with pytest.raises(ValueError, match="next_q_online"):
-        q_learning.td_errors(*core[:4], None, core[5], double=True)
-    data = slow.random_rows(0, 3, 1, 0.0)
-    (rewards,), flags = data.tensors("rewards"), data.tensors(*slow.FLAGS)
-    next_q = torch.zeros(3, 1, ACTIONS)
-    with pytest.raises(ValueError, match="next_action"):
-        asynchronous_q.worker_targets("sarsa", rewards, next_q, None, *flags, 0.9)
-    with pytest.raises(ValueError, match="one_step, n_step or sarsa"):
-        asynchronous_q.worker_targets("q", rewards, next_q, None, *flags, 0.9)

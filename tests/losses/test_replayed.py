@@ -101,20 +101,6 @@ def test_the_target_is_copied_once_per_period_even_if_versions_jump():
     assert copied_at == [10, 23, 47, 50]
 
 
-def test_the_target_survives_a_restart():
-    first, second = (q_learning(network_of(DISCRETE, "q", seed)) for seed in (0, 1))
-    first.after_update(250)
-    second.load_state({name: array.copy() for name, array in first.state().items()})
-    for one, other in zip(
-        first._target.network.parameters(), second._target.network.parameters(), strict=True
-    ):
-        torch.testing.assert_close(one, other)
-    with torch.no_grad():
-        next(second._network.parameters()).fill_(9.0)
-    second.after_update(251)  # no copy is due before 300
-    assert not (next(second._target.network.parameters()) == 9.0).any()
-
-
 def dpg_pair() -> tuple[DPG, torch.nn.Module]:
     online, target = network_of(BOX, "dpg", 0), network_of(BOX, "dpg", 1)
     with torch.no_grad():

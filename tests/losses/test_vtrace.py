@@ -34,16 +34,6 @@ def test_targets_and_advantages_equal_the_printed_sums(data, gamma, lambda_, bar
     )
 
 
-@given(slow.rows, lambdas, bars)
-def test_unweighted_advantages_lack_exactly_rho(data, lambda_, bars):
-    tensors = data.tensors(*ORDER)
-    weighted = vtrace(*grouped(tensors), Traces(0.9, lambda_, *bars))
-    plain = vtrace(*grouped(tensors), Traces(0.9, lambda_, *bars), weighted=False)
-    rho = np.minimum(np.exp(data.log_rhos), bars[0])
-    np.testing.assert_array_equal(weighted.vs, plain.vs)
-    np.testing.assert_allclose(weighted.advantages, rho * plain.advantages.numpy(), atol=1e-12)
-
-
 @given(slow.rows)
 def test_garbage_in_ignored_rows_leaks_nowhere(data):
     clean = vtrace(*grouped(data.tensors(*ORDER)), Traces(0.9))

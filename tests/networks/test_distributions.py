@@ -149,19 +149,6 @@ def test_env_actions_respect_the_bounds():
     assert squashed.dtype == clipped.dtype == np.float32
 
 
-@pytest.mark.parametrize("shape", [(), (4,), (2, 2)])
-@pytest.mark.parametrize("kind", ["gaussian", "tanh_gaussian"])
-def test_box_actions_keep_their_shape(shape, kind):
-    d = math.prod(shape)
-    distribution = make_distribution(ActionSpec("box", (), (-1.0,) * d, (2.0,) * d, shape), kind)
-    params = torch.randn(3, 5, 2 * d)
-    action = torch.from_numpy(distribution.sample(params.numpy(), np.random.default_rng(0)))
-    assert action.shape == distribution.mode(params).shape == (3, 5, *shape)
-    assert distribution.log_prob(params, action).shape == (3, 5)
-    assert distribution.env_action(action.numpy()).shape == (3, 5, *shape)
-    assert distribution.action_features(action[0]).shape == (5, d)
-
-
 @pytest.mark.parametrize(
     "distribution",
     [

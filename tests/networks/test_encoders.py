@@ -27,6 +27,9 @@ def encode(spec, seed=0, **options):
     return encoder
 
 
+NATURE = {"encoder": "nature"}
+
+
 @pytest.mark.parametrize(
     ("leaves", "options", "num_features"),
     [
@@ -38,7 +41,7 @@ def encode(spec, seed=0, **options):
         ([discrete(500)], {}, 64),
         ([discrete(5, shape=(3,))], {}, 64),
         ([image()], {}, 512),
-        ([image()], {"encoder": "nature"}, 512),
+        ([image()], NATURE, 512),
         ([image()], {"encoder": "small_conv"}, 256),
         ([image(72)], {"encoder": "resnet"}, 256),
         ([image(10)], {}, 128),
@@ -46,6 +49,8 @@ def encode(spec, seed=0, **options):
         ([image(32, 3)], {}, 128),
         ([image(10)], {"encoder": "resnet"}, 256),
         ([image(10)], {"encoder": "mlp"}, 64),
+        ([ObservationLeaf("observation", (3, 40, 40), "float32", "vector")], {}, 64),
+        ([ObservationLeaf("observation", (3, 40, 40), "float32", "vector")], NATURE, 512),
         ([vector(3, "observation.a"), discrete(4, "observation.b")], {}, 64),
         ([image(84, 1, "observation.a"), vector(3, "observation.b")], {}, 512),
     ],
@@ -62,12 +67,6 @@ def test_grids_of_zeros_and_ones_are_convolved_without_a_border_unless_tiny():
     assert hidden(10, "bool") == 16 * 8 * 8
     assert hidden(3, "bool") == 16 * 3 * 3
     assert hidden(10, "uint8") == 16 * 10 * 10
-
-
-def test_a_float_image_is_convolved_for_those_who_ask():
-    spec = make_spec(ObservationLeaf("observation", (3, 40, 40), "float32", "vector"))
-    assert encode(spec).num_features == 64
-    assert encode(spec, encoder="nature").num_features == 512
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from network_specs import (
     BOX,
     DISCRETE,
     MULTI_DISCRETE,
-    image,
     make_spec,
     random_observations,
     vector,
@@ -19,7 +18,6 @@ from veldt.networks import (
     LAST_REWARD,
     MASKED_LOGIT,
     FlatParameters,
-    NetworkFactory,
     NetworkOptions,
     make_network,
     masked_q,
@@ -206,28 +204,6 @@ def test_heads_that_do_not_fit_are_refused(action, head, options, message):
         make_network(NetworkOptions(**options), make_spec(action=action), head, 0)
 
 
-@pytest.mark.parametrize("recurrent", ["none", "lstm"])
-def test_a_blank_network_has_the_same_shapes_and_draws_nothing(recurrent, monkeypatch):
-    """First weights of thousands of units take a minute: who loads others must not wait for it."""
-    options = NetworkOptions(recurrent=recurrent, normalize_observations=True)
-    factory = NetworkFactory(options, make_spec(vector()), "policy_value", seed=1)
-    first = factory.initial_vector()
-    before = torch.random.get_rng_state()
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.linalg, "qr", None)
-        blank = factory.blank()
-        assert (factory.size(), factory.num_trained()) == (
-            first.size,
-            FlatParameters(blank).num_trained,
-        )
-    assert torch.equal(torch.random.get_rng_state(), before)
-    flat = FlatParameters(blank)
-    flat.load(first)
-    made = factory.make().state_dict()
-    assert blank.state_dict().keys() == made.keys()
-    assert all(torch.equal(entry, made[name]) for name, entry in blank.state_dict().items())
-
-
 def test_heads_start_small_and_orthogonal():
     network = make_network(NetworkOptions(), make_spec(), "policy_value", 0)
     policy, value = network.head.weight.data.split((3, 1))
@@ -235,28 +211,3 @@ def test_heads_start_small_and_orthogonal():
     torch.testing.assert_close(value.norm(), torch.tensor(1.0))
     hidden = network.encoder.mlp.layers[1].weight.data
     torch.testing.assert_close(hidden @ hidden.T, 2 * torch.eye(64), atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("leaf", [vector(), image(12, 1)])
-def test_dpg_actor_and_critic(leaf):
-    spec = make_spec(leaf, action=BOX)
-    network = make_network(NetworkOptions(), spec, "dpg", 0)
-    flat = FlatParameters(network)
-    observations = random_observations(spec, ENVS)
-    action = network.actor(observations)
-    assert action.shape == (ENVS, 2)
-    assert (action.abs() <= 1).all()
-    q = network.critic(observations, action)
-    assert q.shape == (ENVS,)
-    network.critic(observations, action.detach()).sum().backward()
-    assert not flat.gradient[flat.span("actor_part")].any()
-    assert flat.gradient[flat.span("critic_part")].any()
-    flat.zero_gradient()
-    q.sum().backward()
-    assert flat.gradient[flat.span("actor_part")].any()
-    extremes = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], np.float32)
-    np.testing.assert_allclose(network.env_action(extremes), [[-2, 0], [0, 0.5], [2, 1]])
-    outputs, _ = network.unroll(
-        random_observations(spec, ROWS, ENVS), (), torch.zeros(ROWS, ENVS).bool()
-    )
-    assert outputs.action.shape == (ROWS, ENVS, 2)

@@ -32,17 +32,6 @@ def test_actions_lie_in_bounds_and_both_critics_answer(head, leaves):
     np.testing.assert_allclose(network.env_action(edges), [[-2.0, 0.0], [2.0, 1.0]])
 
 
-def test_the_density_of_draws_integrates_to_one_and_follows_the_noise():
-    action = ActionSpec("box", (), (-1.0,), (1.0,), (1,))
-    network = make_network(CONFIG, make_spec(action=action), "sac", 0)
-    params = torch.tensor([[0.4, -0.7]], dtype=torch.float64).expand(20_001, 2)
-    noise = torch.linspace(-8, 8, 20_001, dtype=torch.float64).unsqueeze(1)
-    drawn, log_prob = network.draw(params, noise)
-    mass = torch.trapezoid(log_prob.exp(), drawn.squeeze(1))
-    assert float(mass) == pytest.approx(1.0, abs=1e-4)
-    assert (drawn.diff(dim=0) >= 0).all()
-
-
 @pytest.mark.parametrize("head", ["sac", "td3"])
 def test_unbounded_or_discrete_actions_and_memory_are_refused(head):
     endless = ActionSpec("box", (), (-np.inf,), (np.inf,), (1,))

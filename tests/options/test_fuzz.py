@@ -12,7 +12,6 @@ import json
 import math
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -39,6 +38,8 @@ VALUES = int(os.environ.get("VELDT_FUZZ_VALUES", 300))  # 10,000 at night
 TRAININGS = int(os.environ.get("VELDT_FUZZ_TRAININGS", 6))
 SEED = int(os.environ.get("VELDT_FUZZ_SEED", 0))
 ROOT = Path(architectures.__file__).parents[2]
+LIMITED = ("bash", "-c", f'ulimit -v {12 << 20} && exec "$@"', "-")
+"""To 12 GiB of memory; a function before the exec would run gRPC's handlers of a fork."""
 LONGEST_SECONDS = 5.0
 MOST_WEIGHTS, MOST_NODES = 10_000_000, 300
 """Of a trained sample: more take seconds to start and to save."""
@@ -61,11 +62,6 @@ ENVIRONMENTS = (
 def raising(**options: object) -> object:
     """An environment, and a network, that cannot be made."""
     raise RuntimeError("it cannot be made\nfor a reason of two lines")
-
-
-def spinning(**options: object) -> object:
-    while True:
-        pass
 
 
 @dataclass(frozen=True)
@@ -219,13 +215,12 @@ def trained(case: Case, folder: Path) -> str | None:
         arguments.append(f"--{name.replace('_', '-')}={ends[name]}")
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "veldt", "train", case.architecture, *arguments],
+            [*LIMITED, sys.executable, "-m", "veldt", "train", case.architecture, *arguments],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             timeout=90,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30)),
         )
     except subprocess.TimeoutExpired:
         return f"{case}: no end after 90 s"
@@ -249,9 +244,3 @@ def test_no_value_ends_in_a_trace_a_hang_or_a_run_that_cannot_work(tmp_path):
     sample = random.Random(SEED).sample(good, min(TRAININGS, len(good)))
     ends = [trained(case, tmp_path / str(number)) for number, case in enumerate(sample)]
     assert not [*faults, *filter(None, ends)]
-
-
-def test_a_plan_that_raises_is_refused_and_one_that_hangs_is_a_fault():
-    assert planned(Case("impala", {"network": raising}, typed=False)) is False
-    fault = planned(Case("impala", {"env": spinning}, typed=False), 0.2)
-    assert "no plan after 0.2 s" in str(fault)

@@ -115,11 +115,3 @@ def test_a_difference_is_noticed_and_nothing_is_kept(tmp_path, monkeypatch):
     with pytest.raises(veldt.ConfigurationError, match="acts otherwise"):
         export(policy, "torch", tmp_path / "file", "0", 20)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_extra_is_one_line(run_dir, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    assert cli.main(["export", str(run_dir), "--out", str(tmp_path / "x.onnx")]) == 2
-    error = capsys.readouterr().err
-    assert 'pip install "veldt[export]"' in error
-    assert error.count("\n") == 1

@@ -272,11 +272,3 @@ def test_no_ratio_means_only_the_minimum_counts() -> None:
     assert limiter.can_sample(10**9)
     limiter.sampled(10**6)
     assert limiter.can_insert(10**9)
-
-
-def test_the_state_is_restored() -> None:
-    limiter, other = RateLimiter(2.0, 10), RateLimiter(2.0, 10)
-    limiter.inserted(17)
-    limiter.sampled(5)
-    other.load_state(limiter.state())
-    assert (other.num_inserted, other.num_sampled) == (17, 5)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from wiring import context, counted, opened
+from wiring import context, opened
 
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.ports import Policy
@@ -46,10 +46,7 @@ class AlternatingPolicy(Policy):
 
 
 class LatePolicy(Policy):
-    """Chooses by the observation, and answers when it is asked for the `delay`th time."""
-
-    def __init__(self, delay=3):
-        self._delay = delay
+    """Chooses by the observation, and answers when it is asked for the third time."""
 
     def open(self, context, widths):
         self._replies, self._asked = [None] * len(widths), [0] * len(widths)
@@ -61,7 +58,7 @@ class LatePolicy(Policy):
 
     def reply(self, group):
         self._asked[group] += 1
-        return self._replies[group] if self._asked[group] >= self._delay else None
+        return self._replies[group] if self._asked[group] >= 3 else None
 
 
 class Kept:
@@ -163,20 +160,3 @@ def test_groups_that_wait_for_each_others_data_do_not_alternate():
     opened(actor, context("actor-0"))
     assert not actor._alternating
     actor.close()
-
-
-@pytest.mark.parametrize("delay", [2, 5])
-def test_with_two_groups_one_steps_while_the_other_waits(delay):
-    """A group steps once in `delay` calls, so two groups make an actor busy twice as often."""
-    factory = EnvironmentFactory("CartPole-v1")
-    steps = []
-    for groups in (1, 2):
-        kept = Kept(trajectory_layout(factory.spec(), STEPS, WIDTH, {}))
-        own = context("actor-0")
-        environments = Environments(factory, WIDTH * groups, groups)
-        actor = opened(Actor(environments, LatePolicy(delay), kept), own)
-        for _ in range(240):
-            actor.step()
-        actor.close()
-        steps.append(counted(own, "env_steps"))
-    assert steps[1] == pytest.approx(2 * steps[0], rel=0.1)

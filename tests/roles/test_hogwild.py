@@ -18,7 +18,6 @@ from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Role
-from veldt.roles import hogwild
 from veldt.roles.hogwild import (
     Hogwild,
     HogwildOptions,
@@ -137,12 +136,3 @@ def test_a_version_counts_all_workers_and_lag_is_what_the_others_did_meanwhile()
     np.testing.assert_array_equal(flat.numpy(), copied)
     assert first.newest_version(version) - version == 3
     assert first.apply(sent(0, 0, version)) == 5
-
-
-def test_a_copy_on_a_device_ends_with_the_run_that_used_it():
-    """Another run's memory may have the same address."""
-    shared, device = np.ones(SIZE, np.float32), torch.device("meta")
-    first = hogwild._resident(shared, device)
-    assert hogwild._resident(shared, device) is first
-    del first
-    assert not hogwild._ON_DEVICE

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import itertools
 import time
 
 import pytest
@@ -41,17 +40,6 @@ def test_one_thread_continues_while_they_wait_for_cores(machine):
     assert torch.get_num_threads() == threads.number == 2
     machine.compute(threads, 1, waiting_share=0.5)
     assert torch.get_num_threads() == threads.number == 1
-
-
-def test_each_failed_try_doubles_the_pause(machine):
-    threads, tries = LearnerThreads(2, True), []
-    for _ in range(2500):
-        was = threads.number
-        machine.compute(threads, 0.5, waiting_share=0.5 if was > 1 else 0.0)
-        if threads.number > was:
-            tries.append(machine.now)
-    pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
-    assert pauses[:6] == pytest.approx([20, 40, 80, 160, 320, 320], abs=2.0)
 
 
 @pytest.mark.parametrize(("most", "gives_way"), [(2, False), (1, True)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from wiring import FactoryOf, OpenRun, context, counted, live, opened
+from wiring import FactoryOf, context, counted, live, opened
 
 from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerOptions, make_optimizer
@@ -226,29 +226,6 @@ def test_a_learner_waits_while_the_server_is_behind():
     assert sink.begin(0) is None
     servers.work()
     assert sink.begin(0) == 32
-
-
-def test_a_learners_copy_changes_only_by_a_pull():
-    options = {"num_shards": 3, "batch_size": 16, "env_steps_per_update": 8}
-    with OpenRun("gorila", num_actors=2, min_replay_transitions=64, **options) as run:
-        learners = [name for name in run.nodes if name.startswith("learner")]
-        assert len(learners) == 2
-        pulls = 0
-        for _ in range(300):
-            for name in run.nodes:
-                vectors = {each: run.role(each)._flat.vector.clone() for each in learners}
-                run.step(name)
-                for each in learners:
-                    now = run.role(each)._flat.vector
-                    if not torch.equal(now, vectors[each]):
-                        assert each == name
-                        np.testing.assert_array_equal(now.numpy(), run.weights())
-                        pulls += 1
-        assert pulls > 20
-        assert run.counter("gradients_sent") > 20
-        sizes = [board.spec.size for board in run.topology.boards]
-        assert len(sizes) == 3
-        assert sum(sizes) == run.role(learners[0])._flat.size
 
 
 def test_downpour_pushes_sums_and_fetches_seldom():

@@ -103,21 +103,6 @@ def test_the_ratio_of_samples_to_inserts_holds_whoever_is_slow(slow):
         assert ratio == pytest.approx(limiter.num_sampled / limiter.num_inserted, rel=0.2)
 
 
-def test_a_soft_cap_may_be_passed_and_is_trimmed_every_period():
-    options = {"replay_transitions": 400, "trim_period_updates": 10, "env_steps_per_update": 4.0}
-    with OpenRun("apex", **options, **SMALL) as run:
-        store, sampler = run.role("replay-0")._store, run.role("replay-0")._sampler
-        sizes = []
-        for _ in range(400):
-            run.step()
-            sizes.append(len(store))
-            assert ((sampler.masses() > 0) == store.valid).all(), "the sampler follows every trim"
-        assert max(sizes) > 400
-        drops = [i for i in range(1, len(sizes)) if sizes[i] < sizes[i - 1]]
-        assert drops
-        assert all(sizes[i] <= 400 for i in drops)
-
-
 def test_priorities_flow_back():
     with OpenRun("apex", env_steps_per_update=8.0, **SMALL) as run:
         role = run.role("replay-0")
@@ -139,17 +124,6 @@ def test_priorities_flow_back():
             run.step()
         assert sum(updates) >= 0.8 * 32 * run.counter("updates") > 0
         assert run.counter("dropped.late_priorities") == 0
-
-
-def test_learners_of_a_global_replay_are_served_in_turn():
-    options = {"replay": "global", "num_learners": 3, "batch_size": 16}
-    with OpenRun("gorila", min_replay_transitions=64, env_steps_per_update=4.0, **options) as run:
-        learners = [f"learner-{i}" for i in range(3)]
-        for _ in range(300):
-            run.step()
-        sent = [run.role(name).gradients._sent.value for name in learners]
-        assert min(sent) > 10
-        assert max(sent) - min(sent) <= 1
 
 
 def test_bundles_see_only_their_own_actors_data():

@@ -217,10 +217,3 @@ def test_a_share_of_the_environments_has_pink_noise(share, pink):
     alike = (rows[1:] * rows[:-1]).mean(axis=0)
     assert list(np.flatnonzero(alike > 0.3)) == pink
     np.testing.assert_allclose(rows.std(axis=0), 1.0, atol=0.25)
-
-
-def test_an_environments_noise_does_not_depend_on_the_batch():
-    noise = NoisePerEnvironment(1.0, np.random.default_rng(4))
-    rows = [noise.next(np.array(asked), 2) for asked in ([0, 1], [1], [0], [0, 1])]
-    one = np.stack([rows[0][1], rows[1][0], rows[3][1]])
-    np.testing.assert_array_equal(one, noise._sequences[1][:3])

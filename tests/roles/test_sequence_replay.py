@@ -96,11 +96,3 @@ def test_first_priorities_are_those_of_the_equations_on_the_actors_values():
             assert priority == pytest.approx(expected, rel=1e-4)
             checked += 1
     assert checked >= 4 * ENVS
-
-
-def test_a_batch_has_the_layout_that_was_promised():
-    options = SequenceReplayOptions(batch_sequences=5)
-    table = SequenceTable(options, make_layout(), SEQUENCES)
-    promised = table.batch_layout
-    sampled = table.make_store().batch_layout(5)
-    assert dict(promised.items()) == {**dict(sampled.items()), "weight": Field((5,), "float32")}

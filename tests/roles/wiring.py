@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
-import numpy as np
-
 from veldt.backends.serial import SerialBackend
 from veldt.backends.shared_memory.fabric import build_fabric
 from veldt.context import NodeContext
@@ -86,11 +84,6 @@ class OpenRun:
     def step(self, *names: str) -> None:
         for name in names or self.nodes:
             self.nodes[name].step()
-
-    def weights(self) -> np.ndarray:
-        """What the boards hold now."""
-        boards = [self.backend.parameters(name) for name in self.topology.weights]
-        return np.concatenate([board.vector for board in boards])
 
     def counter(self, name: str) -> float:
         return sum(each.counters.get(name, 0.0) for each in self.backend.snapshots())

@@ -11,15 +11,12 @@ import pytest
 import torch
 
 import veldt
-from veldt.architectures import ARCHITECTURES, load
-from veldt.environments import EnvironmentFactory
+from veldt.architectures import ARCHITECTURES
 from veldt.errors import ConfigurationError
-from veldt.families import preset_names
 from veldt.options import RunOptions
-from veldt.options.fields import flat
 from veldt.run import plan as planning
 from veldt.run.description import choices
-from veldt.run.plan import envs_per_actor, make_plan
+from veldt.run.plan import make_plan
 
 
 def plan(architecture, own=None, **options):
@@ -70,29 +67,6 @@ def test_sizes_grow_with_actors_where_environments_step_as_arrays(
     assert (found["envs_per_actor"], found["rows_per_update"]) == (width, rows)
     if architecture == "sample_factory":  # sizes that are given do not grow
         assert plan(architecture, {"num_envs": 30}, num_actors=15).problem.envs_per_actor == 2
-
-
-@pytest.mark.parametrize(
-    ("architecture", "num_actors", "device", "num_envs", "rows"),
-    [
-        ("sample_factory", 1, "cpu", 16, 512),
-        ("sample_factory", 15, "cpu", 30, 512),
-        ("sample_factory", 15, "cuda", 240, 4_096),
-        ("ppo", 15, "cpu", 15, 480),
-        ("ppo", 16, "cuda", 128, 4_096),
-    ],
-)
-def test_atari_sizes_follow_from_actors_and_device(
-    architecture, num_actors, device, num_envs, rows
-):
-    """A batch made for a GPU would keep a core busy for most of a minute."""
-    module, environment = load(architecture), EnvironmentFactory("ALE/Pong-v5")
-    names = preset_names("atari", device=device)
-    config = flat(next(module.presets[name] for name in names if name in module.presets))
-    options = RunOptions(env="ALE/Pong-v5")
-    width = envs_per_actor(options, environment, config, num_actors, device == "cuda")
-    assert num_actors * width == num_envs
-    assert config.get("batch_rows", num_envs * config["trajectory_steps"]) == rows
 
 
 def test_choices_are_printed_and_recorded(tmp_path, capsys):

@@ -18,9 +18,6 @@ import pytest
 from veldt.telemetry.counters import (
     EPISODE_SLOTS,
     LAG_BINS,
-    LAG_SUM,
-    LAGS_BEGUN,
-    LAGS_DONE,
     MAX_COUNTERS,
     TELEMETRY_BYTES,
     LagSummary,
@@ -58,18 +55,6 @@ def other_process(descriptor: int, program: str) -> Iterator[subprocess.Popen[st
             yield process
         finally:
             process.kill()
-
-
-def test_counters_add_set_and_are_shared_by_name() -> None:
-    node = NodeTelemetry()
-    node.gauge("loss").set(0.5)
-    node.counter("env_steps").add(64)
-    node.counter("env_steps").add()
-    node.counter("updates").set(7)
-    assert node.counter("env_steps") is node.counter("env_steps")
-    assert node.counter("env_steps").value == 65
-    assert node.snapshot().counters == {"loss": 0.5, "env_steps": 65.0, "updates": 7.0}
-    assert node.snapshot().gauges == {"loss"}
 
 
 def test_stages_count_passes_and_seconds() -> None:
@@ -116,32 +101,6 @@ def test_the_ring_keeps_the_newest_episodes_in_order(chunk: int) -> None:
         returns, lengths = snapshot.new_episodes(since)
         np.testing.assert_array_equal(lengths, expected)
         np.testing.assert_array_equal(returns, expected * 0.5)
-
-
-def test_an_episode_that_is_being_written_hides_the_one_it_overwrites() -> None:
-    node = NodeTelemetry()
-    node.episode(np.zeros(EPISODE_SLOTS), np.arange(EPISODE_SLOTS))
-    node._tail[0] = EPISODE_SLOTS + 10  # ten more begun, none of them done
-    _, lengths = node.snapshot().new_episodes(0)
-    np.testing.assert_array_equal(lengths, np.arange(10, EPISODE_SLOTS))
-
-
-def test_a_writer_that_lost_its_core_in_the_middle_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    node = NodeTelemetry()
-    node.lag(np.array([1, 3]))
-    node._tail[LAGS_BEGUN] += 2  # two rows of lag 10 are being counted
-    node._lag[LAG_SUM] += 20
-
-    def its_turn(seconds: float) -> None:
-        if node._head[LAGS_DONE] == 2:
-            node._histogram[10] += 2
-            node._head[LAGS_DONE] += 2
-
-    monkeypatch.setattr(time, "sleep", its_turn)
-    lag = node.snapshot().lag
-    assert (lag.count, lag.mean) == (4, 6.0)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,10 +18,8 @@ from veldt.telemetry.diagnosis import (
     Load,
     bottleneck,
     describe_bottleneck,
-    thread_loads,
 )
 
-MakeRun = Callable[..., Any]
 EVERY_OPTION = dict.fromkeys(
     ("num_actors", "envs_per_actor", "device", "num_learners", "num_predictors", "num_trainers",
      "num_policy_workers", "num_shards", "batch_size", "queue_trajectories",
@@ -70,12 +67,6 @@ def test_if_no_role_is_busy_the_queue_shows_why(queue_fill: float | None, cause:
     assert cause in found
 
 
-def test_an_option_that_is_not_in_force_is_not_advised() -> None:
-    options = EVERY_OPTION | {"replay_ratio": None}
-    found = describe_bottleneck([Load({"actor": 0.1})], options, {"q": 0.0})
-    assert found.endswith("larger passes, or lower env_steps_per_update")
-
-
 def plan_of(architecture: str, backend: str) -> Any:
     options = RunOptions(example_env(architecture), backend=backend, device="cpu", envs_per_actor=2)
     return make_plan(architecture, options, {})
@@ -118,19 +109,3 @@ def test_more_threads_are_offered_where_there_would_be_more() -> None:
     assert texts["a3c"].endswith("--backend process runs them in parallel")
     # The nodes of DQN share one thread on every backend.
     assert "in turn 96% (actor 70%, learner 25%, replay 1%) busy: raise envs" in texts["dqn"]
-
-
-def test_a_run_names_its_limit_from_the_steady_part(fake_run: MakeRun) -> None:
-    fake = fake_run("actor-0", "actor-1", "learner-0")
-    fake.update()
-    fake.spend("learner-0", "wait", 20.0)  # the start, while the learner has nothing to do
-    fake.nodes["learner-0"].counter("updates").add()
-    fake.update(20.0)
-    for _ in range(20):
-        fake.spend("learner-0", "wait", 0.07)
-        fake.spend("actor-0", "wait", 0.4)
-        fake.spend("actor-1", "wait", 0.42)
-        fake.update(1.0, trajectories=1.0)
-    loads = thread_loads(fake.run, [[name] for name in fake.nodes])
-    found = describe_bottleneck(loads, EVERY_OPTION, {})
-    assert found.startswith("learner 93% busy, actors waiting 41%:")

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of the machine: those of the system, and of GPUs where NVML is installed."""
+"""Metrics of the machine."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
-from types import SimpleNamespace
 
 import psutil
 
@@ -26,35 +24,3 @@ def test_cores_and_memory():
     assert 0.1 < found["system/run_cores"] < 2
     rss = psutil.Process().memory_info().rss / 2**20
     assert abs(found["system/run_memory_mib"] - rss) < 50
-
-
-class FakeNvml:
-    NVMLError = ValueError
-
-    def nvmlInit(self): ...  # noqa: N802
-
-    def nvmlShutdown(self): ...  # noqa: N802
-
-    def nvmlDeviceGetCount(self):  # noqa: N802
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, number):  # noqa: N802
-        return number
-
-    def nvmlDeviceGetMemoryInfo(self, device):  # noqa: N802
-        return SimpleNamespace(used=1, total=2)
-
-    def nvmlDeviceGetUtilizationRates(self, device):  # noqa: N802
-        if device:
-            raise ValueError("not supported")
-        return SimpleNamespace(gpu=50)
-
-
-def test_a_gpu_that_reports_nothing_is_skipped(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
-    meter = MachineMeter()
-    found = {name: value for name, value in meter.read([]).items() if "gpu" in name}
-    assert found == {"system/gpu_0_percent": 50.0, "system/gpu_0_memory_percent": 50.0}
-    meter.close()
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
-    assert not any("gpu" in name for name in MachineMeter().read([]))

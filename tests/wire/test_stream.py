@@ -12,13 +12,11 @@ from streams import (
     FORMAT,
     SECURITY,
     WIDTH,
-    answer_bytes,
     calling,
     exchange,
     free_port,
     raw_call,
     refusal,
-    row_bytes,
     serving,
     wait_for,
 )
@@ -69,21 +67,6 @@ def test_more_streams_than_actors_could_need_are_refused(tmp_path):
         hold.set()
         for channel in idle:
             channel.close()
-
-
-def test_a_restarted_server_is_found_again_and_asked_again(tmp_path):
-    with serving(tmp_path) as (server, address), calling(address) as client:
-        exchange(server, client, 1.0)
-        client.send(0, row_bytes(2.0))
-        first = wait_for(server.take, "a row", client.receive)
-        server.close()
-        with serving(tmp_path, address) as (successor, _):
-            again = wait_for(successor.take, "the same row on a new stream", client.receive)
-            assert again.arrays["observation"][0, 0] == first.arrays["observation"][0, 0] == 2.0
-            successor.answer(again, answer_bytes(2))
-            wait_for(client.receive, "its answer", successor.take)
-            exchange(successor, client, 3.0)
-        assert client.connections == 2
 
 
 def test_an_actor_that_is_refused_says_why_instead_of_trying_for_ever(tmp_path):
