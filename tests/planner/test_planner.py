@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planner: its simulator against known queues, real topologies, bounds, bands, the command."""
+"""The planner: its simulator against known queues, real topologies, bands, the command."""
 
 import json
 
@@ -74,17 +74,13 @@ def test_one_actor_is_as_fast_as_its_own_time_and_many_as_the_learner():
     rows = 8 * 10
     assert one.env_steps_per_second == pytest.approx(8 / (1.5 * STEP), rel=0.05)
     assert many.env_steps_per_second == pytest.approx(rows / (LEARN + 2e-5), rel=0.05)
-    assert many.env_steps_per_second <= 1.01 * many.upper_bound
     assert many.policy_lag > one.policy_lag
     assert "learner" in many.bottleneck
-    assert many.knee_actors == pytest.approx(10 * 1.5 * STEP / LEARN, rel=0.1)
 
 
 def test_a_move_of_a_game_is_one_env_step_in_a_plan_too():
     game = planner("impala", env="veldt:leduc", envs_per_actor=8).predict(1)
     assert game.env_steps_per_second == pytest.approx(8 / 2 / (1.5 * STEP), rel=0.05)
-    assert game.env_steps_per_second <= 1.01 * game.upper_bound
-    assert game.upper_bound == pytest.approx(8 / 2 / (1.5 * STEP), rel=0.05)
 
 
 def test_larger_batches_take_longer_to_learn_from():
@@ -95,7 +91,6 @@ def test_larger_batches_take_longer_to_learn_from():
     found = impala.predict(64, cores=100)
     assert planning("impala", envs_per_actor=8)(64).rows_per_update() == 64 * alone
     assert found.env_steps_per_second == pytest.approx(alone / LEARN, rel=0.05)
-    assert found.env_steps_per_second < found.upper_bound * 1.01
     assert found.bottleneck.startswith("the learner")
 
 

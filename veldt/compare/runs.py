@@ -7,15 +7,12 @@ run directory is moved aside, and the run is repeated.
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import json
-import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -25,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from veldt.architectures import ARCHITECTURES, ON_ONE_PLAYER, check, label
 from veldt.environments.lookup import GAME_PREFIXES
 from veldt.errors import ConfigurationError
-from veldt.files import keep_conditions
+from veldt.files import held_folder, keep_conditions
 from veldt.options import Backend, RunOptions, Steps
 from veldt.options.checked import Count, Options, Positive
 from veldt.telemetry.record import RESULT_FILE
@@ -169,12 +166,11 @@ def run_all(todo: list[RunTask], log: LogFn) -> dict[str, str]:
     failures = {}
     for number, task in enumerate(todo, start=1):
         place = f"[{number}/{len(todo)}] {task.name}"
-        with task_lock(task, f"{place}: still running from before, waiting", log) as lock:
-            if finished(task) is not None:
-                log(f"{place}: finished before")
-                continue
-            move_aside(task.run_dir)
-            last_line = _run(task, lock)
+        if finished(task) is not None:
+            log(f"{place}: finished before")
+            continue
+        move_aside(task.run_dir)
+        last_line = _run(task)
         result = finished(task)
         if result is None:
             failures[task.name] = last_line
@@ -186,33 +182,15 @@ def run_all(todo: list[RunTask], log: LogFn) -> dict[str, str]:
     return failures
 
 
-@contextmanager
-def task_lock(task: RunTask, notice: str, log: LogFn) -> Iterator[int]:
-    """Hold the lock of a task; yields its descriptor, which the run's process inherits.
-
-    So a second comparison waits, after logging `notice`, for a run that outlived the first."""
-    task.run_dir.parent.mkdir(parents=True, exist_ok=True)
-    path = task.run_dir.with_name(f"{task.run_dir.name}.lock")
-    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log(notice)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock
-    finally:
-        os.close(lock)
-
-
 def move_aside(run_dir: Path) -> None:
-    """Rename an unfinished run's directory; nothing is deleted."""
+    """Rename an unfinished run's directory, unless it is still being written; deletes nothing."""
     if run_dir.exists():
         number = len(list(run_dir.parent.glob(f"{run_dir.name}.unfinished-*"))) + 1
-        run_dir.rename(run_dir.with_name(f"{run_dir.name}.unfinished-{number}"))
+        with held_folder(run_dir, "run", "--out"):
+            run_dir.rename(run_dir.with_name(f"{run_dir.name}.unfinished-{number}"))
 
 
-def _run(task: RunTask, lock: int) -> str:
+def _run(task: RunTask) -> str:
     """Run one process to its end; its last line of output."""
     log = task.run_dir.with_name(f"{task.run_dir.name}.log")
     with open(log, "wb") as output:
@@ -223,7 +201,6 @@ def _run(task: RunTask, lock: int) -> str:
             stdout=output,
             stderr=output,
             start_new_session=True,
-            pass_fds=(lock,),
         )
         try:
             process.wait()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`veldt plan`: calibrate, simulate, bound, print a table with a band and a bottleneck."""
+"""`veldt plan`: calibrate, simulate, print a table with a band and a bottleneck."""
 
 from __future__ import annotations
 
@@ -188,12 +188,6 @@ class Prediction:
     """Share of the time on a core, by kind of node."""
     bytes_up_per_second: float
     bytes_down_per_second: float
-    upper_bound: float
-    """No schedule is faster: min(1 / D_max, N / Z), as env steps per second; with a barrier
-    N / (Z + sum D)."""
-    knee_actors: float
-    """Z / D_max, with a barrier (Z + sum D) / D_max: with more, actors wait for the busiest
-    station."""
 
 
 class Planner:
@@ -238,7 +232,6 @@ class Planner:
         kinds, spent = plan.topology.kinds(), simulation.engine.busy
         busy = {kind: spent[kind] / seconds / len(kinds[kind]) for kind in spent}
         up, down = _bytes_per_env_step(plan)
-        bound, knee = self._bounds(plan, actors, cores)
         beyond = max(1.0, actors / (4 * self._most_measured))
         band = min(_MOST_BAND, self._error * (1 + math.log2(beyond)))
         lags = [] if "replay" in kinds else simulation.lags
@@ -250,45 +243,19 @@ class Planner:
             rate * (1 + band),
             float(np.mean(lags)) if lags else None,
             float(np.quantile(lags, 0.99)) if lags else None,
-            bottleneck_of(busy, sum(spent.values()) / seconds / cores, knee),
+            bottleneck_of(busy, sum(spent.values()) / seconds / cores),
             busy,
             rate * up,
             rate * down,
-            bound * correction,
-            knee,
         )
 
-    def _bounds(self, plan: Plan, actors: int, cores: int) -> tuple[float, float]:
-        """Asymptotic bounds of a closed queueing network, per trajectory of one actor."""
-        times, rows = self._times, plan.rows_per_update()
-        node, role = _first_actor(plan)
-        steps, env_steps = trajectory(plan)
-        stages = [times.mean(f"{node.kind}/{stage}") for stage in ("step", "infer", "other")]
-        own, demands = steps * sum(stages), {}
-        for kind in plan.topology.kinds():
-            if f"{kind}/infer" in times.fits:
-                demands[kind] = steps * times.seconds(f"{kind}/infer", actors) / actors
-            elif times.mean(f"{kind}/learn"):
-                stages = [
-                    times.seconds(f"{kind}/{stage}", rows)
-                    for stage in ("learn", "publish", "hand_over")
-                ]
-                demands[kind] = sum(stages) / plan.slots_per_update()
-        asleep = steps * (1 - times.step_cpu_share) * times.mean(f"{node.kind}/step")
-        # Actors act while their data is learned from, unless a barrier makes them wait.
-        total = own + (sum(demands.values()) if role.synchronous else 0.0)
-        demands["cores"] = (own - asleep + sum(demands.values())) / cores
-        most = max(demands.values())
-        return min(1.0 / most, actors / total) * env_steps, total / most
 
-
-def bottleneck_of(busy: dict[str, float], cores_busy: float, knee: float) -> str:
+def bottleneck_of(busy: dict[str, float], cores_busy: float) -> str:
     """What to add next, in words."""
     servers = {kind: share for kind, share in busy.items() if kind not in ("actor", "agent")}
     kind = max(servers, key=lambda each: servers[each], default="")
     if kind and servers[kind] > _IS_FULL:
-        most = max(1, round(knee))
-        return f"the {kind}: beyond {most:,} actors you wait for it; a faster one helps"
+        return f"the {kind}: more actors would wait for it; a faster one helps"
     if cores_busy > _IS_FULL:
         return "cores: all of them are busy; add cores, or a GPU for what learns"
     return "the actors: nothing else is full; add actors or environments per actor"

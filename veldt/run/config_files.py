@@ -29,7 +29,7 @@ from veldt.options.old_spellings import unknown_option
 
 CONFIG_FILE = "config.json"
 TRUST_FLAG = "--trust-code"
-NOT_REPEATED = {"dashboard", "json", "quiet", "run_dir"}
+_NOT_REPEATED = {"dashboard", "json", "quiet", "run_dir"}
 """Options about where a run is stored and what it prints; a repeated run has its own."""
 LIMITS = ("total_env_steps", "max_seconds", "target_return")
 RESUMABLE = {
@@ -71,7 +71,7 @@ class ConfigFile:
         return {
             name: self._converted(known[name], value)
             for name, value in self.options.items()
-            if not (self.is_run and name in NOT_REPEATED)
+            if not (self.is_run and name in _NOT_REPEATED)
         }
 
     def _converted(self, leaf: OptionField, value: Any) -> Any:
