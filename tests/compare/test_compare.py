@@ -30,7 +30,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 TINY = (
     *("compare", "--env", "CartPole-v1", "--architectures", "impala,dqn", "--seeds", "1"),
     *("--total-env-steps", "1500", "--backend", "serial", "--envs-per-actor", "4"),
-    *("--evaluation-episodes", "2", "--ceiling-seconds", "0.2"),
+    *("--evaluation-episodes", "2"),
 )
 COMPARISON = Comparison("CartPole-v1", "out", ("impala", "dqn"), 2, total_env_steps=100)
 
@@ -75,7 +75,7 @@ def test_the_report_is_complete_and_needs_no_network(tmp_path):
     out = tmp_path / "out"
     comparison = Comparison(
         "CartPole-v1", str(out), ("impala", "dqn"), 1, total_env_steps=1500, backend="serial",
-        envs_per_actor=4, evaluation_episodes=2, ceiling_seconds=0.2,
+        envs_per_actor=4, evaluation_episodes=2,
     )  # fmt: skip
     assert compare(comparison) == 0
     page = (out / "report.html").read_text(encoding="utf-8")

@@ -63,7 +63,6 @@ def test_every_architecture_is_its_own_model(architecture):
     assert found.env_steps_per_second > 0
     assert found.low < found.env_steps_per_second < found.high
     assert all(0 <= share <= 1.01 for share in found.busy.values())
-    assert found.bytes_up_per_second > 0
     if architecture in ("a2c", "ppo"):
         assert found.policy_lag == 0.0  # actors wait at a barrier
 
@@ -156,10 +155,8 @@ def test_the_command_prints_json_and_words(tmp_path, capsys):
     assert [entry["actors"] for entry in entries] == [1, 4]
     wanted = {"env_steps_per_second", "low", "high", "policy_lag", "bottleneck"}
     assert wanted <= entries[0].keys()
-    assert main([*words, "--price-core-hour", "0.05"]) == 0
-    text = capsys.readouterr().out
-    assert "waits for" in text
-    assert "per million env steps" in text
+    assert main(words) == 0
+    assert "waits for" in capsys.readouterr().out
 
 
 def test_bad_input_is_refused_in_one_line(tmp_path, capsys):

@@ -24,7 +24,7 @@ from veldt.topology import Topology
 TEMPLATES = Path(__file__).with_name("templates")
 FIGURE_FILE = "figure.png"
 _COLUMNS = ("method", "time (s)", "score", "env steps", "env steps/s",
-            "% of env-only speed", "lag (updates)", "replay ratio", "reached", "seeds")  # fmt: skip
+            "lag (updates)", "replay ratio", "reached", "seeds")  # fmt: skip
 _LIMITS = {
     "max_seconds": "{:g} seconds",
     "total_env_steps": "{:,} environment steps",
@@ -41,13 +41,12 @@ def write_report(
     tasks: list[RunTask],
     topologies: dict[str, Topology],
     costs: dict[str, dict[str, Any]],
-    ceiling: float,
     missing: list[str],
 ) -> None:
     """Write FIGURE_FILE and html into the folder `out`.
 
-    `topologies` and `costs` are by label; `ceiling` is env steps per second of the environment
-    alone; `missing` says which architectures have no row, and why."""
+    `topologies` and `costs` are by label; `missing` says which architectures have no row, and
+    why."""
     draw(records, out / FIGURE_FILE)
     write_page(
         out / "report.html",
@@ -59,8 +58,7 @@ def write_report(
             for name, text in _LIMITS.items()
             if getattr(given, name) is not None
         ],
-        rows=[_COLUMNS, *(_row(name, runs, ceiling, given) for name, runs in records.items())],
-        ceiling=ceiling,
+        rows=[_COLUMNS, *(_row(name, runs, given) for name, runs in records.items())],
         missing=missing,
         picture=out / FIGURE_FILE,
         diagrams={name: each.describe("text") for name, each in topologies.items()},
@@ -131,7 +129,7 @@ def _data_url(png: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(png.read_bytes()).decode("ascii")
 
 
-def _row(name: str, runs: list[Record], ceiling: float, given: Comparison) -> list[str]:
+def _row(name: str, runs: list[Record], given: Comparison) -> list[str]:
     """The cells of one architecture, for _COLUMNS."""
 
     def cell(value: Callable[[RunResult], float | None], digits: int = 1) -> str:
@@ -144,7 +142,6 @@ def _row(name: str, runs: list[Record], ceiling: float, given: Comparison) -> li
         cell(lambda result: result.evaluation_return),
         cell(lambda result: result.env_steps, 0),
         cell(lambda result: result.env_steps_per_second, 0),
-        cell(lambda result: 100 * (result.env_steps_per_second or np.nan) / ceiling, 0),
         cell(lambda result: result.policy_lag.get("mean"), 2),
         _cell(over_seeds(runs, lambda run: run.replay_ratio), 2, len(runs)),
         "-" if given.target_return is None else reached,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ALL = "all"
 _COSTS_FILE = "evidence.json"
 SETTINGS_FILE = "compare.json"
-_MAY_GROW = ("architectures", "seeds", "out", "ceiling_seconds")
+_MAY_GROW = ("architectures", "seeds", "out")
 _OF_EVERY_RUN = (
     *("env", "backend", "total_env_steps", "max_seconds", "target_return", "num_actors"),
     *("envs_per_actor", "network", "evaluation_episodes"),
@@ -71,8 +71,6 @@ class Comparison(Options):
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
     evaluation_episodes: Count = 20
     """Fresh episodes at the end of each run, whose mean return is its score."""
-    ceiling_seconds: Positive = 3.0
-    """Seconds for which the environments alone are measured."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -221,12 +219,10 @@ def compare(comparison: Comparison) -> int:
     failures = run_all(todo, log)
 
     # Imported here so that bad input is refused without matplotlib.
-    from veldt.compare.records import collect, costs, env_only_speed, machine, write_csv
+    from veldt.compare.records import collect, costs, machine, write_csv
     from veldt.compare.report import write_report
 
     records, command = collect(todo), shlex.join(["veldt", *sys.argv[1:]])
-    width = max(plan.problem.envs_per_actor for plan in plans)
-    ceiling = env_only_speed(plans[0].problem.environment, width, comparison.ceiling_seconds)
     topologies = {label(plan.architecture): plan.topology for plan in plans}
     found = costs(records, topologies)
     write_csv(out / "results.csv", records)
@@ -234,7 +230,7 @@ def compare(comparison: Comparison) -> int:
     (out / _COSTS_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     missing = [f"{name} does not fit: {why}" for name, why in left_out.items()]
     missing += [f"{name} failed: {why}" for name, why in failures.items()]
-    write_report(out, comparison, command, records, todo, topologies, found, ceiling, missing)
+    write_report(out, comparison, command, records, todo, topologies, found, missing)
     log(f"report: {out / 'report.html'}")
     return 1 if failures else 0
 

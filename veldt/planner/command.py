@@ -16,17 +16,14 @@ from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import Bounds, Count, Options, Positive
 from veldt.options.fields import flat
-from veldt.planner.simulation import Simulation, trajectory
+from veldt.planner.simulation import Simulation
 from veldt.planner.times import Times, Trial, calibrate, cpu_share
 from veldt.resources import usable_cores
-from veldt.roles.actor import Actor
 from veldt.run.plan import Plan, make_plan
-from veldt.telemetry.aggregate import item_bytes
 from veldt.telemetry.result import dumps
-from veldt.topology import BoardSpec, Node, QueueSpec
 
 _MOST_CALIBRATED_BATCH = 16  # trajectories
-_HEADER = ("actors", "cores", "env steps/s", "band", "lag", "p99", "up MB/s", "down MB/s", "limit")
+_HEADER = ("actors", "cores", "env steps/s", "band", "lag", "limit")
 _WARM_SECONDS, _SECONDS = 2.0, 10.0
 _MOST_STEPS = 120_000
 _LEAST_BAND, _MOST_BAND = 0.05, 0.9
@@ -52,8 +49,6 @@ class PlanOptions(Options):
     """Use the times in this file, as --save-times writes them, instead of measuring here."""
     save_times: str | None = None
     """Keep the measured times in this file."""
-    price_core_hour: Annotated[float, Bounds(0, 1e6)] | None = None
-    """Price of a core for an hour: also print what a million steps cost."""
     validate: bool = False
     """Also run each number of actors here, on all cores, and print how far the plan was off."""
     json: bool = False
@@ -149,9 +144,6 @@ def _print(
             f"{each.env_steps_per_second:,.0f}",
             f"{each.low:,.0f} to {each.high:,.0f}",
             "-" if each.policy_lag is None else f"{each.policy_lag:.1f}",
-            "-" if each.policy_lag_p99 is None else f"{each.policy_lag_p99:.0f}",
-            f"{each.bytes_up_per_second / 1e6:,.1f}",
-            f"{each.bytes_down_per_second / 1e6:,.1f}",
             each.bottleneck.partition(":")[0],
         ]
         if each.actors in measured:
@@ -165,10 +157,6 @@ def _print(
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
     last = found[-1]
     print(f"{architecture} with {last.actors:,} actors waits for {last.bottleneck}.")
-    if given.price_core_hour is not None:
-        for each in found:
-            cost = given.price_core_hour * each.cores / 3600 / each.env_steps_per_second * 1e6
-            print(f"{each.actors:,} actors: {cost:,.4f} per million env steps.")
 
 
 @dataclass(frozen=True)
@@ -182,12 +170,9 @@ class Prediction:
     high: float
     policy_lag: float | None
     """Mean, in updates; None with a replay, where the age of replayed data is no lag."""
-    policy_lag_p99: float | None
     bottleneck: str
     busy: dict[str, float]
     """Share of the time on a core, by kind of node."""
-    bytes_up_per_second: float
-    bytes_down_per_second: float
 
 
 class Planner:
@@ -231,7 +216,6 @@ class Planner:
         rate *= correction
         kinds, spent = plan.topology.kinds(), simulation.engine.busy
         busy = {kind: spent[kind] / seconds / len(kinds[kind]) for kind in spent}
-        up, down = _bytes_per_env_step(plan)
         beyond = max(1.0, actors / (4 * self._most_measured))
         band = min(_MOST_BAND, self._error * (1 + math.log2(beyond)))
         lags = [] if "replay" in kinds else simulation.lags
@@ -242,11 +226,8 @@ class Planner:
             rate * (1 - band),
             rate * (1 + band),
             float(np.mean(lags)) if lags else None,
-            float(np.quantile(lags, 0.99)) if lags else None,
             bottleneck_of(busy, sum(spent.values()) / seconds / cores),
             busy,
-            rate * up,
-            rate * down,
         )
 
 
@@ -259,18 +240,3 @@ def bottleneck_of(busy: dict[str, float], cores_busy: float) -> str:
     if cores_busy > _IS_FULL:
         return "cores: all of them are busy; add cores, or a GPU for what learns"
     return "the actors: nothing else is full; add actors or environments per actor"
-
-
-def _first_actor(plan: Plan) -> tuple[Node, Actor]:
-    return next((n, n.role) for n in plan.topology.nodes if isinstance(n.role, Actor))
-
-
-def _bytes_per_env_step(plan: Plan) -> tuple[float, float]:
-    """What an actor sends and receives, if it takes new weights with every trajectory."""
-    rows, env_steps = trajectory(plan)
-    up = down = 0.0
-    for _, end in _first_actor(plan)[0].ends():
-        sent, received = item_bytes(end)
-        times = 1 if isinstance(end.channel, QueueSpec | BoardSpec) else rows
-        up, down = up + times * sent, down + times * received
-    return up / env_steps, down / env_steps

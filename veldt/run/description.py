@@ -17,7 +17,7 @@ from veldt.options.fields import flat, plain
 from veldt.run.config_files import CONFIG_FILE, code_hashes
 from veldt.run.plan import Plan
 from veldt.run.process import output_stream
-from veldt.telemetry.progress import Progress, RunGoal, make_progress
+from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.result import RunResult
 from veldt.types import EnvironmentSpec
 
@@ -125,16 +125,9 @@ def first_result(plan: Plan, run_dir: str) -> RunResult:
 def display(plan: Plan) -> Progress:
     """What shows the progress and the result of a run, as its options ask for."""
     options = plan.options
-    goal = RunGoal(
-        plan.architecture,
-        plan.problem.environment.name,
-        options.backend,
-        options.seed,
-        options.target_return,
-        options.total_env_steps,
-        options.max_seconds,
-    )
-    return make_progress(goal, options.quiet, options.json, output_stream())
+    env = plan.problem.environment.name
+    title = f"{plan.architecture}  {env}  {options.backend}, seed {options.seed}"
+    return make_progress(title, options, output_stream())
 
 
 def _rerun_command(plan: Plan, run_dir: str) -> str | None:
