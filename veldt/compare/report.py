@@ -19,7 +19,6 @@ from veldt.compare.runs import Comparison, RunTask
 from veldt.compare.statistics import FEWEST_FOR_AN_INTERVAL, Estimate, joint_curve
 from veldt.files import write_atomically
 from veldt.telemetry.result import RunResult
-from veldt.topology import Topology
 
 TEMPLATES = Path(__file__).with_name("templates")
 FIGURE_FILE = "figure.png"
@@ -39,19 +38,17 @@ def write_report(
     command: str,
     records: Records,
     tasks: list[RunTask],
-    topologies: dict[str, Topology],
     costs: dict[str, dict[str, Any]],
     missing: list[str],
 ) -> None:
     """Write FIGURE_FILE and html into the folder `out`.
 
-    `topologies` and `costs` are by label; `missing` says which architectures have no row, and
-    why."""
+    `costs` are by label; `missing` says which architectures have no row, and why."""
     draw(records, out / FIGURE_FILE)
     write_page(
         out / "report.html",
         TEMPLATES / "compare.html",
-        title=f"{given.env}: {len(topologies)} architectures compared",
+        title=f"{given.env}: {len(costs)} architectures compared",
         comparison=given,
         limits=[
             text.format(getattr(given, name))
@@ -61,7 +58,6 @@ def write_report(
         rows=[_COLUMNS, *(_row(name, runs, given) for name, runs in records.items())],
         missing=missing,
         picture=out / FIGURE_FILE,
-        diagrams={name: each.describe("text") for name, each in topologies.items()},
         costs=[COST_COLUMNS, *(cost_cells(name, row) for name, row in costs.items())],
         machine=machine(),
         command=command,

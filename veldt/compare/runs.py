@@ -230,7 +230,7 @@ def compare(comparison: Comparison) -> int:
     (out / _COSTS_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     missing = [f"{name} does not fit: {why}" for name, why in left_out.items()]
     missing += [f"{name} failed: {why}" for name, why in failures.items()]
-    write_report(out, comparison, command, records, todo, topologies, found, missing)
+    write_report(out, comparison, command, records, todo, found, missing)
     log(f"report: {out / 'report.html'}")
     return 1 if failures else 0
 

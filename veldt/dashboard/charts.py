@@ -111,8 +111,6 @@ def _role_note(view: RunView, role: str) -> str:
     nodes = view.nodes_of(role)
     busy = [node["busy"] for node in nodes if node["busy"] is not None]
     text = f"{sum(busy) / len(busy):.0%} busy" if busy else "not timed yet"
-    if len(busy) > 1 and round(min(busy), 2) != round(max(busy), 2):
-        text += f" ({100 * min(busy):.0f} to {max(busy):.0%})"
     restarts = sum(node["restarts"] for node in nodes)
     return f"{text}<br>restarts: {restarts:d}" if restarts else text
 

@@ -34,12 +34,7 @@ EventSort = Literal["node", "alarm", "checkpoint", "clients", "environment", "en
 
 
 class RunRecord:
-    """Writes the files. A write that fails is reported once, and training continues.
-
-    Args:
-        show: Shows an event to the user.
-        tensorboard: Whether to write the metrics as TensorBoard events too.
-    """
+    """Writes the files. A write that fails is reported once, and training continues."""
 
     def __init__(
         self,
