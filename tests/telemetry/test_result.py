@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -53,22 +52,3 @@ def test_numbers_that_json_cannot_write_become_null() -> None:
     assert stored["env_steps_per_second"] is None
     assert stored["stage_shares"] == {"actor": {"step": None}}
     assert stored["env_steps"] == 5
-
-
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "result.json"
-    a_result().save(path)
-    before = path.read_bytes()
-
-    def full_disk(descriptor: int) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(os, "fsync", full_disk)
-    changed = a_result()
-    changed.seed = 4
-    with pytest.raises(OSError, match="no space"):
-        changed.save(path)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]

@@ -105,7 +105,7 @@ def prepare_output_dir(comparison: Comparison) -> Path:
     out = Path(comparison.out)
     conditions = {n: value for n, value in asdict(comparison).items() if n not in _MAY_GROW}
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        (out / "runs").mkdir(parents=True, exist_ok=True)
         keep_conditions(out / SETTINGS_FILE, "runs", conditions)
     except OSError as error:
         raise ConfigurationError(
