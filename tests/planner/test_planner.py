@@ -62,7 +62,6 @@ def test_every_architecture_is_its_own_model(architecture):
     found = planner(architecture, env=env, envs_per_actor=8).predict(actors)
     assert found.env_steps_per_second > 0
     assert found.low < found.env_steps_per_second < found.high
-    assert all(0 <= share <= 1.01 for share in found.busy.values())
     if architecture in ("a2c", "ppo"):
         assert found.policy_lag == 0.0  # actors wait at a barrier
 

@@ -171,8 +171,6 @@ class Prediction:
     policy_lag: float | None
     """Mean, in updates; None with a replay, where the age of replayed data is no lag."""
     bottleneck: str
-    busy: dict[str, float]
-    """Share of the time on a core, by kind of node."""
 
 
 class Planner:
@@ -227,7 +225,6 @@ class Planner:
             rate * (1 + band),
             float(np.mean(lags)) if lags else None,
             bottleneck_of(busy, sum(spent.values()) / seconds / cores),
-            busy,
         )
 
 
