@@ -6,10 +6,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -210,42 +208,6 @@ def test_train_with_json_prints_json_lines_only(tmp_path):
     played = veldt("evaluate", "run", "--episodes", "3", "--json", cwd=tmp_path)
     assert played.returncode == 0, played.stderr
     assert len(json.loads(played.stdout)["returns"]) == 3
-
-
-def _started(tmp_path: Path) -> subprocess.Popen:
-    """A run that would go on for long, once it has taken its first steps."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "veldt", "train", "impala", *CARTPOLE, *SERIAL, "--run-dir", "run"],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # A shell starts background jobs, and so perhaps this suite, with Ctrl-C ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    metrics, deadline = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
-    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.05)
-    return process
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_a_signal_ends_a_run_after_the_last_checkpoint(tmp_path, number, code):
-    process = _started(tmp_path)
-    try:
-        in_use = veldt("train", "impala", *CARTPOLE, *SERIAL, "--run-dir", "run", cwd=tmp_path)
-        assert in_use.returncode == 2
-        assert "in use" in in_use.stderr
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == code, err
-    assert json.loads((tmp_path / "run/result.json").read_text())["stopped_by"] == "interrupt"
-    assert list((tmp_path / "run/checkpoints").glob("checkpoint-*"))
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ run directory is moved aside, and the run is repeated.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shlex
 import subprocess
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from veldt.architectures import ARCHITECTURES, ON_ONE_PLAYER, check, label
 from veldt.environments.lookup import GAME_PREFIXES
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, extra_module
 from veldt.files import held_folder, keep_conditions
 from veldt.options import Backend, RunOptions, Steps
 from veldt.options.checked import Count, Options, Positive
@@ -98,10 +97,7 @@ class Comparison(Options):
 def prepare_output_dir(comparison: Comparison) -> Path:
     """Make the output folder, or check that its runs have the same conditions."""
     for library in ("matplotlib", "jinja2"):
-        if importlib.util.find_spec(library) is None:
-            raise ConfigurationError(
-                f'veldt compare draws its report with {library}; run: pip install "veldt[plots]"'
-            )
+        extra_module(library, f"veldt compare draws its report with {library}", extra="plots")
     out = Path(comparison.out)
     conditions = {n: value for n, value in asdict(comparison).items() if n not in _MAY_GROW}
     try:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from veldt import architectures
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, extra_module
 from veldt.options import RunOptions
 from veldt.options.checked import is_keyed, validation_error
 from veldt.options.fields import OptionField, check_kinds, option_fields
@@ -159,12 +159,7 @@ def _parsed(path: Path) -> Any:
 
 
 def _yaml(text: str) -> Any:
-    try:
-        import yaml
-    except ImportError as error:
-        raise ConfigurationError(
-            'YAML is read with pyyaml; run: pip install "veldt[yaml]", or write TOML'
-        ) from error
+    yaml = extra_module("yaml", "write TOML, or read YAML with pyyaml", extra="yaml")
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
