@@ -45,11 +45,6 @@ def test_all_is_asked_for_behind_the_architecture(arguments, capsys):
     assert "--help all" not in text
 
 
-def test_what_is_not_shown_can_be_given():
-    given = run_parser("train", "impala").parse(["impala", "--env", "X", "--rms-decay", "0.5"])
-    assert given["rms_decay"] == 0.5
-
-
 def test_the_names_in_the_lists_are_options():
     own = {name for each in ARCHITECTURES for name in option_fields(load(each).config)}
     assert set(option_fields(RunOptions)) >= USUAL

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planner: its simulator against known queues, real topologies, bounds, bands, the command."""
+"""The planner: its simulator against known queues, real topologies, bands, the command."""
 
 import json
 
@@ -62,8 +62,6 @@ def test_every_architecture_is_its_own_model(architecture):
     found = planner(architecture, env=env, envs_per_actor=8).predict(actors)
     assert found.env_steps_per_second > 0
     assert found.low < found.env_steps_per_second < found.high
-    assert all(0 <= share <= 1.01 for share in found.busy.values())
-    assert found.bytes_up_per_second > 0
     if architecture in ("a2c", "ppo"):
         assert found.policy_lag == 0.0  # actors wait at a barrier
 
@@ -74,17 +72,13 @@ def test_one_actor_is_as_fast_as_its_own_time_and_many_as_the_learner():
     rows = 8 * 10
     assert one.env_steps_per_second == pytest.approx(8 / (1.5 * STEP), rel=0.05)
     assert many.env_steps_per_second == pytest.approx(rows / (LEARN + 2e-5), rel=0.05)
-    assert many.env_steps_per_second <= 1.01 * many.upper_bound
     assert many.policy_lag > one.policy_lag
     assert "learner" in many.bottleneck
-    assert many.knee_actors == pytest.approx(10 * 1.5 * STEP / LEARN, rel=0.1)
 
 
 def test_a_move_of_a_game_is_one_env_step_in_a_plan_too():
     game = planner("impala", env="veldt:leduc", envs_per_actor=8).predict(1)
     assert game.env_steps_per_second == pytest.approx(8 / 2 / (1.5 * STEP), rel=0.05)
-    assert game.env_steps_per_second <= 1.01 * game.upper_bound
-    assert game.upper_bound == pytest.approx(8 / 2 / (1.5 * STEP), rel=0.05)
 
 
 def test_larger_batches_take_longer_to_learn_from():
@@ -95,7 +89,6 @@ def test_larger_batches_take_longer_to_learn_from():
     found = impala.predict(64, cores=100)
     assert planning("impala", envs_per_actor=8)(64).rows_per_update() == 64 * alone
     assert found.env_steps_per_second == pytest.approx(alone / LEARN, rel=0.05)
-    assert found.env_steps_per_second < found.upper_bound * 1.01
     assert found.bottleneck.startswith("the learner")
 
 
@@ -161,10 +154,8 @@ def test_the_command_prints_json_and_words(tmp_path, capsys):
     assert [entry["actors"] for entry in entries] == [1, 4]
     wanted = {"env_steps_per_second", "low", "high", "policy_lag", "bottleneck"}
     assert wanted <= entries[0].keys()
-    assert main([*words, "--price-core-hour", "0.05"]) == 0
-    text = capsys.readouterr().out
-    assert "waits for" in text
-    assert "per million env steps" in text
+    assert main(words) == 0
+    assert "waits for" in capsys.readouterr().out
 
 
 def test_bad_input_is_refused_in_one_line(tmp_path, capsys):

@@ -7,22 +7,25 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from veldt.options import RunOptions
 from veldt.telemetry.progress import (
     LiveProgress,
     PlainProgress,
     Progress,
-    RunGoal,
     closing_lines,
     make_progress,
+    seconds_left,
 )
 from veldt.telemetry.result import RunResult
 
-GOAL = RunGoal("impala", "CartPole-v1", "process", 1, 475.0, 10_000, 60.0)
+TITLE = "impala  CartPole-v1  process, seed 1"
+GOAL = RunOptions("CartPole-v1", target_return=475.0, total_env_steps=10_000, max_seconds=60.0)
 
 
 def a_result(**changes: Any) -> RunResult:
@@ -49,7 +52,7 @@ def fake(fake_run: Callable[..., Any]) -> Any:
 
 def test_plain_lines_say_everything_and_come_every_five_seconds(fake: Any) -> None:
     stream = io.StringIO()
-    progress = make_progress(GOAL, stream=stream)
+    progress = make_progress(TITLE, GOAL, stream)
     assert type(progress) is PlainProgress
     for elapsed in (4.0, 4.5, 8.9, 9.0, 9.1):
         progress.update(fake.run, elapsed)
@@ -67,7 +70,7 @@ def test_plain_lines_say_everything_and_come_every_five_seconds(fake: Any) -> No
 
 def test_time_left_is_the_first_budget_to_end(fake: Any) -> None:
     def left(**budget: Any) -> float | None:
-        return RunGoal("a", "e", "b", 1, **budget).seconds_left(fake.run, 4.0)
+        return seconds_left(RunOptions("e", **budget), fake.run, 4.0)
 
     assert left() is None
     assert left(max_seconds=60.0) == 56.0
@@ -78,7 +81,7 @@ def test_time_left_is_the_first_budget_to_end(fake: Any) -> None:
 
 def test_json_lines_are_objects_with_an_event(fake: Any) -> None:
     stream = io.StringIO()
-    progress = make_progress(GOAL, as_json=True, stream=stream)
+    progress = make_progress(TITLE, replace(GOAL, json=True), stream)
     progress.update(fake.run, 4.0)
     progress.note("actor-1 restarted")
     progress.finish(a_result(mean_return_100=float("nan")))
@@ -95,7 +98,7 @@ def test_json_lines_are_objects_with_an_event(fake: Any) -> None:
 def test_quiet_is_silent_and_quiet_json_is_the_result_alone(fake: Any) -> None:
     for as_json, lines in ((False, 0), (True, 1)):
         stream = io.StringIO()
-        progress = make_progress(GOAL, quiet=True, as_json=as_json, stream=stream)
+        progress = make_progress(TITLE, replace(GOAL, quiet=True, json=as_json), stream)
         progress.update(fake.run, 4.0)
         progress.note("actor-1 restarted")
         progress.finish(a_result())
@@ -115,7 +118,7 @@ def test_a_live_display_has_every_row_is_redrawn_and_fits(
     for width in (100, 40):
         monkeypatch.setenv("COLUMNS", str(width))
         stream = Terminal()
-        progress = make_progress(GOAL, stream=stream)
+        progress = make_progress(TITLE, GOAL, stream)
         assert type(progress) is LiveProgress
         progress.update(fake.run, 4.0)
         progress.note("actor-1 restarted")
@@ -131,7 +134,7 @@ def test_a_live_display_has_every_row_is_redrawn_and_fits(
     ]  # fmt: skip
     assert drawn[100][-2].split()[2:] == ["90%", "#" * 16]
     monkeypatch.setenv("TERM", "dumb")
-    assert type(make_progress(GOAL, stream=Terminal())) is PlainProgress
+    assert type(make_progress(TITLE, GOAL, Terminal())) is PlainProgress
 
 
 @pytest.mark.parametrize("first", [PlainProgress, LiveProgress])
@@ -140,7 +143,7 @@ def test_a_stream_that_has_gone_never_raises(fake: Any, first: type[Progress]) -
         def write(self, text: str) -> int:
             raise BrokenPipeError("nobody reads")
 
-    progress = first(GOAL, Gone())
+    progress = first(TITLE, GOAL, Gone())
     for elapsed in (4.0, 30.0):
         progress.update(fake.run, elapsed)
     progress.note("actor-1 restarted")

@@ -128,9 +128,7 @@ def _sweep(arguments: list[str], began: float) -> int:
 
 def _resume(arguments: list[str], began: float) -> int:
     """continue a run from its newest checkpoint; budgets may change"""
-    run_dir = next((each for each in arguments if not each.startswith("-")), None)
-    known = None if run_dir is None or set(arguments) & set(HELP) else _local_run(run_dir, None)
-    changes = resume_parser(known, TRUST_FLAG in arguments).parse(arguments)
+    changes = resume_parser().parse(arguments)
     path = changes.pop("run")
     return _finish(lambda: resume(path, began, **changes))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING
-from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from veldt import architectures
@@ -19,7 +18,7 @@ from veldt.options import RunOptions, old_spellings
 from veldt.options.checked import is_keyed
 from veldt.options.fields import OptionField, flat, format_value, option_fields, reader
 from veldt.options.fields import whole_number as whole
-from veldt.run.config_files import RESUMABLE, TRUST_FLAG, saved_options
+from veldt.run.config_files import RESUMABLE, TRUST_FLAG
 
 SHELLS = ("bash", "zsh", "fish")
 HELP = ("-h", "--help")
@@ -218,18 +217,13 @@ def _add_own_options(parser: argparse.ArgumentParser, name: str, show_all: bool)
         add_fields(group_parser, system.config, system.presets, only=names, shown=shown)
 
 
-def resume_parser(run_dir: str | Path | None = None, trust_code: bool = False) -> Parser:
-    """With a run, the options that may not change are added, so that they are refused by name."""
+def resume_parser() -> Parser:
+    """Common options that may not change are parsed too, so that they are refused by name."""
     parser = Parser("veldt resume", "Resume a run from its newest checkpoint; budgets may change")
     parser.add_argument("run", **_RUN)
     parser.add_argument(TRUST_FLAG, **_TRUST_CODE)
     group = parser.add_argument_group("what may change")
-    add_fields(group, RunOptions, required=False, only=RESUMABLE)
-    if run_dir is not None:
-        system = architectures.load(saved_options(Path(run_dir), trust_code)[0])
-        fixed = option_fields(RunOptions).keys() - RESUMABLE
-        add_fields(group, RunOptions, required=False, only=fixed)
-        add_fields(group, system.config, system.presets)
+    add_fields(group, RunOptions, required=False, shown=RESUMABLE)
     return parser
 
 

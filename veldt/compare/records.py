@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs read from their files, the speed of the environment alone, and the machine."""
+"""Finished runs read from their files, and the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import csv
 import json
 import os
 import platform
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ import veldt
 from veldt.architectures import label
 from veldt.compare.runs import RunTask, finished
 from veldt.compare.statistics import Estimate, estimate
-from veldt.environments import EnvironmentFactory
 from veldt.resources import usable_cores
 from veldt.telemetry.aggregate import actor_traffic
 from veldt.telemetry.counters import LAG_BINS
@@ -140,21 +138,6 @@ def cost_cells(name: str, row: dict[str, Any]) -> list[str]:
         "-" if lag is None else f"{lag:.1f}",
         "-" if rate is None else f"{rate:,.0f}",
     ]
-
-
-def env_only_speed(factory: EnvironmentFactory, width: int, seconds: float) -> float:
-    """Env steps per second of one process that steps `width` environments with random actions."""
-    environment = factory.make(width, seed=0)
-    random = np.random.default_rng(0)
-    try:
-        environment.reset()
-        environment.step(environment.random_actions(random))
-        steps, begun = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - begun) < seconds or not steps:
-            steps += environment.step(environment.random_actions(random)).env_steps
-    finally:
-        environment.close()
-    return steps / max(elapsed, 1e-9)
 
 
 def _number(value: float | None) -> float:

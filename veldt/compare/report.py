@@ -19,12 +19,11 @@ from veldt.compare.runs import Comparison, RunTask
 from veldt.compare.statistics import FEWEST_FOR_AN_INTERVAL, Estimate, joint_curve
 from veldt.files import write_atomically
 from veldt.telemetry.result import RunResult
-from veldt.topology import Topology
 
 TEMPLATES = Path(__file__).with_name("templates")
 FIGURE_FILE = "figure.png"
 _COLUMNS = ("method", "time (s)", "score", "env steps", "env steps/s",
-            "% of env-only speed", "lag (updates)", "replay ratio", "reached", "seeds")  # fmt: skip
+            "lag (updates)", "replay ratio", "reached", "seeds")  # fmt: skip
 _LIMITS = {
     "max_seconds": "{:g} seconds",
     "total_env_steps": "{:,} environment steps",
@@ -39,31 +38,26 @@ def write_report(
     command: str,
     records: Records,
     tasks: list[RunTask],
-    topologies: dict[str, Topology],
     costs: dict[str, dict[str, Any]],
-    ceiling: float,
     missing: list[str],
 ) -> None:
     """Write FIGURE_FILE and html into the folder `out`.
 
-    `topologies` and `costs` are by label; `ceiling` is env steps per second of the environment
-    alone; `missing` says which architectures have no row, and why."""
+    `costs` are by label; `missing` says which architectures have no row, and why."""
     draw(records, out / FIGURE_FILE)
     write_page(
         out / "report.html",
         TEMPLATES / "compare.html",
-        title=f"{given.env}: {len(topologies)} architectures compared",
+        title=f"{given.env}: {len(costs)} architectures compared",
         comparison=given,
         limits=[
             text.format(getattr(given, name))
             for name, text in _LIMITS.items()
             if getattr(given, name) is not None
         ],
-        rows=[_COLUMNS, *(_row(name, runs, ceiling, given) for name, runs in records.items())],
-        ceiling=ceiling,
+        rows=[_COLUMNS, *(_row(name, runs, given) for name, runs in records.items())],
         missing=missing,
         picture=out / FIGURE_FILE,
-        diagrams={name: each.describe("text") for name, each in topologies.items()},
         costs=[COST_COLUMNS, *(cost_cells(name, row) for name, row in costs.items())],
         machine=machine(),
         command=command,
@@ -131,7 +125,7 @@ def _data_url(png: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(png.read_bytes()).decode("ascii")
 
 
-def _row(name: str, runs: list[Record], ceiling: float, given: Comparison) -> list[str]:
+def _row(name: str, runs: list[Record], given: Comparison) -> list[str]:
     """The cells of one architecture, for _COLUMNS."""
 
     def cell(value: Callable[[RunResult], float | None], digits: int = 1) -> str:
@@ -144,7 +138,6 @@ def _row(name: str, runs: list[Record], ceiling: float, given: Comparison) -> li
         cell(lambda result: result.evaluation_return),
         cell(lambda result: result.env_steps, 0),
         cell(lambda result: result.env_steps_per_second, 0),
-        cell(lambda result: 100 * (result.env_steps_per_second or np.nan) / ceiling, 0),
         cell(lambda result: result.policy_lag.get("mean"), 2),
         _cell(over_seeds(runs, lambda run: run.replay_ratio), 2, len(runs)),
         "-" if given.target_return is None else reached,

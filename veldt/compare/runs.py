@@ -7,15 +7,11 @@ run directory is moved aside, and the run is repeated.
 
 from __future__ import annotations
 
-import fcntl
-import importlib.util
 import json
-import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -24,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from veldt.architectures import ARCHITECTURES, ON_ONE_PLAYER, check, label
 from veldt.environments.lookup import GAME_PREFIXES
-from veldt.errors import ConfigurationError
-from veldt.files import keep_conditions
+from veldt.errors import ConfigurationError, extra_module
+from veldt.files import held_folder, keep_conditions
 from veldt.options import Backend, RunOptions, Steps
 from veldt.options.checked import Count, Options, Positive
 from veldt.telemetry.record import RESULT_FILE
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 ALL = "all"
 _COSTS_FILE = "evidence.json"
 SETTINGS_FILE = "compare.json"
-_MAY_GROW = ("architectures", "seeds", "out", "ceiling_seconds")
+_MAY_GROW = ("architectures", "seeds", "out")
 _OF_EVERY_RUN = (
     *("env", "backend", "total_env_steps", "max_seconds", "target_return", "num_actors"),
     *("envs_per_actor", "network", "evaluation_episodes"),
@@ -74,8 +70,6 @@ class Comparison(Options):
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
     evaluation_episodes: Count = 20
     """Fresh episodes at the end of each run, whose mean return is its score."""
-    ceiling_seconds: Positive = 3.0
-    """Seconds for which the environments alone are measured."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,14 +97,11 @@ class Comparison(Options):
 def prepare_output_dir(comparison: Comparison) -> Path:
     """Make the output folder, or check that its runs have the same conditions."""
     for library in ("matplotlib", "jinja2"):
-        if importlib.util.find_spec(library) is None:
-            raise ConfigurationError(
-                f'veldt compare draws its report with {library}; run: pip install "veldt[plots]"'
-            )
+        extra_module(library, f"veldt compare draws its report with {library}", extra="plots")
     out = Path(comparison.out)
     conditions = {n: value for n, value in asdict(comparison).items() if n not in _MAY_GROW}
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        (out / "runs").mkdir(parents=True, exist_ok=True)
         keep_conditions(out / SETTINGS_FILE, "runs", conditions)
     except OSError as error:
         raise ConfigurationError(
@@ -169,12 +160,11 @@ def run_all(todo: list[RunTask], log: LogFn) -> dict[str, str]:
     failures = {}
     for number, task in enumerate(todo, start=1):
         place = f"[{number}/{len(todo)}] {task.name}"
-        with task_lock(task, f"{place}: still running from before, waiting", log) as lock:
-            if finished(task) is not None:
-                log(f"{place}: finished before")
-                continue
-            move_aside(task.run_dir)
-            last_line = _run(task, lock)
+        if finished(task) is not None:
+            log(f"{place}: finished before")
+            continue
+        move_aside(task.run_dir)
+        last_line = _run(task)
         result = finished(task)
         if result is None:
             failures[task.name] = last_line
@@ -186,33 +176,15 @@ def run_all(todo: list[RunTask], log: LogFn) -> dict[str, str]:
     return failures
 
 
-@contextmanager
-def task_lock(task: RunTask, notice: str, log: LogFn) -> Iterator[int]:
-    """Hold the lock of a task; yields its descriptor, which the run's process inherits.
-
-    So a second comparison waits, after logging `notice`, for a run that outlived the first."""
-    task.run_dir.parent.mkdir(parents=True, exist_ok=True)
-    path = task.run_dir.with_name(f"{task.run_dir.name}.lock")
-    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log(notice)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock
-    finally:
-        os.close(lock)
-
-
 def move_aside(run_dir: Path) -> None:
-    """Rename an unfinished run's directory; nothing is deleted."""
+    """Rename an unfinished run's directory, unless it is still being written; deletes nothing."""
     if run_dir.exists():
         number = len(list(run_dir.parent.glob(f"{run_dir.name}.unfinished-*"))) + 1
-        run_dir.rename(run_dir.with_name(f"{run_dir.name}.unfinished-{number}"))
+        with held_folder(run_dir, "run", "--out"):
+            run_dir.rename(run_dir.with_name(f"{run_dir.name}.unfinished-{number}"))
 
 
-def _run(task: RunTask, lock: int) -> str:
+def _run(task: RunTask) -> str:
     """Run one process to its end; its last line of output."""
     log = task.run_dir.with_name(f"{task.run_dir.name}.log")
     with open(log, "wb") as output:
@@ -223,7 +195,6 @@ def _run(task: RunTask, lock: int) -> str:
             stdout=output,
             stderr=output,
             start_new_session=True,
-            pass_fds=(lock,),
         )
         try:
             process.wait()
@@ -244,12 +215,10 @@ def compare(comparison: Comparison) -> int:
     failures = run_all(todo, log)
 
     # Imported here so that bad input is refused without matplotlib.
-    from veldt.compare.records import collect, costs, env_only_speed, machine, write_csv
+    from veldt.compare.records import collect, costs, machine, write_csv
     from veldt.compare.report import write_report
 
     records, command = collect(todo), shlex.join(["veldt", *sys.argv[1:]])
-    width = max(plan.problem.envs_per_actor for plan in plans)
-    ceiling = env_only_speed(plans[0].problem.environment, width, comparison.ceiling_seconds)
     topologies = {label(plan.architecture): plan.topology for plan in plans}
     found = costs(records, topologies)
     write_csv(out / "results.csv", records)
@@ -257,7 +226,7 @@ def compare(comparison: Comparison) -> int:
     (out / _COSTS_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     missing = [f"{name} does not fit: {why}" for name, why in left_out.items()]
     missing += [f"{name} failed: {why}" for name, why in failures.items()]
-    write_report(out, comparison, command, records, todo, topologies, found, ceiling, missing)
+    write_report(out, comparison, command, records, todo, found, missing)
     log(f"report: {out / 'report.html'}")
     return 1 if failures else 0
 

@@ -14,7 +14,6 @@ Options = dict[str, Any]
 _LINE, _BARS = "#2f9e6e", "#d98a3d"
 _LABEL = {"color": "#8a94a0", "fontSize": 11}
 _SPLIT = {"lineStyle": {"color": "rgba(138,148,160,0.18)"}}
-_LOSS, _DRAW, _WIN = "#c4553d", "#e9e4d8", _LINE
 _NAME = re.compile(r"[\w .:+-]*")
 
 
@@ -60,46 +59,6 @@ def lag(view: RunView) -> Options:
     options["xAxis"]["type"] = "category"
     options["yAxis"]["axisLabel"] = {**_LABEL, "formatter": "{value}%"}
     return options
-
-
-def payoff(view: RunView) -> Options:
-    """Win rates of a league's players, rows against columns, as a heat map."""
-    rates = view.snapshots[-1]["win_rates"] if view.snapshots else []
-    cells = [
-        [column, row, rate]
-        for row, numbers in enumerate(rates)
-        for column, rate in enumerate(numbers)
-        if row != column
-    ]
-    axis = {"type": "category", "data": player_names(view), "axisLabel": _LABEL}
-    return {
-        "animation": False,
-        "grid": {"left": 10, "right": 60, "top": 14, "bottom": 10, "containLabel": True},
-        "tooltip": {"confine": True},
-        "xAxis": {**axis, "axisLabel": {**_LABEL, "rotate": 60}},
-        "yAxis": {**axis, "inverse": True},
-        "visualMap": {
-            "min": 0,
-            "max": 1,
-            "right": 0,
-            "top": "middle",
-            "itemHeight": 90,
-            "inRange": {"color": [_LOSS, _DRAW, _WIN]},
-            "textStyle": _LABEL,
-        },
-        "series": [{"type": "heatmap", "name": "win rate", "data": cells}],
-    }
-
-
-def player_names(view: RunView) -> list[str]:
-    """Names of all players of the newest snapshot: learning ones by kind, frozen ones by model."""
-    names = {0: "main"}
-    for entry in view.snapshots:
-        kind = entry["kind"].replace("_", " ")
-        names.setdefault(entry["parent"], f"{kind} {entry['parent']}")
-        names[entry["player"]] = f"model {entry['model']}"
-    players = range(len(view.snapshots[-1]["elo"]) if view.snapshots else 0)
-    return [names.get(player, f"player {player}") for player in players]
 
 
 def _chart(series: Options, x_name: str) -> Options:
@@ -152,8 +111,6 @@ def _role_note(view: RunView, role: str) -> str:
     nodes = view.nodes_of(role)
     busy = [node["busy"] for node in nodes if node["busy"] is not None]
     text = f"{sum(busy) / len(busy):.0%} busy" if busy else "not timed yet"
-    if len(busy) > 1 and round(min(busy), 2) != round(max(busy), 2):
-        text += f" ({100 * min(busy):.0f} to {max(busy):.0%})"
     restarts = sum(node["restarts"] for node in nodes)
     return f"{text}<br>restarts: {restarts:d}" if restarts else text
 

@@ -86,13 +86,9 @@ class LivePage(Sidecar):
 
 
 def watch(run_dir: list[str], port: int = 0, beside_run: int | None = None) -> int:
-    """Serve the page of runs until Ctrl-C.
+    """Serve the page of runs, or folders of them, until Ctrl-C; port 0 takes any free one.
 
-    Args:
-        run_dir: Run directories, or folders of them.
-        port: 0 takes any free port.
-        beside_run: The listening socket of the run that started this process and ends it.
-    """
+    `beside_run` is the listening socket of the run that started this process and ends it."""
     from veldt.dashboard.reading import RunReader, runs_in
 
     readers = {name: RunReader(path) for name, path in runs_in(run_dir).items()}

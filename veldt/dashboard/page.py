@@ -24,7 +24,6 @@ _CHARTS = {
     "Learning curve: mean return of the last 100 episodes": charts.curve,
     "Policy lag: updates between acting and learning": charts.lag,
 }
-_LEAGUE_CHARTS = {"Payoff: win rate of row against column": charts.payoff}
 _HEAD = ("run", "architecture", "environment", "state", "return", "steps", "steps/s", "time")
 
 
@@ -71,10 +70,8 @@ class RunPage:
             self._state = ui.label().classes("chip state")
 
     def _make_charts(self, view: RunView) -> None:
-        is_league = view.config["architecture"] == "league"
-        self._drawn = _CHARTS | (_LEAGUE_CHARTS if is_league else {})
         self._charts = {}
-        for title, draw in self._drawn.items():
+        for title, draw in _CHARTS.items():
             with _card(title, "wide" if draw is charts.curve else "narrow"):
                 self._charts[title] = ui.echart(draw(view)).classes("chart")
         with _card("Alarms and events", "wide"):
@@ -89,7 +86,7 @@ class RunPage:
             for label, text in zip(self._tiles[name], texts, strict=True):
                 label.set_text(text)
         self._topology.set_content(live_diagram(view))
-        for title, draw in self._drawn.items():
+        for title, draw in _CHARTS.items():
             options, chart = draw(view), self._charts[title]
             if dict(chart.options) != options:
                 chart.options.update(options)

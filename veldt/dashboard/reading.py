@@ -23,8 +23,6 @@ from veldt.telemetry.log_files import METRICS_FILE, JsonLines
 from veldt.telemetry.record import (
     CONFIG_FILE,
     EVENTS_FILE,
-    LEAGUE_FOLDER,
-    LEAGUE_LOG,
     RESULT_FILE,
     STATUS_FILE,
     TOPOLOGY_FILE,
@@ -55,8 +53,6 @@ class RunView:
     """At most CURVE_POINTS lines of metrics.jsonl, evenly spaced, and always the newest."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """The newest events, oldest first."""
-    snapshots: list[dict[str, Any]] = field(default_factory=list)
-    """Frozen models of a league, with payoff and ratings at that time."""
 
     def option(self, name: str) -> Any:
         return self.config["options"].get(name)
@@ -78,9 +74,9 @@ class RunReader:
 
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
-        self._metrics = _History(self.run_dir / METRICS_FILE)
+        self._metrics_file = JsonLines(self.run_dir / METRICS_FILE)
+        self._lines: list[dict[str, Any]] = []
         self._events_file = JsonLines(self.run_dir / EVENTS_FILE)
-        self._league = _History(self.run_dir / LEAGUE_FOLDER / LEAGUE_LOG)
         self._events: list[dict[str, Any]] = []
         config = self._read_json(CONFIG_FILE)
         if "architecture" not in config or not isinstance(config.get("options"), dict):
@@ -100,10 +96,20 @@ class RunReader:
             status=status,
             topology=self._read_json(TOPOLOGY_FILE),
             result=RunResult.from_mapping(result) if state == "ended" and result else None,
-            curve=thinned(self._metrics.read()),
+            curve=thinned(self._read_metrics()),
             events=list(self._events),
-            snapshots=list(self._league.read()),
         )
+
+    def _read_metrics(self) -> list[dict[str, Any]]:
+        """All lines in order of env steps: a resumed run continues from its checkpoint."""
+        lines, is_new_file = self._metrics_file.new_lines()
+        if is_new_file:
+            self._lines = []
+        for line in lines:
+            while self._lines and self._lines[-1]["env_steps"] > line["env_steps"]:
+                self._lines.pop()
+            self._lines.append(line)
+        return self._lines
 
     def _read_json(self, name: str) -> dict[str, Any]:
         """Content of a file; empty if it is missing or damaged."""
@@ -123,26 +129,6 @@ def runs_in(paths: Sequence[str | Path]) -> dict[str, Path]:
     short = [path.resolve().name for path in found]
     names = short if len(set(short)) == len(short) else list(map(str, found))
     return dict(zip(names, found, strict=True))
-
-
-class _History:
-    """Lines of a growing file in order of env steps.
-
-    A resumed run continues from its checkpoint, which drops lines of later env steps."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = JsonLines(path)
-        self._lines: list[dict[str, Any]] = []
-
-    def read(self) -> list[dict[str, Any]]:
-        lines, is_new_file = self._file.new_lines()
-        if is_new_file:
-            self._lines = []
-        for line in lines:
-            while self._lines and self._lines[-1]["env_steps"] > line["env_steps"]:
-                self._lines.pop()
-            self._lines.append(line)
-        return self._lines
 
 
 def _state(status: dict[str, Any], result: dict[str, Any]) -> State:

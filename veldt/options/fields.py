@@ -138,20 +138,6 @@ def check_kinds(config: type, values: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"{name} {trouble}")
 
 
-def cli_args(option: OptionField, value: object) -> list[str] | None:
-    """Arguments that give the option this value; None where no text can."""
-    if option.kind is bool:
-        return [option.flag if value else "--no-" + option.flag.removeprefix("--")]
-    text = format_value(value)
-    try:
-        found = reader(option.kind)[0](text)
-        if (option.kind.of(found) if is_keyed(option.kind) else found) != value:
-            return None
-    except (ArgumentTypeError, ValueError):
-        return None
-    return [f"{option.flag}={text}"] if text.startswith("-") else [option.flag, text]
-
-
 def format_value(value: object) -> str:
     """The text that `reader` parses to this value."""
     if isinstance(value, tuple):

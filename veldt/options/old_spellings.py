@@ -28,6 +28,7 @@ _KEYS = {
 _INSTEAD = {
     "autotune": "veldt plan predicts and veldt sweep searches sizes",
     "autotune_seconds": "veldt plan predicts and veldt sweep searches sizes",
+    "ceiling_seconds": "benchmarks/throughput.py compares with the environment alone",
     "chaos": "benchmarks/faults_inside.py kills processes of a run",
     "chaos_spares": "benchmarks/faults_inside.py kills processes of a run",
     "clusters": "all workers share one copy of the weights",
@@ -40,6 +41,7 @@ _INSTEAD = {
     "learner_threads": "set the environment variable OMP_NUM_THREADS",
     "local_dir": "set the environment variable XDG_CACHE_HOME",
     "port": "use --dashboard PORT",
+    "price_core_hour": "multiply the price by cores / 3600 / (env steps per second)",
     "resume": "a run with the same options in run_dir is resumed",
     "ring_period_updates": "all workers share one copy of the weights",
     "store_seconds": "set the environment variable VELDT_STORE_SECONDS",

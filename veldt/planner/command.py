@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`veldt plan`: calibrate, simulate, bound, print a table with a band and a bottleneck."""
+"""`veldt plan`: calibrate, simulate, print a table with a band and a bottleneck."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import Bounds, Count, Options, Positive
 from veldt.options.fields import flat
-from veldt.planner.simulation import Simulation, trajectory
+from veldt.planner.simulation import Simulation
 from veldt.planner.times import Times, Trial, calibrate, cpu_share
 from veldt.resources import usable_cores
-from veldt.roles.actor import Actor
 from veldt.run.plan import Plan, make_plan
-from veldt.telemetry.aggregate import item_bytes
 from veldt.telemetry.result import dumps
-from veldt.topology import BoardSpec, Node, QueueSpec
 
 _MOST_CALIBRATED_BATCH = 16  # trajectories
-_HEADER = ("actors", "cores", "env steps/s", "band", "lag", "p99", "up MB/s", "down MB/s", "limit")
+_HEADER = ("actors", "cores", "env steps/s", "band", "lag", "limit")
 _WARM_SECONDS, _SECONDS = 2.0, 10.0
 _MOST_STEPS = 120_000
 _LEAST_BAND, _MOST_BAND = 0.05, 0.9
@@ -52,8 +49,6 @@ class PlanOptions(Options):
     """Use the times in this file, as --save-times writes them, instead of measuring here."""
     save_times: str | None = None
     """Keep the measured times in this file."""
-    price_core_hour: Annotated[float, Bounds(0, 1e6)] | None = None
-    """Price of a core for an hour: also print what a million steps cost."""
     validate: bool = False
     """Also run each number of actors here, on all cores, and print how far the plan was off."""
     json: bool = False
@@ -149,9 +144,6 @@ def _print(
             f"{each.env_steps_per_second:,.0f}",
             f"{each.low:,.0f} to {each.high:,.0f}",
             "-" if each.policy_lag is None else f"{each.policy_lag:.1f}",
-            "-" if each.policy_lag_p99 is None else f"{each.policy_lag_p99:.0f}",
-            f"{each.bytes_up_per_second / 1e6:,.1f}",
-            f"{each.bytes_down_per_second / 1e6:,.1f}",
             each.bottleneck.partition(":")[0],
         ]
         if each.actors in measured:
@@ -165,10 +157,6 @@ def _print(
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
     last = found[-1]
     print(f"{architecture} with {last.actors:,} actors waits for {last.bottleneck}.")
-    if given.price_core_hour is not None:
-        for each in found:
-            cost = given.price_core_hour * each.cores / 3600 / each.env_steps_per_second * 1e6
-            print(f"{each.actors:,} actors: {cost:,.4f} per million env steps.")
 
 
 @dataclass(frozen=True)
@@ -182,18 +170,7 @@ class Prediction:
     high: float
     policy_lag: float | None
     """Mean, in updates; None with a replay, where the age of replayed data is no lag."""
-    policy_lag_p99: float | None
     bottleneck: str
-    busy: dict[str, float]
-    """Share of the time on a core, by kind of node."""
-    bytes_up_per_second: float
-    bytes_down_per_second: float
-    upper_bound: float
-    """No schedule is faster: min(1 / D_max, N / Z), as env steps per second; with a barrier
-    N / (Z + sum D)."""
-    knee_actors: float
-    """Z / D_max, with a barrier (Z + sum D) / D_max: with more, actors wait for the busiest
-    station."""
 
 
 class Planner:
@@ -237,8 +214,6 @@ class Planner:
         rate *= correction
         kinds, spent = plan.topology.kinds(), simulation.engine.busy
         busy = {kind: spent[kind] / seconds / len(kinds[kind]) for kind in spent}
-        up, down = _bytes_per_env_step(plan)
-        bound, knee = self._bounds(plan, actors, cores)
         beyond = max(1.0, actors / (4 * self._most_measured))
         band = min(_MOST_BAND, self._error * (1 + math.log2(beyond)))
         lags = [] if "replay" in kinds else simulation.lags
@@ -249,61 +224,16 @@ class Planner:
             rate * (1 - band),
             rate * (1 + band),
             float(np.mean(lags)) if lags else None,
-            float(np.quantile(lags, 0.99)) if lags else None,
-            bottleneck_of(busy, sum(spent.values()) / seconds / cores, knee),
-            busy,
-            rate * up,
-            rate * down,
-            bound * correction,
-            knee,
+            bottleneck_of(busy, sum(spent.values()) / seconds / cores),
         )
 
-    def _bounds(self, plan: Plan, actors: int, cores: int) -> tuple[float, float]:
-        """Asymptotic bounds of a closed queueing network, per trajectory of one actor."""
-        times, rows = self._times, plan.rows_per_update()
-        node, role = _first_actor(plan)
-        steps, env_steps = trajectory(plan)
-        stages = [times.mean(f"{node.kind}/{stage}") for stage in ("step", "infer", "other")]
-        own, demands = steps * sum(stages), {}
-        for kind in plan.topology.kinds():
-            if f"{kind}/infer" in times.fits:
-                demands[kind] = steps * times.seconds(f"{kind}/infer", actors) / actors
-            elif times.mean(f"{kind}/learn"):
-                stages = [
-                    times.seconds(f"{kind}/{stage}", rows)
-                    for stage in ("learn", "publish", "hand_over")
-                ]
-                demands[kind] = sum(stages) / plan.slots_per_update()
-        asleep = steps * (1 - times.step_cpu_share) * times.mean(f"{node.kind}/step")
-        # Actors act while their data is learned from, unless a barrier makes them wait.
-        total = own + (sum(demands.values()) if role.synchronous else 0.0)
-        demands["cores"] = (own - asleep + sum(demands.values())) / cores
-        most = max(demands.values())
-        return min(1.0 / most, actors / total) * env_steps, total / most
 
-
-def bottleneck_of(busy: dict[str, float], cores_busy: float, knee: float) -> str:
+def bottleneck_of(busy: dict[str, float], cores_busy: float) -> str:
     """What to add next, in words."""
     servers = {kind: share for kind, share in busy.items() if kind not in ("actor", "agent")}
     kind = max(servers, key=lambda each: servers[each], default="")
     if kind and servers[kind] > _IS_FULL:
-        most = max(1, round(knee))
-        return f"the {kind}: beyond {most:,} actors you wait for it; a faster one helps"
+        return f"the {kind}: more actors would wait for it; a faster one helps"
     if cores_busy > _IS_FULL:
         return "cores: all of them are busy; add cores, or a GPU for what learns"
     return "the actors: nothing else is full; add actors or environments per actor"
-
-
-def _first_actor(plan: Plan) -> tuple[Node, Actor]:
-    return next((n, n.role) for n in plan.topology.nodes if isinstance(n.role, Actor))
-
-
-def _bytes_per_env_step(plan: Plan) -> tuple[float, float]:
-    """What an actor sends and receives, if it takes new weights with every trajectory."""
-    rows, env_steps = trajectory(plan)
-    up = down = 0.0
-    for _, end in _first_actor(plan)[0].ends():
-        sent, received = item_bytes(end)
-        times = 1 if isinstance(end.channel, QueueSpec | BoardSpec) else rows
-        up, down = up + times * sent, down + times * received
-    return up / env_steps, down / env_steps

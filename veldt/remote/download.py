@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Downloads a run from its store, to resume it or to read it.
 
-Only committed checkpoints are used, and every byte of them is checked. A checkpoint that is still
-damaged after several reads is skipped by name. A store that does not answer is an error, because
+Only committed checkpoints are used, and every byte of them is checked. A damaged checkpoint is
+skipped by name. A store that does not answer is an error, because
 resuming from an older checkpoint would undo progress.
 """
 
@@ -34,7 +34,7 @@ from veldt.remote.upload import (
 )
 from veldt.telemetry.log_files import LogFn
 
-_READS = 3  # of a checkpoint that arrives damaged, or of a run whose files are being replaced
+_READS = 3  # of a run whose files are being replaced
 
 Listing = Mapping[str, int]
 
@@ -126,15 +126,13 @@ def _download_newest(
     """Download the newest undamaged one of `commits`. Returns its config.json; None without any."""
     problems = []
     for commit in reversed(commits):
-        for _ in range(_READS):
-            try:
-                return _download_commit(store, listing, commit, local)
-            except StoreError:
-                raise
-            except DAMAGE as error:
-                problem = f"{commit.name}: {' '.join(str(error).split())}"
-        problems.append(problem)
-        log(f"{store.url} holds a damaged checkpoint, which is left out: {problem}")
+        try:
+            return _download_commit(store, listing, commit, local)
+        except StoreError:
+            raise
+        except DAMAGE as error:
+            problems.append(f"{commit.name}: {' '.join(str(error).split())}")
+            log(f"{store.url} holds a damaged checkpoint, which is left out: {problems[-1]}")
     if problems:
         raise ConfigurationError(
             f"no checkpoint in {store.url} is valid, and starting afresh would hide that; choose"

@@ -100,12 +100,7 @@ def commits_in(listing: Mapping[str, int], folder: str) -> list[Commit]:
 
 
 class RunUploader(Callback):
-    """Keeps a store up to date with one run directory.
-
-    Args:
-        keep: Number of checkpoints to keep in the store.
-        log: Gets a line when uploads begin to fail, and when they work again.
-    """
+    """Keeps a store up to date with one run directory, and the newest `keep` checkpoints there."""
 
     def __init__(
         self, store: RemoteStore, run_dir: Path, keep: int, log: Callable[[str], None]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from veldt import architectures
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, extra_module
 from veldt.options import RunOptions
 from veldt.options.checked import is_keyed, validation_error
 from veldt.options.fields import OptionField, check_kinds, option_fields
@@ -29,7 +29,7 @@ from veldt.options.old_spellings import unknown_option
 
 CONFIG_FILE = "config.json"
 TRUST_FLAG = "--trust-code"
-NOT_REPEATED = {"dashboard", "json", "quiet", "run_dir"}
+_NOT_REPEATED = {"dashboard", "json", "quiet", "run_dir"}
 """Options about where a run is stored and what it prints; a repeated run has its own."""
 LIMITS = ("total_env_steps", "max_seconds", "target_return")
 RESUMABLE = {
@@ -71,7 +71,7 @@ class ConfigFile:
         return {
             name: self._converted(known[name], value)
             for name, value in self.options.items()
-            if not (self.is_run and name in NOT_REPEATED)
+            if not (self.is_run and name in _NOT_REPEATED)
         }
 
     def _converted(self, leaf: OptionField, value: Any) -> Any:
@@ -159,12 +159,7 @@ def _parsed(path: Path) -> Any:
 
 
 def _yaml(text: str) -> Any:
-    try:
-        import yaml
-    except ImportError as error:
-        raise ConfigurationError(
-            'YAML is read with pyyaml; run: pip install "veldt[yaml]", or write TOML'
-        ) from error
+    yaml = extra_module("yaml", "write TOML, or read YAML with pyyaml", extra="yaml")
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

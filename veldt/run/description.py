@@ -11,15 +11,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from veldt import architectures
 from veldt.environments import Interface
 from veldt.environments.spaces import action_spec, described, leaf_readers, space_from, stacked
-from veldt.options import RunOptions
-from veldt.options.fields import cli_args, flat, option_fields, plain
-from veldt.run.config_files import CONFIG_FILE, NOT_REPEATED, code_hashes
+from veldt.options.fields import flat, plain
+from veldt.run.config_files import CONFIG_FILE, code_hashes
 from veldt.run.plan import Plan
 from veldt.run.process import output_stream
-from veldt.telemetry.progress import Progress, RunGoal, make_progress
+from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.result import RunResult
 from veldt.types import EnvironmentSpec
 
@@ -120,57 +118,26 @@ def first_result(plan: Plan, run_dir: str) -> RunResult:
         plan.options.seed,
         run_dir=run_dir,
         chosen=choices(plan),
-        command=rerun_command(plan, run_dir),
+        command=_rerun_command(plan, run_dir),
     )
 
 
 def display(plan: Plan) -> Progress:
     """What shows the progress and the result of a run, as its options ask for."""
     options = plan.options
-    goal = RunGoal(
-        plan.architecture,
-        plan.problem.environment.name,
-        options.backend,
-        options.seed,
-        options.target_return,
-        options.total_env_steps,
-        options.max_seconds,
-    )
-    return make_progress(goal, options.quiet, options.json, output_stream())
+    env = plan.problem.environment.name
+    title = f"{plan.architecture}  {env}  {options.backend}, seed {options.seed}"
+    return make_progress(title, options, output_stream())
 
 
-def rerun_command(plan: Plan, run_dir: str) -> str | None:
-    """The shell command that repeats the run, with sizes and preset as they were chosen.
-
-    It names config.json where a value cannot be written as text; None where the run was made from
-    Python objects that cannot be imported."""
+def _rerun_command(plan: Plan, run_dir: str) -> str | None:
+    """The command that repeats the run; None where config.json cannot name its Python objects."""
     env, network = plan.problem.environment.name, _network_name(plan)
     for name, given in ((env, plan.options.env), (network, plan.options.network)):
         is_main, is_partial = name.startswith("__main__:"), not hasattr(given, "__qualname__")
         if callable(given) and (is_main or is_partial or "<" in name):
             return None
-    system = architectures.load(plan.architecture)
-    common, own = option_fields(RunOptions), option_fields(system.config)
-    options = {**flat(plan.options), "env": env, "network": network, "preset": plan.preset}
-    options |= _sizes(plan)
-    preset = flat(system.presets[plan.preset])
-    changed = [
-        (common[name], value)
-        for name, value in options.items()
-        if name not in NOT_REPEATED and (name == "env" or value != _default(common[name].entry))
-    ]
-    changed += [(own[name], v) for name, v in flat(plan.config).items() if v != preset[name]]
-    words = ["veldt", "train", plan.architecture]
-    for option, value in changed:
-        arguments = cli_args(option, value)
-        if arguments is None:
-            return shlex.join(["veldt", "train", "--config", f"{run_dir}/{CONFIG_FILE}"])
-        words += arguments
-    return shlex.join(words)
-
-
-def _default(entry: Any) -> Any:
-    return entry.default_factory() if callable(entry.default_factory) else entry.default
+    return shlex.join(["veldt", "train", "--config", f"{run_dir}/{CONFIG_FILE}"])
 
 
 def read_config_entry(run_dir: Path, name: str) -> dict[str, Any] | None:

@@ -65,17 +65,8 @@ class Run:
         callbacks: Sequence[Callback] = (),
         sidecars: Sequence[Sidecar] = (),
     ) -> None:
-        """Make the run directory and the backend; nothing starts yet.
-
-        Args:
-            plan: What to run.
-            began: Start of the process on the monotonic clock; default: now.
-            resume: Continue from the newest checkpoint of the run directory.
-            base: Working directory before the environment was tried, which may change it.
-            local: Directory of the run's files, where its run directory is a URL.
-            callbacks: Called on progress, episodes, checkpoints and evaluations.
-            sidecars: Processes that run as long as the run does.
-        """
+        """Make the run directory and the backend; nothing starts yet. `began` is the start of the
+        process on the monotonic clock; for `base` and `local` see RunDirectory."""
         options = plan.options
         self._plan, self._options, self._backend_spec = plan, options, BACKENDS[options.backend]
         self._callbacks, self._sidecars = Callbacks(callbacks), sidecars

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,6 @@ _MOST_ENVIRONMENTS = 64
 """Environments that may be connected at a time, by default."""
 _SPACES, _ENVIRONMENTS = "spaces", "environments"
 _KEYS = ("observation_space", "action_space", "action_masks")
-_REMIND_SECONDS = 30.0
 _WITHOUT_MEANING = {"frame_stack": 1, "time_limit": None, "vectorization": "auto"}
 """Wrappers that do not apply where a simulator steps the environment, with their defaults."""
 
@@ -141,22 +139,18 @@ def with_places(options: RunOptions) -> RunOptions:
 
 
 class ClientLog:
-    """Reports when clients come and go, and every 30 s that none is connected."""
+    """Reports when clients come and go."""
 
     def __init__(
         self, environment: EnvironmentFactory, note: Callable[[EventSort, str], None]
     ) -> None:
         self._listen = external_address(environment.name).listen if environment.is_external else ""
-        self._note, self._before, self._next_reminder = note, -1, 0.0
+        self._note, self._before = note, -1
 
     def update(self, snapshots: Mapping[str, NodeSnapshot]) -> None:
-        if not self._listen:
-            return
         now = sum(int(each.counters.get(CONNECTED, 0)) for each in snapshots.values())
-        changed, self._before = now != self._before, now
-        seconds = time.monotonic()
-        if now and changed:
-            self._note("clients", f"{now} environments of clients at {self._listen}")
-        if not now and (changed or seconds >= self._next_reminder):
-            self._next_reminder = seconds + _REMIND_SECONDS
-            self._note("clients", f"no client is connected: waiting at {self._listen}")
+        if not self._listen or now == self._before:
+            return
+        self._before = now
+        text = f"{now} environments of clients" if now else "no client is connected: waiting"
+        self._note("clients", f"{text} at {self._listen}")

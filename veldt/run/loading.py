@@ -47,16 +47,9 @@ def restored(
     trust_code: bool = False,
     without_environment: bool = False,
 ) -> Restored:
-    """A plan for the CPU of this machine, and the weights of a checkpoint.
+    """A plan for the CPU of this machine, and the weights of a checkpoint; as `veldt.evaluate`.
 
-    Args:
-        run_dir: Directory of the run.
-        checkpoint: "last", "best", or the env steps it was made at.
-        policy: Index of one policy of several; without it, the best.
-        env: Another environment of the same spaces.
-        trust_code: Import code that config.json names even if it has changed.
-        without_environment: Use the recorded spaces, so that it need not be installed.
-    """
+    With `without_environment` the recorded spaces are used, and it need not be installed."""
     found = find_checkpoint(run_dir, checkpoint)
     try:
         architecture, options, own = saved_options(run_dir, trust_code)
@@ -157,13 +150,9 @@ def find_checkpoint(run_dir: Path, which: str | int = LAST) -> Checkpoint:
 def first_weights(
     from_run: str, locate: Callable[[str, str], Path], trust_code: bool = False
 ) -> FirstWeights:
-    """The weights and statistics that a run with `from_run` begins with.
+    """The weights and statistics of RUN[:CHECKPOINT][:encoder]: of its best checkpoint, and all.
 
-    Args:
-        from_run: RUN[:CHECKPOINT][:encoder], by default the best checkpoint and all weights.
-        locate: From the run and the checkpoint to a directory on this machine.
-        trust_code: Import code that the run's config.json names even if it has changed.
-    """
+    `locate` gives the directory on this machine from the run and the checkpoint."""
     given = re.fullmatch(rf"(.*?)(?::({BEST}|{LAST}|\d+))?(:encoder)?", from_run, re.DOTALL)
     assert given is not None  # every text matches
     checkpoint = given[2] or BEST

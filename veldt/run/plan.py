@@ -93,15 +93,7 @@ def make_plan(
     known: tuple[EnvironmentSpec, Interface] | None = None,
     first: FirstWeights | None = None,
 ) -> Plan:
-    """Check everything and wire the topology.
-
-    Args:
-        architecture: Name, file or module of the architecture.
-        options: The common options.
-        own: The architecture's own options, by name.
-        known: Spec and interface of the environment, which is then not made.
-        first: Weights to begin with.
-    """
+    """Check everything and wire the topology. An environment that is `known` is not made."""
     try:
         return _checked_plan(architecture, options, own, known, first)
     except ConfigurationError:

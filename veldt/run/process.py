@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
+import psutil
+
 from veldt.errors import ConfigurationError
 
 _SECOND_INTERRUPT_SECONDS = 2.0  # Ctrl-C after so long ends the process without saving
@@ -141,16 +143,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 
 
 def process_start() -> float:
-    """Start of this process on the monotonic clock; now, where the kernel does not give it."""
-    now = time.monotonic()
-    try:
-        with open("/proc/self/stat", encoding="ascii") as file:
-            started_ticks = int(file.read().rpartition(")")[2].split()[19])
-        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (OSError, ValueError, AttributeError):
-        return now
-    age = since_boot - started_ticks / os.sysconf("SC_CLK_TCK")
-    return now - max(0.0, age)
+    """Start of this process on the monotonic clock."""
+    return time.monotonic() - (time.time() - psutil.Process().create_time())
 
 
 def reserve_stdout() -> None:

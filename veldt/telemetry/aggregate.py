@@ -126,15 +126,10 @@ class _Samples:
 
 
 class RunTelemetry:
-    """Joins the snapshots of a run's nodes.
+    """Joins the snapshots of a run's nodes, given as (name, kind).
 
-    Evaluators count neither as env steps nor as training episodes.
-
-    Args:
-        nodes: Name and kind of each node.
-        take_turns: Nodes that share one thread. The time they do not use belongs to another node
-            and is not waiting.
-    """
+    Evaluators count neither as env steps nor as training episodes. Nodes that `take_turns` share
+    one thread: the time that one does not use belongs to another and is not waiting."""
 
     def __init__(self, nodes: list[tuple[str, str]], take_turns: Collection[str] = ()) -> None:
         self.kinds = dict(nodes)

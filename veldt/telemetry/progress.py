@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TextIO
 
+from veldt.options import RunOptions
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.result import RunResult, dumps
 
@@ -29,27 +28,15 @@ _STOPPED = {
 }
 
 
-@dataclass(frozen=True)
-class RunGoal:
-    """What is run and when it ends."""
-
-    architecture: str
-    env: str
-    backend: str
-    seed: int
-    target_return: float | None = None
-    total_env_steps: int | None = None
-    max_seconds: float | None = None
-
-    def seconds_left(self, run: RunTelemetry, elapsed_seconds: float) -> float | None:
-        """Seconds until the first budget is used, at the present rate; None without a budget."""
-        left = []
-        if self.max_seconds is not None:
-            left.append(self.max_seconds - elapsed_seconds)
-        rate = run.rate("env_steps")
-        if self.total_env_steps is not None and rate > 0:
-            left.append((self.total_env_steps - run.env_steps) / rate)
-        return max(0.0, min(left)) if left else None
+def seconds_left(options: RunOptions, run: RunTelemetry, elapsed_seconds: float) -> float | None:
+    """Seconds until the first budget is used, at the present rate; None without a budget."""
+    left = []
+    if options.max_seconds is not None:
+        left.append(options.max_seconds - elapsed_seconds)
+    rate = run.rate("env_steps")
+    if options.total_env_steps is not None and rate > 0:
+        left.append((options.total_env_steps - run.env_steps) / rate)
+    return max(0.0, min(left)) if left else None
 
 
 class Progress:
@@ -57,9 +44,8 @@ class Progress:
 
     every_seconds = 5.0
 
-    def __init__(self, goal: RunGoal, stream: TextIO) -> None:
-        self.goal = goal
-        self._stream = stream
+    def __init__(self, title: str, options: RunOptions, stream: TextIO) -> None:
+        self._title, self._options, self._stream = title, options, stream
         self._can_write = True
         self._last_shown = -math.inf
 
@@ -99,7 +85,7 @@ class PlainProgress(Progress):
         self._print("  ".join([f"[{clock(elapsed_seconds)}]", *facts]))
 
     def _facts(self, run: RunTelemetry, elapsed_seconds: float) -> Iterator[Fact]:
-        goal, lag, steps = self.goal, run.lag, run.env_steps
+        goal, lag, steps = self._options, run.lag, run.env_steps
         target = "" if goal.target_return is None else f"/{goal.target_return:g}"
         yield "return", f"{number(run.mean_return_100)}{target}", None
         total = "" if goal.total_env_steps is None else f"/{goal.total_env_steps:,}"
@@ -112,7 +98,7 @@ class PlainProgress(Progress):
             yield f"{name} filled", f"{fill:.0%}", fill
         for kind, share in run.kind_busy_shares().items():
             yield f"{kind} busy", f"{share:.0%}", share
-        left = goal.seconds_left(run, elapsed_seconds)
+        left = seconds_left(goal, run, elapsed_seconds)
         if left is not None:
             yield "time left", clock(left), None
 
@@ -131,15 +117,14 @@ class LiveProgress(PlainProgress):
 
     every_seconds = 0.5
 
-    def __init__(self, goal: RunGoal, stream: TextIO) -> None:
-        super().__init__(goal, stream)
+    def __init__(self, title: str, options: RunOptions, stream: TextIO) -> None:
+        super().__init__(title, options, stream)
         self._rows_drawn = 0
         self._bar_part = "█" if (stream.encoding or "").lower().startswith("utf") else "#"
 
     def _show(self, run: RunTelemetry, elapsed_seconds: float) -> None:
-        goal, (columns, lines) = self.goal, shutil.get_terminal_size()
-        title = f"{goal.architecture}  {goal.env}  {goal.backend}, seed {goal.seed}"
-        rows = [f"{title}  {clock(elapsed_seconds)}"]
+        columns, lines = shutil.get_terminal_size()
+        rows = [f"{self._title}  {clock(elapsed_seconds)}"]
         for label, value, share in self._facts(run, elapsed_seconds):
             bar = "" if share is None else self._bar_part * round(_BAR_WIDTH * min(1.0, share))
             rows.append(f"{label:<22}{value:<30}{bar}")
@@ -176,7 +161,7 @@ class JsonProgress(JsonResult):
             seconds=round(elapsed_seconds, 3),
             env_steps=run.env_steps,
             **run.metrics(),
-            seconds_left=self.goal.seconds_left(run, elapsed_seconds),
+            seconds_left=seconds_left(self._options, run, elapsed_seconds),
         )
 
     def begin(self, text: str, chosen: dict[str, object]) -> None:
@@ -186,18 +171,16 @@ class JsonProgress(JsonResult):
         self._event("note", text=text)
 
 
-def make_progress(
-    goal: RunGoal, quiet: bool = False, as_json: bool = False, stream: TextIO | None = None
-) -> Progress:
+def make_progress(title: str, options: RunOptions, stream: TextIO) -> Progress:
     """The display that fits the options and the terminal."""
-    stream = stream or sys.stdout
-    if as_json:
-        return (JsonResult if quiet else JsonProgress)(goal, stream)
-    if quiet:
-        return Progress(goal, stream)
-    if stream.isatty() and os.environ.get("TERM") != "dumb":
-        return LiveProgress(goal, stream)
-    return PlainProgress(goal, stream)
+    kind: type[Progress] = PlainProgress
+    if options.json:
+        kind = JsonResult if options.quiet else JsonProgress
+    elif options.quiet:
+        kind = Progress
+    elif stream.isatty() and os.environ.get("TERM") != "dumb":
+        kind = LiveProgress
+    return kind(title, options, stream)
 
 
 def closing_lines(result: RunResult) -> list[str]:

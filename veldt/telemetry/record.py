@@ -34,12 +34,7 @@ EventSort = Literal["node", "alarm", "checkpoint", "clients", "environment", "en
 
 
 class RunRecord:
-    """Writes the files. A write that fails is reported once, and training continues.
-
-    Args:
-        show: Shows an event to the user.
-        tensorboard: Whether to write the metrics as TensorBoard events too.
-    """
+    """Writes the files. A write that fails is reported once, and training continues."""
 
     def __init__(
         self,
@@ -155,26 +150,20 @@ def timeline(
         place = {"pid": pid, "tid": number}
         for kind, name in (("process_name", group.name), ("thread_name", node.name)):
             events.append({"ph": "M", "name": kind, **place, "args": {"name": name}})
-        order = np.argsort(spans.start, kind="stable")
-        order = order[(spans.end[order] > begin) & (spans.start[order] < end)]
-        stages, start = spans.index[order], np.clip(spans.start[order], begin, end)
-        lengths = np.maximum(np.clip(spans.end[order], begin, end) - start, 0.0)
+        inside = (spans.end > begin) & (spans.start < end)
+        names = [spans.stages[stage] for stage in spans.index[inside]]
+        start = np.clip(spans.start[inside], begin, end)
+        lengths = np.maximum(np.clip(spans.end[inside], begin, end) - start, 0.0)
         micros = (1e6 * np.stack([start - begin, lengths])).round(3).tolist()
+        common = {"ph": "X", "cat": node.kind, **place}
         events += [
-            {
-                "ph": "X",
-                "cat": node.kind,
-                **place,
-                "name": spans.stages[stage],
-                "ts": ts,
-                "dur": dur,
-            }
-            for stage, ts, dur in zip(stages, *micros, strict=True)
+            {**common, "name": name, "ts": ts, "dur": dur}
+            for name, ts, dur in zip(names, *micros, strict=True)
         ]
         # A buffer that was too small begins later.
         covered = end - max(begin, float(spans.start.min(initial=end)))
         own = shares.setdefault(node.kind, Counter())
-        for stage, length in zip(stages, lengths.tolist(), strict=True):
-            own[spans.stages[stage]] += length / max(covered, 1e-9) / alike[node.kind]
+        for name, length in zip(names, lengths.tolist(), strict=True):
+            own[name] += length / max(covered, 1e-9) / alike[node.kind]
     data = {**about, "seconds": end - begin, "stage_shares": shares}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": data}
