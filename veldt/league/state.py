@@ -32,7 +32,7 @@ LEAGUE = "league"
 """Name of the board with the state."""
 MATCHES = "matches"
 LEARNING = -1
-"""In the place of a model's number: a player that is not frozen."""
+"""Instead of a model's number: a player that is not frozen."""
 SCRIPTED_MODELS = -1000
 """In the same place, this number and those below: players that follow a rule and have no model."""
 WIN, DRAW, LOSS = range(3)

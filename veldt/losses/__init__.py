@@ -56,9 +56,10 @@ class Objective(Part):
         raise NotImplementedError
 
     def constants(self) -> Hashable | None:
-        """What the loss depends on beside the tensors it is given and the memory of its networks,
-        if it looks at no number on its way: its kernels can then be recorded once and replayed,
-        until these constants change. None: it cannot be recorded."""
+        """What the loss depends on besides its tensors, if it reads no value back to the host.
+
+        Its kernels can then be recorded once and replayed until these constants change. None: it
+        cannot be recorded."""
         return None
 
     def learning_rate_scale(self) -> float:
@@ -73,7 +74,7 @@ class Objective(Part):
         """Called when `version` has been applied."""
 
     def adjust_entropy(self, coefficient: float) -> None:
-        """Go on with another weight of the entropy bonus, as a population asks for."""
+        """Set the weight of the entropy bonus, as population-based training does."""
         raise NotImplementedError(f"{type(self).__name__} has no entropy bonus")
 
     def state(self) -> Arrays:

@@ -39,8 +39,7 @@ class TrajectoryReader:
         self._same_step = network.spec.same_step_reset
 
     def constants(self, options: Hashable) -> Hashable | None:
-        """The constants of an objective with these options: where a batch may contain the ends of
-        episodes, `following` looks for them before it goes on."""
+        """The constants of an objective with these options; None if `following` has to read flags."""
         return None if self._same_step else options
 
     def unroll(self, batch: Tensors) -> tuple[Any, tuple[Tensor, ...]]:
@@ -64,8 +63,8 @@ class TrajectoryReader:
 
     @torch.no_grad()
     def recall(self, batch: Tensors) -> Evaluated:
-        """The same of rows that acted with these very weights and kept their values: the network is
-        asked about the last row alone. Without memory, whose states nobody kept."""
+        """The same for rows that acted with these very weights and stored their values: the network is
+        evaluated on the last row only. Not for networks with memory."""
         network = self._network
         assert network.distribution is not None
         last = {name: batch[name][-1] for name in network.input_names}

@@ -65,7 +65,7 @@ def vtrace(log_rhos: Tensor, rows: Rows, traces: Traces, weighted: bool = True) 
 def corrected_targets(kind: str, log_rhos: Tensor, rows: Rows, traces: Traces) -> VTrace:
     """Targets under one of IMPALA's four corrections; arguments as in `vtrace`, all [T, B].
 
-    "none": on-policy n-step targets, mu is not looked at. "epsilon": the same; the caller floors
+    "none": on-policy n-step targets, which ignore mu. "epsilon": the same; the caller floors
     pi in the loss (`policy_gradient_loss(probability_floor=1e-6)`). "one_step": on-policy targets,
     the advantage is weighted by min(rho_bar, pi/mu). "vtrace": the full correction.
     """
