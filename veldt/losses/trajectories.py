@@ -39,7 +39,7 @@ class TrajectoryReader:
         self._same_step = network.spec.same_step_reset
 
     def constants(self, options: Hashable) -> Hashable | None:
-        """The constants of an objective with these options; None if `following` has to read flags."""
+        """The constants of an objective with these options; None if `following` reads flags."""
         return None if self._same_step else options
 
     def unroll(self, batch: Tensors) -> tuple[Any, tuple[Tensor, ...]]:
@@ -63,8 +63,9 @@ class TrajectoryReader:
 
     @torch.no_grad()
     def recall(self, batch: Tensors) -> Evaluated:
-        """The same for rows that acted with these very weights and stored their values: the network is
-        evaluated on the last row only. Not for networks with memory."""
+        """The same for rows that acted with these very weights and stored their values.
+
+        The network is evaluated on the last row only. Not for networks with memory."""
         network = self._network
         assert network.distribution is not None
         last = {name: batch[name][-1] for name in network.input_names}
