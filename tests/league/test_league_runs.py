@@ -20,8 +20,6 @@ from veldt.backends.process.forkserver import warm_up
 from veldt.backends.serial import SerialBackend
 from veldt.commands.exploit import exploit_run
 from veldt.commands.play import play_run
-from veldt.dashboard import charts
-from veldt.dashboard.reading import RunReader
 from veldt.league.players import Opponents
 from veldt.league.pool import ModelPool
 from veldt.league.state import LEAGUE, LeagueState
@@ -192,17 +190,6 @@ def test_the_best_model_is_the_one_that_measured_best(finished):
     np.testing.assert_array_equal(
         kept.load("weights")["vector"], ModelPool(finished).read_best()[0]
     )
-
-
-def test_the_payoff_is_a_heat_map_of_all_players(finished):
-    view = RunReader(finished).read()
-    options = charts.payoff(view)
-    players = options["xAxis"]["data"]
-    assert players[0] == "main"
-    assert len(players) == len(view.snapshots[-1]["elo"]) > 1
-    cells = {(row, column): rate for column, row, rate in options["series"][0]["data"]}
-    assert len(cells) == len(players) * (len(players) - 1)
-    assert all(abs(cells[i, j] + cells[j, i] - 1.0) < 2e-3 for i, j in cells)
 
 
 def lines(path: Path) -> list[dict]:

@@ -14,7 +14,7 @@ SMALL = {"batch_size": 32, "min_replay_transitions": 128, "trajectory_steps": 4}
 
 def run_with_all_versions(run: OpenRun, rounds: int) -> dict[int, np.ndarray]:
     """Step every node once per round and keep every version of the weights."""
-    versions = {0: run.weights()}
+    versions = {0: run.backend.parameters("weights").vector}
     for _ in range(rounds):
         run.step()
         newest = run.backend.parameters("weights")
