@@ -46,6 +46,7 @@ from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import End, Group, Node, Topology
 
 _LONGEST_CAUSE, _LONGEST_TRACE = 2000, 8000  # as JSON less than a pipe holds
+_LAUNCHES, _LAUNCH_DELAY_SECONDS = 3, 0.1
 _EXIT_CODE_SECONDS = 1.0
 _DEATH_SECONDS = 5.0  # a killed process that still exists then is stuck in the kernel
 _STACK_SECONDS = 0.3
@@ -219,16 +220,32 @@ class NodeProcess:
         """What a role raised; set by `read`."""
         self.unsaved: dict[tuple[int, str], str] = {}
         """By checkpoint and node: why its part could not be saved; filled by `read`."""
+        for attempt in range(_LAUNCHES):
+            try:
+                self._start(launch)
+                break
+            except (EOFError, OSError) as error:  # the fork server died in these milliseconds
+                if attempt == _LAUNCHES - 1:
+                    cause = f"its process could not be started ({type(error).__name__}: {error})"
+                    raise NodeFailure(group.name, cause) from error
+                time.sleep(_LAUNCH_DELAY_SECONDS)
+        self.started = time.monotonic()
+
+    def _start(self, launch: Launch) -> None:
         reader, self._lifeline = os.pipe()
         self._errors, writer = os.pipe()
+        own = replace(launch, lifeline=Descriptor(reader), errors=Descriptor(writer))
         try:
-            own = replace(launch, lifeline=Descriptor(reader), errors=Descriptor(writer))
-            self._process = _launched(own, group.name)
+            self._process = _launched(own, self.group.name)
+        except BaseException:
+            # Closing the lifeline also ends a process that was started without an answer.
+            os.close(self._lifeline)
+            os.close(self._errors)
+            raise
         finally:
             os.close(reader)
             os.close(writer)
         os.set_blocking(self._errors, False)
-        self.started = time.monotonic()
 
     @property
     def process_id(self) -> int:
@@ -244,9 +261,13 @@ class NodeProcess:
 
     def kill(self) -> None:
         """Kill it at once, with its process group: what its environments have started."""
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
+            death = self.end
+            if hasattr(os, "pidfd_open"):  # `end` is readable too if only the fork server died
+                death = os.pidfd_open(self.process_id)
+                stack.callback(os.close, death)
             os.kill(self.process_id, signal.SIGKILL)
-        connection.wait([self.end], timeout=_DEATH_SECONDS)
+            connection.wait([death], timeout=_DEATH_SECONDS)
         kill_group(self.process_id)
 
     def cause_of_death(self) -> str:
