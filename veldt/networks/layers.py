@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -104,9 +105,39 @@ def _one(sides: Any) -> int:
     return sides[0] if isinstance(sides, tuple) else sides
 
 
+class _Tanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_dirty(x)
+        array = x.detach().numpy()
+        np.tanh(array, out=array)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return torch.ops.aten.tanh_backward(gradients[0], y)
+
+
+def tanh_(x: Tensor) -> Tensor:
+    """tanh in place, on the CPU by NumPy.
+
+    NumPy's is 4 to 9 times faster than torch's there. With torch's, an update of a 64x64 network
+    takes 12% longer."""
+    if not x.is_cpu or torch.compiler.is_compiling():  # an exported program cannot call NumPy
+        return torch.tanh_(x)
+    if x.requires_grad:
+        return _Tanh.apply(x)
+    array = x.numpy()
+    np.tanh(array, out=array)
+    return x
+
+
 # In place, because the derivatives of all of them follow from the output.
 IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh_,
+    "tanh": tanh_,
     "relu": torch.relu_,
     "elu": F.elu_,
 }
