@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TEST_EXTRAS := test,atari,box2d,classic,dashboard,docs,export,minatar,mujoco,pettingzoo,plots,ray,remote,sweep,tensorboard,trackers,video,yaml
+TEST_EXTRAS := test,atari,box2d,classic,dashboard,docs,export,minatar,mujoco,pettingzoo,plots,ray,remote,sweep,tensorboard,trackers,video
 SOURCES := pyproject.toml constraints.txt
 PEERS := sb3 sample_factory rllib
 # What others build on, and the architectures: typed strictly. tests/test_layout.py checks the same.

@@ -18,7 +18,6 @@ import veldt
 from veldt.backends.process.backend import ProcessBackend
 from veldt.backends.process.forkserver import warm_up
 from veldt.backends.serial import SerialBackend
-from veldt.commands.exploit import exploit_run
 from veldt.commands.play import play_run
 from veldt.league.players import Opponents
 from veldt.league.pool import ModelPool
@@ -194,15 +193,6 @@ def test_the_best_model_is_the_one_that_measured_best(finished):
 
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_an_exploiter_trains_against_the_frozen_main(finished):
-    result = exploit_run(finished, 2000, seed=1, games=100, backend="serial", quiet=True)
-    assert result.games == 100
-    assert 0.0 <= result.win_rate <= 1.0
-    frozen = ModelPool(Path(result.exploiter)).read(1)
-    main = find_checkpoint(finished).load("weights")["vector"]
-    np.testing.assert_array_equal(frozen, main)
 
 
 def test_a_person_plays_and_is_told_what_is_no_move(finished):

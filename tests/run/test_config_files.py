@@ -27,7 +27,6 @@ network_options = {hidden_sizes = [8, 8]}
 wrappers = {time_limit = "none"}
 learning_rate = 1e-3
 """
-YAML = TOML.replace(" = ", ": ")
 
 
 def make_pole(length: float = 0.5, name: str = "pole") -> gymnasium.Env:
@@ -46,14 +45,11 @@ def saved(run: str) -> dict:
     return json.loads((Path(run) / "result.json").read_text())
 
 
-def test_toml_yaml_json_and_a_runs_config_say_the_same(here, capsys):
+def test_toml_json_and_a_runs_config_say_the_same(here, capsys):
     Path("a.toml").write_text(TOML)
-    Path("a.yaml").write_text(YAML)
     flat = read_config("a.toml").checked("impala")
     Path("a.json").write_text(json.dumps({"architecture": "impala", **flat}))
-    assert (
-        read_config("a.yaml").checked("impala") == flat == read_config("a.json").checked("impala")
-    )
+    assert read_config("a.json").checked("impala") == flat
     assert flat["total_env_steps"] == 200
     assert flat["network_options"] == {"hidden_sizes": (8, 8)}
     assert flat["wrappers"] == {"time_limit": None}
@@ -81,7 +77,7 @@ def test_toml_yaml_json_and_a_runs_config_say_the_same(here, capsys):
         ("a.toml", 'seed = "x"', "a.toml: seed is 'x', which this option cannot be"),
         ("a.toml", "seed = = 1", "a.toml is not valid toml"),
         ("a.json", "[1]", "a.json: there must be options by name"),
-        ("a.ini", "seed=1", "is none of .toml, .json, .yaml, .yml"),
+        ("a.ini", "seed=1", "is none of .toml, .json"),
         ("b/a.toml", None, "cannot be read (No such file or directory)"),
     ],
 )

@@ -163,15 +163,6 @@ def _evaluate(given: dict[str, Any]) -> int:
     return _say(dumps(vars(result)) if as_json else result.text())
 
 
-def _exploit(given: dict[str, Any]) -> int:
-    """train a fresh exploiter against a run's frozen main player"""
-    from veldt.commands.exploit import exploit_run
-
-    as_json = given.pop("json")
-    result = exploit_run(_local_run(given.pop("run_dir"), "last"), **given)
-    return _say(dumps(vars(result)) if as_json else result.text())
-
-
 def _play(given: dict[str, Any]) -> int:
     """play a game against a model of a run, in the terminal"""
     from veldt.commands.play import play_run
@@ -218,14 +209,6 @@ def _plan(given: dict[str, Any]) -> int:
     return plan(name, PlanOptions(**given))
 
 
-def _completion(given: dict[str, Any]) -> int:
-    """a completion script for bash, zsh or fish"""
-    from veldt.cli.completion import script
-
-    summaries = {name: run.__doc__ or "" for name, run in COMMANDS.items()}
-    return _say(script(given["shell"], summaries))
-
-
 COMMANDS: dict[str, Callable[..., int]] = {
     "list": _list,
     "describe": _describe,
@@ -233,14 +216,12 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "sweep": _sweep,
     "resume": _resume,
     "evaluate": _evaluate,
-    "exploit": _exploit,
     "play": _play,
     "export": _export,
     "serve": _serve,
     "watch": _watch,
     "compare": _compare,
     "plan": _plan,
-    "completion": _completion,
 }
 """Those of _NEED_ARGUMENTS take them and the time of the start, the others their parsed options."""
 _NEED_ARGUMENTS = ("describe", "train", "sweep", "resume")

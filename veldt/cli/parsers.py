@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parser of every command; the source of help, error messages and shell completion.
+"""The parser of every command; the source of help and error messages.
 
 Options of runs are made from dataclass fields: name, type, default and the text under a field.
 """
@@ -20,7 +20,6 @@ from veldt.options.fields import OptionField, flat, format_value, option_fields,
 from veldt.options.fields import whole_number as whole
 from veldt.run.config_files import RESUMABLE, TRUST_FLAG
 
-SHELLS = ("bash", "zsh", "fish")
 HELP = ("-h", "--help")
 USUAL = {
     *("env", "backend", "seed", "run_dir", "total_env_steps", "max_seconds", "target_return"),
@@ -154,28 +153,6 @@ def common_parser(command: str, name: str = "ARCH", show_all: bool = False) -> P
     parser.add_argument("architecture", nargs="?", metavar="ARCH", help=text)
     text = "show the options people use; followed by all, every option"
     parser.add_argument(*HELP, action="help", help=text)
-    _add_common_options(parser, command, show_all)
-    if not show_all:
-        text = "These are the options people use. {} --help all shows every option, by group."
-        parser.epilog = text.format(parser.prog)
-    return parser
-
-
-def run_parser(command: str, name: str, show_all: bool = False) -> Parser:
-    """All options of train, sweep or describe for one architecture: common ones, then its own."""
-    parser = common_parser(command, name, show_all)
-    parser.moved = architectures.moved_options(name)
-    _add_own_options(parser, name, show_all)
-    return parser
-
-
-def add_run_options(parser: argparse.ArgumentParser, command: str, name: str) -> None:
-    """Add the options of run_parser, without the architecture's name before them."""
-    _add_common_options(parser, command, show_all=True)
-    _add_own_options(parser, name, show_all=True)
-
-
-def _add_common_options(parser: argparse.ArgumentParser, command: str, show_all: bool) -> None:
     if command == "describe":
         parser.add_argument(
             "--format", choices=("text", "mermaid"), default="text", help="of the diagram [text]"
@@ -190,13 +167,24 @@ def _add_common_options(parser: argparse.ArgumentParser, command: str, show_all:
         add_fields(group, SweepOptions)
     if command != "describe":
         group = parser.add_argument_group("options in a file")
-        text = "options in TOML, YAML or JSON, or config.json of a run; those given here win"
+        text = "options in TOML or JSON, or config.json of a run; those given here win"
         group.add_argument("--config", default=argparse.SUPPRESS, metavar="FILE", help=text)
         text = f"{_TRUST}; also that of --from" if show_all else argparse.SUPPRESS
         group.add_argument(TRUST_FLAG, action="store_true", default=argparse.SUPPRESS, help=text)
-    shown = None if show_all else USUAL
     group = parser.add_argument_group("common options")
-    add_fields(group, RunOptions, required=False, shown=shown)
+    add_fields(group, RunOptions, required=False, shown=None if show_all else USUAL)
+    if not show_all:
+        text = "These are the options people use. {} --help all shows every option, by group."
+        parser.epilog = text.format(parser.prog)
+    return parser
+
+
+def run_parser(command: str, name: str, show_all: bool = False) -> Parser:
+    """All options of train, sweep or describe for one architecture: common ones, then its own."""
+    parser = common_parser(command, name, show_all)
+    parser.moved = architectures.moved_options(name)
+    _add_own_options(parser, name, show_all)
+    return parser
 
 
 def _add_own_options(parser: argparse.ArgumentParser, name: str, show_all: bool) -> None:
@@ -253,19 +241,6 @@ _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "--env": {"metavar": "ID", "help": "play another environment of the same spaces"},
         "--video": {"action": "store_true", "help": "record one more episode in RUN_DIR"},
     },
-    "exploit": {
-        "run_dir": _RUN,
-        "--seed": {**_SEED, "default": 1},
-        "--json": _JSON,
-        "--total-env-steps": {
-            "type": whole,
-            "default": 500_000,
-            "help": "of the exploiter [500000]",
-        },
-        "--games": {"type": whole, "default": 2000, "help": "at the end [2000]"},
-        "--backend": {"choices": ("serial", "process"), "default": "process"},
-        "--quiet": {"action": "store_true", "help": "print the verdict only"},
-    },
     "play": {
         "run_dir": _RUN,
         "--checkpoint": _LAST,
@@ -310,7 +285,6 @@ _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "compare": {},
     "plan": {"architecture": {"metavar": "ARCH", "help": ", ".join(ARCHITECTURES)}},
-    "completion": {"shell": {"choices": SHELLS}},
 }
 WITHOUT_ARCHITECTURE = (*_ARGUMENTS, "resume")
 """The commands whose options do not depend on an architecture."""

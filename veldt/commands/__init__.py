@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on finished runs: evaluate, export, serve, play and exploit."""
+"""Commands on finished runs: evaluate, export, serve and play."""

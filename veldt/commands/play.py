@@ -10,8 +10,9 @@ import numpy as np
 
 from veldt.errors import ConfigurationError
 from veldt.games import VectorGame, make_game
-from veldt.league.strength import SeatPlayer
+from veldt.networks import Memory, Player
 from veldt.run.loading import LAST, restored
+from veldt.types import ACTION_MASK
 
 _FIRST_GAME = np.zeros(1, np.int64)
 _ALWAYS_GREEDY = ("veldt:tic_tac_toe", "veldt:connect_four")
@@ -39,8 +40,9 @@ def play_run(
     game = make_game(trained.name, 1, seed, **dict(trained.options))
     if seat >= game.spec.num_players:
         raise ConfigurationError(f"seat is {seat}; use 0 to {game.spec.num_players - 1}")
-    network, vector = found.plan.topology.network, found.weights.vector
-    model = SeatPlayer(network, vector, game.spec.num_players, seed)
+    model = Player(found.plan.topology.network.blank(), seed)
+    model.load(found.weights.vector)
+    memories: dict[int, Memory] = {}
     game.reset(seed)
     total, names = 0.0, game.action_names or [str(n) for n in range(game.spec.action.sizes[0])]
     while True:
@@ -49,7 +51,7 @@ def play_run(
             if player == seat:
                 actions[0, player] = _asked(game, player, names, ask, say)
             else:
-                actions[0, player] = _chosen(game, player, model)
+                actions[0, player] = _chosen(game, player, model, memories)
                 if not game.spec.simultaneous:
                     say(f"player {player + 1}: {names[actions[0, player]]}")
         step = game.step(actions)
@@ -68,11 +70,15 @@ def _legal(game: VectorGame, player: int) -> np.ndarray | None:
     return game.legal(np.array([player]), _FIRST_GAME) if has_mask else None
 
 
-def _chosen(game: VectorGame, player: int, model: SeatPlayer) -> int:
-    seat, legal = np.array([player]), _legal(game, player)
+def _chosen(game: VectorGame, player: int, model: Player, memories: dict[int, Memory]) -> int:
+    """The model's action; `memories` has one entry for each player that has acted before."""
+    seen, legal = game.observe(np.array([player]), _FIRST_GAME), _legal(game, player)
+    if legal is not None:
+        seen = {**seen, ACTION_MASK: legal}
+    first = np.array([player not in memories])
+    memory = memories.setdefault(player, model.start(1))
     # In card games, always playing the likeliest action would reveal the cards.
-    greedy = game.spec.id in _ALWAYS_GREEDY
-    return int(model.act(seat, game.observe(seat, _FIRST_GAME), legal, greedy)[0])
+    return int(model.act(seen, memory, first, game.spec.id in _ALWAYS_GREEDY)[0])
 
 
 def _asked(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How strong a player is: exact measures where a game allows them, and matches of two models."""
+"""How strong a player is: exact measures where a game allows them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.games import make_game, num_players
 from veldt.games.solvers import (
     PolicyFunction,
     distance_to_equilibrium,
@@ -23,8 +21,8 @@ from veldt.games.solvers import (
     tic_tac_toe_lines,
 )
 from veldt.league.pool import ModelPool
-from veldt.league.state import LEAGUE, LeagueOptions, LeagueState, own_and_best
-from veldt.networks import FlatParameters, Memory, NetworkFactory, Player, PolicyValueOutput
+from veldt.league.state import LEAGUE, LeagueOptions, LeagueState
+from veldt.networks import FlatParameters, NetworkFactory, PolicyValueOutput
 from veldt.ports import ParameterSource
 from veldt.role import Part
 from veldt.telemetry.record import MEASURES_LOG
@@ -173,75 +171,3 @@ class LeagueOutcome:
             return None
         vector, facts = found
         return facts["merit"], Parameters(vector, int(facts["version"])), int(facts["env_steps"])
-
-
-class SeatPlayer:
-    """One model in some seats of many games, each played once, with a recurrent state per seat."""
-
-    def __init__(
-        self, network: NetworkFactory, vector: np.ndarray, num_rows: int, seed: int
-    ) -> None:
-        self._player = Player(network.blank(), seed)
-        self._player.load(np.asarray(vector, np.float32))
-        self._state = self._player.start(num_rows).state
-        self._first = np.ones(num_rows, bool)
-
-    def act(
-        self,
-        rows: np.ndarray,
-        seen: Mapping[str, np.ndarray],
-        legal: np.ndarray | None,
-        deterministic: bool = False,
-    ) -> np.ndarray:
-        """Actions [N, ...] of the seats `rows`; `legal`: their masks, if the game has any."""
-        memory = Memory(len(rows), tuple(each[rows] for each in self._state))
-        arrays = dict(seen) if legal is None else {**seen, ACTION_MASK: legal}
-        actions = self._player.act(arrays, memory, self._first[rows], deterministic)
-        for each, new in zip(self._state, memory.state, strict=True):
-            each[rows] = new
-        self._first[rows] = False
-        return actions
-
-
-class MatchScore(NamedTuple):
-    """Results of the first of two models; draws are half a win."""
-
-    games: int
-    win_rate: float
-    mean_return: float
-
-
-def play_match(
-    game: str,
-    network: NetworkFactory,
-    first: np.ndarray,
-    second: np.ndarray,
-    num_games: int,
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
-) -> MatchScore:
-    """About `num_games` games of `first` against `second`, as many from each seat."""
-    options = dict(options or {})
-    players = num_players(game, **options)
-    games = make_game(game, max(1, num_games // players) * players, seed, **options)
-    seats, action = np.arange(games.num_games) % players, games.spec.action
-    own = seats[:, None] == np.arange(players)
-    sides = [
-        (own, SeatPlayer(network, first, own.size, seed + 1)),
-        (~own, SeatPlayer(network, second, own.size, seed + 2)),
-    ]
-    returns = np.zeros(own.shape)
-    games.reset(seed)
-    while not games.over.all():
-        actions = np.zeros((*own.shape, *action.shape), action.field_dtype)
-        for seated, model in sides:
-            rows, who = np.nonzero(games.to_act & seated)
-            if len(rows):
-                legal = games.legal(who, rows) if games.spec.action_mask_size else None
-                seen = games.observe(who, rows)
-                actions[rows, who] = model.act(rows * players + who, seen, legal)
-        returns += games.step(actions).rewards
-    games.close()
-    mine, best_of_others = own_and_best(seats, returns)
-    wins, draws = mine > best_of_others, mine == best_of_others
-    return MatchScore(len(mine), float((wins + 0.5 * draws).mean()), float(mine.mean()))

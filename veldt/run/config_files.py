@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options read from a file: TOML, YAML or JSON, or config.json of an earlier run.
+"""Options read from a file: TOML or JSON, or config.json of an earlier run.
 
 Options given on the command line or in Python take precedence over those of a file. A run's
 config.json may name Python files: an architecture, an environment, a network. They are imported
@@ -14,14 +14,13 @@ import json
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from veldt import architectures
-from veldt.errors import ConfigurationError, extra_module
+from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import is_keyed, validation_error
 from veldt.options.fields import OptionField, check_kinds, option_fields
@@ -75,7 +74,7 @@ class ConfigFile:
         }
 
     def _converted(self, leaf: OptionField, value: Any) -> Any:
-        """The value as Python would give it: files have lists and no None, YAML no plain 1e-3."""
+        """The value as Python would give it: files have lists and no None."""
         if isinstance(value, list):
             value = tuple(value)
         if is_keyed(leaf.kind) and isinstance(value, Mapping):
@@ -89,11 +88,9 @@ class ConfigFile:
         problem = validation_error(value, leaf.kind)
         if problem is None:
             return value
-        with suppress(TypeError, ValueError):
-            number = float(value if isinstance(value, str | float) else "")
-            for other in (int(number), number) if number.is_integer() else (number,):
-                if validation_error(other, leaf.kind) is None:
-                    return other
+        is_whole = isinstance(value, float) and value.is_integer()
+        if is_whole and validation_error(int(value), leaf.kind) is None:
+            return int(value)
         raise ConfigurationError(f"{self.path}: {leaf.name} {problem}")
 
 
@@ -158,20 +155,7 @@ def _parsed(path: Path) -> Any:
         raise ConfigurationError(text) from error
 
 
-def _yaml(text: str) -> Any:
-    yaml = extra_module("yaml", "write TOML, or read YAML with pyyaml", extra="yaml")
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(error) from error
-
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    ".toml": tomllib.loads,
-    ".json": json.loads,
-    ".yaml": _yaml,
-    ".yml": _yaml,
-}
+_READERS: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": json.loads}
 
 
 def saved_options(
