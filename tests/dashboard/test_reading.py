@@ -9,7 +9,7 @@ import pytest
 from watched_runs import SMALL, until, veldt_process
 
 import veldt
-from veldt.dashboard.reading import CURVE_POINTS, RunReader, runs_in, thinned
+from veldt.dashboard.reading import CURVE_POINTS, RunReader, thinned
 from veldt.telemetry.record import STATUS_FILE, TOPOLOGY_FILE
 
 
@@ -40,16 +40,6 @@ def test_a_finished_run_shows_its_result(finished):
     assert set(view.status["nodes"]) == {"actor-0", "learner-0"}
     assert all(0 <= node["busy"] <= 1 for node in view.status["nodes"].values())
     assert [node["restarts"] for node in view.nodes_of("learner")] == [0]
-
-
-def test_a_folder_of_runs_is_its_runs(finished, tmp_path):
-    run_dir = finished[0]
-    assert runs_in([run_dir.parent]) == {"run": run_dir}
-    other = tmp_path / "run"
-    other.mkdir()
-    (other / "config.json").write_text("{}")
-    assert list(runs_in([run_dir, tmp_path]).values()) == [run_dir, other]
-    assert list(runs_in([run_dir, tmp_path])) == [str(run_dir), str(other)], "names were the same"
 
 
 @pytest.mark.slow

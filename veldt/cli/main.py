@@ -184,12 +184,12 @@ def _serve(given: dict[str, Any]) -> int:
 
 
 def _watch(given: dict[str, Any]) -> int:
-    """a live page of runs, running or ended"""
+    """a live page of a run, running or ended"""
     from veldt.dashboard.child import check_installed, watch
     from veldt.remote.location import follow_run
 
     check_installed()
-    given["run_dir"] = [str(follow_run(run_dir)) for run_dir in given["run_dir"]]
+    given["run_dir"] = str(follow_run(given["run_dir"]))
     return watch(**given)
 
 

@@ -274,11 +274,7 @@ _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "--port": {"type": whole, "default": 0, "help": "0: any free one, which is printed [0]"},
     },
     "watch": {
-        "run_dir": {
-            "nargs": "+",
-            "metavar": "RUN_DIR",
-            "help": "directory of a run, or a folder of runs; several are shown side by side",
-        },
+        "run_dir": {"metavar": "RUN_DIR", "help": "directory of a run"},
         "--port": {"type": whole, "default": 0, "help": "0: any free one, which is printed [0]"},
         # For runs that start the page themselves.
         "--beside-run": {"type": whole, "help": argparse.SUPPRESS},

@@ -85,19 +85,18 @@ class LivePage(Sidecar):
                 child.communicate()
 
 
-def watch(run_dir: list[str], port: int = 0, beside_run: int | None = None) -> int:
-    """Serve the page of runs, or folders of them, until Ctrl-C; port 0 takes any free one.
+def watch(run_dir: str, port: int = 0, beside_run: int | None = None) -> int:
+    """Serve the page of a run until Ctrl-C; port 0 takes any free one.
 
     `beside_run` is the listening socket of the run that started this process and ends it."""
-    from veldt.dashboard.reading import RunReader, runs_in
+    from veldt.dashboard.reading import RunReader
 
-    readers = {name: RunReader(path) for name, path in runs_in(run_dir).items()}
+    reader = RunReader(run_dir)
     listener = _listen(port) if beside_run is None else socket.socket(fileno=beside_run)
     from veldt.dashboard.server import serve
 
     if beside_run is None:
-        names, address = ", ".join(readers), _address(listener)
-        print(f"live page of {names}: {address} (Ctrl-C ends it)", flush=True)
+        print(f"live page of {run_dir}: {_address(listener)} (Ctrl-C ends it)", flush=True)
     with suppress(KeyboardInterrupt):
-        serve(readers, listener, beside_run is not None)
+        serve(reader, listener, beside_run is not None)
     return 0

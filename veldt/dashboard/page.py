@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages, refreshed from run directories about once per second.
+"""The page, refreshed from a run directory about once per second.
 
 A run directory may come from a stranger, so every text of it is escaped.
 """
@@ -7,7 +7,6 @@ A run directory may come from a stranger, so every text of it is escaped.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
@@ -24,7 +23,6 @@ _CHARTS = {
     "Learning curve: mean return of the last 100 episodes": charts.curve,
     "Policy lag: updates between acting and learning": charts.lag,
 }
-_HEAD = ("run", "architecture", "environment", "state", "return", "steps", "steps/s", "time")
 
 
 def _div(classes: str) -> ui.element:
@@ -39,13 +37,13 @@ def _card(title: str, classes: str) -> ui.element:
 
 
 class RunPage:
-    """One run; `is_one_of_several` adds a link to the overview."""
+    """The page of one run."""
 
-    def __init__(self, view: RunView, is_one_of_several: bool = False) -> None:
+    def __init__(self, view: RunView) -> None:
         ui.add_css(_STYLE)
         ui.dark_mode(None)  # as the browser prefers
         with _div("page"):
-            self._make_header(view, is_one_of_several)
+            self._make_header(view)
             self._outcome = ui.html(sanitize=False)
             with _div("tiles"):
                 self._tiles = {name: _tile(name) for name in tiles(view)}
@@ -55,11 +53,9 @@ class RunPage:
                 self._make_charts(view)
         self.refresh(view)
 
-    def _make_header(self, view: RunView, is_one_of_several: bool) -> None:
+    def _make_header(self, view: RunView) -> None:
         ui.page_title(f"{view.config['architecture']} on {view.option('env')} - Veldt")
         with _div("top"):
-            if is_one_of_several:
-                ui.link("all runs", "/").classes("chip home")
             ui.label(view.config["architecture"]).classes("title")
             ui.label(str(view.option("env"))).classes("env")
             ui.label(f"{view.option('backend')} backend").classes("chip")
@@ -158,42 +154,3 @@ def _events(view: RunView) -> str:
             f'<span class="text">{escape(first)}</span></div>'
         )
     return "".join(lines) or '<div class="calm">None.</div>'
-
-
-Views = Sequence[tuple[str, RunView]]
-"""Each run with its name, in the order of the page."""
-
-
-def overview(views: Views) -> Callable[[Views], None]:
-    """Show a table of several runs; returns the function that refreshes it."""
-    ui.add_css(_STYLE)
-    ui.page_title(f"{len(views)} runs - Veldt")
-    with _div("page"):
-        with _div("top"):
-            ui.label(f"{len(views)} runs").classes("title")
-        with _card("Runs", "drawing"):
-            table = ui.html(sanitize=False)
-
-    def refresh(views: Views) -> None:
-        head = "".join(f"<th>{name}</th>" for name in _HEAD)
-        rows = "".join(_row(place, *named) for place, named in enumerate(views))
-        table.set_content(f'<table class="runs"><tr>{head}</tr>{rows}</table>')
-
-    refresh(views)
-    return refresh
-
-
-def _row(place: int, name: str, view: RunView) -> str:
-    status = view.status
-    rate = status.get("env_steps_per_second")
-    cells = (
-        f'<a href="run/{place}">{escape(name)}</a>',
-        escape(view.config["architecture"]),
-        escape(str(view.option("env"))),
-        f'<span class="chip state {view.state}">{view.state}</span>',
-        number(status.get("mean_return_100")),
-        f"{status.get('env_steps', 0):,}",
-        "-" if rate is None else compact(rate),
-        clock(status.get("seconds", 0.0)),
-    )
-    return f"<tr data-run='{place}'>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +30,6 @@ from veldt.telemetry.result import RunResult
 
 CURVE_POINTS = 400
 EVENTS_SHOWN = 60
-MOST_RUNS = 24
-"""Runs of one folder that are shown."""
 _SILENT_SECONDS = 60.0
 
 State = Literal["starting", "running", "ended", "lost"]
@@ -117,18 +114,6 @@ class RunReader:
         with suppress(OSError, ValueError, RecursionError):
             content = json.loads((self.run_dir / name).read_text(encoding="utf-8"))
         return content if isinstance(content, dict) else {}
-
-
-def runs_in(paths: Sequence[str | Path]) -> dict[str, Path]:
-    """Run directories among `paths` and directly in them, by name; the newest first."""
-    found: list[Path] = []
-    for path in map(Path, paths):
-        inside = [] if (path / CONFIG_FILE).exists() else path.glob(f"*/{CONFIG_FILE}")
-        newest = sorted(inside, key=lambda file: file.stat().st_mtime, reverse=True)
-        found += [file.parent for file in newest[:MOST_RUNS]] or [path]
-    short = [path.resolve().name for path in found]
-    names = short if len(set(short)) == len(short) else list(map(str, found))
-    return dict(zip(names, found, strict=True))
 
 
 def _state(status: dict[str, Any], result: dict[str, Any]) -> State:

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves the pages, and metrics for Prometheus, to this machine only and from installed files."""
+"""Serves the page, and metrics for Prometheus, to this machine only and from installed files."""
 
 from __future__ import annotations
 
 import asyncio
-import collections
 import math
 import os
 import re
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import TypeVar
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -29,10 +26,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
 
-from veldt.dashboard.page import RunPage, overview
+from veldt.dashboard.page import RunPage
 from veldt.dashboard.reading import RunReader, RunView
-
-Read = TypeVar("Read")
 
 _REFRESH_SECONDS = 1.0
 _SECURITY_POLICY = (
@@ -48,38 +43,32 @@ _FAMILIES = ("info", "environment", "queue", "busy", "counter")
 """Metrics "family/name" whose names depend on the run: the name becomes a label."""
 
 
-def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run: bool) -> None:
-    """Serve until interrupted or, beside a run, until standard input closes.
-
-    With several runs, the first page is an overview with links to the page of each."""
-
-    def views() -> list[tuple[str, RunView]]:
-        return [(name, reader.read()) for name, reader in readers.items()]
-
-    def show(number: int) -> None:
-        read = list(readers.values())[number].read
-        _show(read, lambda view: RunPage(view, len(readers) > 1).refresh)
+def serve(reader: RunReader, listener: socket.socket, beside_run: bool) -> None:
+    """Serve until interrupted or, beside a run, until standard input closes."""
 
     @ui.page("/")
-    def first() -> None:
-        if len(readers) == 1:
-            show(0)
-        else:
-            _show(views, overview)
+    def page() -> None:
+        # Files of a stranger that make no sense must not end the server.
+        try:
+            shown = RunPage(reader.read())
+        except Exception as error:
+            ui.label(f"These files cannot be shown ({type(error).__name__}: {error})")
+            return
 
-    @ui.page("/run/{number}")
-    def one_of_several(number: int) -> None:
-        show(min(max(number, 0), len(readers) - 1))
+        def update() -> None:
+            with suppress(Exception):
+                shown.refresh(reader.read())
+
+        ui.timer(_REFRESH_SECONDS, update)
 
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @outer.get("/metrics")
     async def metrics() -> Response:
-        found = []
-        for reader in readers.values():
-            with suppress(Exception):  # files that make no sense
-                found.append((reader.read(), reader.run_dir))
-        return Response(exposition(found), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        content = b""
+        with suppress(Exception):  # files that make no sense
+            content = exposition(reader.read(), reader.run_dir.name)
+        return Response(content, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     @outer.middleware("http")
     async def restrict(
@@ -107,23 +96,6 @@ def serve(readers: Mapping[str, RunReader], listener: socket.socket, beside_run:
     server.run(sockets=[listener])
 
 
-def _show(read: Callable[[], Read], make: Callable[[Read], Callable[[Read], None]]) -> None:
-    """Show the page that `make` builds, and refresh it with the function that it returns.
-
-    A run directory may come from a stranger: files that make no sense must not end the server."""
-    try:
-        refresh = make(read())
-    except Exception as error:
-        ui.label(f"These files cannot be shown ({type(error).__name__}: {error})")
-        return
-
-    def update() -> None:
-        with suppress(Exception):
-            refresh(read())
-
-    ui.timer(_REFRESH_SECONDS, update)
-
-
 async def _end_with_input(server: uvicorn.Server) -> None:
     # Returns when the run ends, however it does.
     await asyncio.to_thread(os.read, sys.stdin.fileno(), 1)
@@ -132,21 +104,17 @@ async def _end_with_input(server: uvicorn.Server) -> None:
     server.should_exit = True
 
 
-def exposition(runs: Sequence[tuple[RunView, Path]]) -> bytes:
+def exposition(view: RunView, run: str) -> bytes:
     """The newest metrics in Prometheus' text format, with the run as labels."""
     registry = CollectorRegistry()
     metrics: dict[str, Counter | Gauge] = {}
-    names = collections.Counter(run_dir.name for _, run_dir in runs)
-    for view, run_dir in runs:
-        # Prometheus refuses two runs of the same name, so those get their whole path.
-        run = run_dir.name if names[run_dir.name] == 1 else str(run_dir)
-        labels = [run, view.config["architecture"], view.option("env"), view.option("seed")]
-        for name, label, value in _samples(view):
-            if name not in metrics:
-                kind = Counter if name.removeprefix("veldt_") in _COUNTED else Gauge
-                known = _LABELS if label is None else (*_LABELS, "name")
-                metrics[name] = kind(name, name, known, registry=registry)
-            metrics[name].labels(*labels, *([] if label is None else [label])).inc(value)
+    labels = [run, view.config["architecture"], view.option("env"), view.option("seed")]
+    for name, label, value in _samples(view):
+        if name not in metrics:
+            kind = Counter if name.removeprefix("veldt_") in _COUNTED else Gauge
+            known = _LABELS if label is None else (*_LABELS, "name")
+            metrics[name] = kind(name, name, known, registry=registry)
+        metrics[name].labels(*labels, *([] if label is None else [label])).inc(value)
     return generate_latest(registry)
 
 
