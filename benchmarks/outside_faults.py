@@ -36,9 +36,6 @@ _ORPHAN_SECONDS = 3.0
 _RESUMED = 5
 _LAST_WORDS = 300
 _SMALL_DISK, _FILLER = "200m", "filler"
-_ENVIRONMENT_WORKERS = (
-    *("--wrappers", "vectorization=subprocess", "--num-actors", "1", "--envs-per-actor", "2"),
-)
 
 
 def members(session: int) -> list[psutil.Process]:
@@ -65,11 +62,6 @@ def kill_fork_server(leader: int, run_dir: Path) -> bool:
     )
 
 
-def kill_environment_worker(leader: int, run_dir: Path) -> bool:
-    """Run, fork server, actor, the actor's fork server, worker: nothing else is so deep."""
-    return _kill_first(each for each in members(leader) if _depth(each, leader) == 4)
-
-
 def fill_disk(leader: int, run_dir: Path) -> bool:
     """Once there is a checkpoint that could be lost."""
     if not list(run_dir.glob("checkpoints/checkpoint-*")):
@@ -78,13 +70,6 @@ def fill_disk(leader: int, run_dir: Path) -> bool:
         while True:
             file.write(bytes(1024))
     return True
-
-
-def _depth(process: psutil.Process, leader: int) -> int:
-    with suppress(psutil.NoSuchProcess):
-        above = [parent.pid for parent in process.parents()]
-        return above.index(leader) + 1 if leader in above else 0
-    return 0
 
 
 def _kill_first(found: Any) -> bool:
@@ -116,7 +101,6 @@ KINDS = {
     "group_signal": Fault(terminate_group),
     "group_signal_when_training": Fault(terminate_group, when_training=True),
     "fork_server": Fault(kill_fork_server, _LIMIT),
-    "environment_worker": Fault(kill_environment_worker, (*_ENVIRONMENT_WORKERS, *_LIMIT)),
     "full_disk": Fault(fill_disk, ("--checkpoint-options", "seconds=1", *_LIMIT), fills_disk=True),
 }
 

@@ -25,7 +25,7 @@ ARCHITECTURE_FILES = {
 }
 ONLY_IN = {
     "threading": ("backends", "devices.py"),
-    "multiprocessing": ("process_groups.py", "backends", "environments"),
+    "multiprocessing": ("process_groups.py", "backends"),
     "ray": ("backends",),
     "grpc": ("wire",),
     "google": ("wire",),

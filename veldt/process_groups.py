@@ -9,14 +9,10 @@ import os
 import shutil
 import signal
 import tempfile
-import time
-from collections.abc import Sequence
-from multiprocessing.process import BaseProcess
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 _MARK = "veldt-"
-_EXIT_SECONDS = 1.0
 
 
 def lead_group() -> None:
@@ -57,19 +53,6 @@ def kill_group(process_id: int) -> None:
     """Kill the remaining processes of a group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process_id, signal.SIGKILL)
-
-
-def end_groups(processes: Sequence[BaseProcess], seconds: float) -> None:
-    """Wait `seconds` for the processes to end, then kill them and all that they started."""
-    deadline = time.monotonic() + seconds
-    for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-    for process in processes:
-        process.kill()
-        if process.pid is not None:
-            kill_group(process.pid)
-    for process in processes:
-        process.join(_EXIT_SECONDS)
 
 
 def claim_temp_dir() -> None:

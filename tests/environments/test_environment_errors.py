@@ -94,7 +94,7 @@ def test_missing_extras_name_the_command(monkeypatch, env, module, extra):
         (not_an_environment, {"vectorization": "native"}, "num_envs"),
         (vector_without_mode, {}, "metadata['autoreset_mode']"),
         (vector_without_resets, {}, "NEXT_STEP or SAME_STEP"),
-        (vector_without_mode, {"vectorization": "subprocess"}, "auto"),
+        (vector_without_mode, {"vectorization": "in_process"}, "auto"),
     ],
 )
 def test_settings_that_do_not_fit(env, settings, remedy):

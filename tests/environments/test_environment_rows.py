@@ -25,7 +25,7 @@ ADAPTERS = [
     ("counting_environments:CountingVectorEnvironment", "auto"),
     (partial(CountingVectorEnvironment, autoreset_mode=AutoresetMode.SAME_STEP), "auto"),
     (same_step_vector(CountingEnvironment), "native"),
-    (CountingEnvironment, "subprocess"),
+    (CountingEnvironment, "auto"),
 ]
 
 

@@ -64,7 +64,6 @@ def test_a_mask_says_who_gave_it():
     ("env", "vectorization"),
     [
         ("veldt/Stairs-v0", "in_process"),
-        ("veldt/Stairs-v0", "subprocess"),
         (lambda num_envs: SyncVectorEnv([StairsEnvironment] * num_envs), "auto"),
         (same_step_vector(StairsEnvironment), "auto"),
     ],

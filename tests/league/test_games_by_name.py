@@ -49,7 +49,7 @@ def test_a_league_plays_pettingzoo(env, tmp_path):
 
 def test_what_a_game_does_not_have_is_refused():
     with pytest.raises(ConfigurationError, match="vectorization at auto"):
-        EnvironmentFactory("veldt:kuhn", vectorization="subprocess").spec()
+        EnvironmentFactory("veldt:kuhn", vectorization="in_process").spec()
 
 
 @pytest.mark.parametrize(("architecture", "rows_per_step"), [("impala", 2), ("league", 1)])

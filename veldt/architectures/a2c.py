@@ -42,7 +42,7 @@ class Config(Options):
     """Environment steps per trajectory, and so per update."""
     barrier: Literal["trajectory", "step"] = "trajectory"
     """trajectory: actors wait for each other before each update. step: one policy for all
-    environments, which wait for each other at every step (vectorization=subprocess helps)."""
+    environments, which wait for each other at every step."""
 
 
 def build(config: Config, problem: Problem) -> Topology:

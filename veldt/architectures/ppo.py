@@ -49,7 +49,7 @@ class Config(Options):
     """Environments of all actors together; 0: by the kind of environment and the cores."""
     barrier: Literal["trajectory", "step"] = "trajectory"
     """trajectory: actors wait for each other before each update. step: one policy for all
-    environments, which wait for each other at every step (vectorization=subprocess helps)."""
+    environments, which wait for each other at every step."""
 
 
 def build(config: Config, problem: Problem) -> Topology:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of a Python environment, in this process or in one each, which are rebuilt if they fail.
+"""Copies of a Python environment in this process, which are rebuilt if they fail.
 
 The episode of a copy that fails is truncated and counted as aborted instead of as a result. An
 environment that keeps failing stops the run, and the error names it.
@@ -11,24 +11,18 @@ import contextlib
 import functools
 import logging
 import math
-import multiprocessing
-import os
-import signal
 import traceback
-import weakref
 from collections.abc import Callable, Mapping
-from multiprocessing import connection
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from veldt.environments.parameters import Values, give
 from veldt.environments.spaces import cleared, is_finite
 from veldt.environments.vector import ABORTED, EPISODE_INFO, numbers_of
-from veldt.process_groups import claim_temp_dir, die_with, end_groups, ignore_signals, lead_group
 from veldt.types import ACTION_MASK
 
 _MOST_FAILURES = 10
@@ -36,10 +30,6 @@ _MISUSE = (gymnasium.error.InvalidAction, gymnasium.error.ResetNeeded)  # the ca
 _STEP_VALUES, _RESET_VALUES = 5, 2
 _HEALTHY_STEPS = 20  # between two failures, after which the count restarts
 _SEED_STRIDE, _SEEDS = 1_000_003, 2**31 - 1
-_CLOSE_SECONDS = 2.0
-_EXIT_CODE_SECONDS = 1.0
-_DEAD = (EOFError, OSError, gymnasium.error.AlreadyPendingCallError)
-"""What Gymnasium raises when a process of its vector has ended, at once or in the next call."""
 
 _log = logging.getLogger(__name__)
 _reported: set[str] = set()  # only the first failure of a process is logged
@@ -53,32 +43,6 @@ class MalformedError(ValueError):
     """An environment returned something that Gymnasium's interface does not allow."""
 
 
-class Failures:
-    """Counts failures in a row of `what`, an environment or several."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._count = self._healthy_steps = 0
-
-    def succeeded(self) -> None:
-        """Record a step without failure."""
-        self._healthy_steps += 1
-
-    def count(self, error: BaseException) -> None:
-        """Raise EnvironmentFailure after too many failures; log the first one of the process."""
-        if self._healthy_steps >= _HEALTHY_STEPS:
-            self._count = 0
-        self._count += 1
-        self._healthy_steps = 0
-        if self._count >= _MOST_FAILURES:
-            raise EnvironmentFailure(
-                f"{self._what} failed {self._count} times in a row, last with {error_text(error)}"
-            ) from error
-        if self._what not in _reported:
-            _reported.add(self._what)
-            _log.warning("%s is rebuilt and its episode aborted: %s", self._what, error_text(error))
-
-
 class ResilientEnvironment(gymnasium.Wrapper):
     """Copy `number` of an environment, which is rebuilt when it fails.
 
@@ -88,7 +52,8 @@ class ResilientEnvironment(gymnasium.Wrapper):
     def __init__(self, make: Callable[[], gymnasium.Env], name: str, number: int = 0) -> None:
         super().__init__(make())
         self._make, self._name = make, name
-        self._failures = Failures(f"the environment '{name}' (copy {number})")
+        self._what = f"the environment '{name}' (copy {number})"
+        self._failures = self._healthy_steps = 0
         self._step = self.env.step
         self._last: tuple[Any, ...] = ()
         self._fits = shape_check(self.env.observation_space)
@@ -122,7 +87,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
             return self._abort(error)
         self._last = answer
         self._was_stepped = True
-        self._failures.succeeded()
+        self._healthy_steps += 1
         return *answer[:4], _entries_read(answer[4], ended=answer[2] or answer[3])
 
     def reset(
@@ -179,10 +144,25 @@ class ResilientEnvironment(gymnasium.Wrapper):
             observation = cleared(observation)
         return observation, 0.0, False, True, {ABORTED: True, **_entries_read(info, ended=False)}
 
+    def _count_failure(self, error: BaseException) -> None:
+        """Raise EnvironmentFailure after too many in a row; log the first one of the process."""
+        if self._healthy_steps >= _HEALTHY_STEPS:
+            self._failures = 0
+        self._failures += 1
+        self._healthy_steps = 0
+        if self._failures >= _MOST_FAILURES:
+            raise EnvironmentFailure(
+                f"{self._what} failed {self._failures} times in a row, last with"
+                f" {error_text(error)}"
+            ) from error
+        if self._what not in _reported:
+            _reported.add(self._what)
+            _log.warning("%s is rebuilt and its episode aborted: %s", self._what, error_text(error))
+
     def _rebuild(self, error: BaseException) -> None:
         """Replace the environment that raised `error`."""
         while True:
-            self._failures.count(error)
+            self._count_failure(error)
             with contextlib.suppress(Exception, SystemExit):
                 self.env.close()
             try:
@@ -205,12 +185,19 @@ def _entries_read(info: dict[str, Any], ended: bool) -> dict[str, Any]:
     return found
 
 
-class _Copies(VectorEnv):
-    """Passes parameters to copies, and collects their infos by row."""
+class InProcessVector(SyncVectorEnv):
+    """Copies that are stepped one after the other, with their infos collected by row."""
+
+    def __init__(self, make: Callable[[], gymnasium.Env], name: str, num_envs: int) -> None:
+        copies = [
+            functools.partial(ResilientEnvironment, make, name, number)
+            for number in range(num_envs)
+        ]
+        super().__init__(copies, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
 
     def pass_on(self, values: Values) -> None:
         """Set parameters of each copy before its next episode begins."""
-        self.call("pass_on", values)  # type: ignore[attr-defined]
+        self.call("pass_on", values)
 
     def _add_info(
         self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int
@@ -222,120 +209,6 @@ class _Copies(VectorEnv):
         if ABORTED in env_info:
             vector_infos.setdefault(ABORTED, []).append(env_num)
         return vector_infos
-
-
-class InProcessVector(_Copies, SyncVectorEnv):
-    """Copies that are stepped one after the other."""
-
-    def __init__(self, make: Callable[[], gymnasium.Env], name: str, num_envs: int) -> None:
-        copies = [
-            functools.partial(ResilientEnvironment, make, name, number)
-            for number in range(num_envs)
-        ]
-        super().__init__(copies, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
-
-
-class _Workers(_Copies, AsyncVectorEnv):
-    """Copies in a process each, which end with this process, however it ends."""
-
-    def __init__(self, make: Callable[[], gymnasium.Env], name: str, num_envs: int) -> None:
-        self.processes = []
-        copies = [
-            functools.partial(_make_in_worker, os.getpid(), make, name, number)
-            for number in range(num_envs)
-        ]
-        try:
-            super().__init__(
-                copies,
-                copy=False,
-                context="forkserver",
-                daemon=False,
-                autoreset_mode=AutoresetMode.NEXT_STEP,
-            )
-        finally:
-            self._end = weakref.finalize(self, end_groups, self.processes, 0.0)
-
-    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        for pipe in self.parent_pipes:
-            with contextlib.suppress(OSError, AttributeError):
-                pipe.send(("close", None))
-        end_groups(self.processes, _CLOSE_SECONDS)
-        self._end.detach()
-
-    def cause_of_death(self) -> str:
-        connection.wait([each.sentinel for each in self.processes], _EXIT_CODE_SECONDS)
-        code = next((each.exitcode for each in self.processes if each.exitcode is not None), 0)
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-
-def _make_in_worker(
-    owner: int, make: Callable[[], gymnasium.Env], name: str, number: int
-) -> gymnasium.Env:
-    parent = multiprocessing.parent_process()
-    if os.getpid() != owner and parent is not None:  # the owner makes a copy to read its spaces
-        lead_group()
-        ignore_signals()
-        die_with(parent.sentinel)
-    return ResilientEnvironment(make, name, number)
-
-
-class SubprocessVector(VectorWrapper):
-    """Copies of one environment that step at the same time, each in a process of its own.
-
-    When one of the processes dies, all are replaced and their episodes are aborted."""
-
-    env: _Workers
-
-    def __init__(self, make: Callable[[], gymnasium.Env], name: str, num_envs: int) -> None:
-        self._make = functools.partial(_Workers, make, name, num_envs)
-        self._failures = Failures(f"the environment '{name}' (in {num_envs} processes)")
-        self._parameters: Values = {}
-        self._resets_next = False
-        super().__init__(self._make())
-        claim_temp_dir()
-
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        self._resets_next = False
-        while True:
-            try:
-                return self.env.reset(seed=seed, options=options)
-            except _DEAD as error:
-                self._replace(error)
-
-    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        rewards, no = np.zeros(self.num_envs), np.zeros(self.num_envs, bool)
-        if self._resets_next:
-            observations, infos = self.reset()
-            return observations, rewards, no, no, infos
-        try:
-            answer = self.env.step(actions)
-        except _DEAD as error:
-            last: Any = self.env.observations
-            self._replace(error)
-            self._resets_next = True
-            return last, rewards, no, ~no, {ABORTED: list(range(self.num_envs))}
-        self._failures.succeeded()
-        return answer
-
-    def pass_on(self, values: Values) -> None:
-        """Set parameters of each copy before its next episode begins."""
-        self._parameters = values
-        try:
-            self.env.pass_on(values)
-        except _DEAD:
-            end_groups(self.env.processes, 0.0)  # the next step replaces them
-
-    def _replace(self, error: BaseException) -> None:
-        """Start all processes again."""
-        died = RuntimeError(f"a process that ended with {self.env.cause_of_death()}")
-        died.__cause__ = error
-        self._failures.count(died)
-        end_groups(self.env.processes, 0.0)
-        self.env = self._make()
-        if self._parameters:
-            self.env.pass_on(self._parameters)
 
 
 def error_text(error: BaseException) -> str:

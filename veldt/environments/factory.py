@@ -16,19 +16,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from veldt.environments import lookup, spaces
 from veldt.environments.atari import open_atari, open_atari_groups
-from veldt.environments.copies import (
-    EnvironmentFailure,
-    InProcessVector,
-    SubprocessVector,
-    error_text,
-)
+from veldt.environments.copies import EnvironmentFailure, InProcessVector, error_text
 from veldt.environments.parameters import Accepted
 from veldt.environments.spaces import Interface, MaskReader, joined_mask, stacked
 from veldt.environments.vector import OpenedVector, VectorEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec
 
-_VECTORIZATIONS = ("auto", "native", "in_process", "subprocess")
+_VECTORIZATIONS = ("auto", "native", "in_process")
 _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
 
@@ -53,8 +48,8 @@ class EnvironmentFactory:
             ("external:HOST:PORT"), or a picklable callable that returns a gymnasium.Env (or a
             gymnasium VectorEnv, if it takes num_envs).
         options: Keyword arguments of the environment, as a mapping or as pairs.
-        vectorization: auto | native | in_process | subprocess. auto: the native vector environment
-            where one is registered, else in_process.
+        vectorization: auto | native | in_process. auto: the native vector environment where one is
+            registered, else in_process.
         frame_stack: How many of the last observations are joined into one. ALE/ ids stack 4 unless
             more than 1 is given; EnvPool's Atari has its own option stack_num instead.
         time_limit: Env steps after which an episode is truncated.
@@ -188,14 +183,9 @@ class EnvironmentFactory:
     def _stack_depth(self) -> int:
         return 1 if self.is_atari else self.frame_stack
 
-    def _in_this_process(self) -> EnvironmentFactory:
-        if self.vectorization != "subprocess":
-            return self
-        return replace(self, vectorization="in_process")
-
     def _reading(self) -> _Reading:
         if self._read is None:
-            opened = open_vector(self._in_this_process(), num_envs=1, seed=0)
+            opened = open_vector(self, num_envs=1, seed=0)
             try:
                 object.__setattr__(self, "_read", self._read_from(opened))
             except EnvironmentFailure as error:
@@ -362,11 +352,10 @@ def _open_gymnasium(
     if wanted == "native":
         raise ConfigurationError(
             f"'{factory.name}' has no native vector environment (an entry point, or a function that"
-            " takes num_envs); use vectorization in_process or subprocess"
+            " takes num_envs); use vectorization in_process"
         )
     copy = functools.partial(make, env, options, factory.time_limit)
-    kind = SubprocessVector if wanted == "subprocess" else InProcessVector
-    return OpenedVector(kind(copy, factory.name, num_envs), AutoresetMode.NEXT_STEP)
+    return OpenedVector(InProcessVector(copy, factory.name, num_envs), AutoresetMode.NEXT_STEP)
 
 
 def _resolve(env: str | Callable[..., Any]) -> Callable[..., Any]:

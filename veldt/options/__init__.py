@@ -31,7 +31,7 @@ class Wrappers(KeyedOptions):
     """truncate episodes after this many steps"""
     reward_clip: Positive | None = None
     """clip the rewards used for learning to +- this; by default 1 in Atari games, else none"""
-    vectorization: Literal["auto", "native", "in_process", "subprocess"] = "auto"
+    vectorization: Literal["auto", "native", "in_process"] = "auto"
     """auto, native, in_process or subprocess"""
 
 
