@@ -53,6 +53,7 @@ def test_goes_on_with_another_budget(run_dir):
     ("option", "words"),
     [
         (("--seed", "7"), "seed cannot change when a run is resumed (it is 0)"),
+        (("--num-actors", "4"), "num_actors cannot change when a run is resumed"),
         (("--trajectory-steps", "3"), "unknown option '--trajectory-steps'"),
         (("--total-env-step", "9"), "did you mean --total-env-steps?"),
     ],

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veldt.backends.shared_memory.fabric import Fabric
-from veldt.telemetry.counters import NodeSnapshot
 from veldt.topology import Topology
 from veldt.types import Parameters
 
@@ -40,19 +39,9 @@ def part_of_absent(counters: bytes, last: dict[str, np.ndarray]) -> dict[str, np
     return {**last, _COUNTERS: np.frombuffer(counters, np.uint8)}
 
 
-def role_state(part: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The saved state of a node's role, without its counters."""
-    return {name.removeprefix(_ROLE): array for name, array in part.items() if name != _COUNTERS}
-
-
-def snapshot_in(part: dict[str, np.ndarray]) -> NodeSnapshot:
-    """The saved counters of a node."""
-    return NodeSnapshot.from_bytes(part[_COUNTERS].tobytes())
-
-
 def restore_role(node: RunningNode, part: dict[str, np.ndarray]) -> None:
     """Load a role's state, if it saved any."""
-    state = role_state(part)
+    state = {name.removeprefix(_ROLE): array for name, array in part.items() if name != _COUNTERS}
     if state:
         node.role.load_state(state)
 

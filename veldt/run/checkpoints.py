@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,23 +17,16 @@ from veldt.backends.checkpoint_parts import (
     RUN,
     WEIGHTS,
     Parts,
-    part_of_absent,
-    role_state,
-    snapshot_in,
 )
 from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore, step_of
 from veldt.errors import ConfigurationError
-from veldt.roles.hogwild import UPDATES_SUFFIX
-from veldt.telemetry.aggregate import RunTelemetry, with_nothing_seen
-from veldt.telemetry.counters import NodeTelemetry
-from veldt.topology import Node, Topology, numbered_name
+from veldt.telemetry.aggregate import RunTelemetry
+from veldt.topology import Topology, numbered_name
 from veldt.types import ORDERS, Parameters
 
 _CAPTURE_SECONDS = 30.0  # for actors within a long step, while the run continues
 _LAST_CAPTURE_SECONDS = 3.0  # the same when the run is over
 _WRITE_SECONDS = 60.0
-_REPLAY = "replay"
-_RECURRENT = "recurrent"  # state of episodes, which begin anew in any case
 
 
 def best_policy(backend: Backend, topology: Topology) -> int | None:
@@ -107,9 +99,7 @@ class RunCheckpoints:
         self._save: _Save | None = None
 
     def begin_from_newest(self, topology: Topology | None = None) -> None:
-        """Restore the newest valid checkpoint.
-
-        If `topology` has other nodes than the checkpoint, it is converted and saved first."""
+        """Restore the newest valid checkpoint, which must have the nodes of `topology`."""
         try:
             checkpoint = self._store.newest()
             for problem in self._store.problems:
@@ -125,7 +115,7 @@ class RunCheckpoints:
                     " checkpoint; train anew, or evaluate it"
                 )
             if topology is not None:
-                checkpoint = self._fitted(checkpoint, topology)
+                self._check_fits(checkpoint, topology)
         except CheckpointError as error:
             raise ConfigurationError(str(error)) from error
         self._generation = int(checkpoint.meta["generation"])
@@ -133,21 +123,19 @@ class RunCheckpoints:
         self._telemetry.load_state(checkpoint.load(RUN))
         self._schedule_after(int(checkpoint.meta["env_steps"]))
 
-    def _fitted(self, checkpoint: Checkpoint, topology: Topology) -> Checkpoint:
+    def _check_fits(self, checkpoint: Checkpoint, topology: Topology) -> None:
         found, expected = weights_in(checkpoint).vector.size, topology.num_weights
         if expected != found:
             raise ConfigurationError(
                 f"{checkpoint.path} has {found:,} weights but the network now has {expected:,};"
                 " the environment or the network has changed since: train anew"
             )
-        converted = resized(checkpoint, topology)
-        if converted is None:
-            return checkpoint
-        parts, lost = converted
-        text = "; ".join(lost) or "all that is learned is carried over, and episodes begin anew"
-        self._note(f"resumed with other nodes than {checkpoint.path.name} has: {text}")
-        self._store.save(checkpoint.step, parts, checkpoint.meta)
-        return self._store.at(checkpoint.step)
+        saved = set(checkpoint.parts) - {CHANNELS, RUN, WEIGHTS}
+        if saved != {node.name for node in topology.nodes}:
+            raise ConfigurationError(
+                f"{checkpoint.path} is of a run with other nodes, which another version wrote; use"
+                " that version, or begin with its weights: --from RUN_DIR"
+            )
 
     def _schedule_after(self, env_steps: int) -> None:
         """Schedule the next multiple, which is the same whether or not the run was interrupted."""
@@ -244,93 +232,3 @@ class RunCheckpoints:
 def _check_finite(weights: Parameters) -> None:
     if not np.isfinite(weights.vector).all():
         raise CheckpointError("the weights are not finite")
-
-
-def resized(checkpoint: Checkpoint, topology: Topology) -> tuple[Parts, list[str]] | None:
-    """Convert a checkpoint to another number of actors than it was made with.
-
-    Counters of each kind of node are divided evenly among the nodes of that kind, so that schedules
-    that follow an actor's own steps continue. A new node begins with the state of another of its
-    kind; a new replay begins empty. Returns the parts and what was lost, or None where the nodes
-    are the same."""
-    saved = [name for name in checkpoint.parts if name not in (CHANNELS, RUN, WEIGHTS)]
-    now = [node.name for node in topology.nodes]
-    if set(saved) == set(now):
-        return None
-    parts: Parts = {}
-    for kind in dict.fromkeys(node.kind for node in topology.nodes):
-        nodes = [node for node in topology.nodes if node.kind == kind]
-        before = {name: checkpoint.load(name) for name in saved if _kind(name) == kind}
-        parts |= _parts_of_kind(nodes, before)
-    lost = []
-    for name in sorted(set(saved) ^ set(now)):
-        if _kind(name) == _REPLAY and name in now:
-            lost.append(f"{name} begins empty")
-        elif _kind(name) == _REPLAY and role_state(checkpoint.load(name)):
-            lost.append(f"the content of {name} is lost")
-    parts[CHANNELS], reset = _channels(checkpoint, topology)
-    lost += [f"{name} begins anew" for name in reset]
-    parts[WEIGHTS] = checkpoint.load(WEIGHTS)
-    seen = [snapshot_in(parts[name]).episodes_total for name in now]
-    window = with_nothing_seen(checkpoint.load(RUN))
-    parts[RUN] = {**window, "episodes_seen": np.array(seen, np.int64)}
-    return parts, lost
-
-
-def _kind(name: str) -> str:
-    return name.rpartition("-")[0]
-
-
-def _parts_of_kind(nodes: list[Node], before: dict[str, dict[str, np.ndarray]]) -> Parts:
-    counted = [snapshot_in(part) for part in before.values()]
-    episodes = sum(one.episodes_total for one in counted)
-    totals: dict[str, float] = {}
-    for one in counted:
-        for name in one.counters.keys() - one.gauges:  # gauges are no sums, and are measured again
-            totals[name] = totals.get(name, 0.0) + one.counters[name]
-    states = list(before.values())
-    parts: Parts = {}
-    for place, node in enumerate(nodes):
-        telemetry = NodeTelemetry()
-        for name in sorted(totals):
-            telemetry.counter(name).set(_share(totals[name], place, len(nodes)))
-        telemetry.skip_episodes(int(_share(episodes, place, len(nodes))))
-        state = before.get(node.name)
-        if state is None:
-            state = states[place % len(states)] if states and node.kind != _REPLAY else {}
-        parts[node.name] = part_of_absent(telemetry.to_bytes(), state)
-    return parts
-
-
-def _share(total: float, place: int, among: int) -> float:
-    """The part of a total that the node at `place` gets; whole numbers are divided into such."""
-    if not float(total).is_integer():
-        return total / among
-    return int(total) // among + (place < int(total) % among)
-
-
-def _channels(
-    checkpoint: Checkpoint, topology: Topology
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Boards and shared memory; those of another size than saved begin anew."""
-    saved, reset = checkpoint.load(CHANNELS), []
-    for board in topology.boards:
-        key = f"board.{board.spec.name}"
-        if key not in saved or saved[key].shape != board.initial.shape:
-            saved[key], saved[f"version.{board.spec.name}"] = board.initial, np.array(board.version)
-            reset.append(board.spec.name)
-    for memory in topology.shared:
-        name, initial = memory.spec.name, memory.initial
-        before = saved.get(f"shared.{name}", np.zeros(0, np.uint8))
-        # Shared memory may be larger than asked for.
-        sizes = (initial.nbytes, max(initial.nbytes, 64), max(initial.nbytes, mmap.PAGESIZE))
-        if name.endswith(UPDATES_SUFFIX):
-            # Each worker counts in an entry of its own; the first is where the run began.
-            counts = np.zeros(initial.size, np.int64)
-            counts[0] = before.view(np.int64).sum()
-            saved[f"shared.{name}"] = counts.view(np.uint8)
-        elif before.size not in sizes:
-            saved[f"shared.{name}"] = np.frombuffer(initial.tobytes(), np.uint8)
-            if name != _RECURRENT:
-                reset.append(name)
-    return saved, reset

@@ -38,7 +38,6 @@ RESUMABLE = {
     "device",
     "evaluation_episodes",
     "json",
-    "num_actors",
     "quiet",
     "trackers",
 }

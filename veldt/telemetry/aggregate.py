@@ -398,15 +398,6 @@ class EpisodeInfo:
                 self._seen[name] = (seen_total, int(seen_count))
 
 
-def with_nothing_seen(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The state of `RunTelemetry` for new nodes, which have counted nothing yet."""
-    nothing = np.array([1.0, 1.0, 0.0, 0.0])
-    return {
-        name: numbers * nothing if name.startswith(_INFO_KEY) else numbers
-        for name, numbers in state.items()
-    }
-
-
 def item_bytes(end: End) -> tuple[float, float]:
     """(sent, received) per item that passes this end of a channel."""
     match end.channel:

@@ -294,11 +294,6 @@ class NodeTelemetry:
         self._lengths[places] = lengths[-kept:]
         self._head[EPISODES_DONE] = total
 
-    def skip_episodes(self, count: int) -> None:
-        """Count episodes without storing their returns and lengths."""
-        total = self._head[EPISODES_DONE] + count
-        self._tail[EPISODES_BEGUN] = self._head[EPISODES_DONE] = total
-
     def episode_info(self, infos: Mapping[str, Sequence[float]]) -> None:
         """Add values that finished episodes reported, by name; at most MAX_INFOS names are kept."""
         total = self._head[INFOS_DONE] + 1
