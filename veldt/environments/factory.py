@@ -289,18 +289,14 @@ def open_vector(
 
 def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
     """One policy plays all seats; every seat of every game is a column."""
-    from veldt.games import make_game, num_players  # games import this package
-    from veldt.games.seats import SeatColumns
-
     if factory.vectorization not in ("auto", "native") or factory.time_limit is not None:
         raise ConfigurationError(
             f"'{factory.name}' steps many games together and ends them by its own rules; leave"
             " vectorization at auto and time_limit out"
         )
-    players = num_players(factory.name, **options)
-    games = make_game(factory.name, -(-num_envs // players), **options)
-    rows = 1 if games.spec.simultaneous else players
-    columns = SeatColumns(games, num_envs)
+    # By name, because games are no part of the core.
+    open_columns = lookup.imported_function("veldt.games:open_columns", "game")
+    columns, rows = open_columns(factory.name, num_envs, options)
     return OpenedVector(columns, AutoresetMode.SAME_STEP, rows_per_env_step=rows)
 
 

@@ -10,8 +10,9 @@ from veldt.errors import ConfigurationError, did_you_mean
 from veldt.games.interface import GameSpec, GameStep, VectorGame
 from veldt.games.native_games import GAMES
 from veldt.games.pettingzoo_games import make_pettingzoo
+from veldt.games.seats import SeatColumns
 
-__all__ = ["GAMES", "GameSpec", "GameStep", "VectorGame", "make_game", "num_players"]
+__all__ = ["GAMES", "GameSpec", "GameStep", "VectorGame", "make_game", "open_columns"]
 
 
 def make_game(name: str, num_games: int, seed: int = 0, **options: Any) -> VectorGame:
@@ -34,8 +35,10 @@ def make_game(name: str, num_games: int, seed: int = 0, **options: Any) -> Vecto
         raise ConfigurationError(f"cannot make '{name}': {error}") from error
 
 
-def num_players(name: str, **options: Any) -> int:
-    """The number of players of one such game."""
-    game = make_game(name, 1, **options)
-    game.close()
-    return game.spec.num_players
+def open_columns(name: str, num_envs: int, options: dict[str, Any]) -> tuple[SeatColumns, int]:
+    """Games with `num_envs` seats in all as columns for one policy, and columns per env step."""
+    one = make_game(name, 1, **options)
+    one.close()
+    players = one.spec.num_players
+    columns = SeatColumns(make_game(name, -(-num_envs // players), **options), num_envs)
+    return columns, 1 if one.spec.simultaneous else players
