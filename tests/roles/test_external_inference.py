@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 import grpc
 import numpy as np
@@ -277,11 +278,32 @@ def test_a_full_house_lets_others_wait_until_somebody_leaves(house):
     assert sum(house.steps().values()) == (PLACES + 3) * 11 * WIDTH
 
 
+def test_a_stream_that_only_says_hello_ends(house, monkeypatch):
+    monkeypatch.setattr("veldt.wire.transport._BEGIN_SECONDS", 0.5)
+    hello, codes = pb.Hello(protocol=1, environments=WIDTH), []
+
+    def come(then: Callable[[], object]) -> None:
+        def messages():
+            yield pb.Request(hello=hello).SerializeToString()
+            then()
+
+        with grpc.insecure_channel(house.address) as channel:
+            call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(messages(), timeout=20)
+            with suppress(grpc.RpcError):
+                list(call)
+            codes.append(call.code().name)
+
+    house.attend(lambda: come(int))
+    silent = [lambda: come(lambda: time.sleep(2.0)) for _ in range(PLACES)]
+    house.attend(*silent, lambda: CountingClient(1).play(house.address, 3))
+    assert codes == ["OK"] + ["UNAVAILABLE"] * PLACES
+
+
 def test_other_spaces_are_refused_by_name(house):
     def come() -> None:
         PolicyClient(house.address, WIDTH, spaces.Discrete(4), ACTION).act([1, 2])
 
-    with pytest.raises(Refused, match="float32 \\(3,\\) here, yours are observation int64"):
+    with pytest.raises(Refused, match="'shape': .3.* is expected here, yours is .*'n': 4"):
         house.attend(come)
 
 

@@ -148,3 +148,15 @@ def test_a_hostile_description_is_refused_before_it_is_built(space, message):
         tracemalloc.stop()
     assert refusal.value.reason == "other_spaces"
     assert len(str(refusal.value)) < 400
+
+
+def test_other_spaces_are_refused_before_they_are_built():
+    hello = pb.Hello(protocol=1, environments=1)
+    hello.observation_space = json.dumps(box([2_000, 4_000], "float64"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused, match="'Dict'.* is expected here, yours is .*4000"):
+            FORMAT.check_spaces(hello)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -218,7 +219,27 @@ def declared_interface(hello: pb.Hello, known: Interface | None = None) -> Inter
 
 
 def _declared(text: str, known: gymnasium.Space | None) -> gymnasium.Space:
-    return known if known is not None and not text else space_from(json.loads(text))
+    if known is None:
+        return space_from(json.loads(text))
+    if not text:
+        return known
+    given, expected = json.loads(text), described(known)
+    # Text is compared first: a short one may describe a space that takes gigabytes to build.
+    if _outline(given) != _outline(expected):
+        raise Refused("other_spaces", f"{expected!s:.200} is expected here, yours is {given!s:.200}")
+    return space_from(given)
+
+
+def _outline(space: Any) -> Any:
+    """What a described space has in common with those that differ only in bounds."""
+    match space:
+        case {"spaces": dict(entries)}:
+            return {name: _outline(entry) for name, entry in entries.items()}
+        case {"spaces": list(entries)}:
+            return [_outline(entry) for entry in entries]
+        case dict():
+            return [space.get(key) for key in ("type", "shape", "dtype", "n", "nvec")]
+    return space
 
 
 def _dtype(entry: Entry) -> np.dtype:
@@ -322,7 +343,7 @@ class ExternalSession(Session):
         if self._unanswered or self._has_left:
             raise Refused("out_of_turn", "a Step came before the last one was answered")
         arrays = self._servicer.format.read(step, self.width, self._is_first)
-        self._is_first = False
+        self._is_first, self.has_begun = False, True
         self._has_left = step.leaves
         self._unanswered = 0 if step.leaves else len(self.places)
         for place, part in self._parts():

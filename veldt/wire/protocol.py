@@ -149,6 +149,9 @@ Received = TypeVar("Received")
 class Session:
     """One stream of a servicer; `send` must not block."""
 
+    has_begun = False
+    """Whether the client has sent what entitles it to stay silent from then on."""
+
     def __init__(self, servicer: Servicer[Any], number: int, send: Callable[[bytes], None]) -> None:
         self._servicer, self.number, self._send = servicer, number, send
 
@@ -242,6 +245,7 @@ class StreamSession(Session):
             raise Refused("malformed", "a stream is opened once")
         self._servicer.admit(self, opening.actor, opening.incarnation)
         self._client, self._incarnation = opening.actor, opening.incarnation
+        self.has_begun = True
         self._send(self._servicer.format.encode_opened())
 
     def _take(self, sequence: int, group: int, arrays: dict[str, np.ndarray]) -> None:

@@ -21,10 +21,20 @@ import grpc
 import numpy as np
 
 from veldt.errors import ConfigurationError
-from veldt.wire.protocol import METHOD, SERVICE, Received, Refused, Servicer, StreamFormat
+from veldt.wire.protocol import (
+    METHOD,
+    SERVICE,
+    Received,
+    Refused,
+    Servicer,
+    Session,
+    StreamFormat,
+)
 from veldt.wire.security import TLS_NAME, TOKEN_HEADER, Security, check_address
 
 _GRACE_SECONDS = 0.2
+_BEGIN_SECONDS = 60.0
+"""A stream that has not begun by then is ended, because it holds the place of another client."""
 _COUNTED_EXCESS_BYTES = 4 << 20
 """Messages that exceed the limit by up to this are received, to be refused and counted. For larger
 ones gRPC ends the stream without reading the message or reporting it."""
@@ -34,6 +44,7 @@ _CODES = {
     "old_incarnation": grpc.StatusCode.FAILED_PRECONDITION,
     "superseded": grpc.StatusCode.ABORTED,
     "no_place": grpc.StatusCode.UNAVAILABLE,
+    "idle": grpc.StatusCode.UNAVAILABLE,
     "other_spaces": grpc.StatusCode.FAILED_PRECONDITION,
 }
 
@@ -178,16 +189,28 @@ class RpcServer(Generic[Received]):
         session, may_write = self._servicer.connect(outgoing.put_nowait), asyncio.Lock()
         writing = asyncio.create_task(_write(context, outgoing, may_write))
         try:
-            while (message := await context.read()) is not grpc.aio.EOF:
-                session.receive(message)
+            await _read(context, session)
+            await may_write.acquire()  # gRPC cannot end a stream in the middle of a write
         except Refused as refusal:
             self._servicer.refused[refusal.reason] += 1
             code = _CODES.get(refusal.reason, grpc.StatusCode.INVALID_ARGUMENT)
-            await may_write.acquire()  # gRPC cannot end a stream in the middle of a write
+            await may_write.acquire()
             await context.abort(code, str(refusal))
         finally:
             writing.cancel()
             session.close()
+
+
+async def _read(context: grpc.aio.ServicerContext, session: Session) -> None:
+    """Read until the client ends the stream; raises Refused."""
+    try:
+        async with asyncio.timeout(_BEGIN_SECONDS) as limit:
+            while (message := await context.read()) is not grpc.aio.EOF:
+                session.receive(message)
+                if session.has_begun:
+                    limit.reschedule(None)
+    except TimeoutError as error:
+        raise Refused("idle", f"no step came within {_BEGIN_SECONDS:.0f} s") from error
 
 
 async def _write(
