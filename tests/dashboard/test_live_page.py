@@ -170,6 +170,7 @@ HOSTILE_FILES = {
     ("name", "content"),
     [
         ("metrics.jsonl", '{"env_steps": 1\n[]\n\x00\n'),
+        ("events.jsonl", '{"time": 1, "sort": "<img", "text": "\\ud800"}\n'),
         ("status.json", '{"state": {}, "nodes": 3}'),
     ],
 )

@@ -7,7 +7,6 @@ the run is resumed.
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from contextlib import suppress
@@ -18,7 +17,7 @@ from typing import Any, Literal
 import psutil
 
 from veldt.errors import ConfigurationError
-from veldt.telemetry.log_files import METRICS_FILE, JsonLines
+from veldt.telemetry.log_files import METRICS_FILE, JsonLines, json_object
 from veldt.telemetry.record import (
     CONFIG_FILE,
     EVENTS_FILE,
@@ -110,10 +109,9 @@ class RunReader:
 
     def _read_json(self, name: str) -> dict[str, Any]:
         """Content of a file; empty if it is missing or damaged."""
-        content = None
-        with suppress(OSError, ValueError, RecursionError):
-            content = json.loads((self.run_dir / name).read_text(encoding="utf-8"))
-        return content if isinstance(content, dict) else {}
+        with suppress(OSError):
+            return json_object((self.run_dir / name).read_bytes()) or {}
+        return {}
 
 
 def _state(status: dict[str, Any], result: dict[str, Any]) -> State:

@@ -107,11 +107,17 @@ class JsonLines:
             return [], False
         whole = data[: data.rfind(b"\n") + 1]
         self._end += len(whole)
-        lines = []
-        for line in whole.splitlines():
-            with suppress(ValueError, RecursionError):
-                lines.append(json.loads(line))
-        return [line for line in lines if isinstance(line, dict)], is_new
+        lines = map(json_object, whole.splitlines())
+        return [line for line in lines if line is not None], is_new
+
+
+def json_object(text: str | bytes) -> dict[str, Any] | None:
+    """The object of a JSON text; None if that is damaged, another value, or no valid Unicode."""
+    with suppress(ValueError, RecursionError):
+        content = json.loads(text)
+        json.dumps(content, ensure_ascii=False).encode()  # refuses half of a surrogate pair
+        return content if isinstance(content, dict) else None
+    return None
 
 
 def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
