@@ -303,7 +303,7 @@ def test_other_spaces_are_refused_by_name(house):
     def come() -> None:
         PolicyClient(house.address, WIDTH, spaces.Discrete(4), ACTION).act([1, 2])
 
-    with pytest.raises(Refused, match="'shape': .3.* is expected here, yours is .*'n': 4"):
+    with pytest.raises(Refused, match=r"'shape': .3.* is expected here, yours is .*'n': 4"):
         house.attend(come)
 
 

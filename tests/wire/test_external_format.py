@@ -155,7 +155,7 @@ def test_other_spaces_are_refused_before_they_are_built():
     hello.observation_space = json.dumps(box([2_000, 4_000], "float64"))
     tracemalloc.start()
     try:
-        with pytest.raises(Refused, match="'Dict'.* is expected here, yours is .*4000"):
+        with pytest.raises(Refused, match=r"'Dict'.* is expected here, yours is .*4000"):
             FORMAT.check_spaces(hello)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:

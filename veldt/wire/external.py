@@ -226,7 +226,8 @@ def _declared(text: str, known: gymnasium.Space | None) -> gymnasium.Space:
     given, expected = json.loads(text), described(known)
     # Text is compared first: a short one may describe a space that takes gigabytes to build.
     if _outline(given) != _outline(expected):
-        raise Refused("other_spaces", f"{expected!s:.200} is expected here, yours is {given!s:.200}")
+        detail = f"{expected!s:.200} is expected here, yours is {given!s:.200}"
+        raise Refused("other_spaces", detail)
     return space_from(given)
 
 
