@@ -62,7 +62,8 @@ class Veldt:
     """TransitionStore and PrioritizedSampler, writing into arrays allocated once."""
 
     def __init__(self, case: str, stream: Stream) -> None:
-        from veldt.replay import PrioritizedSampler, TransitionStore
+        from veldt.replay.samplers import PrioritizedSampler
+        from veldt.replay.transitions import TransitionStore
         from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf, trajectory_layout
 
         shape = stream.observations.shape[2:]

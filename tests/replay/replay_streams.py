@@ -158,18 +158,16 @@ class Actor:
             arrays[name][row, env] = getattr(source, name)
 
 
-def window(rows: list[Row], start: int, n_step: int, discount: float, closed: bool) -> dict | None:
+def window(rows: list[Row], start: int, n_step: int, discount: float) -> dict | None:
     """The transition that starts at `start` of one environment's rows, or None if there is none.
 
-    The last row only bootstraps. `closed`: no further row will come."""
+    The last row only bootstraps."""
     if rows[start].ignored or start == len(rows) - 1:
         return None
     total, factor, position = 0.0, 1.0, start
     for _ in range(n_step):
         if position == len(rows) - 1:
-            if not closed:
-                return None
-            break
+            return None
         row = rows[position]
         assert not row.ignored
         total += factor * row.reward

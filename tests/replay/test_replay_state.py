@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from replay_streams import Actor, make_spec
 
-from veldt.replay import PrioritizedSampler, SequenceStore, TransitionStore
+from veldt.replay.samplers import PrioritizedSampler
+from veldt.replay.sequences import SequenceStore
+from veldt.replay.transitions import TransitionStore
 
 
 def make_store(kind: str, actor: Actor, capacity: int = 240) -> TransitionStore | SequenceStore:

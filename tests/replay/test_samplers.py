@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from replay_streams import Actor, make_spec
 
-from veldt.replay import PrioritizedSampler, RateLimiter, TransitionStore, UniformSampler
-from veldt.replay.samplers import SumTree
+from veldt.replay.samplers import PrioritizedSampler, RateLimiter, SumTree, UniformSampler
+from veldt.replay.transitions import TransitionStore
 
 
 def filled(num_trajectories: int = 8, capacity: int = 160) -> tuple[TransitionStore, Actor]:

@@ -8,7 +8,8 @@ import pytest
 from replay_streams import Actor, make_spec
 
 from veldt.errors import ConfigurationError
-from veldt.replay import PrioritizedSampler, SequenceStore
+from veldt.replay.samplers import PrioritizedSampler
+from veldt.replay.sequences import SequenceStore
 
 ROW_FIELDS = ("action", "reward", "ignored", "terminated", "truncated", "q_taken")
 

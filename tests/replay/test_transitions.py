@@ -8,7 +8,8 @@ import pytest
 from replay_streams import Actor, Row, make_spec, window
 
 from veldt.errors import ConfigurationError
-from veldt.replay import Changes, TransitionStore
+from veldt.replay.items import Changes
+from veldt.replay.transitions import TransitionStore
 
 DISCOUNT = 0.9
 
@@ -20,7 +21,6 @@ class Expected:
         self._num_blocks, self._n_step, self._frames = num_blocks, n_step, frame_stack
         self._stored: list[tuple[Actor, int]] = []
         self._known: dict[Actor, int] = {}
-        self.closed: set[Actor] = set()
 
     def add(self, actor: Actor) -> None:
         """`actor` has just delivered a trajectory."""
@@ -36,8 +36,7 @@ class Expected:
                 known = environment.rows[: self._known[actor]]
                 for step in range(actor.num_steps):
                     start = sequence * actor.num_steps + step
-                    closed = actor in self.closed
-                    result = window(known, start, self._n_step, DISCOUNT, closed)
+                    result = window(known, start, self._n_step, DISCOUNT)
                     if result is not None:
                         row = known[start]
                         place = tuple(row.leaves["observation.place"])
@@ -118,7 +117,6 @@ def test_windows_match_the_transcription(
     for turn in range(40):
         which = int(random.integers(2))
         if turn in (10, 11, 25):
-            expected.closed.add(actors[which])
             actors[which] = Actor(spec, num_steps, num_envs, which, incarnation=turn)
         follow(mirror, store.add(actors[which].trajectory()))
         expected.add(actors[which])
@@ -147,7 +145,6 @@ def test_stacks_are_rebuilt(same_step: bool, padding: str, n_step: int, num_step
     for turn in range(40):
         which = int(random.integers(2))
         if turn == 20:
-            expected.closed.add(actors[which])
             actors[which] = Actor(spec, num_steps, 2, which, 1, padding=padding, end_chance=0.1)
         follow(mirror, store.add(actors[which].trajectory()))
         expected.add(actors[which])
@@ -155,7 +152,7 @@ def test_stacks_are_rebuilt(same_step: bool, padding: str, n_step: int, num_step
     assert not store.blocks.dropped["no_spare_entry"]
 
 
-def test_streams_that_end_keep_shorter_windows_and_start_anew() -> None:
+def test_streams_that_end_start_anew() -> None:
     """After a resume the same actors count from 0 again."""
     spec = make_spec()
     expected, mirror = Expected(8, 3), set()
@@ -166,10 +163,7 @@ def test_streams_that_end_keep_shorter_windows_and_start_anew() -> None:
     for actor in actors * 2:
         follow(mirror, store.add(actor.trajectory()))
         expected.add(actor)
-    before = len(mirror)
-    follow(mirror, store.end_streams())
-    assert len(mirror) > before
-    expected.closed.update(actors)
+    store.end_streams()
     check(store, expected, mirror)
     resumed = Actor(spec, 4, 2, 2, seed=2)
     resumed.actor = 0
@@ -197,7 +191,7 @@ def test_td_errors_wait_for_the_values_they_need(same_step: bool) -> None:
         for error, place in zip(errors, store.sample(inserted)["observation.place"], strict=True):
             rows = actor.environments[int(place[2])].rows
             start = int(place[3])
-            result = window(rows, start, 2, DISCOUNT, closed=False)
+            result = window(rows, start, 2, DISCOUNT)
             assert result is not None
             bootstrap = result["next_row"].q_max
             if result["next"] is not result["next_row"].leaves:  # the policy never saw it
@@ -269,15 +263,3 @@ def test_impossible_settings_name_the_remedy() -> None:
         TransitionStore(actor.layout, 15)
     with pytest.raises(ConfigurationError, match="set frame_stack"):
         TransitionStore(actor.layout, 100, frame_stack=3)
-
-
-def test_windows_without_all_their_frames_are_not_closed() -> None:
-    actor = Actor(make_spec(frame_stack=4), 4, 4, padding="random")
-    store = TransitionStore(actor.layout, 160, n_step=4, discount=DISCOUNT, frame_stack=4)
-    store.blocks.spares.touched = store.blocks.spares.size  # no room for a single older frame
-    store.add(actor.trajectory())
-    closed = store.end_streams().inserted
-    whole = store.blocks.whole
-    assert not whole[: store.range].all()
-    assert whole[closed].all()
-    assert whole[store._next[closed]].all()

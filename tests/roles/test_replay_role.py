@@ -7,7 +7,7 @@ import torch
 from wiring import OpenRun
 
 from veldt.networks import FlatParameters
-from veldt.replay import Changes
+from veldt.replay.items import Changes
 
 SMALL = {"batch_size": 32, "min_replay_transitions": 128, "trajectory_steps": 4}
 

@@ -3,17 +3,3 @@
 
 A store cuts items out of trajectories and copies them into batches; a sampler chooses them.
 """
-
-from veldt.replay.items import Changes
-from veldt.replay.samplers import PrioritizedSampler, RateLimiter, UniformSampler
-from veldt.replay.sequences import SequenceStore
-from veldt.replay.transitions import TransitionStore
-
-__all__ = [
-    "Changes",
-    "PrioritizedSampler",
-    "RateLimiter",
-    "SequenceStore",
-    "TransitionStore",
-    "UniformSampler",
-]

@@ -132,10 +132,9 @@ class ItemStore(ABC):
                 removed.append(self._evict())
         return Changes(removed=np.concatenate(removed))
 
-    def end_streams(self) -> Changes:
+    def end_streams(self) -> None:
         """After a resume no actor continues its episodes: each next trajectory begins a chain."""
         self.blocks.streams.clear()
-        return Changes()
 
     def _insert(self, indices: np.ndarray) -> None:
         self.valid[indices] = True

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from veldt.replay.blocks import FREE, observation_leaves, origin
-from veldt.replay.items import NOTHING, Changes, ItemStore
+from veldt.replay.items import ItemStore
 from veldt.types import Field, Layout
 
 _ROW_INFORMATION = ("reward", "terminated", "truncated", "ignored", "first")
 
 Rows = dict[str, np.ndarray]
 """Rows of one actor [M, E]: what the environments said, then `item` (index), `uid` (of the block),
-`final` (entry of the true last observation), `done` (is an item already) and `open` (not complete,
-but right as a shorter window if nothing follows)."""
+`final` (entry of the true last observation) and `done` (is an item already)."""
 
 
 def transition_layout(trajectories: Layout, batch_size: int, outputs: Sequence[str] = ()) -> Layout:
@@ -51,9 +50,8 @@ class Windows:
     length: np.ndarray
     ended: np.ndarray
     """The last step of the window ended the episode."""
-    open: np.ndarray
-    """The rows ran out before n steps or an end: right as far as it goes, and may still grow."""
     complete: np.ndarray
+    """It has n steps or ended; others may still grow."""
 
 
 class TransitionStore(ItemStore):
@@ -61,9 +59,9 @@ class TransitionStore(ItemStore):
 
     Reset rows never start a window. A truncated episode bootstraps from its true last observation;
     a terminated one has discount 0 and a meaningless next observation. If an actor's next
-    trajectory never comes, the windows at its end become shorter ones. `outputs` names fields of
-    the policy to keep. `wait_for_outputs`: an item appears only once the row it bootstraps from has
-    outputs too, so that `td_errors` needs no network."""
+    trajectory never comes, its last rows start no window. `outputs` names fields of the policy to
+    keep. `wait_for_outputs`: an item appears only once the row it bootstraps from has outputs too,
+    so that `td_errors` needs no network."""
 
     def __init__(
         self,
@@ -90,38 +88,18 @@ class TransitionStore(ItemStore):
 
     def _take_in(self, trajectory: dict[str, np.ndarray], previous: int) -> np.ndarray:
         actor, _, _ = origin(trajectory)
-        recent, closed = self._still_stored(self._recent.pop(actor, {})), NOTHING
-        if previous == FREE and recent:
-            closed, recent = self._close(recent), {}
+        recent = self._recent.pop(actor, {})
+        recent = {} if previous == FREE else self._still_stored(recent)
         slot = self.blocks.put(trajectory, previous)
         self._inserted_at[slot] = self.num_inserted
-        return np.concatenate([closed, self._cut(trajectory, slot, recent, actor)])
-
-    def end_streams(self) -> Changes:
-        super().end_streams()
-        recents = [self._still_stored(recent) for recent in self._recent.values()]
-        self._recent.clear()
-        return Changes(np.concatenate([NOTHING, *(self._close(rows) for rows in recents if rows)]))
+        return self._cut(trajectory, slot, recent, actor)
 
     def _still_stored(self, recent: Rows) -> Rows:
         """Without the rows that were evicted, and all before them."""
-        if not recent:
-            return recent
         slots = recent["item"][:, 0] // self.items_per_block
         gone = np.flatnonzero(self.blocks.uid[slots] != recent["uid"][:, 0])
-        if not gone.size:
-            return recent
-        begin = int(gone[-1]) + 1
-        if begin == len(slots):
-            return {}
+        begin = int(gone[-1]) + 1 if gone.size else 0
         return {name: array[begin:] for name, array in recent.items()}
-
-    def _close(self, recent: Rows) -> np.ndarray:
-        """Make items of all open windows, because no trajectory follows."""
-        items = recent["item"][recent["open"] & ~recent["done"]]
-        items = items[self._are_whole(items)]
-        self._insert(items)
-        return items
 
     def _cut(
         self, trajectory: dict[str, np.ndarray], slot: int, recent: Rows, actor: int
@@ -138,7 +116,7 @@ class TransitionStore(ItemStore):
         if recent:
             rows = {name: np.concatenate([recent[name], rows[name]]) for name in rows}
         windows = self._windows(rows, trajectory["first"][-1])
-        usable, rows["open"] = self._write(windows, rows, blocks.tail_entries(slot))
+        usable = self._write(windows, rows, blocks.tail_entries(slot))
         fresh = rows["item"][usable & ~rows["done"]]
         self._insert(fresh)
         rows["done"] = rows["done"] | usable
@@ -153,7 +131,7 @@ class TransitionStore(ItemStore):
         ends = terminated | rows["truncated"]
         ends[:-1] |= rows["ignored"][1:]
         # Where the next row does not follow from this one although no end was announced, a window
-        # is neither open nor complete.
+        # never becomes complete.
         stops = np.concatenate([rows["first"][1:], first_behind[None]]) | ends
         total, factor = np.zeros(reward.shape), np.ones(reward.shape)
         length = np.zeros(reward.shape, np.int64)
@@ -167,20 +145,17 @@ class TransitionStore(ItemStore):
             factor[:starts] *= np.where(running, growth[ahead:], 1.0)
             ended[:starts] |= running & ends[ahead:]
             active[:starts] = running & ~stops[ahead:]
-        grown = length == self.n_step
-        return Windows(total, factor, length, ended, active & ~grown, ended | (active & grown))
+        return Windows(total, factor, length, ended, ended | (active & (length == self.n_step)))
 
-    def _write(
-        self, windows: Windows, rows: Rows, behind: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Store the window of each row; which are whole, and which are open [M, E]."""
+    def _write(self, windows: Windows, rows: Rows, behind: np.ndarray) -> np.ndarray:
+        """Store the window of each row; which of them are whole [M, E]."""
         items = rows["item"]
         num_rows, num_envs = items.shape
         entries = np.concatenate([items, behind[None]])
         ahead = np.arange(num_rows)[:, None] + windows.length
         columns = np.arange(num_envs)
         following = entries[ahead, columns]
-        usable, open_ = windows.complete, windows.open
+        usable = windows.complete
         if self.blocks.final_leaves:
             last = np.maximum(ahead - 1, 0)
             truncated = (rows["truncated"] & ~rows["terminated"])[last, columns] & windows.ended
@@ -191,10 +166,10 @@ class TransitionStore(ItemStore):
         self._next[items] = following
         if self._wait:
             waits = (following >= behind[0]) & (following <= behind[-1]) & (windows.discount > 0)
-            usable, open_ = usable & ~waits, np.zeros_like(open_)
+            usable = usable & ~waits
         if self.blocks.stacks:
             usable = usable & self._are_whole(items)
-        return usable, open_
+        return usable
 
     def _are_whole(self, items: np.ndarray) -> np.ndarray:
         return self.blocks.whole[items] & self.blocks.whole[self._next[items]]

@@ -19,16 +19,10 @@ from veldt.losses import TransitionOptions
 from veldt.losses.r2d2 import R2D2Options, sequence_priority, sequence_targets
 from veldt.options.checked import Count, CountOrNone, Fraction, NotNegative, Options, Positive
 from veldt.ports import ExperiencePart, ExperienceSink, ExperienceSource
-from veldt.replay import (
-    PrioritizedSampler,
-    RateLimiter,
-    SequenceStore,
-    TransitionStore,
-    UniformSampler,
-)
 from veldt.replay.blocks import require_room
-from veldt.replay.sequences import sequence_layout
-from veldt.replay.transitions import transition_layout
+from veldt.replay.samplers import PrioritizedSampler, RateLimiter, UniformSampler
+from veldt.replay.sequences import SequenceStore, sequence_layout
+from veldt.replay.transitions import TransitionStore, transition_layout
 from veldt.role import Arrays, Part, Role, entries_below
 from veldt.topology import Queue, Topology
 from veldt.types import (
@@ -399,7 +393,7 @@ class Replay(Role):
         for name, part in self._parts().items():
             part.load_state(entries_below(f"{name}.", state))
         # Actors begin new episodes after a restore, which no window may run into.
-        self._sampler.apply(self._store.end_streams())
+        self._store.end_streams()
 
 
 @dataclass(eq=False)
