@@ -9,7 +9,6 @@ graph for every batch size that recurs. GA3C's predictors and Sample Factory's p
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -18,22 +17,21 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.devices import RECORDING
 from veldt.environments import Environments
 from veldt.networks import FlatParameters, Network, NetworkFactory, acting_step
 from veldt.ports import ParameterSource, RequestServer
 from veldt.role import Part, Role
+from veldt.roles.cuda_graphs import CudaGraphs
 from veldt.roles.ga3c_tuner import Gate
 from veldt.roles.hogwild import SharedModel
 from veldt.roles.selection import ENVIRONMENT, SampleActions, Selection
-from veldt.types import ACTION_MASK, PROVENANCE_ACTOR, Field, PolicyReply, Slot
+from veldt.types import PROVENANCE_ACTOR, PolicyReply, Slot
 
 Tensors = dict[str, torch.Tensor]
 State = tuple[torch.Tensor, ...]
 ForwardPass = Callable[[Tensors, State], tuple[Any, State]]
 """Observations with "first", and state, on the host; outputs and new state, on the host."""
 
-_USES_BEFORE_GRAPH = 3
 _MOST_GRAPHS = 16  # each keeps the memory of its activations
 
 
@@ -49,73 +47,33 @@ class CudaForwardPass:
 
     def __init__(self, network: Network, device: torch.device) -> None:
         self._network, self._device = network, device
+        self._state_names = [f"state.{name}" for name in network.state_fields()]
         self._stream = torch.cuda.Stream(device)
         self._done = torch.cuda.Event(blocking=True)
-        self._uses: Counter[int] = Counter()
-        self._can_be_recorded = True
-        self.graphs: dict[int, _Graph] = {}
-        """By number of rows."""
+        self._recorded = CudaGraphs(self._step, device, _MOST_GRAPHS)
+        self.graphs = self._recorded.graphs
 
     def __call__(self, inputs: Tensors, state: State) -> tuple[Any, State]:
+        given = {**inputs, **dict(zip(self._state_names, state, strict=True))}
         self._stream.wait_stream(torch.cuda.current_stream(self._device))  # for new weights
         with torch.cuda.stream(self._stream):
-            outputs, after = self._run(inputs, state)
+            graph = self._recorded.find(given)
+            if graph is not None:
+                outputs, after = graph.replay(given)
+            else:
+                moved = {
+                    name: entry.to(self._device, non_blocking=True) for name, entry in given.items()
+                }
+                outputs, after = self._step(moved)
             outputs = type(outputs)(*(_to_host(entry) for entry in outputs))
             after = tuple(_to_host(entry) for entry in after)
             self._done.record(self._stream)
         self._done.synchronize()
         return outputs, after
 
-    def _run(self, inputs: Tensors, state: State) -> tuple[Any, State]:
-        rows = len(inputs["first"])
-        if rows not in self.graphs and self._is_worth_a_graph(rows):
-            self._record(rows, *self._moved(inputs, state))
-        if rows in self.graphs:
-            return self.graphs[rows].replay(inputs, state)
-        moved, before = self._moved(inputs, state)
-        return self._network.step(moved, before, moved["first"])
-
-    def _is_worth_a_graph(self, rows: int) -> bool:
-        self._uses[rows] += 1
-        enough = self._uses[rows] >= _USES_BEFORE_GRAPH and len(self.graphs) < _MOST_GRAPHS
-        return enough and self._can_be_recorded
-
-    def _record(self, rows: int, inputs: Tensors, state: State) -> None:
-        """Record a graph, unless the network does what cannot be recorded, such as read a value."""
-        try:
-            with RECORDING:
-                self.graphs[rows] = _Graph(self._network, inputs, state, self._stream)
-        except RuntimeError:
-            self._can_be_recorded = False
-
-    def _moved(self, inputs: Tensors, state: State) -> tuple[Tensors, State]:
-        def moved(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.to(self._device, non_blocking=True)
-
-        return {name: moved(entry) for name, entry in inputs.items()}, tuple(map(moved, state))
-
-
-class _Graph:
-    """The recorded pass over one number of rows; it reads the weights in place."""
-
-    def __init__(
-        self, network: Network, inputs: Tensors, state: State, stream: torch.cuda.Stream
-    ) -> None:
-        self._inputs, self._state = inputs, state
-        network.step(inputs, state, inputs["first"])  # libraries choose kernels and allocate first
-        stream.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        # A learner in another thread continues to allocate; only this thread's calls are recorded.
-        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
-            self._results = network.step(inputs, state, inputs["first"])
-
-    def replay(self, inputs: Tensors, state: State) -> tuple[Any, State]:
-        for name, entry in self._inputs.items():
-            entry.copy_(inputs[name], non_blocking=True)
-        for entry, new in zip(self._state, state, strict=True):
-            entry.copy_(new, non_blocking=True)
-        self._graph.replay()
-        return self._results
+    def _step(self, given: Tensors) -> tuple[Any, State]:
+        state = tuple(given[name] for name in self._state_names)
+        return self._network.step(given, state, given["first"])
 
 
 def _to_host(tensor: torch.Tensor) -> torch.Tensor:
@@ -163,20 +121,6 @@ class BatchedPolicy(Part):
         self._states = state_views(self._network, state, width)
         self._batch: dict[str, torch.Tensor] = {}
         self._columns = np.arange(width)
-        if self._device.type == "cuda":
-            self.rehearse()
-
-    def rehearse(self) -> None:
-        """Run one pass over zeros, to load a GPU's libraries before the first actions are due."""
-        spec, fields = self._network.spec, self._network.input_fields()
-        fields |= {leaf.name: Field(leaf.shape, leaf.dtype) for leaf in spec.observation}
-        fields |= {ACTION_MASK: Field((spec.action_mask_size,), "bool"), "first": Field((), "bool")}
-        inputs = {
-            name: torch.from_numpy(np.zeros((self._width, *fields[name].shape), fields[name].dtype))
-            for name in (*self._network.input_names, "first")
-        }
-        with torch.inference_mode():
-            self._forward(inputs, tuple(self._network.initial_state(self._width)))
 
     def refresh(self) -> None:
         """Take the newest weights; a shared model always has them."""

@@ -25,8 +25,8 @@ from veldt.ports import (
     ParameterSource,
 )
 from veldt.role import Arrays, Role, entries_below
+from veldt.roles.cuda_graphs import RecordedGradient
 from veldt.roles.ga3c_tuner import Gate
-from veldt.roles.recorded_gradient import RecordedGradient
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 MOST_DROPS_IN_A_ROW = 20

@@ -18,8 +18,8 @@ from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.optimizers import OptimizerOptions
 from veldt.options.fields import changed
 from veldt.ports import Gradient
+from veldt.roles.cuda_graphs import RecordedGradient
 from veldt.roles.gradients import LocalOptimizer
-from veldt.roles.recorded_gradient import RecordedGradient
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf, trajectory_layout
 
@@ -38,6 +38,7 @@ OBJECTIVES = {
     "ppo": ("policy_value", lambda: PPO(PASSES)),
     "q_learning": ("q", lambda: QLearning(QLearningOptions())),
 }
+TRAJECTORIES = ("actor_critic", "appo", "ppo")
 OPTIMIZER = OptimizerOptions("adam", 1e-3, max_grad_norm=0.1)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -140,8 +141,10 @@ def assert_near(ours, theirs):
 
 
 @needs_cuda
-@pytest.mark.parametrize("recurrent", ["none", "lstm"])
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize(
+    ("name", "recurrent"),
+    [*((name, "none") for name in OBJECTIVES), *((name, "lstm") for name in TRAJECTORIES)],
+)
 def test_recorded_gradients_are_those_of_single_launches(name, recurrent):
     launched, _ = run(launched_singly, name, "cuda", recurrent=recurrent)
     recorded, differentiate = run(RecordedGradient, name, "cuda", recurrent=recurrent)
