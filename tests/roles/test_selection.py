@@ -16,13 +16,12 @@ from veldt.networks import ActionOutput, NetworkOptions, QOutput, make_network
 from veldt.roles.selection import (
     ENVIRONMENT,
     AnnealedEpsilon,
-    DrawnEpsilon,
+    ColoredNoise,
     EpsilonGreedy,
     EpsilonOptions,
     GaussianNoise,
     HeldOptions,
     LadderEpsilon,
-    NoisePerEnvironment,
     SquashedDraws,
     colored_noise,
 )
@@ -74,10 +73,10 @@ def test_actors_and_servers_ask_for_the_rungs_of_their_own_environments():
 
 
 def test_the_schedule_decreases_over_the_steps_of_all_actors():
-    falls = AnnealedEpsilon(1.0, 0.1, 100)(context())
+    falls = AnnealedEpsilon(1.0, (0.1,), 100)(context())
     rates = [falls(steps, np.arange(2)) for steps in (0, 50, 100, 500)]
     assert rates == pytest.approx([1.0, 0.55, 0.1, 0.1])
-    assert AnnealedEpsilon(1.0, 0.1, 0)(context())(0, np.arange(2)) == 0.1
+    assert AnnealedEpsilon(1.0, (0.1,), 0)(context())(0, np.arange(2)) == 0.1
 
     def rate(exploration):
         return float(exploration(context())(50, np.arange(2)))
@@ -86,7 +85,7 @@ def test_the_schedule_decreases_over_the_steps_of_all_actors():
     drawn = AsynchronousQOptions(epsilon_ends=(0.0,), epsilon_odds=(1.0,), epsilon_env_steps=200)
     for num_actors, expected in ((4, 0.0), (2, 0.5)):
         assert rate(annealed.greedy(num_actors).exploration) == expected
-        assert rate(DrawnEpsilon.of(drawn, num_actors)) == expected
+        assert rate(AnnealedEpsilon.drawn(drawn, num_actors)) == expected
 
 
 def test_each_environment_explores_at_its_own_rate():
@@ -157,7 +156,7 @@ def assert_scaled_to_the_bounds(reply):
 
 
 def test_noise_has_its_deviation_and_stays_within_bounds():
-    select = selecting(GaussianNoise(0.3), box_network("dpg"))
+    select = selecting(GaussianNoise(sigma=0.3), box_network("dpg"))
     own = torch.tensor([0.0, 0.9]).repeat(20_000, 1)
     with torch.inference_mode():
         reply = select(ActionOutput(own), {"observation": torch.zeros(20_000, 3)})
@@ -180,7 +179,7 @@ def test_draws_of_soft_actor_critic_follow_its_policy():
 
 
 @pytest.mark.parametrize(
-    ("head", "select"), [("dpg", GaussianNoise(0.3)), ("sac", SquashedDraws())]
+    ("head", "select"), [("dpg", GaussianNoise(sigma=0.3)), ("sac", SquashedDraws())]
 )
 def test_the_critics_values_are_kept_with_the_row(head, select):
     network = box_network(head)
@@ -212,7 +211,7 @@ def test_the_power_of_pink_noise_falls_with_frequency():
 
 @pytest.mark.parametrize(("share", "pink"), [(0.0, []), (0.25, [0, 4]), (1.0, list(range(8)))])
 def test_a_share_of_the_environments_has_pink_noise(share, pink):
-    noise = NoisePerEnvironment(share, np.random.default_rng(3))
+    noise = ColoredNoise(1.0, np.random.default_rng(3), share)
     rows = np.stack([noise.next(np.arange(8), 1)[:, 0] for _ in range(3000)])
     alike = (rows[1:] * rows[:-1]).mean(axis=0)
     assert list(np.flatnonzero(alike > 0.3)) == pink

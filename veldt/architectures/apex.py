@@ -67,7 +67,7 @@ def build(config: Config, problem: Problem) -> Topology:
     objective: Objective = QLearning(config.loss)
     gradients = LocalOptimizer(config.optimizer)
     if is_box:
-        explore = GaussianNoise(config.dpg.noise_sigma)
+        explore = GaussianNoise(sigma=config.dpg.noise_sigma)
         objective = DPG(config.loss, config.dpg)
         own = replace(config.optimizer, learning_rate=config.dpg.actor_learning_rate)
         gradients = LocalOptimizer(config.optimizer, {"actor_part": own})

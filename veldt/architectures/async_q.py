@@ -30,7 +30,7 @@ from veldt.roles.actor import Actor
 from veldt.roles.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.learner import Learner
 from veldt.roles.policies import LocalPolicy
-from veldt.roles.selection import DrawnEpsilon, EpsilonGreedy
+from veldt.roles.selection import AnnealedEpsilon, EpsilonGreedy
 from veldt.topology import Topology
 
 
@@ -57,7 +57,7 @@ def build(config: Config, problem: Problem) -> Topology:
     )
     target = topology.share("target", network.initial_vector())
     refreshes = topology.share("target.refreshes", np.zeros(1, np.int64))
-    explore = EpsilonGreedy(DrawnEpsilon.of(config.loss, problem.num_actors))
+    explore = EpsilonGreedy(AnnealedEpsilon.drawn(config.loss, problem.num_actors))
     # No process counts the steps of all workers, so each decays its rate by its own steps.
     steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
     first_weights = network.initial_vector()

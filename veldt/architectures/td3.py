@@ -66,7 +66,7 @@ def build(config: Config, problem: Problem) -> Topology:
     problem.require_no_memory("td3")
     network = problem.network("td3", config.loss)
     environments = problem.environments()
-    explore = GaussianNoise(config.noise_sigma, config.noise_exponent)
+    explore = GaussianNoise(config.noise_exponent, sigma=config.noise_sigma)
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments, VALUES)
     table = PrioritizedTable(config.replay, layout, config.loss, problem.frame_stack)
 

@@ -73,7 +73,7 @@ class SampleActions(Selection):
         assert network.distribution is not None
         self._distribution, self._index = network.distribution, context.index
         self._random = context.random("actions")
-        self._noise = NoisePerEnvironment(self.pink_share, context.random("correlated"))
+        self._noise = ColoredNoise(1.0, context.random("correlated"), self.pink_share)
 
     def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
         assert isinstance(outputs, PolicyValueOutput)
@@ -102,68 +102,63 @@ class DrawOptions(Options):
 
 
 @dataclass(eq=False)
-class GaussianNoise(Selection):
-    """The deterministic policy's action plus Gaussian noise, clipped to the action's bounds.
+class NoisyActions(Selection):
+    """Base of selections that add noise of the color `exponent` (0: white) to Box actions.
 
-    `sigma` is in units of half the action's range, `exponent` the noise's color (0: white). Each
-    row stores the critic's values of the action taken and of the policy's own, for the error of an
-    n-step window."""
+    Stores actions in [-1, 1]; the environment receives them scaled to its bounds. `keep_values`:
+    also stores the critic's values of the action taken and of the policy's own, for priorities."""
 
-    sigma: float
-    exponent: float = 0.0
+    exponent: float
+    keep_values: bool = True
 
     def open(self, network: Network, context: NodeContext) -> None:
         assert isinstance(network, BoundedActionNetwork)
         self._network = network
-        self._noise = NoiseStream(self.exponent, context.random("exploration"))
+        self._noise = ColoredNoise(self.exponent, context.random("exploration"))
 
     def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
-        assert isinstance(outputs, ActionOutput)
+        assert isinstance(outputs, ActionOutput | SACOutput)
         own = outputs.action
-        noise = self._noise.next(tuple(own.shape)) * np.float32(self.sigma)
-        taken = (own + torch.from_numpy(noise)).clamp_(-1.0, 1.0)
-        values = _values_of_both(self._network, observations, taken, own)
-        action = taken.numpy()
+        rows, size = len(own), own[0].numel()
+        noise = torch.from_numpy(self._noise.next(np.arange(rows), size))
+        taken = self._taken(outputs, noise)
+        both = np.zeros(2 * rows, np.float32)
+        if self.keep_values:  # one pass of the critic over both
+            twice = {name: torch.cat((entry, entry)) for name, entry in observations.items()}
+            both = self._network.critic(twice, torch.cat((taken, own))).numpy()
+        action, values = taken.numpy(), {VALUE_TAKEN: both[:rows], VALUE_BEST: both[rows:]}
         return PolicyReply(action, self._network.env_action(action), values, 0)
+
+    def _taken(self, outputs: Outputs, noise: torch.Tensor) -> torch.Tensor:
+        """Actions in [-1, 1] from standard normal `noise`."""
+        raise NotImplementedError
 
 
 @dataclass(eq=False)
-class SquashedDraws(Selection):
-    """Draws from soft actor-critic's policy, with noise of the color `exponent`.
+class GaussianNoise(NoisyActions):
+    """The deterministic policy's action plus Gaussian noise, clipped to the action's bounds.
 
-    Stores actions in [-1, 1]; the environment receives them scaled to its bounds. `keep_values`:
-    also stores the critics' values of the action taken and of the mean action, for priorities."""
+    `sigma` is in units of half the action's range."""
+
+    exponent: float = 0.0
+    sigma: float = 0.1
+
+    def _taken(self, outputs: Outputs, noise: torch.Tensor) -> torch.Tensor:
+        assert isinstance(outputs, ActionOutput)
+        own = outputs.action
+        return (own + np.float32(self.sigma) * noise.view_as(own)).clamp_(-1.0, 1.0)
+
+
+@dataclass(eq=False)
+class SquashedDraws(NoisyActions):
+    """Draws from soft actor-critic's policy."""
 
     exponent: float = 1.0
-    keep_values: bool = True
 
-    def open(self, network: Network, context: NodeContext) -> None:
-        assert isinstance(network, SACNetwork)
-        self._network = network
-        self._noise = NoiseStream(self.exponent, context.random("exploration"))
-
-    def __call__(self, outputs: Outputs, observations: dict[str, torch.Tensor]) -> PolicyReply:
+    def _taken(self, outputs: Outputs, noise: torch.Tensor) -> torch.Tensor:
         assert isinstance(outputs, SACOutput)
-        rows, width = outputs.params.shape
-        noise = torch.from_numpy(self._noise.next((rows, width // 2)))
-        taken, _ = self._network.draw(outputs.params, noise)
-        values = dict.fromkeys((VALUE_TAKEN, VALUE_BEST), np.zeros(rows, np.float32))
-        if self.keep_values:
-            values = _values_of_both(self._network, observations, taken, outputs.action)
-        action = taken.numpy()
-        return PolicyReply(action, self._network.env_action(action), values, 0)
-
-
-def _values_of_both(
-    network: BoundedActionNetwork,
-    observations: dict[str, torch.Tensor],
-    taken: torch.Tensor,
-    own: torch.Tensor,
-) -> dict[str, np.ndarray]:
-    """The critic's values of the action taken and of the policy's own, in one pass."""
-    twice = {name: torch.cat((entry, entry)) for name, entry in observations.items()}
-    both = network.critic(twice, torch.cat((taken, own))).numpy()
-    return {VALUE_TAKEN: both[: len(taken)], VALUE_BEST: both[len(taken) :]}
+        assert isinstance(self._network, SACNetwork)
+        return self._network.draw(outputs.params, noise)[0]
 
 
 def colored_noise(
@@ -171,67 +166,40 @@ def colored_noise(
 ) -> np.ndarray:
     """Standard normal sequences [steps, *shape], power ~ 1 / frequency^exponent.
 
-    0 is white, 1 pink, 2 a random walk. Timmer and Koenig 1995: random amplitudes of all
-    frequencies, scaled, then one inverse Fourier transform."""
+    0 is white, 1 pink, 2 a random walk: the waves of white noise are scaled."""
     frequencies = np.fft.rfftfreq(steps)
     # The mean gets the amplitude of the slowest wave, because its power would be infinite.
-    frequencies[0] = frequencies[1] if len(frequencies) > 1 else 1.0
+    frequencies[0] = frequencies[1] if steps > 1 else 1.0
     scale = frequencies ** (-exponent / 2.0)
-    amplitudes = random.standard_normal((2, *shape, len(frequencies))) * scale
-    real, imaginary = amplitudes
-    imaginary[..., 0] = 0.0  # the mean is real, as is the fastest wave of an even number of steps
-    real[..., 0] *= np.sqrt(2.0)
-    if steps % 2 == 0:
-        imaginary[..., -1] = 0.0
-        real[..., -1] *= np.sqrt(2.0)
-    waves = np.fft.irfft(real + 1j * imaginary, n=steps, axis=-1)
-    squares = 4.0 * np.square(scale)
-    squares[0] /= 2.0
-    if steps % 2 == 0:
-        squares[-1] /= 2.0
-    deviation = np.sqrt(float(squares.sum()) / steps**2)
-    return np.moveaxis(waves / deviation, -1, 0).astype(np.float32)
+    scale /= np.linalg.norm(np.fft.irfft(scale, n=steps))  # of the filter's response to one value
+    waves = scale * np.fft.rfft(random.standard_normal((*shape, steps)))
+    return np.moveaxis(np.fft.irfft(waves, n=steps), -1, 0).astype(np.float32)
 
 
-class NoiseStream:
-    """Rows [E, d] of noise, cut from long sequences that continue over the ends of episodes."""
+class ColoredNoise:
+    """Standard normal rows [d] for environments by number: colored for a `share` of them.
 
-    def __init__(self, exponent: float, random: np.random.Generator) -> None:
-        self._exponent, self._random = exponent, random
-        self._noise, self._row = np.empty((0, 0), np.float32), 0
+    Each environment has its own sequence, which continues over the ends of episodes and does not
+    depend on the batch it is in."""
 
-    def next(self, shape: tuple[int, ...]) -> np.ndarray:
-        if self._exponent == 0.0:
-            return self._random.standard_normal(shape, np.float32)
-        if self._row >= len(self._noise):
-            self._noise = colored_noise(_NOISE_STEPS, shape, self._exponent, self._random)
-            self._row = 0
-        self._row += 1
-        return self._noise[self._row - 1]
-
-
-class NoisePerEnvironment:
-    """Rows [d] of noise for environments by their number: pink for a `share` of them, else white.
-
-    Each environment has its own sequence, which does not depend on the batch it is in."""
-
-    def __init__(self, share: float, random: np.random.Generator) -> None:
-        self._share, self._random = share, random
+    def __init__(self, exponent: float, random: np.random.Generator, share: float = 1.0) -> None:
+        self._exponent, self._random, self._share = exponent, random, share
         self._sequences: dict[int, np.ndarray] = {}
         self._rows: dict[int, int] = {}
 
     def next(self, environments: np.ndarray, size: int) -> np.ndarray:
         noise = self._random.standard_normal((len(environments), size), np.float32)
-        is_pink = (environments * self._share) % 1.0 < self._share
-        for row in np.flatnonzero(is_pink):
-            noise[row] = self._pink(int(environments[row]), size)
+        if self._exponent:
+            is_colored = (environments * self._share) % 1.0 < self._share
+            for row in np.flatnonzero(is_colored):
+                noise[row] = self._colored(int(environments[row]), size)
         return noise
 
-    def _pink(self, environment: int, size: int) -> np.ndarray:
+    def _colored(self, environment: int, size: int) -> np.ndarray:
         row = self._rows.get(environment, _NOISE_STEPS)
         if row >= _NOISE_STEPS:
-            self._sequences[environment] = colored_noise(_NOISE_STEPS, (size,), 1.0, self._random)
-            row = 0
+            noise = colored_noise(_NOISE_STEPS, (size,), self._exponent, self._random)
+            self._sequences[environment], row = noise, 0
         self._rows[environment] = row + 1
         return self._sequences[environment][row]
 
@@ -272,44 +240,34 @@ class EpsilonOptions(HeldOptions):
     def greedy(self, num_actors: int) -> EpsilonGreedy:
         """The selection of each actor, which counts its own share of all steps."""
         horizon = self.epsilon_env_steps / num_actors
-        epsilon = AnnealedEpsilon(self.epsilon_start, self.epsilon_end, horizon)
+        epsilon = AnnealedEpsilon(self.epsilon_start, (self.epsilon_end,), horizon)
         return EpsilonGreedy(epsilon, self.hold_exponent)
 
 
 @dataclass(frozen=True)
 class AnnealedEpsilon:
-    """Decreases linearly over `env_steps` of each actor."""
+    """Decreases linearly over `env_steps` of each actor, to the end that the actor draws once."""
 
     start: float
-    end: float
-    env_steps: float
-
-    def __call__(self, context: NodeContext) -> Epsilon:
-        def epsilon(env_steps: int, environments: np.ndarray) -> float:
-            if self.env_steps <= 0:
-                return self.end
-            return self.start + min(env_steps / self.env_steps, 1.0) * (self.end - self.start)
-
-        return epsilon
-
-
-@dataclass(frozen=True)
-class DrawnEpsilon:
-    """Decreases from 1 to a value that each actor draws once (A3C's value-based workers)."""
-
     ends: tuple[float, ...]
-    odds: tuple[float, ...]
     env_steps: float
+    odds: tuple[float, ...] | None = None
 
     @staticmethod
-    def of(options: AsynchronousQOptions, num_actors: int) -> DrawnEpsilon:
-        """The schedule of each worker, which counts its own share of all steps."""
+    def drawn(options: AsynchronousQOptions, num_actors: int) -> AnnealedEpsilon:
+        """The schedule of A3C's value-based workers, which count their own share of all steps."""
         horizon = options.epsilon_env_steps / num_actors
-        return DrawnEpsilon(options.epsilon_ends, options.epsilon_odds, horizon)
+        return AnnealedEpsilon(1.0, options.epsilon_ends, horizon, options.epsilon_odds)
 
     def __call__(self, context: NodeContext) -> Epsilon:
         end = float(context.random("epsilon").choice(self.ends, p=self.odds))
-        return AnnealedEpsilon(1.0, end, self.env_steps)(context)
+
+        def epsilon(env_steps: int, environments: np.ndarray) -> float:
+            if self.env_steps <= 0:
+                return end
+            return self.start + min(env_steps / self.env_steps, 1.0) * (end - self.start)
+
+        return epsilon
 
 
 @dataclass(frozen=True)
