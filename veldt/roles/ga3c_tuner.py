@@ -44,7 +44,8 @@ class HillClimber:
     """Alternates between changing one count by one and judging the change.
 
     Counts stay between 1 and `most`. A change is restored iff its throughput is below that of the
-    last accepted setting."""
+    last accepted setting when it was accepted. GA3C's own code compares with the window before,
+    so that it may accept a bad setting after a worse one; here a lucky window holds for long."""
 
     def __init__(
         self, setting: dict[str, int], most: Mapping[str, int], random: np.random.Generator
