@@ -81,8 +81,9 @@ START = changed(
 """Several passes, as ppo and sample_factory take them by default."""
 
 
-def opened(network, options):
+def opened(network, options, seed=0):
     objective = PPO(options)
+    objective.seed = seed
     objective.open(network)
     return objective
 
@@ -189,8 +190,8 @@ def learn(network, objective, batch, learning_rate=RATE):
     return losses
 
 
-def orders_of(version, epochs, minibatches, places):
-    generator = torch.Generator().manual_seed(version)
+def orders_of(seed, epochs, minibatches, places):
+    generator = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
         order = torch.randperm(len(places), generator=generator)
         yield from torch.from_numpy(places)[order].tensor_split(minibatches)
@@ -212,8 +213,7 @@ def test_epochs_of_minibatches_equal_slow_ppo(minibatches, trust_region, masks):
         target_kl=0.0,
     )
     network, batch = linear_network(), batch_of()
-    slow, objective = SlowPPO(network, settings), opened(network, settings)
-    objective.after_update(7)
+    slow, objective = SlowPPO(network, settings), opened(network, settings, seed=7)
     objective._masks = masks  # as on a GPU
     found = learn(network, objective, batch)
     rows = np.ones((STEPS, ENVS), bool) if masks else ~batch["ignored"][:-1]

@@ -16,8 +16,9 @@ from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 
-def opened(kind, network, **options):
+def opened(kind, network, seed=0, **options):
     objective = kind({SAC: SACOptions, TD3: TD3Options}[kind](**options))
+    objective.seed = seed
     objective.open(network)
     return objective
 
@@ -81,10 +82,9 @@ def sac_pair(**settings):
 
 def test_sac_equals_its_transcription():
     online, target, objective = sac_pair()
-    objective._noise.version = 5
     batch = batch_of()
     loss = objective(batch)
-    noise = torch.randn((2, ROWS, 2), generator=torch.Generator().manual_seed(5))
+    noise = torch.randn((2, ROWS, 2), generator=torch.Generator().manual_seed(0))
     critic = actor = heat = 0.0
     errors = []
     with torch.no_grad():
@@ -135,10 +135,9 @@ def test_td3_equals_its_transcription():
     online, target = network_of("td3", 0), network_of("td3", 1)
     objective = opened(TD3, online)
     FlatParameters(objective._target.network).load(FlatParameters(target).vector)
-    objective._noise.version = 4
     batch = batch_of()
     loss = objective(batch)
-    noise = torch.randn((ROWS, 2), generator=torch.Generator().manual_seed(4))
+    noise = torch.randn((ROWS, 2), generator=torch.Generator().manual_seed(0))
     critic = actor = 0.0
     with torch.no_grad():
         for i in range(ROWS):
@@ -199,3 +198,15 @@ def test_targets_and_noise_survive_a_restart(kind):
     second._network.load_state_dict(first._network.state_dict())
     batch = batch_of()
     torch.testing.assert_close(first(batch).total, second(batch).total)
+
+
+@pytest.mark.parametrize("kind", [SAC, TD3])
+def test_noise_depends_on_the_learners_seed_and_not_on_the_version(kind):
+    def loss(seed, version=2):
+        objective = opened(kind, network_of(kind.__name__.lower()), seed=seed)
+        objective.after_update(version)
+        return float(objective(batch_of()).total.detach())
+
+    assert loss(1) == loss(1)
+    assert loss(1) != loss(2)
+    assert loss(1) == loss(1, version=4)

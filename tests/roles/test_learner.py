@@ -61,14 +61,14 @@ def batch(network, number=0):
     return arrays
 
 
-def learner(batches=None, num_batches=1, decay=None, **config):
+def learner(batches=None, num_batches=1, decay=None, told=None, **config):
     network = NetworkFactory(NetworkOptions(hidden_sizes=(8,), **config), SPEC, "policy_value", 2)
     if batches is None:
         batches = [batch(network, number) for number in range(num_batches)]
     loss = ActorCritic(ActorCriticOptions(correction="none"))
     gradients = SpyingOptimizer(OptimizerOptions("rmsprop", 0.01))
     role = Learner(network, Batches(batches), loss, gradients, decay_env_steps=decay)
-    role.open(context("learner-0"))
+    role.open(told or context("learner-0"))
     return role
 
 
@@ -84,6 +84,13 @@ def test_the_learning_rate_decays_to_zero():
     assert role.gradients.scales == pytest.approx(expected)
     constant = learn_all(learner(num_batches=3))
     assert constant.gradients.scales == [1.0] * 3
+
+
+def test_the_seed_of_a_loss_depends_on_the_run_and_the_learner():
+    learners = [("learner-0", 1), ("learner-0", 2), ("learner-1", 1), ("learner-0", 1)]
+    seeds = [learner(told=context(name, seed=seed)).objective.seed for name, seed in learners]
+    assert seeds[0] == seeds[3]
+    assert len(set(seeds)) == 3
 
 
 def test_statistics_ignore_reset_rows_and_the_bootstrap_row():

@@ -41,6 +41,9 @@ class Loss(NamedTuple):
 class Objective(Part):
     """Called with a batch of tensors; owns whatever else the loss needs (a target network)."""
 
+    seed = 0
+    """For noise and shuffles in the loss; the learner sets its own before `open`."""
+
     def open(self, network: Network) -> None:
         """Begin to compute losses of `network`."""
         self._network = network

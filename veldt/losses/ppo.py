@@ -298,6 +298,7 @@ class PPO(Clipped):
         super().open(network)
         self._recalls = self.without_lag and network.core is None
         self._states = [f"state.{name}" for name in network.state_fields()]
+        self._random = torch.Generator().manual_seed(self.seed)
         # Invalid rows are left out, or masked: a recorded CUDA graph has one shape, and a
         # recurrent network needs every row.
         on_cpu = next(network.parameters()).is_cpu
@@ -318,11 +319,9 @@ class PPO(Clipped):
             del rows["valid"], rows["ignored"]
         has_memory = self._network.core is not None
         parts = Minibatches(rows, states, ppo.minibatches, has_memory, counted)
-        # Seeded by the version, so that a resumed run repeats the order.
-        generator = torch.Generator().manual_seed(self._version)
         for _ in range(ppo.epochs):
             self._divergences.clear()
-            yield from parts.shuffled(generator)
+            yield from parts.shuffled(self._random)
             if not self._continues():
                 return
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from veldt.losses import Loss, Tensors
-from veldt.losses.target_network import SoftTarget, UpdateNoise, WithNoisyTarget
+from veldt.losses.target_network import SoftTarget, WithNoisyTarget
 from veldt.losses.td3 import TwinCriticOptions, twin_critic_loss
 from veldt.networks import Network, SACNetwork
 
@@ -70,9 +70,9 @@ class SAC(WithNoisyTarget):
 
     def open(self, network: Network) -> None:
         assert isinstance(network, SACNetwork)
+        super().open(network)
         self._network: SACNetwork = network
         self._target = SoftTarget(network, self.options.soft_update)
-        self._noise = UpdateNoise()
         self._leaves = [leaf.name for leaf in network.spec.observation]
         self._dimensions = len(network.spec.action.low)
         given = self.options.target_entropy
@@ -82,7 +82,7 @@ class SAC(WithNoisyTarget):
         network = self._network
         now = {name: batch[name] for name in self._leaves}
         later = {name: batch["next_" + name] for name in self._leaves}
-        noise = self._noise.normal((2, len(batch["reward"]), self._dimensions), batch["reward"])
+        noise = self._normal(2, len(batch["reward"]), self._dimensions)
         temperature = network.temperature.log.exp()
         targets = self._targets(batch, later, noise[0], temperature)
         critic = twin_critic_loss(

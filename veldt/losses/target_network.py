@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Target networks, copied at intervals or followed slowly, and the noise of a loss."""
+"""Target networks, copied at intervals or followed slowly, and noise in a loss."""
 
 from __future__ import annotations
 
@@ -75,27 +75,6 @@ class SoftTarget(Generic[AnyNetwork]):
             entry.copy_(torch.from_numpy(state[f"target.{i}"]))
 
 
-class UpdateNoise:
-    """Noise inside a loss, seeded by the version, so that a resumed run repeats it."""
-
-    def __init__(self) -> None:
-        self.version = 0
-
-    def generator(self, device: torch.device | str = "cpu") -> torch.Generator:
-        return torch.Generator(device).manual_seed(self.version)
-
-    def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Standard normal numbers on the device of `like`."""
-        generator = self.generator(like.device)
-        return torch.randn(shape, generator=generator, device=like.device)
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {"noise_version": np.array(self.version)}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self.version = int(state["noise_version"])
-
-
 class WithTarget(Objective):
     """An objective that owns a target network of `_target`."""
 
@@ -114,15 +93,11 @@ class WithTarget(Objective):
 class WithNoisyTarget(WithTarget):
     """The same with noise in the loss."""
 
-    _noise: UpdateNoise
+    def open(self, network: Network) -> None:
+        super().open(network)
+        device = next(network.parameters()).device
+        self._random = torch.Generator(device).manual_seed(self.seed)
 
-    def after_update(self, version: int) -> None:
-        super().after_update(version)
-        self._noise.version = version
-
-    def state(self) -> Arrays:
-        return {**super().state(), **self._noise.state()}
-
-    def load_state(self, state: Arrays) -> None:
-        super().load_state(state)
-        self._noise.load_state(state)
+    def _normal(self, *shape: int) -> Tensor:
+        """Standard normal numbers on the device of the network."""
+        return torch.randn(shape, generator=self._random, device=self._random.device)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,9 +18,10 @@ from veldt.families import FEW_NUMBERS, num_numbers
 from veldt.losses import Loss, Tensors, TransitionOptions
 from veldt.losses.dpg import actor_loss
 from veldt.losses.q_learning import QLoss, squared, weighted_mean
-from veldt.losses.target_network import SoftTarget, UpdateNoise, WithNoisyTarget
+from veldt.losses.target_network import SoftTarget, WithNoisyTarget
 from veldt.networks import Network, NetworkOptions, TD3Network
 from veldt.options.checked import Bounds, Count, NotNegative
+from veldt.role import Arrays
 from veldt.types import EnvironmentSpec
 
 
@@ -95,10 +97,11 @@ class TD3(WithNoisyTarget):
 
     def open(self, network: Network) -> None:
         assert isinstance(network, TD3Network)
+        super().open(network)
         self._network: TD3Network = network
         options = self.options
         self._target = SoftTarget(network, options.soft_update, options.actor_period_updates)
-        self._noise = UpdateNoise()
+        self._version = 0
         self._leaves = [leaf.name for leaf in network.spec.observation]
 
     def __call__(self, batch: Tensors) -> Loss:
@@ -110,17 +113,28 @@ class TD3(WithNoisyTarget):
             network.critics(now, batch["action"]), targets, batch.get("weight")
         )
         total = critic.loss
-        if self._noise.version % self.options.actor_period_updates == 0:
+        if self._version % self.options.actor_period_updates == 0:
             action = network.actor(now)
             total = total + actor_loss(action, network.critics(now, action)[0], bound=None)
         metrics = {"td": critic.td.mean(), "value": targets.mean(), "critic": critic.loss}
         return Loss(total, metrics, priorities=critic.td)
 
+    def after_update(self, version: int) -> None:
+        super().after_update(version)
+        self._version = version
+
+    def state(self) -> Arrays:
+        return {**super().state(), "version": np.array(self._version)}
+
+    def load_state(self, state: Arrays) -> None:
+        super().load_state(state)
+        self._version = int(state["version"])
+
     @torch.no_grad()
     def _targets(self, batch: Tensors, later: Tensors) -> Tensor:
         target, options = self._target.network, self.options
         action = target.actor(later)
-        noise = self._noise.normal(tuple(action.shape), action)
+        noise = self._normal(*action.shape)
         action = smoothed_action(action, noise, options.smoothing_sigma, options.smoothing_bound)
         reward = batch["reward"] * self._network.reward_scale()
         return clipped_double_targets(reward, batch["discount"], target.critics(later, action))

@@ -72,6 +72,7 @@ class Learner(Role):
             self.gate.open(context)
         if isinstance(self.source, ExperiencePart):
             self.source.open(context)
+        self.objective.seed = context.derived_seed("loss")
         self.objective.open(self._network)
         self.gradients.open(context, self._flat)
         self._recorded: RecordedGradient | None = None
