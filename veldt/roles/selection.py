@@ -146,7 +146,7 @@ class GaussianNoise(NoisyActions):
     def _taken(self, outputs: Outputs, noise: torch.Tensor) -> torch.Tensor:
         assert isinstance(outputs, ActionOutput)
         own = outputs.action
-        return (own + np.float32(self.sigma) * noise.view_as(own)).clamp_(-1.0, 1.0)
+        return (own + self.sigma * noise.view_as(own)).clamp_(-1.0, 1.0)
 
 
 @dataclass(eq=False)
