@@ -10,16 +10,14 @@ import torch
 import transcriptions as slow
 
 import veldt
-from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions, VTraceOptions
 from veldt.losses.ppo import (
-    INDEX,
     PPO,
     Appo,
     ClippedOptions,
     scale_by_divergence,
-    select_rows,
 )
-from veldt.losses.trajectories import TrajectoryReader
+from veldt.losses.trajectories import INDEX, TrajectoryReader, select_rows
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.options.fields import changed
@@ -422,3 +420,38 @@ def test_only_the_epsilon_correction_puts_a_floor_under_the_policy():
         moved[correction] = bool(network.head.bias.grad[:ACTIONS].any())
     assert moved == {"epsilon": False, "none": True}
     assert losses["epsilon"] / losses["none"] == pytest.approx(np.log(1e6) / 40.69, rel=1e-3)
+
+
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_vtrace_in_several_passes_takes_each_trajectory_once_per_epoch(recurrent):
+    """Each part's loss is that of a batch of its columns alone, with the weights of that step."""
+    config = NetworkOptions(hidden_sizes=(8,), recurrent=recurrent, recurrent_size=8)
+    network = make_network(config, SPEC, "policy_value", 0)
+    states = tuple(f"state.{name}" for name in network.state_fields())
+    batch = tensors(batch_of(states))
+    batch["parameter_version"] = torch.zeros(STEPS + 1, 2, dtype=torch.int64)  # two trajectories
+    objective = ActorCritic(VTraceOptions(epochs=2, minibatches=2))
+    objective.seed = 7
+    objective.open(network)
+    seen = []
+    for part in objective.passes(batch):
+        network.zero_grad()
+        found = objective(part)
+        found.total.backward()
+        columns = part[INDEX].tolist()
+        alone = {
+            name: entry[columns] if name.startswith("state.") else entry[:, columns]
+            for name, entry in batch.items()
+            if name != "parameter_version"
+        }
+        single = ActorCritic(VTraceOptions())
+        single.open(network)
+        assert float(single(alone).total.detach()) == pytest.approx(
+            float(found.total.detach()), rel=1e-5
+        )
+        seen.append(columns)
+        with torch.no_grad():
+            for weight in network.parameters():
+                weight -= 0.1 * weight.grad
+    assert len(seen) == 4
+    assert sorted(seen[0] + seen[1]) == sorted(seen[2] + seen[3]) == list(range(ENVS))

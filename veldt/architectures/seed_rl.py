@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veldt.architectures import Architecture
-from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.losses.actor_critic import ActorCritic, VTraceOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
 from veldt.options.presets import presets
@@ -39,7 +39,7 @@ from veldt.topology import Topology
 class Config(Options):
     """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
-    loss: ActorCriticOptions = ActorCriticOptions(trace_lambda=0.95, normalize_returns=True)
+    loss: VTraceOptions = VTraceOptions(trace_lambda=0.95, normalize_returns=True)
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
     trajectory_steps: Count = 10
     """Environment steps per trajectory."""

@@ -8,18 +8,19 @@ Mnih et al. 2016 (A3C), Algorithm S3 with the entropy term of section 4; Espehol
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from veldt.losses import Loss, LossOptions, Objective, Tensors
 from veldt.losses.returns import reduce_over_valid
-from veldt.losses.trajectories import TrajectoryReader
+from veldt.losses.trajectories import Minibatches, TrajectoryReader, select_rows
 from veldt.losses.vtrace import Traces, corrected_targets
 from veldt.networks import Network, NetworkOptions
-from veldt.options.checked import Fraction, NotNegative, Positive
+from veldt.options.checked import Bounds, Fraction, NotNegative, Positive
 from veldt.types import EnvironmentSpec
 
 _EPSILON_FLOOR = 1e-6
@@ -99,6 +100,26 @@ class ActorCriticOptions(TargetOptions):
     reduction: Literal["mean", "sum"] = "mean"
     """mean or sum over rows; learning rates are not portable between the two."""
 
+    @property
+    def steps_per_batch(self) -> tuple[int, int]:
+        """Passes over each batch, and minibatches of each pass."""
+        return 1, 1
+
+
+@dataclass(frozen=True)
+class VTraceOptions(ActorCriticOptions):
+    """Several passes over each batch, whose targets follow the weights of each step."""
+
+    epochs: Annotated[int, Bounds(1, 100)] = 1
+    """Passes over each batch."""
+    minibatches: Annotated[int, Bounds(1, 10_000)] = 1
+    """Parts of the batch, whole trajectories shuffled anew in each epoch, that make one gradient
+    step each."""
+
+    @property
+    def steps_per_batch(self) -> tuple[int, int]:
+        return self.epochs, self.minibatches
+
 
 @dataclass(eq=False)
 class OverTrajectories(Objective):
@@ -121,15 +142,41 @@ class OverTrajectories(Objective):
 class ActorCritic(OverTrajectories):
     """The policy gradient with targets corrected for lag.
 
+    With several passes the correction also covers what the steps before have changed: targets
+    are computed anew for each minibatch.
+
     Args:
         options: Discount, correction, weights of the terms and reduction.
     """
 
     options: ActorCriticOptions
 
+    def open(self, network: Network) -> None:
+        super().open(network)
+        self._random = torch.Generator().manual_seed(self.seed)
+        self._states = [f"state.{name}" for name in network.state_fields()]
+
+    def passes(self, batch: Tensors) -> Iterable[Tensors]:
+        epochs, minibatches = self.options.steps_per_batch
+        if epochs * minibatches == 1:
+            yield batch
+            return
+        columns = batch["ignored"].shape[1]
+        states = {name: batch[name] for name in self._states}
+        # The version is one entry per trajectory, not per column, and the loss does not read it.
+        rows = {
+            name: entry
+            for name, entry in batch.items()
+            if name not in states and entry.shape[1] == columns and name != "parameter_version"
+        }
+        parts = Minibatches(rows, states, minibatches, whole_columns=True)
+        for _ in range(epochs):
+            yield from parts.shuffled(self._random)
+
     def __call__(self, batch: Tensors) -> Loss:
         options, network = self.options, self._network
         assert network.distribution is not None
+        batch = select_rows(batch, whole_columns=True)
         seen = self._reader.evaluate(batch)
         targets = corrected_targets(options.correction, seen.log_rhos, seen.rows, options.traces)
         loss = policy_gradient_loss(

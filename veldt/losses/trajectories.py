@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network over a batch of trajectories: outputs of every row, values of true successors."""
+"""A network over a batch of trajectories: outputs of every row, values of true successors,
+minibatches of rows or columns."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,9 @@ from veldt.losses import Tensors
 from veldt.losses.returns import Rows
 from veldt.networks import Network
 from veldt.types import LAST_ACTION, LAST_REWARD
+
+INDEX = "index"
+"""Entry of a minibatch: which rows of the other entries belong to it."""
 
 
 class Evaluated(NamedTuple):
@@ -103,3 +107,55 @@ class TrajectoryReader:
         following = following.clone()
         following[rows] = getattr(last, output)
         return following
+
+
+class Minibatches:
+    """Cuts prepared rows [T, B, ...] into `count` shuffled parts.
+
+    Without memory the rows of all trajectories are mixed, and a minibatch is [n, ...]. With memory
+    whole columns stay together, [T, n, ...], beside their `state.*` entries [n, ...]. A part is all
+    rows and an index, so that gathering is recorded together with the loss. Rows outside `counted`
+    [T, B] are left out, which is not possible with memory.
+    """
+
+    def __init__(
+        self,
+        rows: Tensors,
+        states: Tensors,
+        count: int,
+        whole_columns: bool,
+        counted: Tensor | None = None,
+    ) -> None:
+        steps, columns = next(iter(rows.values())).shape[:2]
+        folded = rows if whole_columns else {k: v.flatten(0, 1) for k, v in rows.items()}
+        self._all = {**folded, **states}
+        self._items = columns if whole_columns else steps * columns
+        self._places = None
+        if counted is not None:
+            self._places = counted.flatten().nonzero().squeeze(1)
+            self._items = len(self._places)
+        self._count = min(count, self._items)
+
+    def shuffled(self, generator: torch.Generator) -> Iterator[Tensors]:
+        """Every row once. Sizes differ by at most one row (or column)."""
+        if self._count == 1 and self._places is None:
+            yield self._all
+            return
+        device = next(iter(self._all.values())).device
+        order = torch.randperm(self._items, generator=generator).to(device)
+        if self._places is not None:
+            order = self._places[order]
+        for index in order.tensor_split(self._count):
+            yield {**self._all, INDEX: index}
+
+
+def select_rows(part: Tensors, whole_columns: bool) -> Tensors:
+    """The rows (or columns) of a minibatch."""
+    if INDEX not in part:
+        return part
+    rows = dict(part)
+    index = rows.pop(INDEX)
+    return {
+        name: entry.index_select(int(whole_columns and not name.startswith("state.")), index)
+        for name, entry in rows.items()
+    }
