@@ -32,7 +32,9 @@ PAGES = [
     *sorted((ROOT / "docs" / "howto").glob("*.md")),
 ]
 SLOW = ("backends.md", "experiments.md", "monitoring.md", "using.md")
-OTHERS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
+OTHERS = [
+    ROOT / name for name in ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")
+]
 GENERATED = sorted((ROOT / "docs" / "architectures").glob("*.md"))
 EXAMPLES = {
     "own_environment_and_network.py": ("--backend", "serial", "--env-steps", "2000"),

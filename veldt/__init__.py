@@ -27,7 +27,7 @@ __all__ = [
     "sweep",
     "train",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "veldt.api": ("evaluate", "export", "load", "resume", "sweep", "train"),

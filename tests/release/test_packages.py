@@ -95,14 +95,20 @@ def test_the_sdist_can_be_built_from(built):
     } <= names
 
 
-def test_the_version_stands_in_one_place():
+def test_the_version_is_told_alike_where_it_is_told():
     assert PROJECT["dynamic"] == ["version"]
     assert "version" not in PROJECT
-    assert not re.search(r"^version:", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    [date] = re.findall(r"^date-released: (.+)$", citation, re.M)
+    assert re.findall(r"^version: (.+)$", citation, re.M) == [veldt.__version__]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    entry = changes.partition(f"\n## [{veldt.__version__}] - {date}\n")[2].partition("\n## [")[0]
+    assert 0 < len(entry.splitlines()) <= 60
 
 
 def test_every_version_that_is_promised_is_tried():
-    workflow = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    folder = ROOT / ".github/workflows"
+    workflow = "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yml")))
     tried = re.findall(r"python: \[(.*)\]", workflow)
     named = [entry for entry in PROJECT["classifiers"] if "Python :: 3." in entry]
     assert tried
