@@ -227,9 +227,6 @@ class GradientSink(Part):
         `version` is that of the learner's own."""
         return version
 
-    def roll_back(self) -> None:
-        """Restore other copies after the learner has restored its own vector."""
-
     def state(self) -> Arrays:
         return {}
 

@@ -41,9 +41,11 @@ def test_merge_equals_numpy_over_all_valid_rows():
     assert inputs["observation.a"][1, 0] == 1e6, "the raw batch stays raw"
 
 
-def test_no_valid_row_changes_nothing():
+@pytest.mark.parametrize(("value", "valid"), [("nan", False), ("nan", True), ("1e30", True)])
+def test_rows_that_are_not_valid_or_too_large_change_nothing(value, valid):
     moments = RunningMoments((2,))
-    moments.update(torch.full((3, 2), float("nan")), torch.zeros(3).bool())
+    rows = torch.tensor([[0.0, float(value)], [0.0, -float(value)]])
+    moments.update(rows, torch.full((2,), valid))
     assert moments.count == 0
     assert moments.mean.tolist() == [0.0, 0.0]
     assert moments.variance.tolist() == [1.0, 1.0]

@@ -42,6 +42,18 @@ def test_one_thread_continues_while_they_wait_for_cores(machine):
     assert torch.get_num_threads() == threads.number == 1
 
 
+@pytest.mark.parametrize("disturbed_seconds", [60, 900])
+def test_all_threads_are_used_again_soon_after_a_disturbance(machine, disturbed_seconds):
+    threads = LearnerThreads(2, True)
+    with_one = 0.0
+    for _ in range(10 * disturbed_seconds):
+        machine.compute(threads, 0.1, waiting_share=0.5 if threads.number == 2 else 0.1)
+        with_one += 0.1 * (threads.number == 1)
+    assert with_one > 0.9 * disturbed_seconds
+    machine.compute(threads, 12, waiting_share=0.05)
+    assert torch.get_num_threads() == threads.number == 2
+
+
 @pytest.mark.parametrize(("most", "gives_way"), [(2, False), (1, True)])
 def test_a_number_that_was_asked_for_stays(machine, most, gives_way):
     threads = LearnerThreads(most, gives_way)

@@ -33,7 +33,9 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def update(self, rows: Tensor, valid: Tensor) -> None:
-        """Merge the rows [N, *shape] where `valid` [N]; in float64, since sums cancel."""
+        """Merge the rows [N, *shape] where `valid` [N]; in float64, since sums cancel.
+
+        Rows whose moments are not finite float32 numbers change nothing."""
         rows = rows[valid].double()
         added = float(rows.shape[0])
         if added == 0.0:
@@ -44,8 +46,12 @@ class RunningMoments(nn.Module):
         weight = added / (self.count.double() + added)
         delta = mean - self.mean.double()
         merged = torch.lerp(self.variance.double(), variance, weight)
-        self.variance.copy_(merged + delta.square() * weight * (1.0 - weight))
-        self.mean.add_((delta * weight).float())
+        merged = (merged + delta.square() * weight * (1.0 - weight)).float()
+        mean = self.mean + (delta * weight).float()
+        if not torch.isfinite(mean + merged).all():
+            return
+        self.variance.copy_(merged)
+        self.mean.copy_(mean)
         self.count.add_(added).clamp_(max=MAX_COUNT)
 
     def sums(self) -> Tensor:

@@ -112,9 +112,6 @@ class Hogwild(GradientSink):
     def newest_version(self, version: int) -> int:
         return self.model.version()
 
-    def roll_back(self) -> None:
-        self._shared.copy_(self._flat.vector)
-
     def state(self) -> Arrays:
         """The worker's own statistics; shared ones are saved with all other shared memory."""
         if self.statistics is not None:

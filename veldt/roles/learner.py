@@ -7,7 +7,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import torch
@@ -30,11 +29,10 @@ from veldt.roles.ga3c_tuner import Gate
 from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 MOST_DROPS_IN_A_ROW = 20
-_UPDATES_BETWEEN_COPIES = 100
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
-_CHECK_SECONDS = 0.5
+_CHECK_SECONDS = 0.25
 _MOST_WAITING = 0.25  # of the threads' time; alone on its cores a learner has 0.07
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 320.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 10.0
 
 
 @dataclass(eq=False)
@@ -79,7 +77,7 @@ class Learner(Role):
         if device.type == "cuda":
             step = self.gradients.device_step()
             self._recorded = RecordedGradient(self.objective, self._flat, device, step)
-        self._guard = FiniteGuard(context, self._flat, self._version, self.gradients, self.weights)
+        self._guard = FiniteGuard(context)
         self._telemetry = telemetry = context.telemetry
         self._learning, self._publishing = telemetry.stage("learn"), telemetry.stage("publish")
         self._handing_over = telemetry.stage("hand_over")
@@ -164,11 +162,11 @@ class Learner(Role):
             scale = decay * float(loss.learning_rate_scale * own_scale)
             gradient = Gradient(self._flat.gradient, self._version, scale, loss.total, rows)
             version = self.gradients.apply(gradient)
-            self._guard.check(self._version)
+            self._guard.check()
         if stepped_on_device:
             self._completion.wait()  # also for the batch, which is released after this
             self.gradients.count_device_steps()
-            self._guard.check(self._version)
+            self._guard.check()
         self._report(loss.metrics)
         if isinstance(self.source, ExperiencePart) and loss.priorities is not None:
             self.source.prioritize(batch, loss.priorities.cpu().numpy())
@@ -247,68 +245,29 @@ class Learner(Role):
 
 
 class NotFiniteError(RuntimeError):
-    """Too many consecutive gradients were not finite; the last good weights were restored."""
+    """Too many consecutive gradients were not finite."""
 
 
 class FiniteGuard:
-    """Keeps a learner's weights finite, and ends a run with too many consecutive bad gradients.
+    """Ends a run with too many consecutive gradients that are not finite.
 
-    Gradient sinks drop and count gradients that are not finite. One with a finite norm leaves the
-    weights finite, so these are only checked when they are copied, every 100 updates."""
+    Gradient sinks drop each of them whole and count it, so the weights are still those before."""
 
-    def __init__(
-        self,
-        context: NodeContext,
-        flat: FlatParameters,
-        version: int,
-        gradients: GradientSink,
-        weights: ParameterSink | None,
-    ) -> None:
-        self._flat, self._gradients, self._weights = flat, gradients, weights
+    def __init__(self, context: NodeContext) -> None:
         self._drops = context.telemetry.counter("dropped.not_finite")
         self._seen = self._drops.value
         self._in_a_row = 0
-        self._good, self._good_version = flat.vector.clone(), version
-        self._updates_until_copy = _UPDATES_BETWEEN_COPIES
 
-    def check(self, version: int) -> None:
-        """Call it after every gradient, with the version of the weights it was computed from."""
-        if self._drops.value == self._seen:
-            self._in_a_row = 0
-            self._copy_if_due(version)
-            return
-        self._seen = self._drops.value
-        self._in_a_row += 1
-        statistics = slice(self._flat.num_trained, None)
-        if not _is_finite(self._flat.vector[statistics]):
-            # The bad batch is in them, and they are published with the weights.
-            self._flat.vector[statistics] = self._good[statistics]
-            self._gradients.roll_back()
+    def check(self) -> None:
+        """Call it after every gradient."""
+        dropped = self._drops.value - self._seen
+        self._seen += dropped
+        self._in_a_row = self._in_a_row + 1 if dropped else 0
         if self._in_a_row >= MOST_DROPS_IN_A_ROW:
-            self._give_up(version)
-
-    def _copy_if_due(self, version: int) -> None:
-        self._updates_until_copy -= 1
-        if self._updates_until_copy > 0:
-            return
-        self._updates_until_copy = _UPDATES_BETWEEN_COPIES
-        if _is_finite(self._flat.vector):
-            self._good.copy_(self._flat.vector)
-            self._good_version = version
-
-    def _give_up(self, version: int) -> NoReturn:
-        self._flat.load(self._good)
-        self._gradients.roll_back()
-        if self._weights is not None:
-            self._weights.publish(Parameters(self._good.cpu().numpy(), version + 1))
-        raise NotFiniteError(
-            f"{self._in_a_row} gradients in a row were not finite; the weights are those of about"
-            f" version {self._good_version} again; lower the learning rate"
-        )
-
-
-def _is_finite(vector: torch.Tensor) -> bool:
-    return bool(torch.isfinite(vector).all())
+            raise NotFiniteError(
+                f"{self._in_a_row} gradients in a row were not finite; the weights are those before"
+                " them; lower the learning rate"
+            )
 
 
 class LearnerThreads:
@@ -317,37 +276,33 @@ class LearnerThreads:
     Threads of one computation often wait for each other, and spin while they wait. With two busy
     learners on two cores an update with two threads took thirty times as long as alone, and with
     one thread 1.5 times. So a learner whose threads wait for cores continues with one, and tries
-    again after a pause, which doubles with each try."""
+    all of them again after a pause, which is longer the more often that failed."""
 
     def __init__(self, most: int, gives_way: bool) -> None:
         self._most = most
         self._seen = scheduled_seconds() if gives_way and most > 1 else None
         self._pause = _FIRST_PAUSE_SECONDS
-        self._next_check, self._next_try = time.monotonic() + _CHECK_SECONDS, 0.0
-        self._use(most)
+        self._use(most, _CHECK_SECONDS)
 
-    def _use(self, number: int) -> None:
-        self.number = number
+    def _use(self, number: int, seconds: float) -> None:
+        """Compute with `number` threads until the check after that many seconds."""
+        self.number, self._next_check = number, time.monotonic() + seconds
         torch.set_num_threads(number)
 
     def check(self) -> None:
         """Call it between two gradients."""
-        now = time.monotonic()
-        if self._seen is None or now < self._next_check:
+        if self._seen is None or time.monotonic() < self._next_check:
             return
-        self._next_check = now + _CHECK_SECONDS
-        found = scheduled_seconds()
-        if found is None:
-            return
+        found = scheduled_seconds() or self._seen
         ran, waited = found[0] - self._seen[0], found[1] - self._seen[1]
         self._seen = found
-        if self.number == 1:
-            if now >= self._next_try:
-                self._use(self._most)
-        elif waited > _MOST_WAITING * (ran + waited):
-            self._use(1)
-            self._next_try = now + self._pause
+        if self.number > 1 and waited > _MOST_WAITING * (ran + waited):
+            self._use(1, self._pause)
             self._pause = min(2.0 * self._pause, _LONGEST_PAUSE_SECONDS)
+        else:
+            if self.number > 1:
+                self._pause = max(0.5 * self._pause, _FIRST_PAUSE_SECONDS)
+            self._use(self._most, _CHECK_SECONDS)
 
 
 def scheduled_seconds() -> tuple[float, float] | None:
