@@ -98,35 +98,22 @@ class RequestServer(Protocol):
     def answer(self, slot: Slot, row: int, client: int) -> None: ...
 
 
-class ReceivedRow(Protocol):
+@dataclass(frozen=True)
+class ReceivedRow:
     """One row of one group of environments, received over a stream."""
 
-    @property
-    def client(self) -> int: ...
-
-    @property
-    def group(self) -> int: ...
-
-    @property
-    def incarnation(self) -> int: ...
-
-    @property
-    def connection(self) -> int: ...
-
-    @property
-    def arrays(self) -> Arrays: ...
-
-
-class ExternalRow(ReceivedRow, Protocol):
-    """One step of an external simulator."""
-
-    @property
-    def leaves(self) -> bool:
-        """Whether this is its last step, which needs no answer."""
-
-    @property
-    def left(self) -> bool:
-        """Whether it has disconnected; the row then has no step."""
+    client: int
+    group: int
+    incarnation: int
+    connection: int
+    """Grows with each stream; trajectories of an older stream are not continued."""
+    arrays: Arrays
+    answer: Callable[[bytes], None]
+    """Sends the reply; ignored if the stream has ended."""
+    leaves: bool = False
+    """The last row of an external simulator, which needs no answer."""
+    left: bool = False
+    """An external simulator has disconnected; there are no arrays."""
 
 
 class StreamClient(Protocol):
@@ -140,15 +127,13 @@ class StreamClient(Protocol):
 
 
 class StreamServer(Protocol):
-    """Receives the rows of all clients and sends answers."""
+    """Receives the rows of all clients."""
 
     @property
     def refused(self) -> dict[str, int]:
         """Number of refused messages, by reason."""
 
     def take(self) -> ReceivedRow | None: ...
-
-    def answer(self, received: ReceivedRow, data: bytes) -> None: ...
 
     def close(self) -> None: ...
 

@@ -100,7 +100,7 @@ def exchange(server: RpcServer, client: StreamClient, value: float) -> None:
     client.send(0, row_bytes(value))
     request = wait_for(server.take, "a row", client.receive)
     assert (request.arrays["observation"] == np.float32(value)).all()
-    server.answer(request, answer_bytes(int(value)))
+    request.answer(answer_bytes(int(value)))
     group, arrays = wait_for(client.receive, "an answer", server.take)
     assert group == 0
     assert (arrays["env_action"] == int(value)).all()

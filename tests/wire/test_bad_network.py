@@ -91,13 +91,13 @@ def test_a_reset_in_midstream_loses_no_answer_and_doubles_none(tmp_path, lost):
             if lost == "answer":
                 request = wait_for(server.take, "a row", client.receive)
                 proxy.reset()
-                server.answer(request, answer_bytes(int(value)))
+                request.answer(answer_bytes(int(value)))
             else:
                 proxy.reset()
             while (found := client.receive()) is None:
                 request = server.take()  # on whichever stream it comes
                 if request is not None:
-                    server.answer(request, answer_bytes(int(request.arrays["observation"][0, 0])))
+                    request.answer(answer_bytes(int(request.arrays["observation"][0, 0])))
             assert found[1]["env_action"][0] == value
             for _ in range(20):
                 assert client.receive() is None, "an answer came twice"
@@ -117,7 +117,7 @@ def test_a_peer_that_went_silent_is_noticed(tmp_path):
         request = wait_for(server.take, "the row on a new connection", client.receive)
         seconds = time.monotonic() - began
         assert request.arrays["observation"][0, 0] == 2.0
-        server.answer(request, answer_bytes(2))
+        request.answer(answer_bytes(2))
         wait_for(client.receive, "its answer", server.take)
         assert client.connections == 2
         assert seconds < MOST_DETECTION_SECONDS

@@ -40,7 +40,7 @@ OTHER = StreamFormat(
 
 def fuzzed(draw: random.Random) -> list[bytes]:
     """The frames of one hostile stream. None of them ends in an honest question."""
-    row = bytearray(FORMAT.encode_row(draw.randrange(3), 0, row_bytes(1.0)))
+    row = bytearray(FORMAT.encode_row(0, row_bytes(1.0)))
     kind = draw.randrange(8)
     if kind == 0:
         return [draw.randbytes(draw.randrange(300))]
@@ -54,13 +54,12 @@ def fuzzed(draw: random.Random) -> list[bytes]:
         return [OTHER.encode_open(1, 0)]
     if kind == 4:
         value = draw.choice([float("nan"), float("inf"), float("-inf")])
-        return [OPEN, FORMAT.encode_row(0, 0, row_bytes(value))]
+        return [OPEN, FORMAT.encode_row(0, row_bytes(value))]
     if kind == 5:
-        return [OPEN, *[FORMAT.encode_row(0, 0, row_bytes())] * 3]
+        return [OPEN, *[FORMAT.encode_row(0, row_bytes())] * 3]
     if kind == 6:
-        length = b"\x12\xff\xff\xff\xff\x0f"  # a row that claims to have 4 GB
-        return [OPEN, length + draw.randbytes(20)]
-    return [OPEN, FORMAT.encode_row(0, draw.randrange(1, 2**32), row_bytes())]
+        return [OPEN, OPEN]
+    return [OPEN, FORMAT.encode_row(draw.randrange(1, 2**64), row_bytes())]
 
 
 def hostile(address: str, seed: int, count: int, codes: list[grpc.StatusCode]) -> None:
@@ -85,7 +84,7 @@ def test_an_honest_actor_is_served_while_others_send_fuzzed_frames(tmp_path):
         def answer_the_honest_one() -> None:
             request = server.take()
             if request is not None and request.client == 0:
-                server.answer(request, answer_bytes(1))
+                request.answer(answer_bytes(1))
 
         process = psutil.Process()
         before = process.memory_info().rss
@@ -100,7 +99,7 @@ def test_an_honest_actor_is_served_while_others_send_fuzzed_frames(tmp_path):
         grown = (process.memory_info().rss - before) / 2**20
         exchange(server, client, 5.0)
         assert client.connections == 1
-        reasons = {"malformed", "not_finite", "wrong_format", "replayed"}
+        reasons = {"malformed", "not_finite", "wrong_format", "out_of_turn"}
         assert set(server.refused) >= reasons
     allowed = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "ABORTED", "OK", "UNAVAILABLE"}
     assert {code.name for code in codes} <= allowed

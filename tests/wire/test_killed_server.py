@@ -65,7 +65,7 @@ def serve(address: str, journal: str) -> None:
             assembler.begin(row.client, row)
         assembler.receive(row.client, row)
         assembler.place(row.client, row)
-        server.answer(row, answer_bytes(int(row.arrays["observation"][0, 0])))
+        row.answer(answer_bytes(int(row.arrays["observation"][0, 0])))
 
 
 PROGRAM = "import sys; from test_killed_server import serve; serve(sys.argv[1], sys.argv[2])"

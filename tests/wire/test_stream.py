@@ -37,7 +37,7 @@ Code = grpc.StatusCode
     [
         ([OPEN], None, "unauthenticated", Code.UNAUTHENTICATED),
         ([b"\xff" * 40], SECURITY.token, "malformed", Code.INVALID_ARGUMENT),
-        ([OPEN, _TOO_LARGE], SECURITY.token, "oversized", Code.RESOURCE_EXHAUSTED),
+        ([OPEN, _TOO_LARGE], SECURITY.token, "malformed", Code.INVALID_ARGUMENT),
         ([OPEN, bytes(64 << 20)], SECURITY.token, None, Code.RESOURCE_EXHAUSTED),  # not even held
     ],
 )

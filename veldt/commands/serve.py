@@ -18,12 +18,13 @@ import torch
 from veldt.environments.lookup import MOST_PORT
 from veldt.errors import ConfigurationError
 from veldt.policy import PolicyState, TrainedPolicy
+from veldt.ports import ReceivedRow
 from veldt.run.best import BEST
 from veldt.run.loading import loaded
 from veldt.run.process import output_stream
 from veldt.telemetry.result import dumps
 from veldt.types import ACTION_MASK
-from veldt.wire.external import ExternalFormat, ExternalRow, ExternalServicer
+from veldt.wire.external import ExternalFormat, ExternalServicer
 from veldt.wire.security import from_environment
 from veldt.wire.transport import RpcServer
 
@@ -57,19 +58,19 @@ class PolicyService:
 
     def step(self) -> bool:
         """Answer pending requests; False if there were none."""
-        rows: list[ExternalRow] = []
+        rows: list[ReceivedRow] = []
         while (row := self._server.take()) is not None:
             if row.left:
                 self._states.pop(row.connection, None)
                 self._streams.discard(row.connection)
+                rows = [earlier for earlier in rows if earlier.connection != row.connection]
             elif not row.leaves:
                 rows.append(row)
-        rows = [row for row in rows if not row.session.has_ended]
         if rows:
             self._answer(rows)
         return bool(rows)
 
-    def _answer(self, rows: list[ExternalRow]) -> None:
+    def _answer(self, rows: list[ReceivedRow]) -> None:
         new = {row.connection for row in rows} - self._streams
         self._streams |= new
         self.clients += len(new)
@@ -78,17 +79,17 @@ class PolicyService:
         actions = self._actions(rows)
         start = 0
         for row in rows:
-            end = start + row.session.width
-            self._server.answer(row, actions[start:end].tobytes())
+            end = start + _width(row)
+            row.answer(actions[start:end].tobytes())
             start = end
 
-    def _actions(self, rows: list[ExternalRow]) -> np.ndarray:
+    def _actions(self, rows: list[ReceivedRow]) -> np.ndarray:
         policy = self._policy
         names = [entry.name for entry in policy.leaves]
         joined = {name: np.concatenate([row.arrays[name] for row in rows]) for name in names}
         if any(ACTION_MASK in row.arrays for row in rows):
             masks = [
-                row.arrays.get(ACTION_MASK, np.ones((row.session.width, policy.num_choices), bool))
+                row.arrays.get(ACTION_MASK, np.ones((_width(row), policy.num_choices), bool))
                 for row in rows
             ]
             joined[ACTION_MASK] = np.concatenate(masks)
@@ -101,9 +102,9 @@ class PolicyService:
         state.divide(states)
         return actions
 
-    def _state(self, row: ExternalRow) -> PolicyState:
+    def _state(self, row: ReceivedRow) -> PolicyState:
         if row.connection not in self._states:
-            self._states[row.connection] = self._policy.initial_state(row.session.width)
+            self._states[row.connection] = self._policy.initial_state(_width(row))
         state = self._states[row.connection]
         state.reset(row.arrays["first"])
         return state
@@ -111,6 +112,10 @@ class PolicyService:
     def close(self) -> None:
         """End all streams."""
         self._server.close()
+
+
+def _width(row: ReceivedRow) -> int:
+    return len(row.arrays["first"])
 
 
 def serve_run(

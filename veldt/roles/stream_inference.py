@@ -13,13 +13,12 @@ so it clips rewards and counts episodes and env steps.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import numpy as np
 
 from veldt.context import NodeContext
 from veldt.environments.lookup import ExternalEndpoint
-from veldt.ports import ExperienceSink, ExternalRow, ReceivedRow, StreamServer
+from veldt.ports import ExperienceSink, ReceivedRow, StreamServer
 from veldt.roles.actor import Actor
 from veldt.roles.inference import BatchedInference, BatchedPolicy, BatchRule
 from veldt.roles.policies import ENV_ACTION
@@ -239,7 +238,7 @@ class StreamInference(BatchedInference[_Placed]):
         reply = self.policy.act(rows, [self._number(row) for row, _, _ in requests])
         for position, (row, _, _) in enumerate(requests):
             self._answer_buffer[ENV_ACTION][:] = reply.env_action[self.policy.part(position)]
-            self.stream.answer(row, self._answer_buffer.raw.tobytes())
+            row.answer(self._answer_buffer.raw.tobytes())
 
     def _count_refusals(self) -> None:
         if self.stream.refused == self._refused_seen:
@@ -288,15 +287,15 @@ class ExternalInference(StreamInference):
         self._connected.set(len(self._held) * self._returns.shape[1])
 
     def _receive(self, row: ReceivedRow) -> None:
-        came, place = cast(ExternalRow, row), row.client
-        if came.left:
+        place = row.client
+        if row.left:
             self._leave(place)
             return
         if place not in self._held:
             self._held.add(place)
             self._count_held()
         self._read_step(place, row)
-        if not came.leaves:
+        if not row.leaves:
             super()._receive(row)
         elif not self._assembler.is_new_connection(place, row):
             self._assembler.receive(place, row)

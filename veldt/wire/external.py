@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
 import gymnasium
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from veldt.environments import Interface
 from veldt.environments.spaces import (
@@ -28,9 +29,10 @@ from veldt.environments.spaces import (
 )
 from veldt.errors import ConfigurationError
 from veldt.policy.trained import Entry, ObservationReader
+from veldt.ports import ReceivedRow
 from veldt.types import ACTION_MASK
 from veldt.wire import policy_pb2 as pb
-from veldt.wire.protocol import Refused, Servicer, Session, parse
+from veldt.wire.protocol import Refused, Servicer, Session
 from veldt.wire.security import Security
 from veldt.wire.transport import RpcServer
 
@@ -252,6 +254,19 @@ def _text(entry: Entry) -> str:
     return f"{entry.name} {_dtype(entry).name} {entry.shape}"
 
 
+def _parse(message: bytes, most_bytes: int) -> pb.Request:
+    """A message of a client."""
+    if len(message) > most_bytes:
+        raise Refused("oversized", f"{len(message):,} bytes, {most_bytes:,} allowed")
+    try:
+        parsed = pb.Request.FromString(message)
+    except DecodeError as error:
+        raise Refused("malformed", "the bytes are no veldt.Request") from error
+    if parsed.WhichOneof("kind") is None:
+        raise Refused("malformed", "the message is empty")
+    return parsed
+
+
 def _rewards(rewards: Sequence[float], width: int) -> np.ndarray:
     if not rewards:
         return np.zeros(width, np.float32)
@@ -285,26 +300,6 @@ def _array(data: bytes, dtype: np.dtype, shape: tuple[int, ...], what: str) -> n
     return np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
 
 
-@dataclass(frozen=True)
-class ExternalRow:
-    """One step of the environments of one place."""
-
-    client: int
-    """The place."""
-    connection: int
-    """The number of the stream."""
-    session: ExternalSession
-    part: slice
-    """The rows of this place among the stream's environments."""
-    arrays: Arrays = field(default_factory=dict)
-    leaves: bool = False
-    """The client expects no answer."""
-    left: bool = False
-    """The stream has ended; there are no arrays."""
-    group: int = 0
-    incarnation: int = 0
-
-
 class ExternalSession(Session):
     """One stream, which may send a Step only after the last one was answered."""
 
@@ -318,10 +313,10 @@ class ExternalSession(Session):
         self.places: list[int] = []
         self._is_first = True
         self._unanswered = 0
-        self._has_left = self.has_ended = False
+        self._has_left = self._has_ended = False
 
     def receive(self, message: bytes) -> None:
-        request = parse(pb.Request, message, self._servicer.max_request_bytes)
+        request = _parse(message, self._servicer.max_request_bytes)
         if request.WhichOneof("kind") == "hello":
             self._open(request.hello)
         else:
@@ -349,29 +344,31 @@ class ExternalSession(Session):
         self._unanswered = 0 if step.leaves else len(self.places)
         for place, part in self._parts():
             rows = {name: array[part] for name, array in arrays.items()}
-            row = ExternalRow(place, self.number, self, part, rows, leaves=step.leaves)
-            self._servicer.put(row)
+            answer = partial(self._answer, part)
+            self._servicer.put(ReceivedRow(place, 0, 0, self.number, rows, answer, step.leaves))
 
     def _parts(self) -> list[tuple[int, slice]]:
         width = self.width // max(1, len(self.places))
         return [(place, slice(i * width, (i + 1) * width)) for i, place in enumerate(self.places)]
 
-    def answer(self, part: slice, actions: np.ndarray) -> None:
-        if self.has_ended:
+    def _answer(self, part: slice, data: bytes) -> None:
+        if self._has_ended:
             return
-        self._actions[part] = actions
+        actions = self._actions[part]
+        actions[:] = np.frombuffer(data, actions.dtype, actions.size).reshape(actions.shape)
         self._unanswered -= 1
         if not self._unanswered:
             self._send(self._servicer.format.encode_actions(self._actions))
 
     def close(self) -> None:
         """The stream has ended; `take` frees its places when it reads these rows."""
-        self.has_ended = True
+        self._has_ended = True
         for place, part in self._parts():
-            self._servicer.put(ExternalRow(place, self.number, self, part, left=True))
+            answer = partial(self._answer, part)
+            self._servicer.put(ReceivedRow(place, 0, 0, self.number, {}, answer, left=True))
 
 
-class ExternalServicer(Servicer[ExternalRow]):
+class ExternalServicer(Servicer):
     """All streams of a server, which hold `num_places` places among them.
 
     A stream holds one place for each `group_width` of its environments; None: one for all."""
@@ -422,39 +419,40 @@ class ExternalServicer(Servicer[ExternalRow]):
             )
         return [self._free.pop() for _ in range(wanted)]
 
-    def take(self) -> ExternalRow | None:
+    def take(self) -> ReceivedRow | None:
         """The next row, or None. Frees the place of a client that has left."""
         row = super().take()
         if row is not None and row.left:
             self._free.append(row.client)
         return row
 
-    def answer(self, received: ExternalRow, data: bytes) -> None:
-        shape = (received.part.stop - received.part.start, *self.format.action.shape)
-        actions = np.frombuffer(data, self.reply_dtype, prod(shape))
-        received.session.answer(received.part, actions.reshape(shape))
-
 
 class _FirstHello(Session):
     """Reads the Hello of a stream, then ends it; the client will connect again."""
 
+    _servicer: _Undeclared
+
     def receive(self, message: bytes) -> None:
-        request = parse(pb.Request, message, _HELLO_BYTES)
+        request = _parse(message, _HELLO_BYTES)
         if request.WhichOneof("kind") != "hello":
             raise Refused("malformed", "a stream begins with Hello")
         declared_interface(request.hello)
-        self._servicer.put(request.hello)
+        self._servicer.hello = request.hello
         raise Refused("no_place", "the run begins with these spaces; connect again")
+
+
+class _Undeclared(Servicer):
+    hello: pb.Hello | None = None
 
 
 def first_hello(address: str, security: Security, is_wanted: Callable[[], bool]) -> pb.Hello | None:
     """Listen until a client has declared its spaces; None once `is_wanted` returns False."""
-    method = (SERVICE, METHOD)
-    servicer = Servicer[pb.Hello](_FirstHello, method, _HELLO_BYTES, _UNDECLARED_STREAMS)
+    servicer = _Undeclared(_FirstHello, (SERVICE, METHOD), _HELLO_BYTES, _UNDECLARED_STREAMS)
     server = RpcServer(servicer, address, security)
     try:
-        while (hello := server.take()) is None and is_wanted():
+        while servicer.hello is None and is_wanted():
+            server.take()
             time.sleep(_POLL_SECONDS)
-        return hello
+        return servicer.hello
     finally:
         server.close()

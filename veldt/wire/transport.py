@@ -15,21 +15,14 @@ import selectors
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
 
 from veldt.errors import ConfigurationError
-from veldt.wire.protocol import (
-    METHOD,
-    SERVICE,
-    Received,
-    Refused,
-    Servicer,
-    Session,
-    StreamFormat,
-)
+from veldt.ports import ReceivedRow
+from veldt.wire.protocol import METHOD, SERVICE, Refused, Servicer, Session, StreamFormat
 from veldt.wire.security import TLS_NAME, TOKEN_HEADER, Security, check_address
 
 _GRACE_SECONDS = 0.2
@@ -107,15 +100,13 @@ class PolledEventLoop:
         self.asyncio_loop.close()
 
 
-class RpcServer(Generic[Received]):
-    """The server end of all streams, which listens from its construction on.
+class RpcServer:
+    """The server end of all streams, which listens from its construction on."""
 
-    `take` processes received messages when no row is waiting."""
-
-    def __init__(self, servicer: Servicer[Received], address: str, security: Security) -> None:
+    def __init__(self, servicer: Servicer, address: str, security: Security) -> None:
         check_address(address, security)
         self._servicer, self._security = servicer, security
-        self._answered = False
+        self._has_outgoing = False
         self._loop = PolledEventLoop()
         self._loop.run_until_complete(self._listen(address))
 
@@ -128,21 +119,17 @@ class RpcServer(Generic[Received]):
         """Readable when something was received."""
         return self._loop.fileno()
 
-    def take(self) -> Received | None:
-        request = self._servicer.take()
-        if request is None:
-            if self._answered:
-                self._answered = False
+    def take(self) -> ReceivedRow | None:
+        """The next row; sends queued answers and reads messages when none is waiting."""
+        row = self._servicer.take()
+        if row is None:
+            if self._has_outgoing:
+                self._has_outgoing = False
                 self._loop.run_once()
             else:
                 self._loop.run_if_ready()
-            request = self._servicer.take()
-        return request
-
-    def answer(self, request: Received, data: bytes) -> None:
-        """Queue the answer; the next `take` without a waiting row sends it."""
-        self._answered = True
-        self._servicer.answer(request, data)
+            row = self._servicer.take()
+        return row
 
     def close(self) -> None:
         """End all streams; actors see a lost connection."""
@@ -186,7 +173,12 @@ class RpcServer(Generic[Received]):
             self._servicer.refused["unauthenticated"] += 1
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "unknown token")
         outgoing: asyncio.Queue[bytes] = asyncio.Queue()
-        session, may_write = self._servicer.connect(outgoing.put_nowait), asyncio.Lock()
+
+        def send(message: bytes) -> None:
+            self._has_outgoing = True
+            outgoing.put_nowait(message)
+
+        session, may_write = self._servicer.connect(send), asyncio.Lock()
         writing = asyncio.create_task(_write(context, outgoing, may_write))
         try:
             await _read(context, session)
@@ -254,7 +246,6 @@ class StreamClient:
         self._security, self._give_up_seconds = security, give_up_seconds
         self._inbox: deque[Answer] = deque()
         self._unanswered: dict[int, bytes] = {}
-        self._next_sequence = 0
         self._outgoing: asyncio.Queue[bytes] | None = None
         """Messages to be written on the stream; None while there is no stream."""
         self._loop = PolledEventLoop()
@@ -276,7 +267,7 @@ class StreamClient:
         """Send one row of `group`, whose last row must have been answered."""
         self._unanswered[group] = data
         if self._outgoing is not None:
-            self._ask(self._outgoing, group, data)
+            self._outgoing.put_nowait(self._format.encode_row(group, data))
         self._loop.run_once()
 
     def receive(self) -> Answer | None:
@@ -351,13 +342,12 @@ class StreamClient:
         opened = await asyncio.wait_for(call.read(), _CONNECT_SECONDS)
         if opened is grpc.aio.EOF:
             await self._raise_status(call)
-        self._format.check_opened(opened)
+        self._format.check_digest(opened)
         self.connections += 1
-        self._next_sequence = 0
         outgoing: asyncio.Queue[bytes] = asyncio.Queue()
         self._outgoing = outgoing
         for group, data in self._unanswered.items():
-            self._ask(outgoing, group, data)
+            outgoing.put_nowait(self._format.encode_row(group, data))
         writing = asyncio.create_task(_write(call, outgoing, asyncio.Lock()))
         try:
             while (message := await call.read()) is not grpc.aio.EOF:
@@ -372,12 +362,8 @@ class StreamClient:
         if code in _FINAL:
             raise ConnectionError(f"refused, {await call.details()}")
 
-    def _ask(self, outgoing: asyncio.Queue[bytes], group: int, data: bytes) -> None:
-        outgoing.put_nowait(self._format.encode_row(self._next_sequence, group, data))
-        self._next_sequence += 1
-
     def _take(self, message: bytes) -> None:
-        sequence, group, arrays = self._format.decode_answer(message)
+        group, arrays = self._format.decode_reply(message)
         if self._unanswered.pop(group, None) is None:
-            raise Refused("replayed", f"an answer to row {sequence}, which is not in flight")
+            raise Refused("replayed", f"an answer to group {group}, which has no row in flight")
         self._inbox.append((group, arrays))
