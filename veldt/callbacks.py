@@ -11,18 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-
-
-class EnvironmentControl(Protocol):
-    """Sets parameters of a run's environments."""
-
-    @property
-    def values(self) -> Mapping[str, object]: ...
-
-    def set(self, values: Mapping[str, object]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -39,27 +29,6 @@ class Callback:
 
     An exception in a method ends the run after a checkpoint.
     """
-
-    _environment: EnvironmentControl | None = None
-
-    def set_environment(self, **values: object) -> None:
-        """Set parameters of all environments of all actors from their next episode on.
-
-        Args:
-            values: Numbers, strings or lists of them, passed to the environment's method
-                `set_parameters(**values)`. Parameters that were set before stay.
-        """
-        self._control().set(values)
-
-    @property
-    def environment_parameters(self) -> Mapping[str, object]:
-        """All parameters that were set, also before the run was resumed."""
-        return self._control().values
-
-    def _control(self) -> EnvironmentControl:
-        if self._environment is None:
-            raise RuntimeError("a callback can change environments only during its run")
-        return self._environment
 
     def on_start(self) -> None:
         """Called before the first step, or once a resumed run has read its checkpoint."""
@@ -103,9 +72,7 @@ class Callbacks:
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
         self._callbacks = tuple(callbacks)
 
-    def start(self, environment: EnvironmentControl) -> None:
-        for callback in self._callbacks:
-            callback._environment = environment
+    def start(self) -> None:
         self._call("on_start")
 
     def progress(self, env_steps: int, metrics: Mapping[str, float]) -> bool:

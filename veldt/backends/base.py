@@ -117,9 +117,6 @@ class Backend(Protocol):
     def parameters(self, board: str) -> Parameters:
         """The newest published weights."""
 
-    def publish(self, board: str, parameters: Parameters) -> None:
-        """Publish on a board that no node writes; also possible before `start`."""
-
     def queue_fills(self) -> dict[str, float]: ...
 
     def process_ids(self) -> dict[str, int]:

@@ -39,7 +39,7 @@ _SECURITY_POLICY = (
 disable_created_metrics()
 _LABELS = ("run", "architecture", "env", "seed")
 _COUNTED = ("env_steps", "updates", "episodes")
-_FAMILIES = ("info", "environment", "queue", "busy", "counter")
+_FAMILIES = ("info", "queue", "busy", "counter")
 """Metrics "family/name" whose names depend on the run: the name becomes a label."""
 
 

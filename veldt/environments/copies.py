@@ -20,7 +20,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from veldt.environments.parameters import Values, give
 from veldt.environments.spaces import cleared, is_finite
 from veldt.environments.vector import ABORTED, EPISODE_INFO, numbers_of
 from veldt.types import ACTION_MASK
@@ -61,12 +60,6 @@ class ResilientEnvironment(gymnasium.Wrapper):
         self._seed: int | None = None
         self._times_rebuilt = 0
         self._is_new = False
-        self._parameters: Values = {}
-        self._has_parameters = True
-
-    def pass_on(self, values: Values) -> None:
-        """Set parameters before the next episode begins."""
-        self._parameters, self._has_parameters = values, False
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
@@ -113,9 +106,6 @@ class ResilientEnvironment(gymnasium.Wrapper):
     def _reset(
         self, seed: int | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
-        if not self._has_parameters:
-            give(self.env, self._parameters)
-            self._has_parameters = True
         answer = self.env.reset(seed=seed, options=options)
         if not isinstance(answer, tuple) or len(answer) != _RESET_VALUES:
             raise MalformedError("reset() did not return two values (observation, info)")
@@ -171,7 +161,6 @@ class ResilientEnvironment(gymnasium.Wrapper):
                 error = another
                 continue
             self._step = self.env.step
-            self._has_parameters = not self._parameters
             self._times_rebuilt += 1
             self._is_new = True
             return
@@ -194,10 +183,6 @@ class InProcessVector(SyncVectorEnv):
             for number in range(num_envs)
         ]
         super().__init__(copies, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
-
-    def pass_on(self, values: Values) -> None:
-        """Set parameters of each copy before its next episode begins."""
-        self.call("pass_on", values)
 
     def _add_info(
         self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int

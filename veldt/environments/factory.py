@@ -17,7 +17,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from veldt.environments import lookup, spaces
 from veldt.environments.atari import open_atari, open_atari_groups
 from veldt.environments.copies import EnvironmentFailure, InProcessVector, error_text
-from veldt.environments.parameters import Accepted
 from veldt.environments.spaces import Interface, MaskReader, joined_mask, stacked
 from veldt.environments.vector import OpenedVector, VectorEnvironment
 from veldt.errors import ConfigurationError
@@ -35,7 +34,6 @@ class _Reading:
     interface: Interface
     mask_in_info: bool
     is_native: bool
-    accepted: Accepted | None = None
 
 
 @dataclass(frozen=True)
@@ -116,11 +114,6 @@ class EnvironmentFactory:
     def interface(self) -> Interface:
         """The Gymnasium spaces; cached like `spec`."""
         return self._reading().interface
-
-    @property
-    def parameters(self) -> Accepted | None:
-        """Arguments of its set_parameters; None without that method."""
-        return self._reading().accepted
 
     def with_known_spec(self, spec: EnvironmentSpec, interface: Interface) -> EnvironmentFactory:
         """A copy that knows its spec, so that no instance is made to read it."""
@@ -228,7 +221,7 @@ class EnvironmentFactory:
             observation_space, env.single_action_space, in_observation, self._stack_depth
         )
         one_by_one = not is_native or self.name.startswith(lookup.PETTINGZOO_GAMES)
-        return _Reading(spec, interface, in_info, not one_by_one, Accepted.by(env))
+        return _Reading(spec, interface, in_info, not one_by_one)
 
 
 @dataclass(frozen=True)

@@ -136,15 +136,11 @@ class NestedDictEnvironment(Task):
 class StairsEnvironment(gymnasium.Env):
     """Repeating the observed 0 or 1 climbs one stair; the other action ends the episode.
 
-    Each stair gives 1 / height. Best 1, chance about 1 / height. The height is an environment
-    parameter; the last info has `is_success`."""
+    Each stair gives 1 / height. Best 1, chance about 1 / height. The last info has `is_success`."""
 
     def __init__(self, height: int = 4) -> None:
         self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
         self.action_space = spaces.Discrete(2)
-        self._height = height
-
-    def set_parameters(self, height: int) -> None:
         self._height = height
 
     def reset(

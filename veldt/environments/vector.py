@@ -16,7 +16,6 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from veldt.environments.parameters import Values, give
 from veldt.environments.spaces import (
     FrameStack,
     LeafReader,
@@ -169,10 +168,6 @@ class VectorEnvironment:
         self._lengths[:] = 0
         self._prepare_buffers(observation)
         self._observe(observation, info)
-
-    def set_parameters(self, values: Values) -> None:
-        """Set parameters of the episodes that begin from now on; between two steps only."""
-        give(self._env, values)
 
     def step(self, env_action: np.ndarray) -> Step:
         """Step all environments; afterwards `observations` and `first` are the new ones."""

@@ -17,8 +17,7 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.environments import Environments, Step, VectorEnvironment
 from veldt.environments.copies import EnvironmentFailure
-from veldt.environments.parameters import ParameterReader
-from veldt.ports import ExperienceSink, ParameterSource, Policy
+from veldt.ports import ExperienceSink, Policy
 from veldt.role import Role
 from veldt.roles.ga3c_tuner import Gate
 from veldt.types import (
@@ -118,8 +117,7 @@ class Actor(Role):
     """Steps environments and fills the slots of `sink`, one trajectory after the other.
 
     `synchronous`: each trajectory begins only from weights that have learned from the one before
-    (A2C's barrier). `gamma` is only used for the statistics of return normalisation. `parameters`:
-    board with parameters of the environments, which apply from their next episode."""
+    (A2C's barrier). `gamma` is only used for the statistics of return normalisation."""
 
     niceness: ClassVar[int] = 5  # a learner, which all actors wait for, takes precedence
 
@@ -129,11 +127,9 @@ class Actor(Role):
     synchronous: bool = False
     gamma: float = 0.99
     gate: Gate | None = None
-    parameters: ParameterSource | None = None
 
     def open(self, context: NodeContext) -> None:
         self._context, environments = context, self.environments
-        self._reader = None if self.parameters is None else ParameterReader(self.parameters)
         self._alternating: list[EnvironmentGroup] = []
         self._groups = self._make_groups(context)
         self.policy.open(context, [environments.width] * environments.num_groups)
@@ -164,8 +160,6 @@ class Actor(Role):
                 return self._alternating
         groups = [EnvironmentGroup(i, factory.make(width, seed)) for i, seed in enumerate(seeds)]
         for group in groups:
-            if self._reader is not None and self._reader.values:
-                group.environment.set_parameters(self._reader.values)
             group.environment.reset()
         return groups
 
@@ -213,8 +207,6 @@ class Actor(Role):
             return False
         with self._pulling:
             is_fresh = self.policy.refresh(group.minimum_version)
-            if self._reader is not None:
-                self._set_parameters(self._reader)
         if not is_fresh:
             return False
         if self._waiting is not None and group.finished_at is not None:
@@ -223,13 +215,6 @@ class Actor(Role):
         self._stamp(group)
         self._ask(group)
         return True
-
-    def _set_parameters(self, reader: ParameterReader) -> None:
-        """Pass new parameters to the environments, which use them from their next episode."""
-        if reader.refresh():
-            for group in self._groups:
-                group.environment.set_parameters(reader.values)
-        self._context.telemetry.gauge("environment_version").set(reader.version)
 
     def _ask(self, group: EnvironmentGroup) -> None:
         assert group.slot is not None

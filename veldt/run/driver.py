@@ -4,22 +4,18 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from veldt.backends import BACKENDS, make_backend
-from veldt.backends.base import Backend, BackendOptions
+from veldt.backends.base import BackendOptions
 from veldt.callbacks import Callback, CallbackFailure, Callbacks, Sidecar
-from veldt.environments import EnvironmentFactory
-from veldt.environments.parameters import ENVIRONMENT, from_vector, to_vector
 from veldt.errors import ConfigurationError
 from veldt.files import write_atomically
 from veldt.run.best import BEST, BestWeights, Score, training_score
@@ -95,9 +91,6 @@ class Run:
         self._record = RunRecord(
             path, plan.topology, self._progress.note, wants_events(options.trackers)
         )
-        self._curriculum = Curriculum(
-            environment, self._backend, partial(self._record.note, "environment")
-        )
         self._clients = ClientLog(environment, self._record.note)
         self._machine = MachineMeter()
         note, saving = partial(self._record.note, "checkpoint"), options.checkpoint_options
@@ -134,7 +127,6 @@ class Run:
                     )
                 self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
-                self._curriculum.load()
             self._directory.write_config(run_config(plan, self._result.command, path))
         except ConfigurationError:
             self._backend.stop()
@@ -172,7 +164,7 @@ class Run:
         return self._result
 
     def _start(self) -> None:
-        self._callbacks.start(self._curriculum)
+        self._callbacks.start()
         is_here = self._backend_spec.stays_on_this_machine
         # A cluster may take minutes to make room for all nodes.
         with nullcontext() if is_here else self._signals.interruptible():
@@ -216,8 +208,7 @@ class Run:
         self._clients.update(telemetry.snapshots)
         is_here = self._backend_spec.stays_on_this_machine
         nodes = self._backend.process_ids().values() if is_here else ()
-        machine = self._machine.read([os.getpid(), *nodes])
-        telemetry.outside = {**machine, **self._curriculum.metrics()}
+        telemetry.outside = self._machine.read([os.getpid(), *nodes])
         self._record.tick(telemetry, self._backend.restarted)
         self._best.watch(telemetry, self._weights)
         self._best.write(elapsed)
@@ -279,7 +270,6 @@ class Run:
                     self._plan.topology.network,
                     seed=seed % 2**31,
                     num_episodes=self._options.evaluation_episodes,
-                    parameters=self._curriculum.values,
                 )
                 try:
                     returns = evaluator.returns(weights.vector, max_seconds)
@@ -400,50 +390,6 @@ class Run:
             telemetry, plan.topology, plan.options, plan.config, in_one_thread
         )
         result.stage_shares = telemetry.stage_shares()
-
-
-class Curriculum:
-    """Environment parameters that callbacks set; a board carries them to all actors."""
-
-    def __init__(
-        self, environment: EnvironmentFactory, backend: Backend, note: Callable[[str], None]
-    ) -> None:
-        self._environment, self._backend, self._note = environment, backend, note
-        self._version = 0
-        self.values: dict[str, Any] = {}
-
-    def load(self) -> None:
-        """Continue with the values of the checkpoint that the run has begun from."""
-        if self._environment.parameters is not None:
-            found = self._backend.parameters(ENVIRONMENT)
-            self._version, self.values = found.version, from_vector(found.vector)
-
-    def set(self, values: Mapping[str, object]) -> None:
-        """Send values to all environments; refuses what they do not accept."""
-        name, accepted = self._environment.name, self._environment.parameters
-        if accepted is None:
-            raise ConfigurationError(
-                f"the environment '{name}' takes no parameters; give it a method"
-                " set_parameters(**values), which is called before an episode begins"
-            )
-        merged = {**self.values, **values}
-        accepted.check(merged, name)
-        vector = to_vector(merged)
-        merged = from_vector(vector)
-        if merged == self.values:
-            return
-        self._version, self.values = self._version + 1, merged
-        self._backend.publish(ENVIRONMENT, Parameters(vector, self._version))
-        shown = ", ".join(f"{key}={value}" for key, value in merged.items())
-        self._note(f"version {self._version}: {shown}")
-
-    def metrics(self) -> dict[str, float]:
-        """The numbers among the values, by name."""
-        return {
-            f"{ENVIRONMENT}/{name}": float(value)
-            for name, value in self.values.items()
-            if isinstance(value, bool | int | float) and math.isfinite(value)
-        }
 
 
 def show_result(plan: Plan, result: RunResult) -> RunResult:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veldt.environments import EnvironmentFactory
-from veldt.environments.parameters import Values
 from veldt.networks import NetworkFactory, Player
 from veldt.resources import usable_cores
 from veldt.telemetry.aggregate import RunTelemetry
@@ -57,12 +56,8 @@ class Evaluator:
         num_episodes: int = 20,
         render: bool = False,
         stochastic: bool = False,
-        parameters: Values | None = None,
     ) -> None:
-        """`parameters` are the environment parameters that callbacks have set."""
         self._environment = _whole_games(environment).make(num_episodes, seed, render=render)
-        if parameters:
-            self._environment.set_parameters(parameters)
         self._player = Player(network.in_float32().blank(), seed)
         self.frames: list[np.ndarray] = []
         self._render, self._deterministic = render, not stochastic

@@ -17,7 +17,6 @@ from veldt.backends.process.node_process import check_can_be_sent
 from veldt.backends.shared_memory.fabric import bytes_of
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Interface
-from veldt.environments.parameters import ENVIRONMENT, to_vector
 from veldt.errors import ConfigurationError
 from veldt.families import family, preset_names
 from veldt.networks import FirstWeights, NetworkOptions
@@ -161,8 +160,6 @@ def _checked_plan(
     topology.architecture = architectures.label(architecture)
     if environment.is_external:
         without_actors(topology, problem.external_endpoint(), environment.reward_clip)
-    if environment.parameters is not None:
-        _add_parameters(topology)
     _assign_devices(topology, options)
     if options.extra_lag:
         _add_lag(topology, options.extra_lag)
@@ -187,14 +184,6 @@ def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) 
         return min(int(asked), _MOST_THREADS_PER_CORE * cores)
     runs_alone = system.actors_wait and backend.stays_on_this_machine
     return min(cores, _MOST_THREADS_UNASKED) if runs_alone and is_image else 1
-
-
-def _add_parameters(topology: Topology) -> None:
-    """Add a board that the run itself writes and all actors read."""
-    board = topology.board(ENVIRONMENT, to_vector({}))
-    for node in topology.nodes:
-        if isinstance(node.role, Actor):
-            node.role = replace(node.role, parameters=board.source())
 
 
 def _add_lag(topology: Topology, updates: int) -> None:

@@ -138,7 +138,7 @@ class RunTelemetry:
         self.snapshots: dict[str, NodeSnapshot] = {}
         """The last one of each node."""
         self.outside: dict[str, float] = {}
-        """Metrics that no node counts: of the machine and of the environment's parameters."""
+        """Metrics of the machine, which no node counts."""
         self.fresh_episodes: list[tuple[float, int]] = []
         """(return, length) of the episodes that ended before the last update; at most 100."""
         self.totals: dict[str, float] = {}

@@ -30,7 +30,7 @@ LEAGUE_FOLDER = "league"
 LEAGUE_LOG, MEASURES_LOG = "league.jsonl", "measures.jsonl"
 """In that folder: a line for each freezing, and one for each measurement of strength."""
 
-EventSort = Literal["node", "alarm", "checkpoint", "clients", "environment", "end"]
+EventSort = Literal["node", "alarm", "checkpoint", "clients", "end"]
 
 
 class RunRecord:

@@ -21,7 +21,6 @@ from veldt.backends.base import DEFAULTS, BackendOptions, doorbells_of
 from veldt.backends.checkpoint_parts import (
     CHANNELS,
     Parts,
-    captured_boards,
     part_of_absent,
     restore_counters,
     with_saved_channels,
@@ -185,8 +184,6 @@ class RayBackend:
         if self._watch is not None and self._watch.is_lost:
             return self._known[board]
         ends = self._wiring.ends[board]
-        if not ends.writers:
-            return self._known[board]  # this process is its writer
         for groups in (ends.writers, ends.readers):
             hosts = [self._hosts[name] for name in groups if name in self._hosts]
             found = answers([host.handle.parameters.remote(board) for host in hosts])
@@ -196,21 +193,9 @@ class RayBackend:
                 break
         return self._known[board]
 
-    def publish(self, board: str, parameters: Parameters) -> None:
-        """Processes that do not run now receive the weights when they do."""
-        self._known[board] = parameters
-        if self._shared is not None:
-            self._shared.publish(board, parameters)
-            return
-        for name in self._wiring.ends[board].readers:
-            if name in self._hosts:
-                accept = self._hosts[name].handle.accept
-                accept.remote(board, parameters.version, parameters.vector)
-
     def capture(self, patience_seconds: float) -> RayCapture:
         groups = set(self._wiring.groups)
-        own = {b: newest for b, newest in self._known.items() if self._wiring.writer(b) is None}
-        return RayCapture(self._supervisor, groups, self._parts_of_absent, own)
+        return RayCapture(self._supervisor, groups, self._parts_of_absent)
 
     def _parts_of_absent(self, names: set[str]) -> Parts:
         nodes = (node.name for name in names for node in self._wiring.groups[name].nodes)
@@ -275,11 +260,9 @@ class RayCapture:
         supervisor: Supervisor,
         groups: set[str],
         parts_of_absent: Callable[[set[str]], Parts],
-        own: dict[str, Parameters],
     ) -> None:
         self._supervisor, self._groups = supervisor, groups
         self._parts_of_absent = parts_of_absent
-        self._own = captured_boards(own)
         self._asked: dict[str, tuple[Host, Any]] = {}
         self._found: dict[str, Captured] = {}
         self._deadline = time.monotonic() + _CAPTURE_SECONDS
@@ -301,7 +284,7 @@ class RayCapture:
         return not missing
 
     def parts(self) -> Parts:
-        parts: Parts = {CHANNELS: self._own}
+        parts: Parts = {CHANNELS: {}}
         for group in self._found.values():
             parts |= {name: ray.get(part) for name, part in group.parts.items()}
             parts[CHANNELS] |= group.channels

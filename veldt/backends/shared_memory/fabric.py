@@ -407,8 +407,5 @@ class OverFabric:
         )
         return Parameters(weights.copy(), int(updates.sum()))
 
-    def publish(self, board: str, parameters: Parameters) -> None:
-        self._fabric.boards[board].publish(parameters)
-
     def queue_fills(self) -> dict[str, float]:
         return {name: queue.fill() for name, queue in self._fabric.queues.items()}
