@@ -100,7 +100,7 @@ def test_names_are_bounded_and_a_successor_goes_on():
     assert len(infos) == MAX_INFOS
 
 
-def test_means_are_over_the_last_episodes_and_survive_a_checkpoint():
+def test_means_are_over_the_last_episodes():
     node, other, infos = NodeTelemetry(), NodeTelemetry(), EpisodeInfo(window=4)
     node.episode_info({"score": [1.0, 1.0]})
     other.episode_info({"score": [4.0], "rare": [2.0]})
@@ -109,10 +109,6 @@ def test_means_are_over_the_last_episodes_and_survive_a_checkpoint():
     node.episode_info({"score": [0.0]})
     infos.take([node.snapshot(), other.snapshot()])
     assert infos.means()["score"] == 1.5
-    resumed = EpisodeInfo(window=4)
-    resumed.load_state(infos.state())
-    resumed.take([node.snapshot(), other.snapshot()])
-    assert resumed.means() == infos.means()
     node.episode_info({"score": [8.0] * 4})
-    resumed.take([node.snapshot(), other.snapshot()])
-    assert resumed.means() == {"score": 8.0, "rare": 2.0}
+    infos.take([node.snapshot(), other.snapshot()])
+    assert infos.means() == {"score": 8.0, "rare": 2.0}

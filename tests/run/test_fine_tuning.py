@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -64,10 +63,6 @@ def test_all_weights_and_statistics_come_along(source, tmp_path, backend):
         np.testing.assert_allclose(after[name], before[name], atol=1e-20, err_msg=name)
     counts = [float(side["normalizer.moments.0.count"]) for side in (before, after)]
     assert counts[1] > counts[0] > 100  # it counts on from there
-    origin = json.loads((run / "config.json").read_text())["from"]
-    assert (origin["run"], origin["part"]) == (f"{source}:last", "all")
-    result = veldt.RunResult.load(source / "result.json")
-    assert origin["parameters_sha256"] == result.parameters_sha256
 
 
 @pytest.mark.parametrize("name", ["dqn", "sample_factory"])
@@ -91,12 +86,10 @@ def test_a_resumed_run_does_not_need_the_first_one(source, tmp_path):
     shutil.copytree(source, moved)
     options |= {"from_run": str(moved), "total_env_steps": 400, "run_dir": str(run)}
     first = veldt.train("impala", "CartPole-v1", **options)
-    origin = json.loads((run / "config.json").read_text())["from"]
     shutil.rmtree(moved)
     more = veldt.resume(run, total_env_steps=600)
     assert more.env_steps > first.env_steps
     assert more.parameters_sha256 != first.parameters_sha256
-    assert json.loads((run / "config.json").read_text())["from"] == origin
     assert veldt.evaluate(run, episodes=1).returns
 
 

@@ -121,9 +121,6 @@ class FirstWeights:
     spec: EnvironmentSpec
     head: str
     part: Part = "all"
-    env_steps: int = 0
-    """Env steps they were trained for."""
-    sha256: str = ""
 
     @torch.no_grad()
     def fill(

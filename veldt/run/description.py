@@ -21,23 +21,6 @@ from veldt.telemetry.progress import Progress, make_progress
 from veldt.telemetry.result import RunResult
 from veldt.types import EnvironmentSpec
 
-_ORIGIN = "from"
-"""The entry of config.json about the run whose weights this one began with."""
-
-
-def run_config(plan: Plan, command: str | None, run_dir: Path) -> dict[str, Any]:
-    """The content of config.json. A resumed run keeps its entry about where weights came from."""
-    first = plan.problem.first
-    origin = read_config_entry(run_dir, _ORIGIN)
-    if first is not None:
-        origin = {
-            "run": first.run,
-            "part": first.part,
-            "env_steps": first.env_steps,
-            "parameters_sha256": first.sha256,
-        }
-    return {**describe_plan(plan), "command": command, _ORIGIN: origin}
-
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """The resolved options, and what was chosen where the user left it open."""
@@ -140,15 +123,6 @@ def _rerun_command(plan: Plan, run_dir: str) -> str | None:
     return shlex.join(["veldt", "train", "--config", f"{run_dir}/{CONFIG_FILE}"])
 
 
-def read_config_entry(run_dir: Path, name: str) -> dict[str, Any] | None:
-    """One entry of a run's config.json; None where there is none."""
-    try:
-        found = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8")).get(name)
-    except (OSError, ValueError, AttributeError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def saved_environment(stored: Mapping[str, Any]) -> tuple[EnvironmentSpec, Interface]:
     """The environment as config.json describes it, without making it."""
     found = stored["environment"]
@@ -173,10 +147,13 @@ def saved_environment(stored: Mapping[str, Any]) -> tuple[EnvironmentSpec, Inter
 
 def changed_space(run_dir: Path, spec: EnvironmentSpec) -> tuple[str, str, str] | None:
     """Where an environment differs from the run's: observation or action, before and now."""
-    before = read_config_entry(run_dir, "spaces") or {}
-    for what, now in _spaces(spec).items():
-        if before.get(what, now) != now:
-            return what, before[what], now
+    try:
+        before = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8"))["spaces"]
+        for what, now in _spaces(spec).items():
+            if before[what] != now:
+                return what, before[what], now
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # a file without an entry that it should have
     return None
 
 

@@ -24,9 +24,9 @@ from veldt.run.description import (
     changed_space,
     choices,
     choices_line,
+    describe_plan,
     display,
     first_result,
-    run_config,
 )
 from veldt.run.directory import CHECKPOINTS, RESULT_FILE, RunDirectory
 from veldt.run.evaluation import Evaluator, Target
@@ -127,7 +127,8 @@ class Run:
                     )
                 self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
-            self._directory.write_config(run_config(plan, self._result.command, path))
+            config = {**describe_plan(plan), "command": self._result.command}
+            self._directory.write_config(config)
         except ConfigurationError:
             self._backend.stop()
             self._directory.close()

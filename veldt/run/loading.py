@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -169,6 +168,4 @@ def first_weights(
         factory.spec,
         factory.head,
         "encoder" if given[3] else "all",
-        env_steps=found.env_steps,
-        sha256=hashlib.sha256(found.weights.vector.tobytes()).hexdigest(),
     )

@@ -29,7 +29,7 @@ RETURN_WINDOW = 100
 SETTLE_SECONDS = 5.0
 SETTLE_SHARE = 0.1
 _RECENT_SECONDS = 2.0
-_INFO_KEY, _TOTALS = "info.", "*"
+_TOTALS = "*"
 
 
 def steady_start(seconds: Sequence[float], updates: Sequence[float]) -> int:
@@ -318,13 +318,11 @@ class RunTelemetry:
             "returns": np.array(self._returns, np.float64),
             "lengths": np.array(self._lengths, np.int64),
             "episodes_seen": np.array(seen, np.int64),
-            **self._infos.state(),
         }
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         self._returns.extend(state["returns"].tolist())
         self._lengths.extend(state["lengths"].tolist())
-        self._infos.load_state(state)
         self._episodes_seen = dict(zip(self.kinds, state["episodes_seen"].tolist(), strict=True))
 
     def _add_up(self) -> dict[str, float]:
@@ -355,7 +353,8 @@ class RunTelemetry:
 class EpisodeInfo:
     """Values that environments report at the end of episodes, averaged over the last `window`.
 
-    The window may hold a few more, because all episodes between two updates enter it together."""
+    The window may hold more, because all episodes between two updates enter it together, and so do
+    those of a resumed run's earlier parts."""
 
     def __init__(self, window: int) -> None:
         self._window = window
@@ -382,20 +381,6 @@ class EpisodeInfo:
     def means(self) -> dict[str, float]:
         joined = {name: np.sum(recent, axis=0) for name, recent in self._recent.items()}
         return {name: float(total / count) for name, (total, count) in joined.items()}
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {
-            _INFO_KEY + name: np.array([*np.sum(recent, axis=0), *self._seen[name]], np.float64)
-            for name, recent in self._recent.items()
-        }
-
-    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        for key, numbers in state.items():
-            if key.startswith(_INFO_KEY):
-                total, count, seen_total, seen_count = numbers.tolist()
-                name = key.removeprefix(_INFO_KEY)
-                self._recent[name] = deque([(total, int(count))])
-                self._seen[name] = (seen_total, int(seen_count))
 
 
 def item_bytes(end: End) -> tuple[float, float]:
