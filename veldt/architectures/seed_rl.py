@@ -43,6 +43,8 @@ class Config(Options):
     optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
     trajectory_steps: Count = 10
     """Environment steps per trajectory."""
+    num_envs: CountOrNone = 0
+    """Environments of all actors together; 0: by the kind of environment and the cores."""
     batch_trajectories: CountOrNone = 0
     """Trajectories joined into one batch; 0: one of each group, which keeps lag low."""
     groups_per_actor: Nodes = 1

@@ -140,14 +140,13 @@ def _checked_plan(
     network = options.network_options
     if backend.is_deterministic:  # must not depend on the machine
         network = replace(network, image_precision="float32")
-    asks_device = device == "cuda" and system.central_inference
     problem = Problem(
         environment,
         spec,
         NetworkOptions(options.network, recurrent=options.recurrent, **vars(network)),
         seed=options.seed,
         num_actors=num_actors,
-        envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors, asks_device),
+        envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors),
         compute=Compute(
             device,
             _learner_threads(options, system, is_image),
@@ -257,7 +256,6 @@ def envs_per_actor(
     environment: EnvironmentFactory,
     config: Mapping[str, Any],
     num_actors: int,
-    asks_device: bool,
 ) -> int:
     """Environments per actor; never measured, so that a busy machine changes no batch."""
     if options.envs_per_actor is not None:
@@ -266,7 +264,7 @@ def envs_per_actor(
     if environment.is_game and environment.is_native:
         wanted = _NATIVE_GAMES
     if environment.is_atari:
-        wanted = _NATIVE_ENVS if asks_device else _ATARI_ENVS
+        wanted = _ATARI_ENVS
     if config.get("num_envs"):
         wanted = config["num_envs"] / num_actors
     if environment.is_atari:
