@@ -16,13 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from veldt.games.interface import actions_of
-from veldt.games.native_games import BITS, COLUMNS, HEIGHT, ROWS, ConnectFour
+from veldt.games.native_games import COLUMNS, ROWS, ConnectFour
 from veldt.games.solvers import PolicyFunction
 from veldt.league.strength import policy_of
 from veldt.run.loading import restored
 from veldt.types import EnvironmentSpec
 
 CELLS = COLUMNS * ROWS
+HEIGHT = ROWS + 1  # bits of a column; the highest is never set, so that lines stay in their columns
+_ROWS, _COLUMNS = np.divmod(np.arange(CELLS), COLUMNS)
+BITS = (HEIGHT * _COLUMNS + _ROWS).astype(np.int64)
+"""Bit of each cell, row by row from the bottom."""
 WIN = 10_000
 WORTH = np.array([0, 1, 4, 16, 0])
 """Of a place for four with so many stones of one side and none of the other."""
@@ -209,8 +213,8 @@ def play_against_alpha_beta(
                 seen = game.observe(game.turn)["observation"][own]
                 moves[own] = _chosen(policy(seen, legal[own]), legal[own], greedy, random)
             rival = np.flatnonzero(playing & (seats != mover))
-            boards = game.stones[rival]
-            moves[rival] = alpha_beta_moves(boards[:, mover], boards[:, 1 - mover], depth, random)
+            seen = game.observe(game.turn)["observation"][rival]
+            moves[rival] = alpha_beta_moves(*boards_of(seen), depth, random)
         step = game.step(actions_of(game.turn, moves, 2), playing)
         results += step.rewards[np.arange(num_games), seats].astype(np.int64)
     by_seat = [[np.count_nonzero(results[seats == s] == r) for s in (0, 1)] for r in (1, 0, -1)]

@@ -10,9 +10,10 @@ import functools
 
 import numpy as np
 
-from veldt.games.native_games import CELLS, LINES
+from veldt.games.native_games import TicTacToe
 
-_LINE_BITS = tuple(sum(1 << int(cell) for cell in line) for line in LINES)
+CELLS = TicTacToe.num_actions
+_LINE_BITS = tuple(int(line @ (1 << np.arange(CELLS))) for line in TicTacToe.lines.T)
 _FULL = (1 << CELLS) - 1
 
 

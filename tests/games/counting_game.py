@@ -22,7 +22,6 @@ class CountingGame(NativeGame):
     is forbidden for player p after t moves if (a + t + p) % 3 is 0."""
 
     id, observation_size, num_actions = "veldt:counting_game", 4, 4
-    state_names = ("num_moves",)
 
     def __init__(self, num_games: int, seed: int = 0) -> None:
         self.num_players = max(DEFAULT_ORDER) + 1

@@ -11,7 +11,7 @@ from veldt.errors import ConfigurationError
 from veldt.games import GAMES, make_game
 from veldt.games.interface import actions_of
 from veldt.games.native_games import CALL, COLUMNS, FOLD, ConnectFour, TicTacToe
-from veldt.games.solvers import Lines, tic_tac_toe_lines
+from veldt.games.solvers import tic_tac_toe_losses
 
 SLOW = {
     "veldt:kuhn": SlowKuhn,
@@ -97,7 +97,7 @@ def test_illegal_actions_are_refused():
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_seeds_and_saved_states_bring_games_back(name):
+def test_seeds_bring_games_back(name):
     def play(game, steps, random):
         rows = []
         for _ in range(steps):
@@ -116,10 +116,6 @@ def test_seeds_and_saved_states_bring_games_back(name):
     histories = [play(game, 40, np.random.default_rng(0)) for game in games]
     assert same(histories[0], histories[1])
     assert same(histories[0], histories[2]) == (games[0].num_deals == 1)
-    other = make_game(name, 5, 3)
-    other.load_state(games[0].state())
-    one, two = (play(game, 30, np.random.default_rng(1)) for game in (games[0], other))
-    assert same(one, two)
 
 
 def test_cards_do_not_depend_on_the_pace_of_other_games():
@@ -145,9 +141,9 @@ def test_cards_do_not_depend_on_the_pace_of_other_games():
 def test_openings_of_connect_four_are_equally_likely():
     game = make_game("veldt:connect_four", 4900, seed=1, opening_moves=2)
     game.reset()
-    assert (game.num_moves == 2).all()
+    assert ((game.cells >= 0).sum(axis=1) == 2).all()
     assert (game.turns == 0).all()
-    openings, counts = np.unique(game.stones, axis=0, return_counts=True)
+    openings, counts = np.unique(game.cells, axis=0, return_counts=True)
     assert len(openings) == COLUMNS**2
     assert counts.min() > 60
     three = ConnectFour(8, opening_moves=3)
@@ -173,22 +169,20 @@ def test_openings_that_could_win_are_refused(game, most):
         game(1, opening_moves=most + 1)
 
 
-def slow_lines(seat, game):
-    """Wins, draws and losses of a player that takes the first free cell, one game at a time."""
+def slow_losses(seat, game):
+    """Lost lines of a player that takes the first free cell, one game at a time."""
     if game.over:
-        reward = game.rewards()[seat]
-        return np.array([reward == 1, reward == 0, reward == -1], dtype=int)
+        return int(game.rewards()[seat] == -1)
     moves = game.legal()[:1] if game.turn == seat else game.legal()
-    total = np.zeros(3, dtype=int)
+    total = 0
     for move in moves:
         following = copy.deepcopy(game)
         following.play(move)
-        total += slow_lines(seat, following)
+        total += slow_losses(seat, following)
     return total
 
 
-def test_every_line_of_tic_tac_toe_is_counted():
+def test_every_lost_line_of_tic_tac_toe_is_counted():
     for seat in (0, 1):
-        lines = tic_tac_toe_lines(lambda seen, legal: legal * np.arange(9, 0, -1), seat)
-        assert lines == Lines(*slow_lines(seat, SlowTicTacToe()))
-    assert lines.losses > 0
+        losses = tic_tac_toe_losses(lambda seen, legal: legal * np.arange(9, 0, -1), seat)
+        assert losses == slow_losses(seat, SlowTicTacToe()) > 0

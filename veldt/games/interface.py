@@ -142,7 +142,7 @@ def actions_of(players: np.ndarray, actions: np.ndarray, num_players: int) -> np
 class NativeGame(VectorGame):
     """A game in NumPy arrays, with a flat observation and one choice per move.
 
-    Subclasses name their arrays in `state_names` and define the methods with an underscore."""
+    Subclasses define the methods with an underscore."""
 
     id: str
     observation_size: int
@@ -151,7 +151,6 @@ class NativeGame(VectorGame):
     simultaneous = False
     num_deals = 1
     """Number of equally likely outcomes of chance."""
-    state_names: tuple[str, ...] = ()
 
     def __init__(self, num_games: int, seed: int = 0) -> None:
         leaf = ObservationLeaf("observation", (self.observation_size,), "float32", "vector")
@@ -165,7 +164,6 @@ class NativeGame(VectorGame):
         self._seed = seed
         self._numbers = np.arange(num_games)
         self._players = np.arange(self.num_players)
-        self._to_act: np.ndarray | None = None
         self._allocate()
 
     def _allocate(self) -> None:
@@ -189,13 +187,10 @@ class NativeGame(VectorGame):
 
     @property
     def to_act(self) -> np.ndarray:
-        if self._to_act is None:
-            playing = ~self.over[:, None]
-            if self.simultaneous:
-                self._to_act = np.repeat(playing, self.num_players, axis=1)
-            else:
-                self._to_act = (self._players == self.turns[:, None]) & playing
-        return self._to_act
+        playing = ~self.over[:, None]
+        if self.simultaneous:
+            return np.repeat(playing, self.num_players, axis=1)
+        return (self._players == self.turns[:, None]) & playing
 
     def reset(self, seed: int | None = None) -> None:
         if seed is not None:
@@ -208,6 +203,7 @@ class NativeGame(VectorGame):
     def deal(self, deals: np.ndarray) -> None:
         """Begin new games with given outcomes of chance, each below `num_deals`."""
         self.reset()
+        self.turns[:] = 0
         self._begin(self._numbers, np.asarray(deals))
 
     def observe(
@@ -231,18 +227,7 @@ class NativeGame(VectorGame):
         step.over[rows] = over
         step.terminated[rows] = over[:, None]
         self.over[rows] = over
-        self._to_act = None
         return step
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Copies of all arrays, for walking a game tree."""
-        names = ("turns", "episodes", "over", *self.state_names)
-        return {name: getattr(self, name).copy() for name in names}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for name, array in state.items():
-            getattr(self, name)[:] = array
-        self._to_act = None
 
     def _moves(self, games: np.ndarray, actions: np.ndarray) -> np.ndarray:
         if self.simultaneous:
@@ -261,7 +246,6 @@ class NativeGame(VectorGame):
         return moves
 
     def _begin_next(self, games: np.ndarray) -> None:
-        self._to_act = None
         self.over[games] = False
         self.turns[games] = 0
         self.episodes[games] += 1

@@ -31,17 +31,7 @@ _RANKS = "JQK"
 _HOT = {size: np.eye(size + 1, size, dtype=np.float32) for size in (2, 3, 6)}
 """One-hot rows by size and value; -1 is the last row, which is all zeros."""
 
-CELLS = 9
-LINES = np.array(
-    [[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8], [2, 4, 6]]
-)
 EMPTY = -1
-
-COLUMNS, ROWS, HEIGHT = 7, 6, 7
-_ROWS, _COLUMNS = np.divmod(np.arange(ROWS * COLUMNS), COLUMNS)
-BITS = (HEIGHT * _COLUMNS + _ROWS).astype(np.int64)
-"""Bit of each cell of Connect Four, row by row from the bottom."""
-_TOPS = np.array([HEIGHT * column + ROWS - 1 for column in range(COLUMNS)])
 _STONES = ".XO"
 
 
@@ -68,7 +58,6 @@ class KuhnPoker(NativeGame):
     """Observation: player (2), own card (3), the moves so far (3 x 2)."""
 
     id, observation_size, num_actions = "veldt:kuhn", 11, 2
-    state_names = ("cards", "moves", "num_moves")
     action_names = ("pass", "bet")
     num_deals = len(_KUHN_DEALS)
 
@@ -118,7 +107,6 @@ class LeducPoker(NativeGame):
     round), calls and raises of each round (2 x 4 x 2). Folding is legal only against a raise."""
 
     id, observation_size, num_actions = "veldt:leduc", 30, 3
-    state_names = ("cards", "moves", "num_moves", "round", "paid", "raises")
     action_names = ("fold", "call", "raise")
     num_deals = len(_LEDUC_DEALS)
 
@@ -190,9 +178,36 @@ class LeducPoker(NativeGame):
         return allowed
 
 
-class BoardGame(NativeGame):
-    """A game of two players whose first moves, up to `opening_moves`, are drawn at random."""
+def lines_on(rows: int, columns: int, length: int) -> np.ndarray:
+    """float32 [cells, lines]: which cells each straight line of `length` cells has."""
+    lines = []
+    for row, column in np.ndindex(rows, columns):
+        for up, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
+            if row + up * (length - 1) < rows and 0 <= column + right * (length - 1) < columns:
+                line = np.zeros((rows, columns), np.float32)
+                for step in range(length):
+                    line[row + up * step, column + right * step] = 1.0
+                lines.append(line.reshape(-1))
+    return np.stack(lines, axis=1)
 
+
+def has_line(stones: np.ndarray, lines: np.ndarray) -> np.ndarray:
+    """bool [N]: whether `stones`, bool [N, cells], fill a line."""
+    return (stones.astype(np.float32) @ lines == lines[:, 0].sum()).any(axis=1)
+
+
+def planes(cells: np.ndarray, players: np.ndarray) -> np.ndarray:
+    """float32 [N, 3 * cells]: empty cells, own stones, the other's."""
+    own, other = players[:, None], 1 - players[:, None]
+    return np.concatenate([cells == EMPTY, cells == own, cells == other], axis=1, dtype=np.float32)
+
+
+class BoardGame(NativeGame):
+    """Two players put stones on cells. Reward 1 for a line, -1 for the other, 0 for a full board.
+
+    The first moves, up to `opening_moves`, are drawn at random."""
+
+    lines: np.ndarray
     most_opening_moves: int
 
     def __init__(self, num_games: int, seed: int = 0, opening_moves: int = 0) -> None:
@@ -203,30 +218,42 @@ class BoardGame(NativeGame):
         self.action_names = tuple(str(action + 1) for action in range(self.num_actions))
         super().__init__(num_games, seed)
 
+    def _allocate(self) -> None:
+        self.cells = np.full((self.num_games, len(self.lines)), EMPTY)
 
-def has_line(stones: np.ndarray) -> np.ndarray:
-    """bool [N]: whether `stones`, bool [N, 9], hold three in a row."""
-    return np.any(np.all(stones[:, LINES], axis=2), axis=1)
+    def _cell(self, games: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """The cell of each action's stone."""
+        return actions
 
+    def _place(self, games: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Place the next stones; returns the players who did."""
+        mover = self.turns[games]
+        self.cells[games, self._cell(games, actions)] = mover
+        self.turns[games] = 1 - mover
+        return mover
 
-def planes(cells: np.ndarray, players: np.ndarray) -> np.ndarray:
-    """float32 [N, 27]: empty cells, own stones, the other's."""
-    own, other = players[:, None], 1 - players[:, None]
-    return np.concatenate([cells == EMPTY, cells == own, cells == other], axis=1, dtype=np.float32)
+    def _play(self, games: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mover = self._place(games, actions)
+        cells = self.cells[games]
+        won = has_line(cells == mover[:, None], self.lines)
+        over = won | (cells != EMPTY).all(axis=1)
+        return zero_sum(np.where(won, np.where(mover == 0, 1, -1), 0)), over
+
+    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
+        return planes(self.cells[games], players)
 
 
 class TicTacToe(BoardGame):
-    """Cells 0 to 8, row by row. Reward 1 for three in a row, -1 for the other, 0 for a draw.
+    """Cells 0 to 8, row by row. Zero to `opening_moves` random moves open a game, each number
+    equally likely."""
 
-    Zero to `opening_moves` random moves open a game, each number equally likely."""
-
-    id, observation_size, num_actions = "veldt:tic_tac_toe", 3 * CELLS, CELLS
+    id, observation_size, num_actions = "veldt:tic_tac_toe", 27, 9
+    lines = lines_on(3, 3, 3)
     most_opening_moves = 4  # one more could win
-    state_names = ("cells",)
 
     def _allocate(self) -> None:
-        self.num_deals = (self.opening_moves + 1) * math.perm(CELLS, self.opening_moves)
-        self.cells = np.full((self.num_games, CELLS), EMPTY)
+        super()._allocate()
+        self.num_deals = (self.opening_moves + 1) * math.perm(9, self.opening_moves)
 
     def drawn(self, player: int) -> str:
         shown = [
@@ -239,104 +266,49 @@ class TicTacToe(BoardGame):
         self.cells[games] = EMPTY
         count, deals = deals % (self.opening_moves + 1), deals // (self.opening_moves + 1)
         for move in range(self.opening_moves):
-            left = CELLS - move
-            playing = count > move
-            self._open(games[playing], (deals % left)[playing], move % 2)
-            deals = deals // left
-        self.turns[games] = count % 2
-
-    def _open(self, games: np.ndarray, choices: np.ndarray, mover: int) -> None:
-        """Put a stone on the empty cell that is `choices[n]`-th in game `games[n]`."""
-        empty = self.cells[games] == EMPTY
-        cells = np.argmax(np.cumsum(empty, axis=1) == choices[:, None] + 1, axis=1)
-        self.cells[games, cells] = mover
-
-    def _play(self, games: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mover = self.turns[games]
-        self.cells[games, actions] = mover
-        self.turns[games] = 1 - mover
-        cells = self.cells[games]
-        won = has_line(cells == mover[:, None])
-        over = won | (cells != EMPTY).all(axis=1)
-        first = np.where(won, np.where(mover == 0, 1, -1), 0)
-        return zero_sum(first), over
-
-    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
-        return planes(self.cells[games], players)
+            free, playing = 9 - move, count > move
+            empty = np.cumsum(self.cells[games] == EMPTY, axis=1)
+            cells = np.argmax(empty == (deals % free)[:, None] + 1, axis=1)
+            self._place(games[playing], cells[playing])
+            deals = deals // free
 
     def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
         return self.cells[games] == EMPTY
 
 
-def has_four(stones: np.ndarray) -> np.ndarray:
-    """bool [N]: whether the bitboards hold four in a row."""
-    found = np.zeros(len(stones), dtype=bool)
-    for shift in (1, HEIGHT, HEIGHT - 1, HEIGHT + 1):
-        pairs = stones & (stones >> shift)
-        found |= (pairs & (pairs >> (2 * shift))) != 0
-    return found
-
-
-def cells_of(stones: np.ndarray) -> np.ndarray:
-    """bool [N, 42]: the cells of bitboards, row by row from the bottom."""
-    return (stones[:, None] >> BITS) & 1 == 1
+COLUMNS, ROWS = 7, 6
 
 
 class ConnectFour(BoardGame):
     """The action is the column; `opening_moves` random moves open each game.
 
-    The stones of a player are the bits of one integer: bit 7 * column + row, row 0 at the bottom.
-    The seventh bit of a column is never set, so that shifted boards do not run into the next one.
-    """
+    Cells are numbered row by row from the bottom."""
 
     id, observation_size, num_actions = "veldt:connect_four", 3 * ROWS * COLUMNS, COLUMNS
+    lines = lines_on(ROWS, COLUMNS, 4)
     most_opening_moves = ROWS - 1  # fewer than a column holds, and than it takes to win
-    state_names = ("stones", "num_moves")
 
     def _allocate(self) -> None:
+        super()._allocate()
         self.num_deals = COLUMNS**self.opening_moves
-        self.stones = np.zeros((self.num_games, 2), dtype=np.int64)
-        self.num_moves = np.zeros(self.num_games, dtype=np.int64)
 
     def drawn(self, player: int) -> str:
-        first, second = cells_of(self.stones[0])
-        board = (first + 2 * second).reshape(ROWS, COLUMNS)[::-1]
+        board = self.cells[0].reshape(ROWS, COLUMNS)[::-1] - EMPTY
         lines = [" ".join(_STONES[cell] for cell in row) for row in board]
         return "\n".join([*lines, " ".join(self.action_names)])
 
     def _begin(self, games: np.ndarray, deals: np.ndarray) -> None:
-        self.stones[games] = 0
-        self.num_moves[games] = 0
+        self.cells[games] = EMPTY
         for _ in range(self.opening_moves):
             self._place(games, deals % COLUMNS)
             deals = deals // COLUMNS
 
-    def _play(self, games: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mover = self._place(games, actions)
-        won = has_four(self.stones[games, mover])
-        over = won | (self.num_moves[games] == ROWS * COLUMNS)
-        first = np.where(won, np.where(mover == 0, 1, -1), 0)
-        return zero_sum(first), over
-
-    def _place(self, games: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Place the next stones; returns the players who did."""
-        mover = self.turns[games]
-        taken = self.stones[games, 0] | self.stones[games, 1]
-        stones = (taken >> (HEIGHT * columns)) & ((1 << HEIGHT) - 1)
-        # Stones fill a column from below: adding 1 to its bits gives the bit of the next free cell.
-        self.stones[games, mover] |= (stones + 1) << (HEIGHT * columns)
-        self.num_moves[games] += 1
-        self.turns[games] = 1 - mover
-        return mover
-
-    def _seen(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
-        own = cells_of(self.stones[games, players])
-        other = cells_of(self.stones[games, 1 - players])
-        return np.concatenate([~(own | other), own, other], axis=1, dtype=np.float32)
+    def _cell(self, games: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        columns = self.cells[games].reshape(-1, ROWS, COLUMNS)[np.arange(len(games)), :, actions]
+        return np.count_nonzero(columns != EMPTY, axis=1) * COLUMNS + actions
 
     def _allowed(self, games: np.ndarray, players: np.ndarray) -> np.ndarray:
-        taken = self.stones[games, 0] | self.stones[games, 1]
-        return (taken[:, None] >> _TOPS) & 1 == 0
+        return self.cells[games, -COLUMNS:] == EMPTY
 
 
 _ALL = (RockPaperScissors, KuhnPoker, LeducPoker, TicTacToe, ConnectFour)

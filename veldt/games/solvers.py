@@ -9,16 +9,16 @@ distance to the only equilibrium.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from veldt.games import GAMES
-from veldt.games.interface import actions_of
-from veldt.games.native_games import CELLS, EMPTY, has_line, planes
+from veldt.games.interface import NativeGame, actions_of
+from veldt.games.native_games import EMPTY, TicTacToe, has_line, planes
 
 PolicyFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(observations [N, O], legal [N, A]) -> probabilities [N, A]."""
@@ -70,7 +70,9 @@ def information_tree(name: str) -> InformationTree:
     states: list[tuple[int, np.ndarray, np.ndarray, int, int]] = []
     none = np.full(game.num_games, -1)
 
-    def number_states(mover: int, last_states: np.ndarray, last_action: int) -> np.ndarray:
+    def number_states(
+        game: NativeGame, mover: int, last_states: np.ndarray, last_action: int
+    ) -> np.ndarray:
         """The states [D] of this node: deals with equal observations of the mover share one."""
         seen, legal = game.observe(game.turns)["observation"], game.legal(game.turns)
         _, first, inverse = np.unique(seen, axis=0, return_index=True, return_inverse=True)
@@ -80,8 +82,8 @@ def information_tree(name: str) -> InformationTree:
             states.append((mover, seen[deal], legal[deal], *last))
         return begin + inverse.reshape(-1)
 
-    def visit(payoff: np.ndarray, last: dict[int, tuple[np.ndarray, int]]) -> int:
-        """Add the present node and all below it; `last`: each player's last states and action."""
+    def visit(game: NativeGame, payoff: np.ndarray, last: dict[int, tuple[np.ndarray, int]]) -> int:
+        """Add a node and all below it; `last`: each player's last states and action."""
         number, children = len(nodes), np.full(game.num_actions, NO_CHILD)
         if game.over.all():
             nodes.append((-1, children, none, payoff))
@@ -89,17 +91,15 @@ def information_tree(name: str) -> InformationTree:
         mover = int(game.turns[0])
         assert (game.turns == mover).all(), "moves must not depend on the deal"
         assert not game.over.any(), "ends must not depend on the deal"
-        here = number_states(mover, *last[mover])
+        here = number_states(game, mover, *last[mover])
         nodes.append((mover, children, here, np.zeros(game.num_games)))
-        before = game.state()
         for action in np.flatnonzero(game.legal(game.turns)[0]):
-            game.load_state(before)
-            moves = actions_of(game.turns, np.full(game.num_games, action), 2)
-            reward = game.step(moves).rewards[:, 0].astype(np.float64)
-            children[action] = visit(reward, {**last, mover: (here, int(action))})
+            after, moves = copy.deepcopy(game), np.full(game.num_games, action)
+            reward = after.step(actions_of(game.turns, moves, 2)).rewards[:, 0].astype(np.float64)
+            children[action] = visit(after, reward, {**last, mover: (here, int(action))})
         return number
 
-    visit(np.zeros(game.num_games), {0: (none, -1), 1: (none, -1)})
+    visit(game, np.zeros(game.num_games), {0: (none, -1), 1: (none, -1)})
     of_nodes, of_states = (
         [np.array(column) for column in zip(*rows, strict=True)] for rows in (nodes, states)
     )
@@ -175,21 +175,13 @@ def opponent_reach(tree: InformationTree, table: np.ndarray, player: int) -> np.
     return reach
 
 
-class Lines(NamedTuple):
-    """How many lines of play end in which way for a policy."""
-
-    wins: int
-    draws: int
-    losses: int
-
-
-def tic_tac_toe_lines(policy: PolicyFunction, seat: int) -> Lines:
-    """All games of a policy that takes its most likely legal action, in one seat.
+def tic_tac_toe_losses(policy: PolicyFunction, seat: int) -> int:
+    """Lines of play that a policy loses in one seat by its most likely legal actions.
 
     The opponent tries every move. Boards that many lines reach are evaluated once."""
-    cells, counts = np.full((1, CELLS), EMPTY), np.ones(1, dtype=np.int64)
-    wins = losses = 0
-    for ply in range(CELLS):
+    cells, counts = np.full((1, TicTacToe.num_actions), EMPTY), np.ones(1, dtype=np.int64)
+    losses = 0
+    for ply in range(TicTacToe.num_actions):
         mover, free = ply % 2, cells == EMPTY
         if mover == seat:
             seen = planes(cells, np.full(len(cells), mover))
@@ -199,16 +191,14 @@ def tic_tac_toe_lines(policy: PolicyFunction, seat: int) -> Lines:
             rows, actions = np.nonzero(free)
         cells, counts = cells[rows], counts[rows]
         cells[np.arange(len(rows)), actions] = mover
-        won = has_line(cells == mover)
-        if mover == seat:
-            wins += int(counts[won].sum())
-        else:
+        won = has_line(cells == mover, TicTacToe.lines)
+        if mover != seat:
             losses += int(counts[won].sum())
         cells, inverse = np.unique(cells[~won], axis=0, return_inverse=True)
         counts = np.bincount(inverse.reshape(-1), counts[~won], len(cells)).astype(np.int64)
         if not len(cells):
             break
-    return Lines(wins, int(counts.sum()), losses)
+    return losses
 
 
 def distance_to_equilibrium(strategies: np.ndarray) -> float:

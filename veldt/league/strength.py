@@ -18,7 +18,7 @@ from veldt.games.solvers import (
     information_tree,
     mixture,
     nash_conv,
-    tic_tac_toe_lines,
+    tic_tac_toe_losses,
 )
 from veldt.league.pool import ModelPool
 from veldt.league.state import LEAGUE, LeagueOptions, LeagueState
@@ -70,7 +70,7 @@ def strength(
     The mixture draws the last or one of the `past` models before each game."""
     if game == TIC_TAC_TOE:
         policy = policy_of(network, last)
-        first, second = (tic_tac_toe_lines(policy, seat).losses for seat in (0, 1))
+        first, second = (tic_tac_toe_losses(policy, seat) for seat in (0, 1))
         return {"minimax.losses_first": first, "minimax.losses_second": second}
     if game == ROCK_PAPER_SCISSORS:
         seen, legal = np.ones((1, 1), np.float32), np.ones((1, 3), bool)
