@@ -236,7 +236,7 @@ def _planned(
     try:
         with time_limit(limit):
             given = with_declared_spaces(architecture, options, say)
-            return make_plan(architecture, given, own, first=weights)
+            return make_plan(architecture, given, own, first=weights, began=began)
     except OutOfTime:
         raise ConfigurationError(
             f"max_seconds {options.max_seconds:g} had passed before the network was built and the"

@@ -9,6 +9,7 @@ used it.
 from __future__ import annotations
 
 import math
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -22,6 +23,32 @@ _ADAM_BETA2 = 0.999
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """How much of a run has passed, 0 to 1: the share of its env steps, or else of its time."""
+
+    env_steps: int | None = None
+    """The env steps that one learner trains on in the whole run."""
+    seconds: float = math.inf
+    began: float = 0.0
+    """Time of day, which all machines of a run have in common."""
+
+    def passed(self, env_steps: float) -> float:
+        """The share after a learner has trained on so many env steps."""
+        if self.env_steps is not None:
+            return min(1.0, env_steps / self.env_steps)
+        return min(1.0, max(0.0, (time.time() - self.began) / self.seconds))
+
+    def divided(self, number: float) -> Schedule:
+        """The schedule of each of several learners, which share the env steps."""
+        if self.env_steps is None:
+            return self
+        return Schedule(max(1, round(self.env_steps / number)))
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g} s" if self.env_steps is None else f"{self.env_steps:,} env steps"
+
+
+@dataclass(frozen=True)
 class OptimizerOptions(Options):
     """How gradients become steps."""
 
@@ -30,7 +57,7 @@ class OptimizerOptions(Options):
     learning_rate: Annotated[float, Bounds(0, 100)] = 1e-3
     """Step size."""
     decay_learning_rate: bool = False
-    """Let the learning rate fall linearly to 0 over --total-env-steps."""
+    """Let the learning rate fall linearly to 0 over --total-env-steps, or else --max-seconds."""
     rms_decay: Decay = 0.99
     """Decay of RMSProp's mean square."""
     rms_centered: bool = False
@@ -44,9 +71,9 @@ class OptimizerOptions(Options):
     max_grad_norm: NotNegative = 0.5
     """Longer gradients are scaled down to this norm; 0: never."""
 
-    def decays_over(self, env_steps: int | None) -> int | None:
-        """The env steps over which the learning rate falls to 0, if it does."""
-        return env_steps if self.decay_learning_rate else None
+    def decays_over(self, schedule: Schedule | None) -> Schedule | None:
+        """The schedule by which the learning rate falls to 0, if it does."""
+        return schedule if self.decay_learning_rate else None
 
 
 class Optimizer(ABC):

@@ -12,6 +12,7 @@ from veldt.environments.lookup import ExternalEndpoint, external_address
 from veldt.errors import ConfigurationError
 from veldt.losses import LossOptions
 from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
+from veldt.optimizers import Schedule
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
 
 
@@ -27,7 +28,8 @@ class Problem:
     num_actors: int = 1
     envs_per_actor: int = 8
     compute: Compute = Compute()
-    total_env_steps: int | None = None
+    schedule: Schedule | None = None
+    """What part of the run has passed; None where its end is not known."""
     first: FirstWeights | None = None
     """Weights of a trained network to begin with."""
 
@@ -72,12 +74,12 @@ class Problem:
         return trajectory_layout(self.spec, num_steps, width, stored, made.state_fields())
 
     def per_learner(self, num_learners: int, replay_fraction: float = 0.0) -> Problem:
-        """With at least one actor per learner, and the steps that one learner trains on in the
-        whole run, replayed ones included."""
-        total, actors = self.total_env_steps, max(self.num_actors, num_learners)
-        if total is not None:
-            total = round(total / num_learners / (1.0 - replay_fraction))
-        return replace(self, num_actors=actors, total_env_steps=total)
+        """With at least one actor per learner, and the schedule of one learner, whose steps include
+        replayed ones."""
+        actors, schedule = max(self.num_actors, num_learners), self.schedule
+        if schedule is not None:
+            schedule = schedule.divided(num_learners * (1.0 - replay_fraction))
+        return replace(self, num_actors=actors, schedule=schedule)
 
     def with_learning_seats(self) -> Problem:
         """With one column per game, of the seat that learns, whose every row is a decision."""

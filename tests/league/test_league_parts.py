@@ -24,6 +24,7 @@ from veldt.league.state import (
     Matches,
     MatchesSource,
 )
+from veldt.optimizers import Schedule
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
 from veldt.telemetry.counters import NodeTelemetry
@@ -215,7 +216,7 @@ def test_what_cannot_be_is_refused_in_one_line(env, options, reason, tmp_path):
 
 
 def test_entropy_falls_by_the_same_factor_in_equal_times():
-    schedule = EntropySchedule(0.4, 0.1, 1000)
+    schedule = EntropySchedule(0.4, 0.1, Schedule(1000))
     assert [schedule(steps) for steps in (0, 500, 1000, 5000)] == pytest.approx(
         [0.4, 0.2, 0.1, 0.1]
     )

@@ -10,7 +10,7 @@ from wiring import context
 
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.networks import NetworkFactory, NetworkOptions
-from veldt.optimizers import OptimizerOptions
+from veldt.optimizers import OptimizerOptions, Schedule
 from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.types import (
@@ -67,7 +67,7 @@ def learner(batches=None, num_batches=1, decay=None, told=None, **config):
         batches = [batch(network, number) for number in range(num_batches)]
     loss = ActorCritic(ActorCriticOptions(correction="none"))
     gradients = SpyingOptimizer(OptimizerOptions("rmsprop", 0.01))
-    role = Learner(network, Batches(batches), loss, gradients, decay_env_steps=decay)
+    role = Learner(network, Batches(batches), loss, gradients, decay=decay)
     role.open(told or context("learner-0"))
     return role
 
@@ -79,7 +79,7 @@ def learn_all(role):
 
 
 def test_the_learning_rate_decays_to_zero():
-    role = learn_all(learner(num_batches=12, decay=10 * ROWS))
+    role = learn_all(learner(num_batches=12, decay=Schedule(10 * ROWS)))
     expected = [max(0.0, 1.0 - trained / 10) for trained in range(1, 13)]
     assert role.gradients.scales == pytest.approx(expected)
     constant = learn_all(learner(num_batches=3))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import gymnasium
 import numpy as np
@@ -13,10 +14,12 @@ import torch
 import veldt
 from veldt.architectures import ARCHITECTURES
 from veldt.errors import ConfigurationError
+from veldt.optimizers import Schedule
 from veldt.options import RunOptions
 from veldt.run import plan as planning
 from veldt.run.description import choices
 from veldt.run.plan import make_plan
+from veldt.telemetry.log_files import metric_rows
 
 
 def plan(architecture, own=None, **options):
@@ -79,6 +82,37 @@ def test_choices_are_printed_and_recorded(tmp_path, capsys):
         recorded = json.loads((tmp_path / "run" / file).read_text(encoding="utf-8"))["chosen"]
         assert recorded["family"] == recorded["preset"] == "vectors"
         assert recorded["rows_per_update"] == 2_048
+
+
+def test_rates_follow_the_time_where_no_number_of_steps_is_given(tmp_path):
+    run, limit = tmp_path / "run", 6.0
+    veldt.train("ppo", "CartPole-v1", max_seconds=limit, decay_learning_rate=True, num_actors=1,
+                evaluation_episodes=0, run_dir=str(run))  # fmt: skip
+    rows = [row for row in metric_rows(run) if "counter/learning_rate_scale" in row]
+    scales = [row["counter/learning_rate_scale"] for row in rows]
+    passed = [(row["time"] - rows[0]["time"]) / limit for row in rows]
+    assert len(rows) > 2
+    assert [scales[0] - scale for scale in scales] == pytest.approx(passed, abs=0.2)
+    assert scales[-1] < 0.3 < scales[0]
+    chosen = json.loads((run / "result.json").read_text())["chosen"]
+    assert chosen["schedule"] == "learning rate over 6 s"
+
+
+def test_a_league_follows_the_end_that_was_given():
+    for options, expected in (
+        ({"max_seconds": 60.0}, " over 60 s"),
+        ({"max_seconds": 60.0, "total_env_steps": 1000}, " over 1,000 env steps"),
+        ({"max_seconds": 60.0, "backend": "serial"}, None),  # the clock must not decide
+    ):
+        found = make_plan("league", RunOptions("veldt:kuhn", **options), {})
+        learner = next(node.role for node in found.topology.nodes if node.kind == "learner")
+        if expected is None:
+            assert learner.scheduled() == []
+            continue
+        assert choices(found)["schedule"] == "learning rate and entropy coefficient" + expected
+    middle = Schedule(seconds=60.0, began=time.time() - 30.0)
+    assert middle.passed(0) == pytest.approx(0.5, abs=0.1)
+    assert [Schedule(10).passed(steps) for steps in (0, 5, 20)] == [0.0, 0.5, 1.0]
 
 
 @pytest.mark.parametrize(

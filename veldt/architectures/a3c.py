@@ -57,7 +57,7 @@ def build(config: Config, problem: Problem) -> Topology:
         topology, network, config.optimizer, config.hogwild, problem.num_actors
     )
     # No process counts the steps of all workers, so each decays its rate by its own steps.
-    steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
+    schedule = problem.per_learner(problem.num_actors).schedule
     first_weights = network.initial_vector()
     for number, gradients in enumerate(workers):
         weights = topology.board(f"copy-{number}", first_weights)
@@ -81,7 +81,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gradients,
                 weights.source(),
                 weights.sink,
-                decay_env_steps=config.optimizer.decays_over(steps_per_worker),
+                decay=config.optimizer.decays_over(schedule),
             ),
         )
         # All that these two know is in shared memory.

@@ -95,7 +95,7 @@ def build(config: Config, problem: Problem) -> Topology:
             gradients,
             weights.source(),
             weights.sink,
-            decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+            decay=config.optimizer.decays_over(problem.schedule),
             compute=problem.compute,
         ),
     )

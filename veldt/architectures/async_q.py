@@ -59,7 +59,7 @@ def build(config: Config, problem: Problem) -> Topology:
     refreshes = topology.share("target.refreshes", np.zeros(1, np.int64))
     explore = EpsilonGreedy(AnnealedEpsilon.drawn(config.loss, problem.num_actors))
     # No process counts the steps of all workers, so each decays its rate by its own steps.
-    steps_per_worker = (problem.total_env_steps or 0) // problem.num_actors or None
+    schedule = problem.per_learner(problem.num_actors).schedule
     first_weights = network.initial_vector()
     for number, gradients in enumerate(workers):
         weights = topology.board(f"copy-{number}", first_weights)
@@ -83,7 +83,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gradients,
                 weights.source(),
                 weights.sink,
-                decay_env_steps=config.optimizer.decays_over(steps_per_worker),
+                decay=config.optimizer.decays_over(schedule),
             ),
         )
         # All that these two know is in shared memory.

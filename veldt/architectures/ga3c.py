@@ -101,7 +101,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 trajectories.source(config.batch_trajectories),
                 ActorCritic(config.loss),
                 gradients,
-                decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+                decay=config.optimizer.decays_over(problem.schedule),
                 compute=problem.compute,
                 gate=Gate(counts.source(), TRAINERS),
             ),

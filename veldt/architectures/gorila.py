@@ -105,7 +105,7 @@ def build(config: Config, problem: Problem) -> Topology:
                         server, config.server, config.optimizer.max_grad_norm, config.downpour
                     ),
                     server.weights(),
-                    decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+                    decay=config.optimizer.decays_over(problem.schedule),
                     compute=problem.compute,
                 ),
             )

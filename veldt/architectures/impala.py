@@ -103,7 +103,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gradients,
                 weights.source(),
                 weights.sink if queue is trajectories[0] else None,
-                decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+                decay=config.optimizer.decays_over(problem.schedule),
                 compute=problem.compute,
             ),
         )

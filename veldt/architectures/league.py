@@ -28,7 +28,7 @@ from veldt.league.players import EntropySchedule, LeagueActor, LeagueLearner
 from veldt.league.state import LeagueOptions
 from veldt.losses.actor_critic import ActorCritic
 from veldt.losses.ppo import PPO, SynchronousOptions
-from veldt.optimizers import OptimizerOptions
+from veldt.optimizers import OptimizerOptions, Schedule
 from veldt.options.checked import Count, Options, Positive
 from veldt.options.presets import presets
 from veldt.problem import Problem
@@ -55,14 +55,15 @@ class Config(Options):
     queue_trajectories: Count = 4
     """Trajectories per actor in flight to the learner."""
     final_entropy: Positive | None = 0.1
-    """Entropy coefficient at the end of --total-env-steps; none: it does not change."""
+    """Entropy coefficient at the end of --total-env-steps or --max-seconds; none: it does not
+    change."""
     league: LeagueOptions = LeagueOptions()
 
-    def entropy(self, env_steps: int | None) -> EntropySchedule | None:
+    def entropy(self, schedule: Schedule | None) -> EntropySchedule | None:
         start = self.loss.entropy_coefficient
-        if self.final_entropy is None or env_steps is None or start == 0.0:
+        if self.final_entropy is None or schedule is None or start == 0.0:
             return None
-        return EntropySchedule(start, self.final_entropy, env_steps)
+        return EntropySchedule(start, self.final_entropy, schedule)
 
 
 def build(config: Config, problem: Problem) -> Topology:
@@ -98,13 +99,13 @@ def build(config: Config, problem: Problem) -> Topology:
                 LocalOptimizer(config.optimizer),
                 weights.source(),
                 weights.sink,
-                decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+                decay=config.optimizer.decays_over(problem.schedule),
                 compute=problem.compute,
                 player=player,
                 matches=league.matches_source(),
                 generation=league.generations[player].sink,
                 known_generation=league.generations[player].source(),
-                entropy=config.entropy(problem.total_env_steps),
+                entropy=config.entropy(problem.schedule),
             ),
         )
     return topology

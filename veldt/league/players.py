@@ -25,6 +25,7 @@ from veldt.league.state import (
     own_and_best,
 )
 from veldt.networks import MASKED_LOGIT, NetworkFactory, PolicyValueOutput
+from veldt.optimizers import Schedule
 from veldt.ports import ExperienceSink, ParameterSink, ParameterSource
 from veldt.role import Part
 from veldt.roles.actor import Actor, EnvironmentGroup
@@ -215,15 +216,15 @@ class LeagueActor(Actor):
 
 @dataclass(frozen=True)
 class EntropySchedule:
-    """Decreases exponentially from `start` to `end` over `env_steps`: much entropy keeps self-play
+    """Decreases exponentially from `start` to `end` by `schedule`: much entropy keeps self-play
     from cycling, and little lets the policy come close to an equilibrium."""
 
     start: float
     end: float
-    env_steps: int
+    schedule: Schedule
 
     def __call__(self, env_steps: float) -> float:
-        passed = min(1.0, env_steps / self.env_steps)
+        passed = self.schedule.passed(env_steps)
         return float(self.start * (self.end / self.start) ** passed)
 
 
@@ -252,6 +253,10 @@ class LeagueLearner(Learner):
         self.source = self._newer_rows
         self._freezes = context.telemetry.counter("league.freezes")
         self._resets = context.telemetry.counter("league.resets")
+
+    def scheduled(self) -> list[str]:
+        entropy = [] if self.entropy is None else ["entropy coefficient"]
+        return [*super().scheduled(), *entropy]
 
     def _begin(self) -> bool:
         newer = self.matches.newer()

@@ -205,15 +205,10 @@ def _members(build: Build, config: Any, problem: Problem) -> list[Topology]:
         raise ConfigurationError(
             f"{size} policies need as many environments; raise --envs-per-actor"
         )
-    num_actors, steps = max(problem.num_actors, size), problem.total_env_steps
-    built = []
+    problem, built = problem.per_learner(size), []
     for member in range(size):
-        own = replace(
-            problem,
-            seed=problem.seed + member,
-            num_actors=len(range(member, num_actors, size)),
-            total_env_steps=None if steps is None else round(steps / size),
-        )
+        num_actors = len(range(member, problem.num_actors, size))
+        own = replace(problem, seed=problem.seed + member, num_actors=num_actors)
         built.append(build(config, own))
     return built
 

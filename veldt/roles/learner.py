@@ -15,6 +15,7 @@ from veldt.context import NodeContext
 from veldt.devices import Completion, Compute, Download, Upload
 from veldt.losses import Loss, Objective, Tensors
 from veldt.networks import FlatParameters, NetworkFactory
+from veldt.optimizers import Schedule
 from veldt.ports import (
     ExperiencePart,
     ExperienceSource,
@@ -41,7 +42,7 @@ class Learner(Role):
 
     It begins with the weights of `initial`, or in the memory that `gradients` provides. Without
     `weights` it does not publish, because a server, another learner or shared memory does. The
-    learning rate decays linearly to 0 over `decay_env_steps`."""
+    learning rate decays linearly to 0 by the schedule `decay`."""
 
     network: NetworkFactory
     source: ExperienceSource
@@ -49,7 +50,7 @@ class Learner(Role):
     gradients: GradientSink
     initial: ParameterSource | None = None
     weights: ParameterSink | None = None
-    decay_env_steps: int | None = None
+    decay: Schedule | None = None
     compute: Compute = Compute()
     gate: Gate | None = None
 
@@ -88,6 +89,10 @@ class Learner(Role):
 
     def device(self) -> str:
         return self.compute.device
+
+    def scheduled(self) -> list[str]:
+        """What follows the schedule of the run."""
+        return [] if self.decay is None else ["learning rate"]
 
     def _load(self) -> int:
         if self.initial is None:
@@ -207,15 +212,15 @@ class Learner(Role):
             self._network.update_return_statistics(tensors[DISCOUNTED_RETURN][:-1], valid)
 
     def _learning_rate_scale(self) -> float:
-        if self.decay_env_steps is None:
-            return 1.0
-        return max(0.0, 1.0 - self._trained.value / self.decay_env_steps)
+        return 1.0 if self.decay is None else 1.0 - self.decay.passed(self._trained.value)
 
     def _report(self, metrics: Tensors) -> None:
         now = time.monotonic()
         if now < self._next_report:
             return
         self._next_report = now + _REPORT_SECONDS
+        if self.decay is not None:
+            self._telemetry.gauge("learning_rate_scale").set(self._learning_rate_scale())
         for name, value in metrics.items():
             self._telemetry.gauge(f"loss.{name}").set(float(value))
 

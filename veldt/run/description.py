@@ -14,6 +14,7 @@ from typing import Any
 from veldt.environments import Interface
 from veldt.environments.spaces import action_spec, described, leaf_readers, space_from, stacked
 from veldt.options.fields import flat, plain
+from veldt.roles.learner import Learner
 from veldt.run.config_files import CONFIG_FILE, code_hashes
 from veldt.run.plan import Plan
 from veldt.run.process import output_stream
@@ -77,7 +78,15 @@ def choices(plan: Plan) -> dict[str, Any]:
         "rows_per_update": plan.rows_per_update(),
         "hidden_sizes": list(plan.topology.network.config.hidden_sizes),
         "parameters": plan.topology.num_weights,
+        "schedule": _schedule(plan),
     }
+
+
+def _schedule(plan: Plan) -> str | None:
+    """What changes over the run, and whether it follows env steps or seconds."""
+    roles = [node.role for node in plan.topology.nodes if isinstance(node.role, Learner)]
+    names = " and ".join(roles[0].scheduled()) if roles else ""
+    return f"{names} over {plan.problem.schedule}" if names else None
 
 
 def choices_line(plan: Plan) -> str:
@@ -85,10 +94,12 @@ def choices_line(plan: Plan) -> str:
     problem = plan.problem
     noun = "place" if problem.environment.is_external else "actor"
     actors = f"{plan.problem.num_actors} {noun}{'s' if problem.num_actors > 1 else ''}"
+    schedule = _schedule(plan)
+    change = f"; {schedule}" if schedule else ""
     return (
         f"{plan.architecture} on {plan.family}: preset {plan.preset}, {actors} x"
         f" {problem.envs_per_actor} environments, {plan.rows_per_update():,} rows per update,"
-        f" {plan.topology.num_weights:,} weights on {problem.compute.device}"
+        f" {plan.topology.num_weights:,} weights on {problem.compute.device}{change}"
     )
 
 

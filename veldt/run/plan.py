@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from veldt.environments import EnvironmentFactory, Interface
 from veldt.errors import ConfigurationError
 from veldt.families import family, preset_names
 from veldt.networks import FirstWeights, NetworkOptions
+from veldt.optimizers import Schedule
 from veldt.options import DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat, option_fields, with_values
 from veldt.options.old_spellings import unknown_option
@@ -91,10 +93,12 @@ def make_plan(
     own: Mapping[str, Any],
     known: tuple[EnvironmentSpec, Interface] | None = None,
     first: FirstWeights | None = None,
+    began: float | None = None,
 ) -> Plan:
-    """Check everything and wire the topology. An environment that is `known` is not made."""
+    """Check everything and wire the topology. An environment that is `known` is not made; `began`:
+    time.monotonic() when the run's time began."""
     try:
-        return _checked_plan(architecture, options, own, known, first)
+        return _checked_plan(architecture, options, own, known, first, began)
     except ConfigurationError:
         raise
     except ValueError as error:  # a network or environment that cannot be made
@@ -107,6 +111,7 @@ def _checked_plan(
     own: Mapping[str, Any],
     known: tuple[EnvironmentSpec, Interface] | None,
     first: FirstWeights | None,
+    began: float | None,
 ) -> Plan:
     system, backend = architectures.load(architecture), BACKENDS[options.backend]
     if options.backend in system.refuses:
@@ -152,7 +157,7 @@ def _checked_plan(
             _learner_threads(options, system, is_image),
             gives_way=_THREADS not in os.environ,
         ),
-        total_env_steps=options.total_env_steps,
+        schedule=_schedule(options, began),
         first=first,
     )
     topology = system.build(config, problem)
@@ -170,6 +175,16 @@ def _checked_plan(
     if backend.starts_processes:
         check_can_be_sent(topology)
     return Plan(architecture, options, config, problem, topology, found, preset)
+
+
+def _schedule(options: RunOptions, began: float | None) -> Schedule | None:
+    """What schedules follow: env steps, or else the time, except where every bit must repeat."""
+    if options.total_env_steps is not None:
+        return Schedule(options.total_env_steps)
+    if options.max_seconds is None or BACKENDS[options.backend].is_deterministic:
+        return None
+    passed = 0.0 if began is None else time.monotonic() - began
+    return Schedule(seconds=options.max_seconds, began=time.time() - passed)
 
 
 def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) -> int:
