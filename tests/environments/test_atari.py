@@ -82,13 +82,7 @@ def test_render_shows_the_newest_frame():
     environment.close()
 
 
-def test_groups_out_of_turn_are_refused():
-    first, second = EnvironmentFactory("ALE/Pong-v5").make_groups(2, 2, seed=5)
-    first.reset()
-    first.send(np.zeros(2, np.int64))
-    with pytest.raises(RuntimeError, match="out of order"):
-        first.receive()  # what comes next is the second group's reset
-    second.close()
+def test_groups_alternate_on_one_thread_only():
     assert EnvironmentFactory("ALE/Pong-v5", {"num_threads": 2}).make_groups(2, 2, seed=5) is None
 
 

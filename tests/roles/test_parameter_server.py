@@ -187,24 +187,6 @@ def test_a_gradient_that_is_not_finite_goes_nowhere():
     np.testing.assert_array_equal(servers.weights(), servers.initial)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_damaged_weights_and_moments_go_back_to_the_last_good_version(optimizer):
-    servers = Servers(1, OptimizerOptions(optimizer, 0.1), **NO_OUTLIERS)
-    sink, _, _ = servers.learner(**NO_OUTLIERS)
-    sink.begin(0)
-    send(sink, np.ones(10, np.float32))
-    servers.work()
-    good, moments = servers.weights(), servers.roles[0].state()["optimizer"].copy()
-    sink.begin(1)
-    huge = torch.full((10,), 1e18)
-    sink.apply(Gradient(huge, 1, 1e38, torch.tensor(1.0)))  # finite, but the step is not
-    servers.work()
-    np.testing.assert_array_equal(servers.weights(), good)
-    np.testing.assert_array_equal(servers.roles[0].state()["optimizer"], moments)
-    assert servers.counted("rollbacks") == [1]
-    assert sink.begin(1) == 2, "a roll-back is a version too, so that learners fetch it"
-
-
 def test_statistics_travel_and_the_newest_counts():
     servers = Servers(2, **NO_OUTLIERS)
     sink, flat, _ = servers.learner(**NO_OUTLIERS)

@@ -13,8 +13,7 @@ With fetch_period_gradients and push_period_gradients above 1 a learner works on
 and sends the sum of several gradients, as DistBelief's Downpour: fewer bytes, older gradients.
 Deviations: in a bundle actor and learner pull for themselves instead of sharing one replica; a
 learner never steps its own weights between two fetches, which Downpour does. Shards filter unusual
-losses too, because a faulty learner does not filter its own; in the paper only learners do. A shard
-returns to its last good weights only when a step makes them not finite.
+losses too, because a faulty learner does not filter its own; in the paper only learners do.
 """
 
 from __future__ import annotations

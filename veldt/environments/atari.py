@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from veldt.environments import lookup
-from veldt.environments.vector import OpenedVector, Stepper
+from veldt.environments.vector import OpenedVector
 from veldt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def open_atari_groups(
 
     shared = AtariVectorEnv(num_envs=num_groups * num_envs, batch_size=num_envs, **arguments)
     groups = [AlternatingGroup(shared, index) for index in range(num_groups)]
-    return [_opened(group, arguments, stepper=group) for group in groups]
+    return [_opened(group, arguments, in_halves=True) for group in groups]
 
 
 class AlternatingGroup(VectorEnv):
@@ -58,38 +58,25 @@ class AlternatingGroup(VectorEnv):
         if self._index:  # the first group's reset has started it
             observation, *_, info = self.recv()
             return observation, info
-        observation, info = self._shared.reset(seed=seed)
-        return observation, self._checked(info)
+        return self._shared.reset(seed=seed)
 
     def send(self, actions: np.ndarray) -> None:
         self._shared.send(actions)
 
     def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self._shared.recv()
-        return observation, reward, terminated, truncated, self._checked(info)
+        return self._shared.recv()
 
     def close(self, **_: Any) -> None:
         self._shared.close()
 
-    def _checked(self, info: dict[str, Any]) -> dict[str, Any]:
-        first, ids = self._index * self.num_envs, info["env_id"]
-        if ids[0] != first or ids[-1] != first + self.num_envs - 1:
-            raise RuntimeError(
-                f"group {self._index} received environments {ids[0]} to {ids[-1]}:"
-                " alternating groups were stepped out of order"
-            )
-        return info
 
-
-def _opened(
-    env: VectorEnv, arguments: dict[str, Any], stepper: Stepper | None = None
-) -> OpenedVector:
+def _opened(env: VectorEnv, arguments: dict[str, Any], in_halves: bool = False) -> OpenedVector:
     return OpenedVector(
         env,
         AutoresetMode.NEXT_STEP,
         frames_per_step=arguments["frameskip"],
         life_loss="continues" if arguments["life_loss_info"] else "none",
-        stepper=stepper,
+        in_halves=in_halves,
     )
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 
 from veldt.environments.spaces import (
     FrameStack,
@@ -44,19 +44,11 @@ _NO_RETURNS = np.zeros(0, dtype=np.float64)
 _NO_LENGTHS = np.zeros(0, dtype=np.int64)
 
 
-class Stepper(Protocol):
-    """A step in two halves, so that other work can be done in between."""
-
-    def send(self, actions: np.ndarray) -> None: ...
-
-    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]: ...
-
-
 @dataclass(frozen=True)
 class OpenedVector:
     """A Gymnasium vector environment and how to read it."""
 
-    env: VectorEnv
+    env: Any
     autoreset: AutoresetMode
     frames_per_step: int = 1
     rows_per_env_step: int = 1
@@ -65,8 +57,8 @@ class OpenedVector:
     life_loss: str = "none"
     """How lost lives end an episode: "none"; "continues": terminated is set but no reset follows
     (ale-py); "resets": a reset row follows but the game continues (EnvPool)."""
-    stepper: Stepper | None = None
-    """Steps `env` in two halves; None: it only has step(), which `receive` does as a whole."""
+    in_halves: bool = False
+    """Whether `env` has send() and recv(), so that other work can be done between them."""
 
 
 @dataclass
@@ -118,7 +110,6 @@ class VectorEnvironment:
         self.first = np.ones(num_envs, dtype=bool)
         self.bad_rows = 0
         self._env = env
-        self._stepper = opened.stepper
         self._opened = opened
         self._readers = readers
         self._mask = mask
@@ -178,14 +169,13 @@ class VectorEnvironment:
         """The first half of a step: starts environments that have a thread of their own."""
         if self._action_offset is not None:
             env_action = env_action + self._action_offset
-        if self._stepper is None:
-            self._action = env_action
-        else:
-            self._stepper.send(env_action)
+        self._action = env_action
+        if self._opened.in_halves:
+            self._env.send(env_action)
 
     def receive(self) -> Step:
         """The second half of a step; until then, the previous step stays valid."""
-        answer = self._env.step(self._action) if self._stepper is None else self._stepper.recv()
+        answer = self._env.recv() if self._opened.in_halves else self._env.step(self._action)
         observation, reward, terminated, truncated, info = answer
         self.info: dict[str, Any] = info
         ignored, num_ignored = self._resetting, self._num_resetting
@@ -330,20 +320,29 @@ def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
 def read_episode_info(info: Mapping[str, Any], over: np.ndarray) -> Found:
     """The numbers of the episodes that are `over`, bool [E], by name."""
     found: Found = {}
-    if EPISODE_INFO in info:
-        for row, numbers in info[EPISODE_INFO].items():
-            for name, number in numbers.items() if over[row] else ():
-                found.setdefault(name, []).append(number)
-        return found
-    sources = [info]
-    if isinstance(info.get(_FINAL), Mapping):
-        sources = [{"episode": info.get("episode", {})}, info[_FINAL]]
-    for source in sources:
-        for name, column, given in _columns(source, len(over)):
-            numbers = [_number(value) for value in column[over & given].tolist()]
-            known = [number for number in numbers if number is not None]
-            if known:
-                found[name] = known
+    for row in np.flatnonzero(over).tolist():
+        if EPISODE_INFO in info:
+            numbers = info[EPISODE_INFO].get(row, {})
+        else:
+            numbers = numbers_of(_of_row(info, row, len(over)))
+        for name, number in numbers.items():
+            found.setdefault(name, []).append(number)
+    return found
+
+
+def _of_row(info: Mapping[str, Any], row: int, num_envs: int) -> dict[str, Any]:
+    """The info of one environment out of that of a vector; where it has ended, of its last step."""
+    found: dict[str, Any] = {}
+    if isinstance(info.get(_FINAL), Mapping):  # a wrapper may have written beside it
+        info = {"episode": info.get("episode", {}), **info[_FINAL]}
+    for key, value in info.items():
+        given = info.get(f"_{key}")
+        if isinstance(given, np.ndarray) and given.shape == (num_envs,) and not given[row]:
+            continue
+        if isinstance(value, Mapping):
+            found[key] = _of_row(value, row, num_envs)
+        elif isinstance(value, np.ndarray) and value.shape == (num_envs,):
+            found[key] = value[row]
     return found
 
 
@@ -359,25 +358,6 @@ def _flat(info: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             name = f"{key}/{inner}"
             if not str(inner).startswith("_") and name not in _NO_METRICS:
                 yield name, entry
-
-
-def _columns(
-    info: Mapping[str, Any], num_envs: int
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Arrays with an entry per environment, and the mask of present entries."""
-    for name, value in _flat(info):
-        if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
-            continue
-        if value.dtype.kind not in "biufO":
-            continue
-        outer, _, inner = name.partition("/")
-        masks = [info.get("_" + outer)]
-        if inner and outer in info:
-            masks.insert(0, info[outer].get("_" + inner))
-        given = next((mask for mask in masks if mask is not None), None)
-        if not isinstance(given, np.ndarray) or given.shape != (num_envs,):
-            given = np.ones(num_envs)
-        yield name, value, given.astype(bool)
 
 
 def _number(value: Any) -> float | None:

@@ -36,7 +36,7 @@ _INSTEAD = {
     "from_part": "use --from RUN_DIR:best:encoder",
     "hang_seconds": "set the environment variable VELDT_HANG_SECONDS",
     "inference_device": "use the last of --device cuda:0,cuda:1",
-    "kept_versions": "the server returns to its last good version",
+    "kept_versions": "the server drops gradients that are not finite",
     "learner_devices": "use --device cuda:0,cuda:1",
     "learner_threads": "set the environment variable OMP_NUM_THREADS",
     "local_dir": "set the environment variable XDG_CACHE_HOME",

@@ -2,7 +2,7 @@
 """A parameter server cut into shards, and the learner's side of it (DistBelief, Gorila).
 
 Any number of learners send gradients without a barrier. Gradients that are too old, unusual or not
-finite are dropped and counted; weights that are not finite return to the last good version.
+finite are dropped and counted.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class ServerOptions(OutlierOptions):
 class ParameterServer(Role):
     """A shard: applies one gradient per `step` and publishes its slice.
 
-    Every accepted gradient is one version, and so is a roll-back: versions only grow."""
+    Every accepted gradient is one version."""
 
     gradients: ExperienceSource
     weights: ParameterSink
@@ -192,7 +192,6 @@ class ParameterServer(Role):
         self._optimizer = make_optimizer(optimizer, trained)
         self._outliers = OutlierFilter(self.options)
         self._moments = self._optimizer.state_vector.numpy()
-        self._good = (self._vector.copy(), self._moments.copy())
         telemetry = context.telemetry
         self._applying, self._publishing = telemetry.stage("apply"), telemetry.stage("publish")
         # Every shard takes every gradient, so a run's updates are those of one shard.
@@ -200,7 +199,6 @@ class ParameterServer(Role):
         self._stale = telemetry.counter("dropped.stale")
         self._unusual = telemetry.counter("dropped.outlier")
         self._not_finite = telemetry.counter("dropped.not_finite")
-        self._rollbacks = telemetry.counter("rollbacks")
         self._age = telemetry.gauge("gradient_age_updates")
 
     def step(self) -> bool:
@@ -208,16 +206,17 @@ class ParameterServer(Role):
         if batch is None:
             return False
         with self._applying:
-            changed = self._take(batch.arrays)
+            is_accepted = self._take(batch.arrays)
         self.gradients.release(batch)
-        if changed:
+        if is_accepted:
             self._version += 1
+            self._updates.add()
             with self._publishing:
                 self.weights.publish(Parameters(self._vector, self._version))
         return True
 
     def _take(self, sent: Arrays) -> bool:
-        """Apply a gradient or drop it; whether the vector changed."""
+        """Apply a gradient or drop it; whether it was accepted."""
         age = self._version - int(sent["version"][0])
         self._age.set(age)
         if age > self.options.max_gradient_age_updates:
@@ -231,20 +230,7 @@ class ParameterServer(Role):
             self._not_finite.add()
             return False
         self._statistics[:] = sent["statistics"]
-        if not np.isfinite(self._vector).all():
-            self.roll_back()
-            return True
-        self._updates.add()
-        self._keep_as_good()
         return True
-
-    def _keep_as_good(self) -> None:
-        self._good[0][:], self._good[1][:] = self._vector, self._moments
-
-    def roll_back(self) -> None:
-        """Return to the last good version."""
-        self._vector[:], self._moments[:] = self._good
-        self._rollbacks.add()
 
     def state(self) -> Arrays:
         return {
@@ -262,7 +248,6 @@ class ParameterServer(Role):
             self._version = int(state["version"])
         self._moments[:] = state["optimizer"]
         self._outliers.load_state(state["outliers"])
-        self._keep_as_good()
 
 
 def add_parameter_server(
