@@ -12,7 +12,14 @@ import pytest
 HERE = Path(__file__).parent
 WAITING = ("backends", "dashboard", "faults", "wire")
 """Folders of tests that wait for processes more than they compute."""
-LONG = ("learning", "test_layout.py", "test_notebook.py", "test_site.py", "trackers")
+LONG = (
+    "learning",
+    "test_course.py",
+    "test_layout.py",
+    "test_notebook.py",
+    "test_site.py",
+    "trackers",
+)
 
 
 @pytest.hookimpl(trylast=True)

@@ -41,7 +41,8 @@ def entries(menu: object) -> list[str]:
 
 def test_the_menu_has_every_page_once():
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
-    pages += [f"notebooks/{path.stem}.md" for path in (DOCS / "notebooks").glob("*.ipynb")]
+    notebooks = [*DOCS.glob("notebooks/*.ipynb"), *DOCS.glob("course/*.ipynb")]
+    pages += [path.relative_to(DOCS).with_suffix(".md").as_posix() for path in notebooks]
     assert sorted(entries(SITE["nav"])) == sorted(pages)
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hook of mkdocs: executes each notebook while the site is built and shows its outputs."""
+"""A hook of mkdocs: pages of notebooks. Those of docs/notebooks are executed while the site is
+built; those of docs/course are shown with their stored outputs."""
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import sys
@@ -14,14 +16,20 @@ import nbformat
 from mkdocs.structure.files import File, Files
 from nbclient import NotebookClient
 
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+DOCS = Path(__file__).parent.parent
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        page = shown(executed(path), path.stem)
-        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=page))
+    pages = [(path, executed(path)) for path in sorted((DOCS / "notebooks").glob("*.ipynb"))]
+    course = sorted((DOCS / "course").glob("*.ipynb"))
+    pages += [(path, nbformat.read(path, as_version=4)) for path in course]
+    for path, notebook in pages:
+        images: dict[str, bytes] = {}
+        page = {f"{path.stem}.md": shown(notebook, path, images)}
+        for name, content in {**page, **images}.items():
+            uri = f"{path.parent.name}/{name}"
+            files.append(File.generated(config, uri, content=content))
     return files
 
 
@@ -36,24 +44,26 @@ def executed(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-def shown(notebook: nbformat.NotebookNode, stem: str) -> str:
-    """The notebook as Markdown, with printed outputs."""
+def shown(notebook: nbformat.NotebookNode, path: Path, images: dict[str, bytes]) -> str:
+    """The notebook as Markdown with its outputs; plots are added to `images`, by file name."""
     parts = []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             parts.append(cell.source)
             continue
         parts.append(f"```python\n{cell.source}\n```")
-        parts += [_output(each) for each in cell.outputs]
-    source = f"[the notebook](../../docs/notebooks/{stem}.ipynb)"
-    parts.append(f"*This page is {source}, executed when the site was built.*")
+        parts += [_output(each, path, images) for each in cell.outputs]
+    source = f"[the notebook](../../docs/{path.parent.name}/{path.name})"
+    parts.append(f"*This page is {source} (`docs/{path.parent.name}/{path.name}`).*")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _output(output: Any) -> str:
-    if output.output_type == "stream":
-        text = output.text
-    else:
-        text = output.get("data", {}).get("text/plain", "")
+def _output(output: Any, path: Path, images: dict[str, bytes]) -> str:
+    data = output.get("data", {})
+    if "image/png" in data:
+        name = f"{path.stem}_{len(images) + 1}.png"
+        images[name] = base64.b64decode(data["image/png"])
+        return f"![What the cell above draws]({name})"
+    text = output.text if output.output_type == "stream" else data.get("text/plain", "")
     text = _COLOURS.sub("", text).strip("\n")
     return f"```text\n{text}\n```" if text else ""
