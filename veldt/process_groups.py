@@ -9,10 +9,13 @@ import os
 import shutil
 import signal
 import tempfile
+from functools import cache
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
-_MARK = "veldt-"
+from veldt.files import lock
+
+_LOCK = "veldt.lock"
 
 
 def lead_group() -> None:
@@ -55,17 +58,24 @@ def kill_group(process_id: int) -> None:
         os.killpg(process_id, signal.SIGKILL)
 
 
-def claim_temp_dir() -> None:
-    """Mark multiprocessing's temporary folder as owned by this process."""
+@cache
+def temporary_folder() -> Path:
+    """multiprocessing's temporary folder, locked by this process as long as it lives.
+
+    Folders of processes that were killed are removed. A lock tells them from those of live ones
+    also where these are in another container, which a process id does not."""
+    _remove_unlocked()
+    folder = Path(get_temp_dir())
     with contextlib.suppress(OSError):
-        Path(get_temp_dir(), f"{_MARK}{os.getpid()}").touch()
+        lock(folder / f"{_LOCK}.new")
+        (folder / f"{_LOCK}.new").rename(folder / _LOCK)  # is locked from its first moment
+    return folder
 
 
-def remove_leftovers() -> None:
-    """Remove the marked temporary folders of processes that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob("pymp-*"):
+def _remove_unlocked() -> None:
+    for path in Path(tempfile.gettempdir()).glob(f"pymp-*/{_LOCK}"):
         with contextlib.suppress(OSError):
-            owners = [path.name.removeprefix(_MARK) for path in folder.glob(f"{_MARK}*")]
-            is_ours = bool(owners) and folder.stat().st_uid == os.getuid()
-            if is_ours and not any(Path("/proc", owner).exists() for owner in owners):
-                shutil.rmtree(folder, ignore_errors=True)
+            held = lock(path) if path.stat().st_uid == os.getuid() else None
+            if held is not None:
+                shutil.rmtree(path.parent, ignore_errors=True)
+                os.close(held)

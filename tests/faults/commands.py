@@ -24,11 +24,12 @@ HERE = str(Path(__file__).parent)
 PATIENCE_SECONDS = 60.0
 
 
-def start(folder: Path, *words: str, **settings) -> subprocess.Popen:
-    """A command in a session of its own; environments beside the tests are found."""
+def start(folder: Path, *words: str, within: tuple[str, ...] = (), **settings) -> subprocess.Popen:
+    """A command in a session of its own; environments beside the tests are found. `within` is a
+    program that runs it."""
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **settings}
     return subprocess.Popen(
-        [sys.executable, "-m", "veldt", *words],
+        [*within, sys.executable, "-m", "veldt", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{HERE}", "OMP_NUM_THREADS": "1"},
         start_new_session=True,
@@ -46,9 +47,9 @@ def run(folder: Path, *words: str, timeout: float = 100.0) -> subprocess.Complet
 
 
 @contextmanager
-def started(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
+def started(folder: Path, *words: str, **settings) -> Iterator[subprocess.Popen]:
     """The same, killed at the end of the block if it still runs."""
-    process = start(folder, *words)
+    process = start(folder, *words, **settings)
     try:
         yield process
     finally:

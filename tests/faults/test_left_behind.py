@@ -73,25 +73,35 @@ def test_a_run_on_ray_that_is_killed_while_it_starts_takes_ray_with_it(tmp_path)
     assert commands.left_after(process.pid, 20) == []
 
 
-def leftovers(folder: Path, owner: int) -> list[str]:
-    marked = [str(path.parent) for path in folder.glob(f"pymp-*/veldt-{owner}")]
-    return marked + [str(path) for path in folder.glob(f"veldt-streams-{owner}-*")]
+LONG = ("--total-env-steps", "100000000")
+NEW_PID_NAMESPACE = ("unshare", "-r", "-p", "-f", "--mount-proc")
 
 
-def test_temporary_files_of_a_killed_run_go_at_the_next_start(tmp_path, temporary_folder):
-    process = commands.start(tmp_path, *TRAIN, "--run-dir", "killed")
-    try:
-        commands.wait_for_training(tmp_path / "killed", process)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    finally:
-        commands.end(process)
-    assert commands.left_after(process.pid) == []
-    assert len(leftovers(temporary_folder, process.pid)) == 2
+def sockets(folder: Path) -> set[Path]:
+    return set(folder.glob("**/socket"))
+
+
+def test_temporary_files_of_a_killed_run_go_and_those_of_a_live_one_stay(
+    tmp_path, temporary_folder
+):
+    """The next run is in a container of its own, which sees the process of neither."""
+    if subprocess.run([*NEW_PID_NAMESPACE, "true"], capture_output=True).returncode:
+        pytest.skip("no PID namespaces here")
     words = ("train", "impala", "--env", "CartPole-v1", "--quiet", "--total-env-steps", "200")
-    done = commands.run(tmp_path, *words, "--evaluation-episodes", "0", "--run-dir", "next")
-    assert done.returncode == 0, done.stderr
-    assert leftovers(temporary_folder, process.pid) == []
+    limits = ("--evaluation-episodes", "0", "--run-dir", "next")
+    with commands.started(tmp_path, *TRAIN, *LONG, "--run-dir", "live") as live:
+        commands.wait_for_training(tmp_path / "live", live)
+        own = sockets(temporary_folder)
+        with commands.started(tmp_path, *TRAIN, *LONG, "--run-dir", "killed") as killed:
+            commands.wait_for_training(tmp_path / "killed", killed)
+            assert len(sockets(temporary_folder)) == 2
+            os.killpg(killed.pid, signal.SIGKILL)
+            assert commands.left_after(killed.pid) == []
+        with commands.started(tmp_path, *words, *limits, within=NEW_PID_NAMESPACE) as following:
+            _, err = following.communicate(timeout=100)
+        assert following.returncode == 0, err
+        assert sockets(temporary_folder) == own
+        assert len(list(temporary_folder.glob("pymp-*"))) == 1
 
 
 KILLS = int(os.environ.get("VELDT_GROUP_KILLS", 4))
@@ -118,9 +128,8 @@ def test_nothing_is_left_of_a_killed_group(tmp_path, temporary_folder):
             else:
                 commands.wait_for_training(run_dir, process)
                 assert reachable(commands.session_of(process.pid)) == []
-                [own] = temporary_folder.glob(f"veldt-streams-{process.pid}-*")
-                assert stat.S_IMODE(own.stat().st_mode) == 0o700
-                assert list(temporary_folder.glob("veldt-streams-*")) == [own]
+                [own] = sockets(temporary_folder)
+                assert {stat.S_IMODE(path.stat().st_mode) for path in own.parents[:2]} == {0o700}
         finally:
             commands.end(process, whole_group=True)
         assert commands.left_after(process.pid) == []

@@ -23,7 +23,7 @@ from veldt.backends.base import (
 )
 from veldt.backends.checkpoint_parts import CHANNELS, Parts, captured_channels, part_of_absent
 from veldt.backends.process.node_process import Launch, NodeProcess, exchange_directory, part_path
-from veldt.backends.shared_memory.fabric import Fabric, descriptors_of, remove_orphaned_sockets
+from veldt.backends.shared_memory.fabric import Fabric, descriptors_of
 from veldt.backends.shared_memory.memory import SharedBlock
 from veldt.backends.supervision import Recovery, RestartPolicy, silent_seconds
 from veldt.checkpoints.store import CheckpointError, read_part
@@ -60,7 +60,6 @@ class ProcessBackend(LocalBackend):
         return fabric
 
     def start(self) -> None:
-        remove_orphaned_sockets()
         # Those on a GPU first, because they start slowest. No start is waited for.
         numbered = list(enumerate(self._groups, start=1))
         for holder, group in sorted(numbered, key=lambda entry: not _uses_gpu(entry[1])):

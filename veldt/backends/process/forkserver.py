@@ -13,7 +13,7 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from typing import cast
 
-from veldt.process_groups import claim_temp_dir, remove_leftovers
+from veldt.process_groups import temporary_folder
 from veldt.resources import limit_library_threads, raise_descriptor_limit
 
 
@@ -29,5 +29,4 @@ def warm_up(*modules: str) -> None:
     raise_descriptor_limit()
     server_context().set_forkserver_preload(["veldt.backends.process.preload", *modules])
     forkserver.ensure_running()
-    claim_temp_dir()
-    remove_leftovers()
+    temporary_folder()

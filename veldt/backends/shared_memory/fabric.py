@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import current_process
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
-
-import psutil
 
 from veldt.backends.shared_memory.channels import (
     BoardMemory,
@@ -37,6 +33,7 @@ from veldt.backends.shared_memory.memory import (
     Indices,
     block,
 )
+from veldt.process_groups import temporary_folder
 from veldt.topology import (
     READING_SIDES,
     UPDATES_SUFFIX,
@@ -59,7 +56,6 @@ from veldt.wire.protocol import LocalClient, StreamFormat, StreamServicer
 from veldt.wire.security import Security, from_environment
 
 T = TypeVar("T")
-_SOCKET_PREFIX = "veldt-streams-"
 
 
 class Link(Protocol):
@@ -149,8 +145,7 @@ def link_for(spec: StreamSpec, crosses: Callable[[StreamSpec], Link] | None) -> 
 
 
 def unix_link(spec: StreamSpec) -> SocketLink:
-    remove_orphaned_sockets()
-    return SocketLink(spec, Path(tempfile.mkdtemp(prefix=f"{_SOCKET_PREFIX}{os.getpid()}-")))
+    return SocketLink(spec, Path(tempfile.mkdtemp(prefix="s-", dir=temporary_folder())))
 
 
 def stream_client(
@@ -169,15 +164,6 @@ def stream_server(spec: StreamSpec, address: str, security: Security) -> Any:
     format = StreamFormat(spec.request, spec.reply)
     servicer = StreamServicer(format, spec.num_clients, spec.groups_per_client)
     return RpcServer(servicer, address, security)
-
-
-def remove_orphaned_sockets() -> None:
-    """Remove the directories of supervisors that were killed."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_SOCKET_PREFIX}*"):
-        pid = path.name.removeprefix(_SOCKET_PREFIX).partition("-")[0]
-        with suppress(OSError, ValueError):
-            if path.stat().st_uid == os.getuid() and not psutil.pid_exists(int(pid)):
-                shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass
