@@ -32,8 +32,6 @@ class NodeContext:
     """Where a node may write files, such as logs."""
     clock: Callable[[], float] = time.monotonic
     """Seconds. On the serial backend they advance with each round."""
-    address: str = "127.0.0.1"
-    """Address of this node's machine for other nodes of the run."""
     wake: Callable[[], None] = do_nothing
     """Lets this node take a step soon; may be called from any thread."""
 

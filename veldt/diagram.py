@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from veldt.topology import (
@@ -40,7 +40,7 @@ EdgeNotes = Mapping[tuple[str, str, bool], str]
 def describe(topology: Topology) -> dict[str, Any]:
     """Roles, processes, channels and links as JSON values; channels of one kind are merged."""
     channels: dict[str, dict[str, Any]] = {}
-    for spec in _channels(topology):
+    for spec in (channel.spec for channel in topology.channels()):
         entry = channels.setdefault(stem(spec.name), {"sort": _SORTS[type(spec)], "count": 0})
         entry["count"] += 1
         if isinstance(spec, QueueSpec):
@@ -98,25 +98,16 @@ def text(topology: Topology) -> str:
     lines = [f"{topology.architecture}: {num_nodes} nodes in {num_groups} processes"]
     for kind, nodes in topology.kinds().items():
         lines.append(f"  {kind} x{len(nodes)}")
-        for source, target, argument in topology.edges():
-            if source == kind:
-                lines.append(f"    {argument} -> [{target}]")
-            if target == kind:
-                lines.append(f"    {argument} <- [{source}]")
-    lines.extend(f"  [{spec.name}] {_size(spec)}" for spec in _channels(topology))
+        for argument, end in dict.fromkeys(end for node in nodes for end in node.ends()):
+            if end.side in WRITING_SIDES:
+                lines.append(f"    {argument} -> [{end.channel.name}]")
+            if end.side in READING_SIDES:
+                lines.append(f"    {argument} <- [{end.channel.name}]")
+    lines.extend(f"  [{each.spec.name}] {_size(each.spec)}" for each in topology.channels())
     for group in topology.colocated:
         manner = "threads" if group.threads else "alternating"
         lines.append(f"  one process ({manner}): {group.name}")
     return "\n".join(lines)
-
-
-def _channels(topology: Topology) -> Iterator[Channel]:
-    """Every channel, grouped by sort."""
-    yield from (handle.spec for handle in topology.queues)
-    yield from (handle.spec for handle in topology.boards)
-    yield from (handle.spec for handle in topology.requests)
-    yield from (handle.spec for handle in topology.streams)
-    yield from (handle.spec for handle in topology.shared)
 
 
 def _size(channel: Channel) -> str:

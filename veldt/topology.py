@@ -379,14 +379,3 @@ class Topology:
         for node in self.nodes:
             kinds.setdefault(node.kind, []).append(node)
         return kinds
-
-    def edges(self) -> list[tuple[str, str, str]]:
-        """(from, to, label) between node kinds and channels, each once."""
-        found: dict[tuple[str, str, str], None] = {}
-        for node in self.nodes:
-            for argument, end in node.ends():
-                if end.side in WRITING_SIDES:
-                    found[(node.kind, end.channel.name, argument)] = None
-                if end.side in READING_SIDES:
-                    found[(end.channel.name, node.kind, argument)] = None
-        return list(found)

@@ -14,7 +14,7 @@ from veldt.backends.shared_memory.channels import (
     QueueSource,
     TornSlotError,
 )
-from veldt.backends.shared_memory.memory import IndexDeque, PlainBlock
+from veldt.backends.shared_memory.memory import Block, IndexDeque
 from veldt.topology import BoardSpec, QueueSpec
 from veldt.types import PROVENANCE_SEQUENCE, Field, Layout, Parameters
 
@@ -28,7 +28,7 @@ LAYOUT = Layout.of(
 def queue_memory(num_slots: int = 3, verify: bool = True) -> QueueMemory:
     spec = QueueSpec("queue", LAYOUT, num_slots)
     free = IndexDeque(range(num_slots))
-    return QueueMemory(spec, PlainBlock(QueueMemory.nbytes(spec)), free, IndexDeque(), verify)
+    return QueueMemory(spec, Block(QueueMemory.nbytes(spec)), free, IndexDeque(), verify)
 
 
 def put(sink: QueueSink, value: int) -> None:
@@ -42,7 +42,7 @@ def put(sink: QueueSink, value: int) -> None:
 
 def board_memory(history: int = 2, size: int = 5) -> BoardMemory:
     spec = BoardSpec("board", size, history)
-    return BoardMemory(spec, PlainBlock(BoardMemory.nbytes(spec)))
+    return BoardMemory(spec, Block(BoardMemory.nbytes(spec)))
 
 
 def publish(memory: BoardMemory, version: int) -> None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import threading
 import time
 
-from veldt.backends.shared_memory.memory import Doorbell, SharedBlock
+from veldt.backends.shared_memory.memory import Block, Doorbell
 
 
 def test_memory_outlives_its_descriptor_but_not_its_last_view() -> None:
-    block = SharedBlock(8, "veldt-short-lived")
+    block = Block(8, "veldt-short-lived", between_processes=True)
     view = block.array("int64", 1)
     block.close()
     block.close()

@@ -16,7 +16,7 @@ import numpy as np
 
 from veldt.backends.checkpoint_parts import CHANNELS, restore_counters, with_saved_channels
 from veldt.backends.shared_memory.fabric import Fabric, OverFabric, build_fabric
-from veldt.backends.shared_memory.memory import Doorbell, block
+from veldt.backends.shared_memory.memory import Block, Doorbell
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
 from veldt.role import EndLike, Role, bound
@@ -148,7 +148,7 @@ class LocalBackend(OverFabric):
         self._fabric = self._build_fabric()
         size = TELEMETRY_BYTES + span_bytes(options.timeline_seconds)
         self._telemetry = {
-            node.name: block(size, "veldt-telemetry", self._between_processes)
+            node.name: Block(size, "veldt-telemetry", self._between_processes)
             for node in topology.nodes
         }
         self.run_dir: Path | None = None

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from veldt.checkpoints.format import (
     read_manifest,
     verify,
 )
-from veldt.files import lock, sync_directory
+from veldt.files import sync_directory
 
 CHUNK_BYTES = 64 * 2**20
 _MAX_STEP = 10**12
@@ -70,7 +70,7 @@ def read_part(path: Path, part: str) -> dict[str, np.ndarray]:
 
 
 class CheckpointStore:
-    """The newest `keep` checkpoints of one run.
+    """The newest `keep` checkpoints of one run, whose directory the caller has locked.
 
     Arrays of more than `chunk_bytes` are split into files of that size, and a file that an older
     checkpoint already has is hard-linked instead of written. The newest checkpoint is never linked
@@ -95,11 +95,12 @@ class CheckpointStore:
         try:
             encoded_meta = json_bytes(dict(meta))
             prepared = {part: checked_arrays(part, arrays) for part, arrays in parts.items()}
-            with _locked(self.directory):
-                path = self._write(step, prepared, encoded_meta)
-                sync_directory(self.directory)
-                self._damaged.discard(path.name)
-                self._retire()
+            os.makedirs(self.directory, exist_ok=True)
+            sync_directory(self.directory.absolute().parent)
+            path = self._write(step, prepared, encoded_meta)
+            sync_directory(self.directory)
+            self._damaged.discard(path.name)
+            self._retire()
         except (*DAMAGE, MemoryError) as error:
             raise CheckpointError(
                 f"the checkpoint of step {step} was not saved: {_text(error)}"
@@ -246,17 +247,3 @@ def _order(name: str) -> tuple[int, int]:
 def _text(error: BaseException) -> str:
     kind = "" if type(error) in (OSError, ValueError) else f"{type(error).__name__}: "
     return f"{kind}{error}"[:500]
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory: two writers would delete each other's unfinished saves."""
-    os.makedirs(directory, exist_ok=True)
-    sync_directory(directory.absolute().parent)
-    held = lock(directory / ".lock")
-    if held is None:
-        raise CheckpointError(f"another process is saving to {directory}")
-    try:
-        yield
-    finally:
-        os.close(held)

@@ -14,8 +14,7 @@ import select
 import selectors
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 import grpc
 import numpy as np
@@ -57,34 +56,28 @@ def keepalive_options(max_receive_bytes: int) -> list[tuple[str, int]]:
     ]
 
 
-Result = TypeVar("Result")
 _TIMER_SECONDS = 0.01
 
 
-class PolledEventLoop:
-    """An asyncio event loop that runs only in short calls, in the caller's thread.
+class PolledEventLoop(asyncio.SelectorEventLoop):
+    """An event loop that runs only in short calls, in the caller's thread.
 
     With a thread for the loop beside the role's thread, the two would pass the interpreter lock to
     each other several times per row, which costs more than the row itself. gRPC's own threads do
     the network I/O. `fileno()` is readable when there is something to run."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
-        self.asyncio_loop = asyncio.SelectorEventLoop(self._selector)
+        selector = selectors.DefaultSelector()
+        super().__init__(selector)
+        self.fileno = selector.fileno
         self._readable = select.poll()
-        self._readable.register(self._selector.fileno(), select.POLLIN)
+        self._readable.register(selector.fileno(), select.POLLIN)
         self._next_timers = 0.0
-
-    def fileno(self) -> int:
-        return self._selector.fileno()
 
     def run_once(self) -> None:
         """Process what was received: the first round wakes tasks, the second one runs them."""
-        self.asyncio_loop.call_soon(self._stop_after_next_round)
-        self.asyncio_loop.run_forever()
-
-    def _stop_after_next_round(self) -> None:
-        self.asyncio_loop.call_soon(self.asyncio_loop.stop)
+        self.call_soon(self.call_soon, self.stop)
+        self.run_forever()
 
     def run_if_ready(self) -> None:
         """Run if something was received, or if a timer may have expired since the last run."""
@@ -92,12 +85,6 @@ class PolledEventLoop:
         if self._readable.poll(0) or now >= self._next_timers:
             self._next_timers = now + _TIMER_SECONDS
             self.run_once()
-
-    def run_until_complete(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return self.asyncio_loop.run_until_complete(work)
-
-    def close(self) -> None:
-        self.asyncio_loop.close()
 
 
 class RpcServer:
@@ -133,7 +120,7 @@ class RpcServer:
 
     def close(self) -> None:
         """End all streams; actors see a lost connection."""
-        if not self._loop.asyncio_loop.is_closed():
+        if not self._loop.is_closed():
             self._loop.run_until_complete(self._server.stop(_GRACE_SECONDS))
             self._loop.close()
 
@@ -256,7 +243,7 @@ class StreamClient:
         """Begin to connect, separate from the constructor because environments may fork processes,
         which must happen before gRPC has threads."""
         opening = self._format.encode_open(self._actor, incarnation)
-        self._task = self._loop.asyncio_loop.create_task(self._stay_connected(opening))
+        self._task = self._loop.create_task(self._stay_connected(opening))
         self._loop.run_once()
 
     def fileno(self) -> int:
@@ -282,7 +269,7 @@ class StreamClient:
 
     def close(self) -> None:
         """End the stream."""
-        if not self._loop.asyncio_loop.is_closed():
+        if not self._loop.is_closed():
             self._task.cancel()
             self._loop.run_until_complete(asyncio.wait([self._task]))
             self._loop.close()

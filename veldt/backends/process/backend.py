@@ -24,7 +24,7 @@ from veldt.backends.base import (
 from veldt.backends.checkpoint_parts import CHANNELS, Parts, captured_channels, part_of_absent
 from veldt.backends.process.node_process import Launch, NodeProcess, exchange_directory, part_path
 from veldt.backends.shared_memory.fabric import Fabric, descriptors_of
-from veldt.backends.shared_memory.memory import SharedBlock
+from veldt.backends.shared_memory.memory import Block
 from veldt.backends.supervision import Recovery, RestartPolicy, silent_seconds
 from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.resources import require_descriptors
@@ -45,7 +45,7 @@ class ProcessBackend(LocalBackend):
         require_descriptors(descriptors_of(topology))
         self._groups = topology.groups()
         super().__init__(topology, seed, options)
-        self._control = SharedBlock(16, "veldt-control")
+        self._control = Block(16, "veldt-control", between_processes=True)
         self._processes: list[NodeProcess] = []
         self._restarting: list[tuple[float, NodeProcess]] = []
         """Dead processes and the time of their restart."""

@@ -35,7 +35,7 @@ from veldt.backends.base import (
 from veldt.backends.checkpoint_parts import captured_node, restore_role
 from veldt.backends.process.forkserver import server_context
 from veldt.backends.shared_memory.fabric import Fabric, SentFabric
-from veldt.backends.shared_memory.memory import Block, Descriptor, SharedBlock
+from veldt.backends.shared_memory.memory import Block, Descriptor
 from veldt.checkpoints.store import CheckpointError, CheckpointStore, read_part
 from veldt.context import NodeContext
 from veldt.errors import ConfigurationError
@@ -61,7 +61,7 @@ class Launch:
     threads: bool
     fabric: Fabric | SentFabric
     telemetry: dict[str, Block]
-    control: SharedBlock
+    control: Block
     """Byte 0: stop. Byte 1: pause. Bytes 8 to 15: number of the requested checkpoint."""
     holder: int
     seed: int

@@ -21,7 +21,7 @@ import ray
 
 from veldt.backends.shared_memory.channels import BoardMemory, QueueMemory
 from veldt.backends.shared_memory.fabric import stream_client, stream_server
-from veldt.backends.shared_memory.memory import Doorbell, IndexDeque, PlainBlock
+from veldt.backends.shared_memory.memory import Block, Doorbell, IndexDeque
 from veldt.topology import QueueSpec, StreamSpec
 from veldt.wire.security import Security, with_certificate
 
@@ -60,7 +60,7 @@ class Intake:
         self.consumers: list[Doorbell] = []
         self.memory = QueueMemory(
             spec,
-            PlainBlock(QueueMemory.nbytes(spec), spec.name),
+            Block(QueueMemory.nbytes(spec), spec.name),
             free=_ReturnedSlots(self, spec.num_slots),
             full=IndexDeque(),
             verify=verify,
@@ -159,7 +159,7 @@ class Outbox:
         while the event loop changes them."""
         self._lost: list[int] = []
         self.producers: list[Doorbell] = []
-        block = PlainBlock(QueueMemory.nbytes(spec), spec.name)
+        block = Block(QueueMemory.nbytes(spec), spec.name)
         free = IndexDeque(range(spec.num_slots))
         self.memory = QueueMemory(spec, block, free, full=self, verify=verify)
 

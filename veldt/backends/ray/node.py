@@ -228,7 +228,6 @@ class NodeHost:
             telemetry,
             given.incarnation,
             given.run_dir,
-            address=ray.util.get_node_ip_address(),
             wake=self._doorbells[node.name].ring,
         )
         running = construct(node, context, self._open)

@@ -31,7 +31,6 @@ from veldt.backends.shared_memory.memory import (
     IndexDeque,
     IndexPipe,
     Indices,
-    block,
 )
 from veldt.process_groups import temporary_folder
 from veldt.topology import (
@@ -280,12 +279,12 @@ def build_fabric(topology: Topology, between_processes: bool, verify: bool) -> F
         elif isinstance(channel, Requests):
             queue = fabric.queues[channel.spec.queue.name]
             answered = {client: _indices(crosses) for client in range(channel.spec.num_clients)}
-            memory = block(RequestMemory.nbytes(queue.spec), name, crosses)
+            memory = Block(RequestMemory.nbytes(queue.spec), name, crosses)
             fabric.requests[name] = RequestMemory(queue, memory, _indices(crosses), answered)
         elif isinstance(channel, Stream):
             fabric.streams[name] = link_for(channel.spec, unix_link if crosses else None)
         else:
-            memory = block(channel.initial.nbytes, name, between_processes)
+            memory = Block(channel.initial.nbytes, name, between_processes)
             memory.array(channel.spec.dtype, channel.spec.size)[:] = channel.initial
             fabric.shared[name] = memory
     return fabric
@@ -340,7 +339,7 @@ def _indices(between_processes: bool) -> Indices:
 
 
 def _queue_memory(spec: QueueSpec, between_processes: bool, verify: bool) -> QueueMemory:
-    slots = block(QueueMemory.nbytes(spec), spec.name, between_processes)
+    slots = Block(QueueMemory.nbytes(spec), spec.name, between_processes)
     free, full = _indices(between_processes), _indices(between_processes)
     for index in range(spec.num_slots):
         free.push(index)
@@ -349,7 +348,7 @@ def _queue_memory(spec: QueueSpec, between_processes: bool, verify: bool) -> Que
 
 def board_memory(board: Board, between_processes: bool) -> BoardMemory:
     nbytes = BoardMemory.nbytes(board.spec)
-    memory = BoardMemory(board.spec, block(nbytes, board.spec.name, between_processes))
+    memory = BoardMemory(board.spec, Block(nbytes, board.spec.name, between_processes))
     memory.publish(Parameters(board.initial, board.version))
     return memory
 

@@ -50,18 +50,26 @@ def _adopt(duplicate: Any) -> Descriptor:
     return Descriptor(duplicate.detach())
 
 
-class SharedBlock:
-    """`nbytes` of zeroed memory shared with every process it is passed to."""
+class Block:
+    """`nbytes` of zeroed memory, of this process or shared with every process it is passed to."""
 
     def __init__(
-        self, nbytes: int, name: str = "veldt", descriptor: Descriptor | None = None
+        self,
+        nbytes: int,
+        name: str = "veldt",
+        between_processes: bool = False,
+        descriptor: Descriptor | None = None,
     ) -> None:
         self.nbytes = max(nbytes, mmap.PAGESIZE)
-        self._descriptor = descriptor or _allocated(self.nbytes, name)
-        self._map = mmap.mmap(self._descriptor.fd, self.nbytes)
+        if between_processes:
+            descriptor = descriptor or _allocated(self.nbytes, name)
+        self._descriptor = descriptor
+        flags = mmap.MAP_SHARED if descriptor else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self._map = mmap.mmap(descriptor.fd if descriptor else -1, self.nbytes, flags)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SharedBlock, (self.nbytes, "", self._descriptor)
+        # Without a descriptor, the other process starts with memory of its own.
+        return Block, (self.nbytes, "", self._descriptor is not None, self._descriptor)
 
     @property
     def memory(self) -> memoryview:
@@ -72,7 +80,8 @@ class SharedBlock:
 
     def close(self) -> None:
         """Close the descriptor; the mapping is freed with its last view."""
-        self._descriptor.close()
+        if self._descriptor is not None:
+            self._descriptor.close()
 
 
 def _allocated(nbytes: int, name: str) -> Descriptor:
@@ -94,34 +103,6 @@ def _allocated(nbytes: int, name: str) -> Descriptor:
             f" {error.strerror}; {_REMEDY}"
         ) from error
     return descriptor
-
-
-class PlainBlock:
-    """The same interface over memory of one process."""
-
-    def __init__(self, nbytes: int, name: str = "veldt") -> None:
-        self.nbytes = nbytes
-        self._array = np.zeros(max(nbytes, 64), np.uint8)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PlainBlock, (self.nbytes,)  # another process starts with memory of its own
-
-    @property
-    def memory(self) -> memoryview:
-        return self._array.data
-
-    def array(self, dtype: str, count: int = -1, offset: int = 0) -> np.ndarray:
-        return np.frombuffer(self._array.data, dtype=dtype, count=count, offset=offset)
-
-    def close(self) -> None: ...
-
-
-Block = SharedBlock | PlainBlock
-
-
-def block(nbytes: int, name: str, between_processes: bool) -> Block:
-    """Zeroed memory for a channel."""
-    return SharedBlock(nbytes, name) if between_processes else PlainBlock(nbytes, name)
 
 
 class Indices(Protocol):
