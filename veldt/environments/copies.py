@@ -52,67 +52,57 @@ class ResilientEnvironment(gymnasium.Wrapper):
         super().__init__(make())
         self._make, self._name = make, name
         self._what = f"the environment '{name}' (copy {number})"
-        self._failures = self._healthy_steps = 0
-        self._step = self.env.step
-        self._last: tuple[Any, ...] = ()
+        self._failures = self._healthy_steps = self._times_rebuilt = 0
+        self._last: tuple[Any, dict[str, Any]] = (None, {})
         self._fits = shape_check(self.env.observation_space)
         self._was_stepped = False
         self._seed: int | None = None
-        self._times_rebuilt = 0
-        self._is_new = False
+        self._next_seed: int | None = None
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
-            answer = self._step(action)
+            answer = self.env.step(action)
             if len(answer) != _STEP_VALUES:
                 raise MalformedError(
                     f"step() returned {len(answer)} values instead of 5 (observation, reward,"
                     " terminated, truncated, info)"
                 )
-            self._check("step()", answer[0], answer[4])
-            if not (math.isfinite(answer[1]) and is_finite(answer[0])):
+            observation, reward, terminated, truncated, info = answer
+            self._check("step()", observation, info)
+            if not (math.isfinite(reward) and is_finite(observation)):
                 raise FloatingPointError("its reward or observation is not finite")
         except _MISUSE:
             raise
         except (Exception, SystemExit) as error:
-            if isinstance(error, MalformedError) and not self._was_stepped:
-                self._refuse(error)
-            return self._abort(error)
-        self._last = answer
+            self._rebuild(error)
+            observation, info = self._last
+            if not is_finite(observation):  # an environment may reuse its arrays
+                observation = cleared(observation)
+            return observation, 0.0, False, True, {ABORTED: True, **_entries_read(info, False)}
+        self._last = observation, info
         self._was_stepped = True
         self._healthy_steps += 1
-        return *answer[:4], _entries_read(answer[4], ended=answer[2] or answer[3])
+        info = _entries_read(info, bool(terminated or truncated))
+        return observation, reward, terminated, truncated, info
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
-            self._seed, self._is_new = seed, False
+            self._seed = self._next_seed = seed
         while True:
             try:
-                if self._is_new and self._seed is not None:
-                    # Another seed, in case that one fails, but the same in every run.
-                    seed = (self._seed + _SEED_STRIDE * self._times_rebuilt) % _SEEDS
-                observation, info = self._reset(seed, options)
+                answer = self.env.reset(seed=self._next_seed, options=options)
+                if not isinstance(answer, tuple) or len(answer) != _RESET_VALUES:
+                    raise MalformedError("reset() did not return two values (observation, info)")
+                self._check("reset()", *answer)
+                if not is_finite(answer[0]):
+                    raise FloatingPointError("its first observation is not finite")
                 break
             except (Exception, SystemExit) as error:
-                if isinstance(error, MalformedError) and not self._was_stepped:
-                    self._refuse(error)
                 self._rebuild(error)
-        self._is_new = False
-        self._last = (observation, 0.0, False, False, info)
-        return observation, _entries_read(info, ended=False)
-
-    def _reset(
-        self, seed: int | None, options: dict[str, Any] | None
-    ) -> tuple[Any, dict[str, Any]]:
-        answer = self.env.reset(seed=seed, options=options)
-        if not isinstance(answer, tuple) or len(answer) != _RESET_VALUES:
-            raise MalformedError("reset() did not return two values (observation, info)")
-        self._check("reset()", *answer)
-        if not is_finite(answer[0]):
-            raise FloatingPointError("its first observation is not finite")
-        return answer
+        self._next_seed, self._last = None, answer
+        return answer[0], _entries_read(answer[1], False)
 
     def _check(self, method: str, observation: Any, info: Any) -> None:
         if not self._fits(observation):
@@ -123,19 +113,10 @@ class ResilientEnvironment(gymnasium.Wrapper):
         if not isinstance(info, dict):
             raise MalformedError(f"{method} returned {info!r:.100} as info; return a dict")
 
-    def _refuse(self, error: MalformedError) -> None:
-        """Raise for an environment that has never returned anything valid."""
-        raise EnvironmentFailure(f"the environment '{self._name}': {error}") from error
-
-    def _abort(self, error: BaseException) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        self._rebuild(error)
-        observation, info = self._last[0], self._last[-1]
-        if not is_finite(observation):  # an environment may reuse its arrays
-            observation = cleared(observation)
-        return observation, 0.0, False, True, {ABORTED: True, **_entries_read(info, ended=False)}
-
-    def _count_failure(self, error: BaseException) -> None:
-        """Raise EnvironmentFailure after too many in a row; log the first one of the process."""
+    def _rebuild(self, error: BaseException) -> None:
+        """Replace the environment that raised `error`, if it may still be replaced."""
+        if isinstance(error, MalformedError) and not self._was_stepped:
+            raise EnvironmentFailure(f"the environment '{self._name}': {error}") from error
         if self._healthy_steps >= _HEALTHY_STEPS:
             self._failures = 0
         self._failures += 1
@@ -148,22 +129,15 @@ class ResilientEnvironment(gymnasium.Wrapper):
         if self._what not in _reported:
             _reported.add(self._what)
             _log.warning("%s is rebuilt and its episode aborted: %s", self._what, error_text(error))
-
-    def _rebuild(self, error: BaseException) -> None:
-        """Replace the environment that raised `error`."""
-        while True:
-            self._count_failure(error)
-            with contextlib.suppress(Exception, SystemExit):
-                self.env.close()
-            try:
-                self.env = self._make()
-            except (Exception, SystemExit) as another:
-                error = another
-                continue
-            self._step = self.env.step
-            self._times_rebuilt += 1
-            self._is_new = True
-            return
+        with contextlib.suppress(Exception, SystemExit):
+            self.env.close()
+        try:
+            self.env = self._make()
+        except (Exception, SystemExit) as another:
+            return self._rebuild(another)
+        self._times_rebuilt += 1
+        if self._seed is not None:  # another one, in case that fails, but the same in every run
+            self._next_seed = (self._seed + _SEED_STRIDE * self._times_rebuilt) % _SEEDS
 
 
 def _entries_read(info: dict[str, Any], ended: bool) -> dict[str, Any]:
