@@ -88,10 +88,9 @@ def test_missing_extras_name_the_command(monkeypatch, env, module, extra):
     ("env", "settings", "remedy"),
     [
         ("CartPole-v1", {"options": {"gravty": 3}}, "gravty"),
-        ("Pendulum-v1", {"vectorization": "native"}, "in_process"),
+        ("ALE/Pong-v5", {"vectorization": "in_process"}, "leave vectorization at auto"),
         ("tests/Counting-v0", {"time_limit": 5}, "time_limit"),
         (not_an_environment, {}, "gymnasium.Env"),
-        (not_an_environment, {"vectorization": "native"}, "num_envs"),
         (vector_without_mode, {}, "metadata['autoreset_mode']"),
         (vector_without_resets, {}, "NEXT_STEP or SAME_STEP"),
         (vector_without_mode, {"vectorization": "in_process"}, "auto"),
@@ -104,7 +103,7 @@ def test_settings_that_do_not_fit(env, settings, remedy):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"vectorization": "thread"},
+        {"vectorization": "native"},
         {"frame_stack": 0},
         {"time_limit": 0},
         {"reward_clip": 0.0},

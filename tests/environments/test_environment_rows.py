@@ -20,11 +20,11 @@ from veldt.environments import EnvironmentFactory, VectorEnvironment
 
 NUM_ENVS, SEED, NUM_ROWS = 3, 5, 40
 ADAPTERS = [
-    ("tests/Counting-v0", "native"),
+    ("tests/Counting-v0", "auto"),
     ("tests/Counting-v0", "in_process"),
     ("counting_environments:CountingVectorEnvironment", "auto"),
     (partial(CountingVectorEnvironment, autoreset_mode=AutoresetMode.SAME_STEP), "auto"),
-    (same_step_vector(CountingEnvironment), "native"),
+    (same_step_vector(CountingEnvironment), "auto"),
     (CountingEnvironment, "auto"),
 ]
 
@@ -126,12 +126,12 @@ def test_reset_in_the_middle_begins_new_episodes_and_forgets_the_old_ones():
     assert step.episode_returns.tolist() == [6.0]
 
 
-@pytest.mark.parametrize("vectorization", ["in_process", "native"])
+@pytest.mark.parametrize("vectorization", ["in_process", "auto"])
 def test_time_limit_truncates_with_the_true_last_observation(vectorization):
     factory = EnvironmentFactory("CartPole-v1", time_limit=4, vectorization=vectorization)
     environment = factory.make(2, seed=1)
     is_native = type(environment._env).__name__ == "CartPoleVectorEnv"
-    assert is_native == (vectorization == "native")
+    assert is_native == (vectorization == "auto")
     environment.reset()
     seen = []
     for _ in range(4):

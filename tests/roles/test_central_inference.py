@@ -50,7 +50,7 @@ class House:
         **network: Any,
     ) -> None:
         self.environment = EnvironmentFactory(
-            partial(CountingVectorEnvironment, autoreset_mode=mode), vectorization="native"
+            partial(CountingVectorEnvironment, autoreset_mode=mode)
         )
         spec = self.environment.spec()
         config = NetworkOptions(hidden_sizes=(8,), **network)

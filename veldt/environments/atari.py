@@ -14,7 +14,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from veldt.environments import lookup
 from veldt.environments.vector import OpenedVector
-from veldt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from veldt.environments.factory import EnvironmentFactory
@@ -85,10 +84,6 @@ def atari_arguments(factory: EnvironmentFactory, options: dict[str, Any]) -> dic
 
     84x84 grey, 4 frames stacked, action repeated 4 times, up to 30 no-ops at the start. Veldt clips
     rewards itself, so that reported returns stay raw."""
-    if factory.vectorization not in ("auto", "native"):
-        raise ConfigurationError(
-            f"'{factory.name}' runs on ale-py's own vector environment; leave vectorization at auto"
-        )
     spec = lookup.gymnasium_spec(factory.name)
     arguments: dict[str, Any] = {**spec.kwargs, "num_threads": 1, "noop_max": 30, **options}
     arguments["reward_clipping"] = False

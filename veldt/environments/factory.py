@@ -22,7 +22,7 @@ from veldt.environments.vector import OpenedVector, VectorEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec
 
-_VECTORIZATIONS = ("auto", "native", "in_process")
+_VECTORIZATIONS = ("auto", "in_process")
 _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
 
@@ -46,7 +46,7 @@ class EnvironmentFactory:
             ("external:HOST:PORT"), or a picklable callable that returns a gymnasium.Env (or a
             gymnasium VectorEnv, if it takes num_envs).
         options: Keyword arguments of the environment, as a mapping or as pairs.
-        vectorization: auto | native | in_process. auto: the native vector environment where one is
+        vectorization: auto | in_process. auto: the native vector environment where one is
             registered, else in_process.
         frame_stack: How many of the last observations are joined into one. ALE/ ids stack 4 unless
             more than 1 is given; EnvPool's Atari has its own option stack_num instead.
@@ -254,9 +254,11 @@ def open_vector(
             f"the environment '{factory.name}' is a simulator that connects to a run of seed_rl;"
             " name one of the same spaces with --env, or let it connect to 'veldt serve'"
         )
-    options = dict(factory.options)
+    options, is_atari = dict(factory.options), factory.is_atari
+    if is_atari or factory.is_envpool or factory.is_game:
+        _require_auto(factory)
     try:
-        if factory.is_atari:
+        if is_atari:
             return open_atari(factory, options, num_envs)
         if factory.is_envpool:
             return _open_envpool(factory, options, num_envs, seed)
@@ -280,12 +282,18 @@ def open_vector(
         ) from error
 
 
+def _require_auto(factory: EnvironmentFactory) -> None:
+    if factory.vectorization != "auto":
+        raise ConfigurationError(
+            f"'{factory.name}' makes a whole vector environment; leave vectorization at auto"
+        )
+
+
 def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
     """One policy plays all seats; every seat of every game is a column."""
-    if factory.vectorization not in ("auto", "native") or factory.time_limit is not None:
+    if factory.time_limit is not None:
         raise ConfigurationError(
-            f"'{factory.name}' steps many games together and ends them by its own rules; leave"
-            " vectorization at auto and time_limit out"
+            f"'{factory.name}' ends games by its own rules; leave time_limit out"
         )
     # By name, because games are no part of the core.
     open_columns = lookup.imported_function("veldt.games:open_columns", "game")
@@ -297,10 +305,6 @@ def _open_envpool(
     factory: EnvironmentFactory, options: dict[str, Any], num_envs: int, seed: int
 ) -> OpenedVector:
     """EnvPool always resets on the next step and receives its seed at construction."""
-    if factory.vectorization not in ("auto", "native"):
-        raise ConfigurationError(
-            f"'{factory.name}' runs on EnvPool's own processes; leave vectorization at auto"
-        )
     if factory.time_limit is not None:
         options["max_episode_steps"] = factory.time_limit
     task = factory.name.removeprefix(lookup.ENVPOOL_PREFIX)
@@ -321,28 +325,20 @@ def _open_gymnasium(
     factory: EnvironmentFactory, options: dict[str, Any], num_envs: int
 ) -> OpenedVector:
     """A native vector environment where there is one and it is wanted, else copies."""
-    env, wanted = factory.env, factory.vectorization
+    env = factory.env
     make: Callable[..., gymnasium.Env] = _make_called
     native: Callable[..., Any] | None = None
     if isinstance(env, str) and lookup.function_path(env) is None:
         spec, make = lookup.gymnasium_spec(env), _make_registered
-        if wanted in ("auto", "native") and spec.vector_entry_point is not None:
+        if factory.vectorization == "auto" and spec.vector_entry_point is not None:
             native = _native_creator(spec)
     else:
         creator = _resolve(env)
         if "num_envs" in inspect.signature(creator).parameters:
+            _require_auto(factory)
             native = creator
-        if native is not None and wanted not in ("auto", "native"):
-            raise ConfigurationError(
-                f"'{factory.name}' makes a whole vector environment; leave vectorization at auto"
-            )
     if native is not None:
         return _open_native(factory, native, options, num_envs)
-    if wanted == "native":
-        raise ConfigurationError(
-            f"'{factory.name}' has no native vector environment (an entry point, or a function that"
-            " takes num_envs); use vectorization in_process"
-        )
     copy = functools.partial(make, env, options, factory.time_limit)
     return OpenedVector(InProcessVector(copy, factory.name, num_envs), AutoresetMode.NEXT_STEP)
 

@@ -31,8 +31,8 @@ class Wrappers(KeyedOptions):
     """truncate episodes after this many steps"""
     reward_clip: Positive | None = None
     """clip the rewards used for learning to +- this; by default 1 in Atari games, else none"""
-    vectorization: Literal["auto", "native", "in_process"] = "auto"
-    """auto, native, in_process or subprocess"""
+    vectorization: Literal["auto", "in_process"] = "auto"
+    """auto (the environment's own vector form if it has one) or in_process (copies)"""
 
 
 @dataclass(frozen=True)
